@@ -18,7 +18,7 @@ SECTIONS: Mapping[str, Mapping[str, Any]] = {
 def complete(values: dict[str, Any]) -> dict[str, Any]:
     """Add entries for new corpora to every section that has one entry per corpus; return ``values``.
 
-    ``matrix`` lists the corpora that there are. Other present entries are unchanged, and so are values of a wrong form,
+    ``matrix`` lists all corpora. Other present entries are unchanged, and so are values of a wrong form,
     which the validation reports.
     """
     corpora = values.get("corpora")

@@ -15,14 +15,15 @@ AGREEMENT = "agreement"
 
 
 class Shape(Section):
-    """The form and the columns of one corpus in a release.
+    """The file format and the columns in which one corpus is released.
 
     Args:
-        form: ``figsim`` has the files ``annotations.csv`` and ``splits.csv``; ``cradle`` has one file per split, in
-            train with the subset of each record.
+        form: the files of the release: ``figsim`` has ``annotations.csv`` and ``splits.csv``; ``cradle`` has one file
+            for each split, whose train file states each record's training subset (unanimous or consensus).
         title: the title of the release's datasheet.
-        columns: the columns that may be released: categories of the scheme, ``month``, ``subreddit`` and, in the form
-            ``cradle``, ``agreement``. Authors, groups and content cannot be released.
+        columns: the columns that may be released: categories of the scheme, ``month``, ``subreddit`` and, with
+            ``form: cradle``, ``agreement`` (how far the labellers agreed on the record's labels). Authors, groups and
+            content cannot be released.
     """
 
     form: Literal["figsim", "cradle"]
@@ -34,11 +35,11 @@ class Shape(Section):
         if len(set(self.columns)) < len(self.columns):
             raise ValueError("a column is named twice")
         if AGREEMENT in self.columns and self.form != "cradle":
-            raise ValueError("agreement is of the form cradle")
+            raise ValueError("columns may include agreement only with form: cradle")
         if not self.categories:
-            raise ValueError("names no category of labels")
+            raise ValueError("columns must name at least one label category")
         if self.form == "cradle" and len(self.categories) > 1:
-            raise ValueError("the form cradle has one category")
+            raise ValueError("with form: cradle, columns must name one label category only")
         return self
 
     @property

@@ -44,9 +44,9 @@ class Sweep(Section):
     def _rising(self) -> Sweep:
         ends = [band.until_days for band in self.bands]
         if not ends or ends[-1] is not None or None in ends[:-1]:
-            raise ValueError("the last of bands, and no other, has until_days: null")
+            raise ValueError("the last entry of bands, and no other, must have until_days: null")
         if any(a >= b for a, b in pairwise(end for end in ends if end is not None)):
-            raise ValueError("bands must rise in until_days")
+            raise ValueError("the entries of bands must be in ascending order of until_days")
         return self
 
 

@@ -46,7 +46,7 @@ class NothingToTune(DataError):
     """A split has no labelled examples for training or validation."""
 
     message = "Split {split} has no labelled examples on which to fine-tune task '{task}'."
-    remedy = "Run the stages `silver` and `gold` first, or set another subset in finetune.subsets in params.yaml."
+    remedy = "First run `dvc repro silver gold`, or set another subset in finetune.subsets in params.yaml."
 
 
 @dataclass(frozen=True)
