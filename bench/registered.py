@@ -148,7 +148,7 @@ def champion(saved: Path, *, home: Path) -> Iterator[None]:
             time.sleep(0.1)
         with (
             Vault.open(f"sqlite:///{home}/vault.sqlite", secret=bytes(64)) as vault,
-            Journal.open(settings.journal_url) as journal,
+            Journal.of(settings) as journal,
         ):
             context = Context(Registry.open(settings), journal, params, params.promote, settings, vault)
             name, who, why = "crisis-posts", "bench", "to be loaded"

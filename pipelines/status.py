@@ -43,7 +43,7 @@ def gather(settings: Settings) -> dict[str, Any]:
         status["votes"] = votes_report.summary(votes_report.count_hits(votes, settings))
     with Vault.existing(settings) as vault:
         status["vault"] = vault.counts()
-    with Journal.open(settings.journal_url) as journal:
+    with Journal.of(settings) as journal:
         status["registry"] = {one.pop("name"): one for one in show_models.summary(journal)} or None
     takedowns = receipts.told(settings, now=now())
     status["takedowns"] = takedowns if takedowns["open"] or takedowns["done"] else None

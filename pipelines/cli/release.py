@@ -7,7 +7,17 @@ from typing import Annotated, Any
 
 import typer
 
-from pipelines.cli.shared import CorpusName, Person, Reason, doing, emit, open_vault
+from pipelines.cli.shared import (
+    Approval,
+    CorpusName,
+    Decider,
+    PersonIfAny,
+    ReasonIfAny,
+    RunOfApproval,
+    doing,
+    emit,
+    open_vault,
+)
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.process import now
@@ -46,15 +56,18 @@ def make(
 @app.command("approve")
 def approve(
     name: Name,
-    who: Person,
-    why: Reason,
+    who: PersonIfAny = None,
+    why: ReasonIfAny = None,
+    answer: Approval = None,
+    run: RunOfApproval = "",
 ) -> None:
     """Approve a draft release, which then cannot be written again."""
     from pipelines.release import approval
 
     settings = Settings.from_env()
+    decision = Decider.of(who, why, approval=answer, run=run, subject=f"release {name}")
     with open_vault(settings) as vault:
-        emit(approval.approve(name, who=who, why=why, settings=settings, vault=vault, now=now()))
+        emit(approval.approve(name, who=decision.who, why=decision.why, settings=settings, vault=vault, now=now()))
 
 
 @app.command("list")

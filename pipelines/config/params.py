@@ -56,6 +56,8 @@ from pipelines.errors import BadParams, ConfigError, UnknownName
 
 # Ours: what DVC takes as one key of `models.<name>`, and every file system as the name of a folder.
 MODEL_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
+# Other names that dvc.yaml fills into command lines: one argument, and no option.
+ARGUMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
 class EarlierNames(ConfigError):
@@ -124,7 +126,10 @@ class Params(Section):
             "labellers": (set(self.votes.labellers) | members, self.labellers),
             "providers": ({labeller.provider for labeller in remote}, self.providers),
             "ensembles": (set(self.silver.ensembles), self.ensembles),
-            "models": (set(self.train.models) | set(self.prompted.models) | candidates, self.models),
+            "models": (
+                {*self.train.models, *self.prompted.models, *self.finetune.models, *self.baselines.models, *candidates},
+                self.models,
+            ),
             "corpora": (set(self.sample) | set(self.split) | set(self.gold) | set(self.round.protocol), self.corpora),
         }
         for section, (names, known) in asked.items():
@@ -133,6 +138,14 @@ class Params(Section):
         for name, ensemble in self.ensembles.items():
             if ensemble.fallback is not None and ensemble.fallback not in ensemble.members:
                 raise ValueError(f"ensembles.{name}.fallback is not one of the ensemble's members")
+        return self
+
+    @model_validator(mode="after")
+    def _arguments(self) -> Params:
+        """Refuse a name that would be more than one argument of a stage's command, or an option."""
+        names = {*self.corpora, *self.labellers, *self.ensembles, *self.train.tasks}
+        if wrong := ", ".join(repr(name) for name in sorted(names) if not ARGUMENT.fullmatch(name)):
+            raise ValueError(f"{wrong} cannot be a name: it has other characters than letters, digits, _, - and .")
         return self
 
     @model_validator(mode="after")

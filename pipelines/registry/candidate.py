@@ -87,7 +87,7 @@ def opened(
     """Yield a :class:`Context` with a new clone, which contains the data of the corpus of the model ``name``."""
     with (
         nullcontext(vault) if vault else Vault.open(settings.vault_url, secret=settings.secret()) as held,
-        Journal.open(settings.journal_url, clock=now) as journal,
+        Journal.of(settings, clock=now) as journal,
         workspace(settings, revision=base) as clone,
     ):
         params = load(clone.path)

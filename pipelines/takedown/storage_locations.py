@@ -195,7 +195,7 @@ SINKS = (
         "journal",
         "nothing",
         "",
-        paths=_database("journal_url"),
+        paths=lambda settings: [*_database("journal_url")(settings), settings.home / "journal.pub"],
         settings=("journal_url",),
         writers=("crisis_corpus/journal", "registry/journal"),
     ),

@@ -22,6 +22,7 @@ def make(*, params: Any = None) -> dict[str, Any]:
 def approve() -> Any:
     """Return the task that shows the counts of the release to a person and asks for approval."""
     return approval.approve(
+        about="release {{ params.name }}",
         subject="Release {{ params.name }} of {{ params.corpus }}?",
         body="{{ ti.xcom_pull(task_ids='make')['text'] }}",
         yes="Release",
@@ -31,12 +32,13 @@ def approve() -> Any:
 
 
 @task(task_id="sign")
-def sign(*, params: Any = None, ti: Any = None) -> dict[str, Any]:
+def sign(*, params: Any = None, ti: Any = None, dag_run: Any = None) -> dict[str, Any]:
     """Approve the draft for publication."""
-    return run("release", "approve", params["name"], *approval.decision(ti))
+    return approval.decided("release", "approve", params["name"], ti=ti, dag_run=dag_run)
 
 
 @task(task_id="keep")
 def keep(*, ti: Any = None) -> dict[str, str]:
     """Keep the release as a draft; return the person who decided and the reason."""
-    return {key: ti.xcom_pull(task_ids="approve", key=key) for key in ("who", "why")}
+    decision = ti.xcom_pull(task_ids="approve", key=approval.DECISION)
+    return {key: decision[key] for key in ("who", "why")}

@@ -123,7 +123,7 @@ def _is_home(node: ast.AST, *, own: bool) -> bool:
 
 def _constant(node: ast.AST) -> str:
     # a name is looked up where it is a constant of a module
-    constants = {"LOCK": "rounds.lock", "MAP": "takedowns", "FOLDER": "takedowns"}
+    constants = {"LOCK": "rounds.lock", "MAP": "takedowns", "FOLDER": "takedowns", "KEY_FILE": "journal.pub"}
     if isinstance(node, ast.Constant):
         return str(node.value)
     if isinstance(node, ast.Name):

@@ -31,6 +31,7 @@ __all__ = ["postgres", "receiver"]
 NAME, OTHER = "crisis-posts", "meme-severity"
 WHO: dict[str, Any] = {"who": "ada", "why": "a reason that is not sent"}
 NOW = datetime(2023, 1, 2, 9, tzinfo=UTC)
+SECRET = b"5" * 64
 
 
 class Clock:
@@ -54,7 +55,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def journal(url: str) -> Iterator[Journal]:
-    with Journal.open(url, clock=lambda: NOW) as journal:
+    with Journal.open(url, clock=lambda: NOW, secret=SECRET) as journal:
         yield journal
 
 
@@ -237,14 +238,14 @@ def test_on_postgresql_a_consumer_reads_the_journal_and_no_secret(postgres: Path
 
     execute("CREATE DATABASE consumers", database="postgres")
     address = f"postgresql+psycopg2://{{}}@/consumers?host={postgres}"
-    with Journal.open(address.format("postgres")) as journal:
+    with Journal.open(address.format("postgres"), secret=SECRET) as journal:
         watch = Watch.open(journal)
         watch.subscribe(receiver.url)
         moved(journal, "promoted", 1)
         assert watch.deliver()["delivered"] == 1 and receiver.told() == [("promoted", 1)]
         execute("CREATE ROLE consumer LOGIN; GRANT SELECT ON journal TO consumer")
         assert token(NAME, journal_url=address.format("consumer")) == journal.last(NAME).digest
-    with Journal.open(address.format("consumer")) as journal:
+    with Journal.open(address.format("consumer"), secret=SECRET) as journal:
         with pytest.raises(JournalUnavailable):
             moved(journal, "promoted", 2)
         with pytest.raises(JournalUnavailable):
