@@ -106,6 +106,16 @@ class EngineMissing(ConfigError):
     remedy = "To use this engine, {install}. To use another engine, set ocr.engine in params.yaml."
 
 
+class SandboxMissing(ConfigError):
+    """This system can confine no child process, so a malicious picture could read files and open connections."""
+
+    message = "Pictures are not read, because the process that reads them has no complete sandbox (only: {detail})."
+    remedy = (
+        "Run `apt-get install bubblewrap`, or use Linux 5.13 or later with Landlock. To read pictures without a "
+        "sandbox, set images.decode.sandbox and images.ocr.sandbox to accepted_without in params.yaml."
+    )
+
+
 class VaultMismatch(ConfigError):
     """The project secret is not the one that this vault was created or last rotated with."""
 

@@ -1,4 +1,4 @@
-"""Define the commands of the vault: export and replay tombstones, rotate the secret."""
+"""Define the commands of the vault: export and replay tombstones, rotate the secret, reseal tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from pipelines.config.settings import Settings
 from pipelines.errors import BadParams
 
 app = typer.Typer(
-    no_args_is_help=True, help="Export and replay tombstones (records of deletions), and rotate the secret."
+    no_args_is_help=True,
+    help="Export and replay tombstones (records of deletions), rotate the secret, and reseal tables.",
 )
 
 # The first 32 bytes of the secret determine the record ids and never change.
@@ -71,6 +72,16 @@ def rotate(
     sys.stderr.write(
         f"Set CORPUS_SECRET to the content of {file}, restart, and destroy every copy of the old secret.\n"
     )
+
+
+@app.command("reseal")
+def reseal() -> None:
+    """Rewrite tables of earlier releases so that content is bound to its table and row; stop all Dags first."""
+    from pipelines.takedown import reseal as rewriting
+
+    settings = Settings.from_env()
+    with open_vault(settings) as vault:
+        emit(rewriting.run(settings=settings, vault=vault))
 
 
 def _new_secret(file: Path, secret: bytes) -> bytes:

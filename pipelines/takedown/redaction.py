@@ -110,7 +110,7 @@ class Gone:
                 values = _renamed(kept, field.name, mentions=mentions, blank=self._blanked)
                 renamed += pc.sum(pc.is_in(_flat(kept[field.name]), value_set=tables.strings(sorted(mentions)))).as_py()
                 kept = kept.set_column(at, field, pa.array(values, field.type))
-        _write(kept, to)
+        write(kept, to)
         return Left(rows=table.num_rows - kept.num_rows, renamed=renamed)
 
     def _lines(self, path: Path, to: Path) -> Left:
@@ -192,7 +192,8 @@ def _renamed(table: pa.Table, name: str, *, mentions: set[str], blank: object) -
     return [blanked(value) for value in values]
 
 
-def _write(table: pa.Table, to: Path) -> None:
+def write(table: pa.Table, to: Path) -> None:
+    """Write a table of any version with the settings of :func:`tables.write`."""
     for name, schema in tables.SCHEMAS.items():
         if table.schema.equals(schema):
             tables.write(table, to, name=name)

@@ -28,7 +28,7 @@ from pipelines.config.params import load as load_params
 from pipelines.config.settings import Settings
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
-from pipelines.extract import decode_child
+from pipelines.extract import decode, decode_child
 from pipelines.extract.ocr import open_engine
 from pipelines.packaging import model
 from pipelines.packaging.model_described import Described
@@ -74,7 +74,9 @@ class Lab:
 
 def stored(data: bytes) -> bytes:
     """Return a picture as the step ``images`` stores it."""
-    return decode_child.answer(data, formats=("PNG",), max_pixels=10**6, max_frames=1, quality=95)[1]
+    reply, rgb = decode_child.answer(data, formats=("PNG",), max_pixels=10**6, max_frames=1)
+    _, width, height, _, _ = decode_child.REPLY.unpack(reply)
+    return decode.encode(rgb, width=width, height=height, quality=95)
 
 
 def made(place: Path) -> Lab:
