@@ -13,9 +13,11 @@ def run() -> None:
         main()
     except ModuleNotFoundError as error:
         from pipelines.errors import ExtraMissing
+        from pipelines.process import report
 
         if (error.name or "").partition(".")[0] in ("", "pipelines", "crisis_corpus"):
-            raise
+            report(error)
+            sys.exit(1)
         missing = ExtraMissing(package=error.name)
         sys.stderr.write(f"{type(missing).__name__}: {missing}\n")
         sys.exit(missing.exit_code)

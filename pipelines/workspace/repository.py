@@ -13,6 +13,7 @@ from pipelines.config.added_corpora import complete, create_folders
 from pipelines.config.params import load, parse, validate
 from pipelines.config.settings import HOME_FILE, Settings
 from pipelines.errors import ConfigError, GitFailed
+from pipelines.process import private_home
 from pipelines.vault.vault import Vault
 from pipelines.workspace import dag_graph
 from pipelines.workspace import upgrade as results
@@ -77,6 +78,7 @@ def init(settings: Settings, *, checkout: Path, profile: str | None) -> str:
         AnotherProfile: the repository has a corpus with another profile.
         NotACorpus: the repository has other branches.
     """
+    private_home(settings.home)
     found = branches(settings.repo)
     if found:
         _adopt(settings, found, profile=profile)
