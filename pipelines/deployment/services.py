@@ -6,9 +6,11 @@ name and then renamed.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import os
+import re
 import secrets
 import shlex
 import subprocess
@@ -22,12 +24,14 @@ from pathlib import Path
 import psutil
 
 from pipelines import forkserver
+from pipelines.config import logins
 from pipelines.config.private_file import create_private, write_private
 from pipelines.config.settings import Settings
-from pipelines.deployment import postgres
-from pipelines.deployment.airflow_api import Airflow, named
+from pipelines.deployment import mlflow_app, postgres
+from pipelines.deployment.airflow_api import Airflow, Login, named
 from pipelines.deployment.components import PortTaken, ServiceFailed, answers, free_port, running, wait
 from pipelines.deployment.postgres import Postgres
+from pipelines.process import private_home
 
 # An idle machine takes 15; with four busy processes per core it took 70.
 READY_SECONDS = 240.0
@@ -80,8 +84,10 @@ def sandbox_variables(port: int) -> dict[str, str]:
 
 
 EXPORTED = ("AIRFLOW_", "CORPUS_", "MLFLOW_")
-# Of the tasks alone: their times, and the process that starts them.
-NOT_EXPORTED = {"CORPUS_PHASES", forkserver.ADDRESS}
+# Only the scheduler's tasks open the vault and pay providers: other components get none of these.
+TASKS_ONLY = re.compile(r"CORPUS_(SECRET\w*|VAULT_URL|ANSWERS_URL|\w+_KEY|\w+_CLIENT_SECRET|REMOTE_\w+)")
+# Of the tasks alone: their times, and the process that starts them. A secret is stored apart from the home.
+NOT_EXPORTED = {"CORPUS_PHASES", forkserver.ADDRESS, "CORPUS_SECRET"}
 
 
 class LocalDeployment:
@@ -97,6 +103,15 @@ class LocalDeployment:
         for cut_off in (path for path in self.run.glob("*.secret") if not path.stat().st_size):
             cut_off.unlink()
         self.database = Postgres(self.home / "airflow" / "postgres", self.ports.postgres, self._secret("postgres"))
+        self.passwords = logins.create(self.home)
+
+    def client(self, user: str = logins.ADMIN) -> Airflow:
+        """Return a client of Airflow that is logged in as one of its users."""
+        return Airflow(f"http://127.0.0.1:{self.ports.airflow}", login=self.login(user))
+
+    def login(self, user: str) -> Login:
+        """Return a user's name and password."""
+        return Login(user=user, password=logins.password(self.home, user))
 
     @property
     def environment(self) -> dict[str, str]:
@@ -113,6 +128,10 @@ class LocalDeployment:
             "CORPUS_CONTACT": os.environ.get("CORPUS_CONTACT", "sandbox@localhost"),
             "CORPUS_PHASES": str(self.logs / "phases.jsonl"),
             "MLFLOW_TRACKING_URI": f"http://127.0.0.1:{self.ports.mlflow}",
+            "MLFLOW_TRACKING_USERNAME": logins.TRACKING,
+            "MLFLOW_TRACKING_PASSWORD": logins.password(home, logins.TRACKING),
+            mlflow_app.STORE: f"sqlite:///{home}/mlflow.sqlite",
+            mlflow_app.ARTIFACTS: str(home / "mlflow"),
             "AIRFLOW_HOME": str(home / "airflow"),
             "AIRFLOW__CORE__DAGS_FOLDER": str(self.root / "dags"),
             "AIRFLOW__CORE__PLUGINS_FOLDER": str(self.root / "plugins"),
@@ -143,8 +162,11 @@ class LocalDeployment:
             "AIRFLOW__API__BASE_URL": f"http://127.0.0.1:{airflow}",
             "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{airflow}/execution/",
             "AIRFLOW__API_AUTH__JWT_SECRET": self._secret("airflow-jwt"),
-            "AIRFLOW__CORE__FERNET_KEY": "",
-            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",  # loopback only: no login at all
+            "AIRFLOW__CORE__FERNET_KEY": self._secret("airflow-fernet", new=_fernet_key),
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{logins.ADMIN}:admin,{logins.APPROVER}:user",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(self.passwords),
+            "CORPUS_AIRFLOW_GUARD": "1",
             "AIRFLOW_CONN_FS_DEFAULT": '{"conn_type":"fs"}',
             # its components have all variables: a task need not ask the API server for connections
             "CORPUS_AIRFLOW_CONNECTIONS": os.environ.get("CORPUS_AIRFLOW_CONNECTIONS", ""),
@@ -166,9 +188,9 @@ class LocalDeployment:
         ours = {name: value for name, value in self.environment.items() if name.startswith(EXPORTED)}
         return "".join(f"{name}={shlex.quote(value)}\n" for name, value in ours.items() if name not in NOT_EXPORTED)
 
-    def _secret(self, name: str) -> str:
+    def _secret(self, name: str, *, new: Callable[[], str] = lambda: secrets.token_hex(48)) -> str:
         # several threads start components, and all must use the same secret
-        return create_private(self.run / f"{name}.secret", secrets.token_hex(48))
+        return create_private(self.run / f"{name}.secret", new())
 
     def up(self, *, say: Callable[[str], None]) -> None:
         """Start components that are not running, in parallel where possible, and wait until each responds.
@@ -177,8 +199,9 @@ class LocalDeployment:
             ServiceFailed: a component did not start; the error names it and its log.
             PortTaken: another program listens on a component's port.
         """
-        self.logs.mkdir(parents=True, exist_ok=True)
-        self.run.mkdir(parents=True, exist_ok=True)
+        private_home(self.home)
+        for folder in (self.logs, self.run):
+            folder.mkdir(mode=0o700, exist_ok=True)
         write_private(self.home / "services.env", self._exports())
         say("the sandbox server, MLflow and Airflow")
         self._forkserver()
@@ -208,8 +231,8 @@ class LocalDeployment:
             half.rename(store)
         self._start(
             "mlflow",
-            [*mlflow, "server", "--backend-store-uri", f"sqlite:///{store}", "--workers", "1", "--host", "127.0.0.1",
-             "--artifacts-destination", str(self.home / "mlflow"), "--port", str(self.ports.mlflow)],
+            [sys.executable, "-m", "uvicorn", "--factory", f"{mlflow_app.__name__}:app", "--host", "127.0.0.1",
+             "--port", str(self.ports.mlflow), "--no-access-log"],
             port=self.ports.mlflow,
         )  # fmt: skip
         self._answer("mlflow", f"http://127.0.0.1:{self.ports.mlflow}/health")
@@ -231,7 +254,7 @@ class LocalDeployment:
         noted = self.database.folder / "pools"
         digest = hashlib.sha256(json.dumps(wanted_pools).encode()).hexdigest()
         if not _says(noted, digest):
-            Airflow(base).set_pools(wanted_pools)
+            self.client().set_pools(wanted_pools)
             write_private(noted, digest)
         # No task is deferred, and since Airflow 3.3 a task that waits for a person needs no triggerer: it would only
         # notify of missed deadlines. Idle it takes 170 MB and .01 core.
@@ -253,8 +276,9 @@ class LocalDeployment:
         log = self.logs / f"{name}.log"
         with log.open("ab") as out:
             done = subprocess.run(
-                argv, cwd=self.root, env=self.environment, stdout=out, stderr=out, stdin=subprocess.DEVNULL, check=False
-            )
+                argv, cwd=self.root, env=self.environment, stdout=out, stderr=out, stdin=subprocess.DEVNULL,
+                check=False, umask=0o077,
+            )  # fmt: skip
         if done.returncode:
             raise ServiceFailed(name=name, detail=f"exit status {done.returncode}", log=log)
 
@@ -265,9 +289,12 @@ class LocalDeployment:
         if port is not None and free_port(port) != port:
             raise PortTaken(name=name, port=port)
         log = self.logs / f"{name}.log"
+        given = self.environment
+        if name != "airflow-scheduler":
+            given = {variable: value for variable, value in given.items() if not TASKS_ONLY.fullmatch(variable)}
         with log.open("ab") as out:
             child = subprocess.Popen(
-                ["/bin/sh", "-c", NOTED, "sh", str(note), *argv], cwd=self.root, env=self.environment, stdout=out,
+                ["/bin/sh", "-c", NOTED, "sh", str(note), *argv], cwd=self.root, env=given, stdout=out,
                 stderr=out, stdin=subprocess.DEVNULL, start_new_session=True, umask=0o077,
             )  # fmt: skip
         started = psutil.Process(child.pid).create_time()
@@ -279,6 +306,10 @@ class LocalDeployment:
     def _wait(self, name: str, ready: Callable[[], bool]) -> None:
         note, log = self.run / f"{name}.pid", self.logs / f"{name}.log"
         wait(name, ready, note=note, log=log, seconds=READY_SECONDS)
+
+
+def _fernet_key() -> str:
+    return base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
 
 
 def _says(path: Path, wanted: str) -> bool:
