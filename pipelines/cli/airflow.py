@@ -10,7 +10,7 @@ import typer
 
 from pipelines.cli.shared import emit, project_root
 from pipelines.config.params import load
-from pipelines.config.settings import Settings
+from pipelines.config.settings import Settings, with_secret
 from pipelines.errors import BadParams
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def setup(
     providers = load(folder, profile=profile or os.environ.get("CORPUS_PROFILE") or None).providers
     airflow = _connect()
     for line in airflow_setup.setup(
-        airflow, root=folder, providers=providers, environment=os.environ, dry_run=dry_run, reset=reset_slots
+        airflow, root=folder, providers=providers, environment=with_secret(), dry_run=dry_run, reset=reset_slots
     ):
         typer.echo(line)
 

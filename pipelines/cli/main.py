@@ -38,7 +38,7 @@ from pipelines.cli.train import app as train
 from pipelines.cli.vault import app as vault
 from pipelines.config.settings import Settings
 from pipelines.errors import CorpusError, StepFailed
-from pipelines.process import DIES_WITH_PARENT, die_with_parent, hide_messages, private_files, report
+from pipelines.process import DIES_WITH_PARENT, die_with_parent, private_files, report
 from pipelines.timing import measured
 
 # New objects between two collections; with Python's 700, imports of torch and transformers spend a tenth collecting.
@@ -120,7 +120,6 @@ app.add_typer(task, name="task", rich_help_panel=STEPS)
 
 def main() -> None:
     """Run a command; print an expected error as one line on stderr and exit with the error's exit status."""
-    hide_messages()
     gc.set_threshold(GC_THRESHOLD, 20, 100)
     # progress bars for many small artifact files are noise
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")

@@ -33,6 +33,8 @@ REMOTE = {
 
 # The first one that is set counts.
 SECRETS = SECRET, SECRET_FILE, SECRET_COMMAND = "CORPUS_SECRET", "CORPUS_SECRET_FILE", "CORPUS_SECRET_COMMAND"
+# The secret that `take_secret` removed from the environment.
+_taken: dict[str, str] = {}
 # A place of the secret: in a home that also has the vault.
 GENERATED = "generated"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -55,6 +57,17 @@ class SecretBesideVault(ConfigError):
         "Move the file `secret` to another place, apart from the vault and its backups, and set CORPUS_SECRET_FILE to "
         "its path, or CORPUS_SECRET_COMMAND to a command that prints it; see docs/configuration.md."
     )
+
+
+def take_secret() -> None:
+    """Remove the secret from the environment, which git, OCR programs and trainers that this process starts inherit."""
+    if text := os.environ.pop(SECRET, ""):
+        _taken[SECRET] = text
+
+
+def with_secret() -> dict[str, str]:
+    """Return the environment of a process that opens the vault."""
+    return _taken | os.environ
 
 
 def _port(variable: str) -> int | None:
@@ -199,7 +212,7 @@ class Settings(Section):
     @property
     def secret_place(self) -> str:
         """The variable with the secret or its place, else ``home``; ``generated`` if it is beside the vault there."""
-        variable = next(filter(os.environ.get, SECRETS), None)
+        variable = next(filter(with_secret().get, SECRETS), None)
         if variable in (None, SECRET_FILE) and self.vault_url.startswith("sqlite:///"):
             file = Path(os.environ[SECRET_FILE]) if variable else self.home / "secret"
             both = (file, Path(self.vault_url.removeprefix("sqlite:///")))
@@ -241,14 +254,14 @@ class Settings(Section):
 
     def create_secret(self) -> bytes:
         """Return the project secret, and create ``<home>/secret`` (mode 600) if there is none."""
-        if not any(map(os.environ.get, SECRETS)):
+        if not any(map(with_secret().get, SECRETS)):
             create_private(self.home / "secret", secrets.token_hex(64))
         return self.secret()
 
 
 def _given_secret() -> str | None:
     """Return the secret that a variable has or names, or ``None`` if no variable is set."""
-    if text := os.environ.get(SECRET):
+    if text := with_secret().get(SECRET):
         return text
     if path := os.environ.get(SECRET_FILE):
         try:

@@ -26,7 +26,7 @@ import psutil
 from pipelines import forkserver
 from pipelines.config import logins
 from pipelines.config.private_file import create_private, write_private
-from pipelines.config.settings import Settings
+from pipelines.config.settings import Settings, with_secret
 from pipelines.deployment import mlflow_app, postgres
 from pipelines.deployment.airflow_api import Airflow, Login, named
 from pipelines.deployment.components import PortTaken, ServiceFailed, answers, free_port, running, wait
@@ -118,7 +118,7 @@ class LocalDeployment:
         """The environment variables of every component; comments give the reason for each Airflow setting."""
         airflow, home = self.ports.airflow, self.home
         return {
-            **os.environ,
+            **with_secret(),
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
             "CORPUS_HOME": str(home),
             "CORPUS_ROOT": str(self.root),

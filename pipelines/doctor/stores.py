@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from pipelines.config import logins
-from pipelines.config.settings import SECRETS
+from pipelines.config.settings import SECRETS, with_secret
 from pipelines.doctor.deployment import Deployment
 from pipelines.doctor.finding import Finding, failure, ok, warning
 from pipelines.errors import CorpusError
@@ -32,7 +31,7 @@ def secret(deployment: Deployment) -> Finding:
 
 def _without_secret(deployment: Deployment) -> Finding | None:
     settings = deployment.settings
-    if not any(map(os.environ.get, SECRETS)) and not (settings.home / "secret").exists():
+    if not any(map(with_secret().get, SECRETS)) and not (settings.home / "secret").exists():
         return failure(
             "neither CORPUS_SECRET nor the file 'secret' in CORPUS_HOME",
             fix="Restore it from its backup; for a new corpus, run `corpus init`.",

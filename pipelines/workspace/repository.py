@@ -78,12 +78,12 @@ def init(settings: Settings, *, checkout: Path, profile: str | None) -> str:
         AnotherProfile: the repository has a corpus with another profile.
         NotACorpus: the repository has other branches.
     """
-    private_home(settings.home)
     found = branches(settings.repo)
     if found:
         _adopt(settings, found, profile=profile)
     else:
         _create(settings, checkout=checkout, profile=profile)
+    private_home(settings.home)
     if "://" not in settings.remote:
         Path(settings.remote).mkdir(parents=True, exist_ok=True)
     settings.cache.mkdir(parents=True, exist_ok=True)

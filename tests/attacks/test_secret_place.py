@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import shutil
+import subprocess
 import sys
 from datetime import date
 from pathlib import Path
@@ -13,6 +16,8 @@ from pipelines.collect.sources import open_source
 from pipelines.config.params import load
 from pipelines.config.settings import SecretBesideVault, SecretUnreadable, Settings
 from pipelines.errors import BadParams, NoSecret
+from pipelines.vault.vault import Vault
+from tests.small_corpus import BASIC, code_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SECRET = "6d" * 64
@@ -123,3 +128,35 @@ def test_other_sources_than_live_ones_are_read(home: Path) -> None:
     settings = Settings.from_env()
     settings.create_secret()
     open_source("dump", params=load(ROOT, profile="sandbox"), settings=settings, today=TODAY)
+
+
+def test_programs_that_a_command_starts_do_not_receive_the_secret(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A git that was planted on the path notes its environment; steps in a clone, which open the vault, have it."""
+    names = ("params.yaml", "dvc.yaml", "profiles/sandbox.yaml")
+    checkout = code_of(home.parent / "code", BASIC | {name: (ROOT / name).read_text() for name in names})
+    planted, noted = home.parent / "bin" / "git", home.parent / "noted"
+    planted.parent.mkdir()
+    planted.write_text(f'#!/bin/sh\nenv >> {noted}\nexec {shutil.which("git")} "$@"\n')
+    planted.chmod(0o755)
+    given = {
+        "PATH": f"{planted.parent}{os.pathsep}{os.environ['PATH']}",
+        "CORPUS_SECRET": SECRET,
+        "PYTHONPATH": str(ROOT),
+    }
+    argv = [sys.executable, "-m", "pipelines", "init", "--profile", "sandbox"]
+    subprocess.run(argv, cwd=checkout, env=os.environ | given, check=True, capture_output=True)
+    assert f"CORPUS_HOME={home}" in noted.read_text() and SECRET not in noted.read_text()
+    assert not (home / "secret").exists()
+    Vault.open(f"sqlite:///{home}/vault.sqlite", secret=bytes.fromhex(SECRET)).close()
+
+    script = """
+import os
+from pipelines.config.settings import Settings, take_secret
+from pipelines.workspace.clone import workspace
+take_secret()
+with workspace(Settings.from_env()) as clone:
+    print(clone.environment["CORPUS_SECRET"] == Settings.from_env().secret().hex(), "CORPUS_SECRET" in os.environ)
+"""
+    argv = [sys.executable, "-c", script]
+    done = subprocess.run(argv, cwd=ROOT, env=os.environ | given, check=True, capture_output=True, text=True)
+    assert done.stdout == "True False\n"
