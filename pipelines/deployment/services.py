@@ -17,7 +17,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, fields
 from importlib.metadata import version
 from pathlib import Path
 
@@ -29,7 +28,7 @@ from pipelines.config.private_file import create_private, write_private
 from pipelines.config.settings import Settings, with_secret
 from pipelines.deployment import mlflow_app, postgres
 from pipelines.deployment.airflow_api import Airflow, Login, named
-from pipelines.deployment.components import PortTaken, ServiceFailed, answers, free_port, running, wait
+from pipelines.deployment.components import Ports, PortTaken, ServiceFailed, answers, free_port, running, wait
 from pipelines.deployment.postgres import Postgres
 from pipelines.process import private_home
 
@@ -39,38 +38,6 @@ READY_SECONDS = 240.0
 VENDORS = {"openai": "/openai/v1", "anthropic": "/anthropic", "google": "/google"}
 # Write the pid file, then exec the component: `down` cannot stop a component without a pid file.
 NOTED = 'printf \'{"pid": %d}\' "$$" > "$1.$$" && mv "$1.$$" "$1" && shift && exec "$@"'
-
-
-@dataclass(frozen=True)
-class Ports:
-    """The ports of the components, which ``var/ports.json`` stores for all commands."""
-
-    sandbox: int
-    airflow: int
-    mlflow: int
-    postgres: int
-
-    @classmethod
-    def choose(cls, path: Path, *, sandbox: int) -> Ports:
-        """Return the stored ports; a missing port is set to the component's usual port, or to a free one, and stored.
-
-        The sandbox's port is part of the simulated content (URLs of images), so another port is never chosen for it.
-        """
-        known = _chosen(path) | {"sandbox": sandbox}
-        usual = {"airflow": "8080", "mlflow": "5000", "postgres": "5432"}
-        for name in usual.keys() - known.keys():
-            known[name] = free_port(int(os.environ.get(f"{name.upper()}_PORT", usual[name])))
-        ports = cls(**known)
-        write_private(path, json.dumps(asdict(ports)) + "\n")
-        return ports
-
-
-def _chosen(path: Path) -> dict[str, int]:
-    try:
-        found = json.loads(path.read_text())
-        return {field.name: int(found[field.name]) for field in fields(Ports) if field.name in found}
-    except (OSError, ValueError, TypeError):
-        return {}
 
 
 def sandbox_variables(port: int) -> dict[str, str]:
@@ -236,6 +203,7 @@ class LocalDeployment:
             port=self.ports.mlflow,
         )  # fmt: skip
         self._answer("mlflow", f"http://127.0.0.1:{self.ports.mlflow}/health")
+        self._require_login("mlflow", f"http://127.0.0.1:{self.ports.mlflow}/")
 
     def _airflow(self) -> None:
         """Start PostgreSQL and Airflow; migrate and set the pools only if this version has not done so yet."""
@@ -250,6 +218,7 @@ class LocalDeployment:
         self._start("airflow-dag-processor", [*airflow, "dag-processor"])
         base = f"http://127.0.0.1:{self.ports.airflow}"
         self._answer("airflow-api-server", f"{base}/api/v2/monitor/health")
+        self._require_login("airflow-api-server", f"{base}/auth/token")
         wanted_pools = {named(name): pool for name, pool in json.loads(pools.read_text()).items()}
         noted = self.database.folder / "pools"
         digest = hashlib.sha256(json.dumps(wanted_pools).encode()).hexdigest()
@@ -302,6 +271,12 @@ class LocalDeployment:
 
     def _answer(self, name: str, address: str) -> None:
         self._wait(name, lambda: answers(address))
+
+    def _require_login(self, name: str, address: str) -> None:
+        """Refuse a server that answers without a password, such as one that an earlier version started."""
+        if answers(address):
+            detail = "it runs without a login; stop it with `make down`"
+            raise ServiceFailed(name=name, detail=detail, log=self.logs / f"{name}.log")
 
     def _wait(self, name: str, ready: Callable[[], bool]) -> None:
         note, log = self.run / f"{name}.pid", self.logs / f"{name}.log"

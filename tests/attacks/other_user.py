@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-# Neither root nor "nobody", as which PostgreSQL runs below root.
+# Neither root nor the user as which PostgreSQL runs below root.
 OTHER = 65533
 needs_another_user = pytest.mark.skipif(
     os.geteuid() != 0 or not shutil.which("setpriv"), reason="only root can become another user"

@@ -39,7 +39,7 @@ def folder() -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def home(folder: Path) -> Path:
     home = folder / "home"
-    # a folder that was made by hand, or by an earlier version
+    # a folder that a person or an earlier version made
     home.mkdir(mode=0o755)
     corpus("init", "--profile", "sandbox", home=home, where=folder / "checkout")
     return home
