@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pipelines.cli.shared import emit, project_root
 from pipelines.config.params import load
-from pipelines.config.settings import Settings
+from pipelines.config.settings import Settings, with_secret
 from pipelines.errors import BadParams
+
+if TYPE_CHECKING:
+    from pipelines.deployment.airflow_api import Airflow
 
 app = typer.Typer(no_args_is_help=True, help="Prepare an existing Airflow for this corpus, and run its Dags.")
 
@@ -31,9 +34,9 @@ def setup(
 
     folder = project_root()
     providers = load(folder, profile=profile or os.environ.get("CORPUS_PROFILE") or None).providers
-    airflow = airflow_setup.connect(_url(), environment=os.environ)
+    airflow = _connect()
     for line in airflow_setup.setup(
-        airflow, root=folder, providers=providers, environment=os.environ, dry_run=dry_run, reset=reset_slots
+        airflow, root=folder, providers=providers, environment=with_secret(), dry_run=dry_run, reset=reset_slots
     ):
         typer.echo(line)
 
@@ -54,7 +57,7 @@ def trigger(
     """Start a run of a Dag for a partition key through the API at CORPUS_AIRFLOW_URL."""
     from pipelines.deployment import airflow_setup
 
-    airflow = airflow_setup.connect(_url(), environment=os.environ)
+    airflow = _connect()
     dag_id, run = airflow_setup.trigger(airflow, dag, key=partition_key)
     emit({"dag": dag_id, "run": run})
 
@@ -102,10 +105,11 @@ def tell_airflow(settings: Settings) -> None:
     )
 
 
-def _url() -> str:
-    from pipelines.deployment.airflow_setup import address
+def _connect() -> Airflow:
+    from pipelines.deployment.airflow_setup import address, connect
 
-    if url := address(Settings.from_env().home):
-        return url
+    home = Settings.from_env().home
+    if url := address(home):
+        return connect(url, environment=os.environ, home=home)
     detail = "is not set; give the address of Airflow's API server, such as https://airflow.example.org"
     raise BadParams(where="CORPUS_AIRFLOW_URL", detail=detail)

@@ -46,9 +46,12 @@ def open_source(
     Raises:
         SourceNotApproved: the source is live and lacks an access basis, an approval, a retention, or an expiry in the
             future.
+        SecretBesideVault: the source is live, and the project secret is stored in the home, as the vault is.
         BadParams: a setting that the source needs is missing.
     """
     params.sources[name].check(name, today=today)
+    if params.sources[name].live:
+        settings.require_secret_apart(name)
     if name == "dump":
         from pipelines.collect.sources.dump import DumpSource
 
