@@ -29,7 +29,18 @@ CHARACTERS = {"who": 128, "why": 500}
 BUSY_SECONDS = 60
 BEGINNING = "0" * 64
 
-Event = Literal["registered", "gated", "refused", "intended", "promoted", "rolled_back", "withdrawn", "abandoned"]
+Event = Literal[
+    "registered",
+    "gated",
+    "refused",
+    "intended",
+    "promoted",
+    "rolled_back",
+    "withdrawn",
+    "abandoned",
+    "stale",
+    "checkpoint",
+]
 
 metadata = sa.MetaData()
 journal = sa.Table(
@@ -85,7 +96,8 @@ class JournalRow:
         number: its number among the model's rows, from 1.
         at: the time, UTC, as ISO 8601.
         event: the kind of row. ``intended`` is written before the alias is changed; ``promoted``, ``rolled_back``,
-            ``withdrawn`` or ``abandoned`` afterwards.
+            ``withdrawn`` or ``abandoned`` afterwards. ``stale``: a record on which ``from_version`` was trained was
+            taken down. ``checkpoint``: the signature of this row covers the unsigned rows before it.
         from_version: the champion before, if any.
         to_version: the version concerned; for the three events that change the alias, the champion afterwards
             (``None``: no champion).
