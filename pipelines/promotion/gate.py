@@ -5,7 +5,7 @@ All checks are made, and each failed check is reported with its numbers:
 - ``withdrawn``: the version was not withdrawn.
 - ``files``, ``pickle``, ``card``: :func:`crisis_corpus.integrity.faults`. Files that differ from the registered
   ones, or contain a pickle, are not loaded.
-- ``taken_down``: no record that the version learnt from was taken down.
+- ``stale``, ``taken_down``: no record that the version learnt from was taken down, by the journal and by its list.
 - ``split``: no record that candidate or champion learnt from, or was selected on, is in the test on which both are
   scored now. Split digests are recorded; a difference alone is not a fault, because the split's digest changes when the
   corpus grows and when a post is deleted, but no item ever changes its split.
@@ -159,7 +159,13 @@ def _look(case: _GateCase, entry: Candidate, *, standing: Standing, context: Con
     """Make every check that does not run the model."""
     version = entry.version.version
     gone = [f"version {version} was withdrawn"] if version in standing.withdrawn else []
-    case.reasons["withdrawn"] = gone
+    until = standing.stale.get(version)
+    case.reasons |= {
+        "withdrawn": gone,
+        "stale": [f"version {version} learnt from records that were taken down, and is removed on {until[:10]}"]
+        if until
+        else [],
+    }
     case.reasons.update(entry.faults)
     case.figures["test"] = {
         "digest": case.test.digest,
