@@ -53,10 +53,13 @@ class Pointers:
         """Return the paths of a checkout that git tracks."""
         return set(git("ls-files", "-z", cwd=root).split("\0")) - {""}
 
-    def move(self, changes: Changes, *, had: Mapping[str, bytes] | None = None) -> list[str]:
+    def move(
+        self, changes: Changes, *, had: Mapping[str, bytes] | None = None, retrain: Collection[str] = ()
+    ) -> list[str]:
         """Replace old objects by new ones in every pointer file and ``dvc.lock``; return the changed paths.
 
-        ``had``: the previous content of files in git that the caller has changed.
+        ``had``: the previous content of files in git that the caller has changed. ``retrain``: stages whose
+        dependencies keep the recorded digests, so that they run again.
         """
         if not changes and not had:
             return []
@@ -67,13 +70,12 @@ class Pointers:
         written += imports
         texts |= imports
         lock = self._lock()
-        stale = self.retrained(changes)
         for stage in lock.values():
             for out in stage.get("outs", []):
                 if out["path"] not in self._tracked:
                     self._move_out(out, changes)
         after = self._after(before, changes)
-        for stage in (stage for name, stage in lock.items() if name not in stale):
+        for stage in (stage for name, stage in lock.items() if name not in retrain):
             for dep in stage.get("deps", []):
                 self._move_dep(dep, before=before, after=after, texts=texts, changes=changes)
         if lock and self._save_lock(lock):
@@ -89,12 +91,12 @@ class Pointers:
         """Remove stages from ``dvc.lock``, so that the next ``dvc repro`` runs them."""
         self._save_lock({name: stage for name, stage in self._lock().items() if name not in stages})
 
-    def retrained(self, changes: Collection[str]) -> set[str]:
-        """Return the stages that trained a model whose list of records is one of these objects; they must run again."""
+    def trained_on(self, lists: Collection[str]) -> set[str]:
+        """Return the stages that trained a model whose list of records is one of these objects."""
         found = set()
         for name, stage in self._lock().items():
             trees = [self._tree(out["md5"]) for out in stage.get("outs", []) if out.get("md5", "").endswith(TREE)]
-            if any(tree.get(training_records.FILE) in changes for tree in trees):
+            if any(tree.get(training_records.FILE) in lists for tree in trees):
                 found.add(name)
         return found
 

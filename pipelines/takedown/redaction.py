@@ -10,7 +10,7 @@ import mmap
 import re
 import shutil
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
@@ -52,7 +52,7 @@ class Left:
 
     rows: int = 0
     renamed: int = 0
-    lists: tuple[tuple[str, str, int], ...] = ()
+    lists: tuple[tuple[str, str, int], ...] = field(default=(), compare=False)
 
 
 class Gone:
@@ -111,13 +111,15 @@ class Gone:
         table = pq.read_table(path)
         kept = table.filter(pc.invert(self._about(table)))
         renamed = 0
-        for at, field in enumerate(kept.schema):
-            if not _is_text(field.type) or field.name in ABOUT:
+        for at, column in enumerate(kept.schema):
+            if not _is_text(column.type) or column.name in ABOUT:
                 continue
-            if mentions := set(self._mentions(kept[field.name]).to_pylist()):
-                values = _renamed(kept, field.name, mentions=mentions, blank=self._blanked)
-                renamed += pc.sum(pc.is_in(_flat(kept[field.name]), value_set=tables.strings(sorted(mentions)))).as_py()
-                kept = kept.set_column(at, field, pa.array(values, field.type))
+            if mentions := set(self._mentions(kept[column.name]).to_pylist()):
+                values = _renamed(kept, column.name, mentions=mentions, blank=self._blanked)
+                renamed += pc.sum(
+                    pc.is_in(_flat(kept[column.name]), value_set=tables.strings(sorted(mentions)))
+                ).as_py()
+                kept = kept.set_column(at, column, pa.array(values, column.type))
         _write(kept, to)
         return Left(rows=table.num_rows - kept.num_rows, renamed=renamed, lists=_lists(table, kept))
 

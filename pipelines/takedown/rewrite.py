@@ -78,13 +78,14 @@ def _once(clone: Workspace, gone: Gone, *, note: Note, keep: Keep, say: Say) -> 
         changes = {digest: objects.without(digest, gone) for digest in objects.named(gone, among=there)}
         texts = lines_without(clone, gone)
         counts = _counts(files, changes) | {"texts": len(texts), "absent": len(set(files.values()) - there)}
-        counts["models"] = len(pointers.retrained(changes))
+        retrain = pointers.trained_on({digest for digest, change in changes.items() if change.left.lists})
+        counts["models"] = len(retrain)
         note(counts)
         keep([change.left for change in changes.values()])
         for path, (_, fresh) in texts.items():
             (clone.path / path).write_bytes(fresh)
         had = {path: old for path, (old, _) in texts.items()}
-        written = pointers.move(as_changes(changes, settings=clone.settings), had=had)
+        written = pointers.move(as_changes(changes, settings=clone.settings), had=had, retrain=retrain)
         say("replaced")
     total = sum(change.left.rows for change in changes.values())
     message = f"takedown: {total} rows of {len(changes)} tables"
