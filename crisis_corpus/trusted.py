@@ -130,10 +130,10 @@ def find(name: str, number: int | None, *, registry: RegistryReader, journal: Jo
         if number is None
         else (number, _rows(name, journal=journal))
     )
-    version = registry.version(name, number)
     for row in rows:
         if row.event == "withdrawn" and row.from_version == number:
             raise Withdrawn(name=name, version=number, at=row.at[:10], number=row.number, why=row.why)
+    version = registry.version(name, number)
     registered = [row for row in rows if row.event == "registered" and row.to_version == number]
     # a takedown registers the files again, without the deleted ids: the last row has the digest to verify
     if not registered or not registered[-1].files:

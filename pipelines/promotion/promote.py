@@ -48,7 +48,15 @@ class Moved:
 
 
 def promote(
-    name: str, version: int, *, who: str, why: str, context: Context, dry_run: bool = False, say: Say = silent
+    name: str,
+    version: int,
+    *,
+    who: str,
+    why: str,
+    context: Context,
+    dry_run: bool = False,
+    compare: bool = True,
+    say: Say = silent,
 ) -> Moved:
     """Make a version the champion if it passes the gate.
 
@@ -59,6 +67,7 @@ def promote(
         why: their reason; not empty.
         context: see :class:`pipelines.registry.candidate.Context`.
         dry_run: judge without writing anything.
+        compare: whether the version must be better than the champion; see :func:`pipelines.promotion.gate.run`.
         say: called after each step; tests kill the process there.
 
     Raises:
@@ -73,18 +82,19 @@ def promote(
     if dry_run:
         verdict = gate.judge(name, version, context=context)
         return Moved(name, verdict.champion, None, verdict=verdict)
-    _, begun = _begun(name, context=context, deed="promoted", version=version)
+    now, begun = _begun(name, context=context, deed="promoted", version=version)
     if begun is not None:
         return _finish(begun, context=context, say=say)
     try:
-        verdict = gate.run(name, version, context=context, who=who)
+        verdict = gate.run(name, version, context=context, who=who, compare=compare)
     except ChampionAlready:
         # repeated after the move was recorded; the last steps may be missing
         return _settled(name, context=context)
     say("gated")
     if not verdict.passed:
         raise NotPromoted(name=name, version=version, detail="; ".join(verdict.reasons))
-    champion, decided = verdict.champion, {"basis": verdict.basis, "figures": verdict.figures}
+    champion = verdict.champion if compare else now.champion
+    decided = {"basis": verdict.basis, "figures": verdict.figures}
     move = Move(name, "promoted", champion, champion, version, who, why, decided, verdict.files)
     return _move(move, context=context, say=say)
 

@@ -1,10 +1,11 @@
 """Remove the weights of models that were trained on deleted records, when ``takedown.weights_days`` have passed.
 
-The alias moves first and weights go last. Of each registered model, a stale champion is replaced by the newest version
-that is not stale and passes the gate; without one, the model has no champion, and subscribers are told. The stale
-versions are withdrawn, and their files and versions deleted. Then the weights of fine-tuned models leave every version
-of the corpus, cache and remote, and those of training runs leave MLflow. Each step may be repeated: what is due follows
-from the journal and from the vault's table ``removals``, so a killed run is finished by the next.
+The alias moves first and weights go last. A stale champion is replaced by the newest version that is not stale and
+passes the gate; it need not be better than the stale champion, which goes anyway. Without such a version, the model has
+no champion, and subscribers get a notice. The stale versions are withdrawn, and their files and versions deleted. Then
+the weights of fine-tuned models leave every version of the corpus, cache and remote, and those of training runs leave
+MLflow. Each step may be repeated: what is due follows from the journal and from the vault's table ``removals``, so a
+killed run is finished by the next.
 """
 
 from __future__ import annotations
@@ -159,7 +160,7 @@ def _successor(
     for version in reversed([v for v in versions if registration(context.journal, v) is not None]):
         try:
             with opening(name) as own:
-                promote.promote(name, version.version, who=WHO, why=why, context=own)
+                promote.promote(name, version.version, who=WHO, why=why, context=own, compare=False)
             return True
         except (NotPromoted, ConfigError, DataError):
             # it failed the gate, or cannot be judged: the weights must go all the same
