@@ -27,6 +27,7 @@ from pipelines.errors import ConfigError, DataError
 from pipelines.progress import silent
 from pipelines.promotion import promote
 from pipelines.promotion.promote import NotPromoted
+from pipelines.registry import lineage
 from pipelines.registry.candidate import Context, registration
 from pipelines.takedown.object_versions import Objects
 from pipelines.takedown.pointers import LOCK, Pointers
@@ -170,9 +171,9 @@ def _successor(
 
 def _delete(version: Version, *, context: Context) -> None:
     """Delete a version with its files, and the verified copies of this machine."""
-    for place in ("models", "registry"):
-        if version.digest:
-            shutil.rmtree(context.settings.home / place / version.digest, ignore_errors=True)
+    if lineage.DIGESTED.fullmatch(version.digest):
+        shutil.rmtree(context.settings.home / "models" / version.digest, ignore_errors=True)
+    lineage.forget(version, settings=context.settings)
     context.registry.remove(version)
 
 
