@@ -91,13 +91,13 @@ class Pointers:
         """Remove stages from ``dvc.lock``, so that the next ``dvc repro`` runs them."""
         self._save_lock({name: stage for name, stage in self._lock().items() if name not in stages})
 
-    def trained_on(self, lists: Collection[str]) -> set[str]:
-        """Return the stages that trained a model whose list of records is one of these objects."""
-        found = set()
+    def trained_on(self, lists: Collection[str]) -> dict[str, str]:
+        """Return the stages that trained a model whose list of records is one of these objects, and its corpus."""
+        found = {}
         for name, stage in self._lock().items():
-            trees = [self._tree(out["md5"]) for out in stage.get("outs", []) if out.get("md5", "").endswith(TREE)]
-            if any(tree.get(training_records.FILE) in lists for tree in trees):
-                found.add(name)
+            for out in (out for out in stage.get("outs", []) if out.get("md5", "").endswith(TREE)):
+                if self._tree(out["md5"]).get(training_records.FILE) in lists:
+                    found[name] = Path(out["path"]).parts[1]
         return found
 
     @cached_property

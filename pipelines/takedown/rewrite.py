@@ -25,6 +25,8 @@ from pipelines.workspace.git import git
 ATTEMPTS = 5
 # Prefix of a corpus name among the counts of files.
 OF = "of_"
+# The same for the models of a corpus that were trained on one of the records.
+MODELS_OF = "models_of_"
 Note = Callable[[dict[str, int]], None]
 Keep = Callable[[Sequence[Left]], None]
 Say = Callable[[str], None]
@@ -79,7 +81,7 @@ def _once(clone: Workspace, gone: Gone, *, note: Note, keep: Keep, say: Say) -> 
         texts = lines_without(clone, gone)
         counts = _counts(files, changes) | {"texts": len(texts), "absent": len(set(files.values()) - there)}
         retrain = pointers.trained_on({digest for digest, change in changes.items() if change.left.lists})
-        counts["models"] = len(retrain)
+        counts |= {"models": len(retrain)} | Counter(f"{MODELS_OF}{corpus}" for corpus in retrain.values())
         note(counts)
         keep([change.left for change in changes.values()])
         for path, (_, fresh) in texts.items():
