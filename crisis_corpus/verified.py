@@ -59,7 +59,7 @@ def verified(trusted: Trusted, *, registry: RegistryReader, cache: Path) -> Path
 
 def _faults(folder: Path, *, row: JournalRow) -> list[str]:
     """Return the faults of a version's files, naming also the altered files outside the pack."""
-    found = integrity.faults(folder, registered=row.files)
+    found = integrity.faults(folder, registered=row.files, weights=row.metrics.get("weights"))
     wrong = [reason for check in found.values() for reason in check]
     outside, now = row.metrics.get("outside"), listing(folder)
     if found["files"] and outside is not None:

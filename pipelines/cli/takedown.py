@@ -186,7 +186,8 @@ def run_pending(
             with models(settings, vault=vault) as context:
                 given: dict[str, Any] = {"settings": settings, "vault": vault, "terms": params.takedown, "now": now()}
                 done += [_told(receipt) for receipt in steps.revisit(context=context, **given)]
-    emit({"replayed": replayed, "due": dict(Counter(due.values())), "takedowns": done})
+    retrain = sorted({corpus for told in done for corpus in told.get("retrain", ())})
+    emit({"replayed": replayed, "due": dict(Counter(due.values())), "takedowns": done, "retrain": retrain})
 
 
 @contextmanager
@@ -245,8 +246,12 @@ def _select(asked: Criteria, *, settings: Settings, vault: Vault) -> tuple[Selec
 
 
 def _told(receipt: TakedownRequest) -> dict[str, Any]:
-    names = ("request", "reason", "records", "selected", "steps", "commit", "ended", "tombstones")
-    return {name: getattr(receipt, name) for name in names}
+    from pipelines.takedown.rewrite import MODELS_OF
+
+    names = ("request", "reason", "records", "selected", "steps", "commit", "ended", "tombstones", "weights_due")
+    counts = receipt.steps.get("rewrite", {})
+    retrain = sorted(name.removeprefix(MODELS_OF) for name, n in counts.items() if n and name.startswith(MODELS_OF))
+    return {name: getattr(receipt, name) for name in names} | {"retrain": retrain}
 
 
 def _say(step: str) -> None:

@@ -51,11 +51,14 @@ class Sweep(Section):
 
 
 class Takedown(Section):
-    """The condition under which a takedown withdraws a registered model version; the default is this project's own.
+    """What a takedown does to models that were trained on a deleted record; the defaults are this project's own.
 
     Args:
         withdraw_share: if at least this share of a version's training records was taken down, the version is withdrawn:
-            it loses its aliases, and rollback skips it. With a smaller share, the version is only tagged.
+            it loses its aliases, and rollback skips it. With a smaller share, it may be used until the deadline.
+        weights_days: days from the takedown to the deadline, on which the weights of every model that was trained on a
+            deleted record are removed, and its alias moves to another version. Until then, train the model again.
     """
 
     withdraw_share: Fraction
+    weights_days: Positive = 30

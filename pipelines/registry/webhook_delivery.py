@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 import sqlalchemy as sa
 
-from crisis_corpus.state import MOVES
+from crisis_corpus.state import TOLD
 from crisis_corpus.versions import checked
 from pipelines.errors import ConfigError
 from pipelines.registry import webhook
@@ -253,7 +253,7 @@ class Watch:
         ]
 
     def _fill(self) -> None:
-        rows = [row for row in self._journal.rows() if row.event in MOVES]
+        rows = [row for row in self._journal.rows() if row.event in TOLD]
         now = _stamp(self._clock())
         self._queue(
             {

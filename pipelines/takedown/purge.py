@@ -173,7 +173,7 @@ def _train(site: Site) -> int:
 
 
 def _clear_train(site: Site) -> None:
-    # weights do not reveal their records; a model trained on an earlier commit cannot be published after a takedown
+    # weights may remember records; a model trained on an earlier commit cannot be published after a takedown anyway
     for corpus in sorted(site.corpora):
         shutil.rmtree(site.settings.home / "train" / corpus, ignore_errors=True)
 
