@@ -160,6 +160,7 @@ def run_pending(
     ] = None,
 ) -> None:
     """Take down records whose post was deleted or whose approval or retention ended, and finish open takedowns."""
+    from pipelines.release import removal
     from pipelines.takedown import retention as kept
     from pipelines.takedown import sweep as asked_again
     from pipelines.takedown import takedown as steps
@@ -183,13 +184,18 @@ def run_pending(
         replayed = vault.replay(saved) if not dry_run else 0
         done = []
         shared: dict[str, Any] = {"dry_run": dry_run, "agree": _agreed, "settings": settings, "vault": vault}
-        for reason in sorted(set(due.values())):
-            asked = Criteria(posts=tuple(sorted(r for r, why in due.items() if why == reason)))
-            done.append(_taken_down(asked, reason=reason, who=who, **shared))
-        if not dry_run:
-            with models(settings, vault=vault) as context:
-                given: dict[str, Any] = {"settings": settings, "vault": vault, "terms": params.takedown, "now": now()}
-                done += [_told(receipt) for receipt in steps.revisit(context=context, **given)]
+        try:
+            for reason in sorted(set(due.values())):
+                asked = Criteria(posts=tuple(sorted(r for r, why in due.items() if why == reason)))
+                done.append(_taken_down(asked, reason=reason, who=who, **shared))
+            if not dry_run:
+                with models(settings, vault=vault) as context:
+                    given: dict[str, Any] = {"settings": settings, "vault": vault, "terms": params.takedown}
+                    done += [_told(receipt) for receipt in steps.revisit(context=context, now=now(), **given)]
+        finally:
+            # on its own days, also if a place cannot be cleared now
+            if not dry_run:
+                removal.refresh(settings=settings, vault=vault, now=now())
     emit({"replayed": replayed, "due": dict(Counter(due.values())), "takedowns": done})
 
 
