@@ -28,6 +28,7 @@ from pipelines.progress import silent
 from pipelines.promotion import promote
 from pipelines.promotion.promote import NotPromoted
 from pipelines.registry import lineage
+from pipelines.registry.approved import SamePerson
 from pipelines.registry.candidate import Context, registration
 from pipelines.takedown.object_versions import Objects
 from pipelines.takedown.pointers import LOCK, Pointers
@@ -163,8 +164,8 @@ def _successor(
             with opening(name) as own:
                 promote.promote(name, version.version, who=WHO, why=why, context=own, compare=False)
             return True
-        except (NotPromoted, ConfigError, DataError):
-            # it failed the gate, or cannot be judged: the weights must go all the same
+        except (NotPromoted, SamePerson, ConfigError, DataError):
+            # it failed the gate, cannot be judged, or needs two persons: the weights must go all the same
             continue
     return False
 

@@ -215,8 +215,10 @@ SINKS = (
     Sink(
         "releases",
         "ids",
-        "rows are removed from packages and added to the removal lists, by the release's own ids (`purge`)",
-        keeps="the release's own id on its removal list; copies that consumers have",
+        "on the next day of the schedule `release.removal`, rows leave the packages, and their ids, which are the "
+        "release's own, go to the removal lists (`run-pending`)",
+        keeps="until that day, labels and the address, which the release's key decrypts; then the release's own id on "
+        "its removal list; copies that consumers have",
         paths=_home("releases"),
         writers=("crisis_corpus/hydrate", "release/release_store", "release/rekey"),
     ),
