@@ -157,5 +157,5 @@ def _flat(value: dict[str, Any], *, prefix: str = "") -> Iterator[tuple[str, flo
 
 
 def show(status: dict[str, Any]) -> None:
-    """Print the status as a table."""
+    """Print the object of ``corpus status`` as a table."""
     Console().print(table(status))

@@ -11,7 +11,9 @@ from pipelines.cli.shared import (
     Approval,
     CorpusName,
     Decider,
+    Person,
     PersonIfAny,
+    Reason,
     ReasonIfAny,
     RunOfApproval,
     doing,
@@ -70,6 +72,14 @@ def approve(
         emit(approval.approve(name, who=decision.who, why=decision.why, settings=settings, vault=vault, now=now()))
 
 
+@app.command("retire")
+def retire(name: Name, who: Person, why: Reason) -> None:
+    """Retire an approved release, so that another one of the corpus can be approved; its removal list continues."""
+    from pipelines.release import approval
+
+    emit(approval.retire(name, who=who, why=why, settings=Settings.from_env(), now=now()))
+
+
 @app.command("list")
 def list_() -> None:
     """List the releases with their status and number of withdrawn records."""
@@ -79,10 +89,15 @@ def list_() -> None:
 
 
 @app.command("refresh")
-def refresh() -> None:
-    """Remove deleted records from every release and update the removal lists."""
+def refresh(
+    at_once: Annotated[
+        bool,
+        typer.Option("--at-once", help="publish all removals now, in a batch of any size"),
+    ] = False,
+) -> None:
+    """Publish the removals that are due: remove their rows from every release and update the removal lists."""
     from pipelines.release import removal
 
     settings = Settings.from_env()
     with open_vault(settings) as vault:
-        emit({"releases": removal.refresh(settings=settings, vault=vault)})
+        emit({"releases": removal.refresh(settings=settings, vault=vault, now=now(), at_once=at_once)})

@@ -17,7 +17,7 @@ import typer
 from pipelines.cli.airflow import tell_airflow
 from pipelines.cli.params import tell
 from pipelines.cli.shared import Person, Reason, doing, emit
-from pipelines.config.settings import Settings
+from pipelines.config.settings import Settings, with_secret
 from pipelines.errors import BadParams, CorpusError
 
 if TYPE_CHECKING:
@@ -373,7 +373,7 @@ def _examined(settings: Settings) -> list[str]:
         with doing("examining the deployment"):
             done = subprocess.run(
                 argv,
-                env={**os.environ, **addresses},
+                env=with_secret() | addresses,
                 capture_output=True,
                 text=True,
                 timeout=DOCTOR_SECONDS,

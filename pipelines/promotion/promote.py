@@ -57,6 +57,7 @@ def promote(
     context: Context,
     asked_by: str | None = None,
     dry_run: bool = False,
+    compare: bool = True,
     say: Say = silent,
 ) -> Moved:
     """Make a version the champion if it passes the gate.
@@ -70,6 +71,7 @@ def promote(
         asked_by: the person who asked for the decision; by default the one who ran the gate. With
             ``promote.four_eyes`` it must be another than ``who``.
         dry_run: judge without writing anything.
+        compare: whether the version must be better than the champion; see :func:`pipelines.promotion.gate.run`.
         say: called after each step; tests kill the process there.
 
     Raises:
@@ -89,18 +91,19 @@ def promote(
         judged = [row for row in context.journal.rows(name) if (row.event, row.to_version) == ("gated", version)]
         gated_by = judged[-1].who if judged else None
         require_two(who, asked_by=gated_by if asked_by is None else asked_by)
-    _, begun = _begun(name, context=context, deed="promoted", version=version)
+    now, begun = _begun(name, context=context, deed="promoted", version=version)
     if begun is not None:
         return _finish(begun, context=context, say=say)
     try:
-        verdict = gate.run(name, version, context=context, who=who)
+        verdict = gate.run(name, version, context=context, who=who, compare=compare)
     except ChampionAlready:
         # repeated after the move was recorded; the last steps may be missing
         return _settled(name, context=context)
     say("gated")
     if not verdict.passed:
         raise NotPromoted(name=name, version=version, detail="; ".join(verdict.reasons))
-    champion, decided = verdict.champion, {"basis": verdict.basis, "figures": verdict.figures}
+    champion = verdict.champion if compare else now.champion
+    decided = {"basis": verdict.basis, "figures": verdict.figures}
     move = Move(name, "promoted", champion, champion, version, who, why, decided, verdict.files)
     return _move(move, context=context, say=say)
 

@@ -70,7 +70,8 @@ def enter(version: Version, *, context: Context, folder: Path) -> Candidate:
         pack = Pack.read(place)
     except NoPack:
         pack = None
-    faults = integrity.faults(place, registered=registered.files if registered else None)
+    weights = registered.metrics.get("weights") if registered else None
+    faults = integrity.faults(place, registered=registered.files if registered else None, weights=weights)
     return Candidate(version, place, digest(place), faults, pack)
 
 

@@ -52,13 +52,15 @@ def gather(
 
 
 def summary(journal: Journal) -> list[Json]:
-    """Return the champion, the number of journal rows, and the time, event and person of the last change."""
+    """Return the champion, the number of journal rows, the last change, and until when a stale champion remains."""
     found = []
     for name in NAMES:
         if rows := journal.rows(name):
             last = last_move(journal, name)
             told = {"event": last.event, "at": last.at, "who": last.who} if last else {}
-            found.append({"name": name, "champion": of_rows(name, rows).champion, "journal": len(rows), **told})
+            now = of_rows(name, rows)
+            until = {"stale": end} if (end := now.stale.get(now.champion or 0)) else {}
+            found.append({"name": name, "champion": now.champion, "journal": len(rows), **told, **until})
     return found
 
 
@@ -151,7 +153,11 @@ def _version(version: Version, *, now: Standing, aliases: dict[str, int | None])
     states = [alias for alias in ALIASES if aliases[alias] == number]
     return {
         "version": number,
-        "is": [*states, *(["withdrawn"] if number in now.withdrawn else [])],
+        "is": [
+            *states,
+            *(["withdrawn"] if number in now.withdrawn else []),
+            *([f"stale until {now.stale[number][:10]}"] if number in now.stale else []),
+        ],
         "data_commit": version.tags.get("data_commit"),
         "files": version.digest or None,
         "run": version.run_id,

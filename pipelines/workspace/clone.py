@@ -18,7 +18,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.settings import Settings
+from pipelines.config.settings import Settings, with_secret
 from pipelines.errors import CommitLost, ConfigError, GitFailed, NoCorpus, StepFailed, UnknownName
 from pipelines.process import DIES_WITH_PARENT
 from pipelines.timing import phase
@@ -58,7 +58,7 @@ class Workspace:
         """The environment variables of a step; this interpreter's folder comes first in ``PATH``."""
         binaries = str(Path(sys.executable).parent)
         return {
-            **os.environ,
+            **with_secret(),
             "PATH": f"{binaries}{os.pathsep}{os.environ.get('PATH', '')}",
             "CORPUS_HOME": str(self.settings.home),
             "PYTHONPATH": "",

@@ -13,6 +13,7 @@ from pipelines.config.added_corpora import complete, create_folders
 from pipelines.config.params import load, parse, validate
 from pipelines.config.settings import HOME_FILE, Settings
 from pipelines.errors import ConfigError, GitFailed, NoSecret
+from pipelines.process import private_home
 from pipelines.vault.vault import Vault
 from pipelines.workspace import dag_graph, trust
 from pipelines.workspace import upgrade as results
@@ -83,6 +84,7 @@ def init(settings: Settings, *, checkout: Path, profile: str | None) -> str:
         _adopt(settings, found, profile=profile)
     else:
         _create(settings, checkout=checkout, profile=profile)
+    private_home(settings.home)
     if "://" not in settings.remote:
         Path(settings.remote).mkdir(parents=True, exist_ok=True)
     settings.cache.mkdir(parents=True, exist_ok=True)

@@ -9,14 +9,15 @@ from airflow.sdk import task
 from dvc_airflow import approval
 from dvc_airflow.command import run
 
-COUNTS = ("items", "records", "left_out", "levels", "smallest", "alone", "other_columns", "splits")
+COUNTS = ("items", "records", "left_out", "levels", "smallest", "alone", "joined", "other_columns", "splits")
 
 
 @task(task_id="make")
 def make(*, params: Any = None) -> dict[str, Any]:
     """Write the package as a draft: ids, labels, splits, the removal list, a datasheet."""
     done = run("release", "make", params["corpus"], params["name"])
-    return {"text": "\n".join(f"- {key}: {done[key]}" for key in COUNTS if key in done), **done}
+    counts = "\n".join(f"- {key}: {done[key]}" for key in COUNTS if key in done)
+    return {"text": f"{done['risk']}\n\n{counts}", **done}
 
 
 def approve() -> Any:

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import hmac
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,9 +14,11 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg2
 import pytest
+import sqlalchemy as sa
 
 from crisis_corpus.client import changed, token
 from crisis_corpus.journal import JournalBroken, JournalUnavailable
@@ -23,7 +26,15 @@ from crisis_corpus.versions import UnknownModel
 from pipelines.errors import BadParams
 from pipelines.registry.journal import Journal
 from pipelines.registry.webhook import DELAYS
-from pipelines.registry.webhook_delivery import DEAD, DELIVERED, WAITING, SubscribedAlready, UnknownSubscriber, Watch
+from pipelines.registry.webhook_delivery import (
+    DEAD,
+    DELIVERED,
+    WAITING,
+    SubscribedAlready,
+    UnknownSubscriber,
+    Watch,
+    subscribers,
+)
 from tests.postgres import BOTH, address, postgres
 from tests.registry.receiver import Receiver, receiver
 
@@ -195,6 +206,25 @@ def test_an_altered_journal_sends_no_webhook(watch: Watch, journal: Journal, rec
     assert receiver.came == [] and watch.deliveries() == []
 
 
+@pytest.mark.parametrize("address", ["https://a.example/", "http://127.0.0.1:9/", "http://[::1]/", "http://localhost/"])
+def test_https_and_this_machine_can_be_subscribed(watch: Watch, address: str) -> None:
+    assert watch.subscribe(address).url == address
+
+
+def test_a_subscriber_from_before_gets_nothing_over_plain_http(
+    watch: Watch, journal: Journal, receiver: Receiver
+) -> None:
+    watch.subscribe(receiver.url)
+    # a name that is not known to be of this machine, though it is
+    port = urlsplit(receiver.url).port
+    with journal.engine.writing() as connection:
+        connection.execute(sa.update(subscribers).values(url=f"http://{socket.gethostname()}:{port}/hook"))
+    moved(journal, "promoted", 1)
+    assert watch.deliver() == {"delivered": 0, "failed": 0, "dead": 1, "waiting": 0}
+    assert [(d.status, d.answer) for d in watch.deliveries()] == [(DEAD, "insecure")]
+    assert receiver.came == []
+
+
 def test_a_removed_subscription_gets_no_webhook(watch: Watch, journal: Journal, receiver: Receiver) -> None:
     made = watch.subscribe(receiver.url)
     with pytest.raises(SubscribedAlready, match=made.id):
@@ -211,9 +241,23 @@ def test_a_removed_subscription_gets_no_webhook(watch: Watch, journal: Journal, 
 
 @pytest.mark.parametrize(
     "wrong",
-    ["", "ftp://a.example/", "https://", "https://ada:key@a.example/", "https://a.example:99999/", "http://a\n.b/"],
+    [
+        "",
+        "ftp://a.example/",
+        "https://",
+        "https://ada:key@a.example/",
+        "https://a.example:99999/",
+        "http://a\n.b/",
+        "http://a.example/",
+        "http://10.0.0.1/",
+        "http://169.254.169.254/",
+        "http://127.0.0.1.a.example/",
+        "http://localhost.a.example/",
+        "http://[::2]/",
+        "http://0.0.0.0/",
+    ],
 )
-def test_what_is_no_address_is_refused(watch: Watch, wrong: str) -> None:
+def test_what_is_no_safe_address_is_refused(watch: Watch, wrong: str) -> None:
     with pytest.raises(BadParams):
         watch.subscribe(wrong)
     with pytest.raises(UnknownModel):

@@ -126,7 +126,7 @@ def test_no_file_has_a_name_an_author_a_group_or_a_word(world: World, corpus: st
     forbidden |= {world.record(name) for name in items} | {world.vault.author_id(i["author"]) for i in items.values()}
     forbidden |= {"group-1", "group-20", "Harbour", "river", "boats"}
     register = [p for p in world.folder("one").rglob("*") if p.is_file()]
-    assert {p.name for p in register} >= {"release.json", "ids.txt", "removal.csv", "one.key", "fetch.csv"}
+    assert {p.name for p in register} >= {"release.json", "ids.txt", "removal.json", "one.key", "fetch.csv"}
     for path in register:
         if path.name == "hydrate.py":
             continue

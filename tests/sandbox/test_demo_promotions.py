@@ -87,7 +87,7 @@ def rolled(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def play(settings: Settings, gate: Gate, *, order: tuple[int, int, int]) -> None:
     """Advance to the end with a new act at every look, as a demo that is killed after each step."""
     for _ in range(30):
-        act = Act(gate, settings, None, lambda: order)  # type: ignore[arg-type]
+        act = Act(gate, gate, settings, None, lambda: order)  # type: ignore[arg-type]
         if act.advance(gate.look()):
             return
     raise AssertionError([run["conf"] for run in gate.runs])
@@ -97,7 +97,7 @@ def test_nothing_is_asked_before_the_versions_are_registered(settings: Settings)
     gate = Gate(settings, refuses=set())
     write(settings, CONTESTED, "registered", 1)
     write(settings, CONTESTED, "registered", 2)
-    assert not Act(gate, settings, None, lambda: ()).advance(gate.look())  # type: ignore[arg-type]
+    assert not Act(gate, gate, settings, None, lambda: ()).advance(gate.look())  # type: ignore[arg-type]
     assert gate.runs == [] and gate.awake == []
 
 
