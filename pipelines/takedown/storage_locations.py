@@ -76,9 +76,8 @@ SINKS = (
             "curate/sample", "curate/split/split", "doctor/remotes", "label/rationales", "label/silver", "label/votes",
             "metrics/recall_constraints", "predict/baselines", "predict/predict_finetuned", "predict/prompted",
             "report/report", "storage/exclusions", "storage/seal", "storage/tables", "takedown/object_versions",
-            "takedown/redaction",
-            "train/classifiers/train", "train/finetuned", "train/knn/neighbours", "workspace/results",
-            "workspace/stages",
+            "takedown/redaction", "takedown/reseal", "train/classifiers/train", "train/finetuned",
+            "train/knn/neighbours", "workspace/results", "workspace/stages",
         ),
     ),
     Sink(
@@ -169,7 +168,10 @@ SINKS = (
         "content",
         "clones of ended processes are removed (`purge`); clones in use are counted and are removed with their task",
         paths=_home("scratch"),
-        writers=("doctor/deployment", "models/backbones", "registry/candidate", "workspace/scratch"),
+        writers=(
+            "doctor/deployment", "extract/ocr/confined_engine", "models/backbones", "registry/candidate",
+            "workspace/scratch",
+        ),
     ),
     Sink(
         "lineage",
@@ -215,8 +217,8 @@ SINKS = (
         paths=lambda settings: [settings.dumps, settings.sandbox],
         settings=("dumps", "sandbox"),
         writers=(
-            "extract/decode_child", "sandbox/reddit/build", "sandbox/reddit/dumps", "sandbox/reddit/faults",
-            "sandbox/reddit/variants", "sandbox/vendors/vendors",
+            "extract/decode", "extract/decode_child", "extract/ocr/ocr_child", "sandbox/reddit/build",
+            "sandbox/reddit/dumps", "sandbox/reddit/faults", "sandbox/reddit/variants", "sandbox/vendors/vendors",
         ),
     ),
     Sink(

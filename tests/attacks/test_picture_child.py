@@ -259,7 +259,7 @@ def test_a_picture_that_took_over_tesseract_can_only_start_programs(facts: dict[
     assert {name for name, number in results.items() if number not in (errno.EPERM, errno.EACCES)} == set()
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="needs root, to become somebody else")
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="needs root, to become another user")
 def test_another_user_is_protected_from_his_own_child(facts: dict[str, Any]) -> None:
     """Without root there is no other user to become: Landlock and seccomp alone keep the child from its parent."""
     python = next((p for p in ("/usr/bin/python3.11",) if Path(p).exists()), None)
