@@ -90,8 +90,6 @@ class ApprovalRecord:
             raise DecisionRefused(detail="it was changed after the answer")
         if (found.run, found.subject, found.yes) != (run, subject, yes):
             raise DecisionRefused(detail="the answer was another one, in another run, or about something else")
-                detail="the answer was given in another run, about something else, or it was another one"
-            )
         signed(found.who, found.why)
         return found
 
