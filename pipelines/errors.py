@@ -106,6 +106,16 @@ class EngineMissing(ConfigError):
     remedy = "To use this engine, {install}. To use another engine, set ocr.engine in params.yaml."
 
 
+class SandboxMissing(ConfigError):
+    """This system can confine no child process, so a malicious picture could read files and open connections."""
+
+    message = "Pictures are not read, because the process that reads them has no complete sandbox (only: {detail})."
+    remedy = (
+        "Run `apt-get install bubblewrap`, or use Linux 5.13 or later with Landlock. To read pictures without a "
+        "sandbox, set images.decode.sandbox and images.ocr.sandbox to accepted_without in params.yaml."
+    )
+
+
 class VaultMismatch(ConfigError):
     """The project secret is not the one that this vault was created or last rotated with."""
 
@@ -162,8 +172,8 @@ class SourceUnavailable(SourceError):
 
     message = "Source '{source}' is not available: {detail}."
     remedy = (
-        "In Airflow, the task retries. If the error persists, check the address of the source and the status of the "
-        "service."
+        "In Airflow, the task retries. If the error persists, check the source's address (docs/configuration.md) and "
+        "the status of the service."
     )
 
 
@@ -216,8 +226,10 @@ class SchemaMismatch(DataError):
 class SplitConflict(DataError):
     """A record would leave the split that it was assigned to, or a group would be divided between two splits."""
 
-    message = "Split of {corpus} is inconsistent: {detail}."
-    remedy = "Nothing was written. Raise split.version in params.yaml to start a new split; the old split is kept."
+    message = "The split of corpus {corpus} is inconsistent: {detail}."
+    remedy = (
+        "Nothing was written. To start a new split, raise split.{corpus}.version in params.yaml; the old one is kept."
+    )
 
 
 class CommitLost(DataError):
@@ -247,7 +259,9 @@ class UnknownScheme(ConfigError):
     """There is no label scheme of this name."""
 
     message = "There is no label scheme '{name}'."
-    remedy = "Choose one of {known}, or add {name}.yaml to the folder schemes of the checkout."
+    remedy = (
+        "Set corpora.CORPUS.scheme in params.yaml to one of {known}, or add {name}.yaml to schemes/ in the checkout."
+    )
 
 
 class BudgetSpent(LabellingError):

@@ -21,12 +21,12 @@ app = typer.Typer(no_args_is_help=True, help="Prepare an existing Airflow for th
 
 @app.command("setup")
 def setup(
-    profile: Annotated[str | None, typer.Option(help="the profile, a name in profiles/ such as cradle")] = None,
+    profile: Annotated[str | None, typer.Option(help="a file in profiles/ without .yaml, such as cradle")] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="print what would be created or set; change nothing")
+        bool, typer.Option("--dry-run", help="print pools and connections to create or set; change nothing")
     ] = False,
     reset_slots: Annotated[
-        bool, typer.Option("--reset-slots", help="also change the number of slots of existing pools")
+        bool, typer.Option("--reset-slots", help="also reset the number of slots of existing pools")
     ] = False,
 ) -> None:
     """Create the pools and connections of the Dags through the API at CORPUS_AIRFLOW_URL."""
@@ -44,18 +44,22 @@ def setup(
 @app.command("trigger")
 def trigger(
     dag: Annotated[
-        str, typer.Argument(metavar="DAG", help="the Dag, such as posts_collect, with or without the prefix")
+        str,
+        typer.Argument(
+            metavar="DAG", help="the Dag's id, such as posts_collect, with or without CORPUS_AIRFLOW_PREFIX"
+        ),
     ],
     partition_key: Annotated[
-        str | None, typer.Option(help="the partition key: a month as YYYY-MM, or the word snapshot")
+        str | None,
+        typer.Option(help="the partition key: YYYY-MM for a Dag of one month, snapshot for a Dag of all months"),
     ] = None,
 ) -> None:
     """Start a run of a Dag for a partition key through the API at CORPUS_AIRFLOW_URL."""
-    from pipelines.deployment import airflow_api, airflow_setup
+    from pipelines.deployment import airflow_setup
 
-    dag_id = dag if dag.startswith(airflow_api.prefix()) else airflow_api.named(dag)
     airflow = _connect()
-    emit({"dag": dag_id, "run": airflow_setup.trigger(airflow, dag_id, key=partition_key)})
+    dag_id, run = airflow_setup.trigger(airflow, dag, key=partition_key)
+    emit({"dag": dag_id, "run": run})
 
 
 @app.command("path")
@@ -96,7 +100,7 @@ def tell_airflow(settings: Settings) -> None:
     typer.echo(
         f"Airflow parses {parsed} Dags again."
         if parsed
-        else "No Airflow was reached: the Dags follow when they are next parsed on the host of this CORPUS_HOME.",
+        else "No Airflow was reached: the Dags change when the host of this CORPUS_HOME next parses them.",
         err=True,
     )
 

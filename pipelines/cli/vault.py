@@ -1,4 +1,4 @@
-"""Define the commands of the vault: export and replay tombstones, rotate the secret."""
+"""Define the commands of the vault: export and replay tombstones, rotate the secret, reseal tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from pipelines.config.settings import Settings
 from pipelines.errors import BadParams
 
 app = typer.Typer(
-    no_args_is_help=True, help="Export and replay tombstones (records of deletions), and rotate the secret."
+    no_args_is_help=True,
+    help="Export and replay tombstones (records of deletions), rotate the secret, and reseal tables.",
 )
 
 # The first 32 bytes of the secret determine the record ids and never change.
@@ -39,7 +40,7 @@ def replay(
             metavar="FILE",
             exists=True,
             dir_okay=False,
-            help="file of tombstones: the output of `corpus vault tombstones`",
+            help="a file of tombstones, the output of `corpus vault tombstones`",
         ),
     ],
     yes: Yes = False,
@@ -61,7 +62,7 @@ def rotate(
     ],
     yes: Yes = False,
 ) -> None:
-    """Re-encrypt all keys under a new secret; opening an older backup still needs the old secret."""
+    """Re-encrypt the keys of all records under a new secret; older backups of the vault still need the old secret."""
     settings = Settings.from_env()
     with open_vault(settings) as vault:
         live = vault.counts()["records"]
@@ -71,6 +72,16 @@ def rotate(
     sys.stderr.write(
         f"Set CORPUS_SECRET to the content of {file}, restart, and destroy every copy of the old secret.\n"
     )
+
+
+@app.command("reseal")
+def reseal() -> None:
+    """Rewrite tables of earlier releases so that content is bound to its table and row; stop all Dags first."""
+    from pipelines.takedown import reseal as rewriting
+
+    settings = Settings.from_env()
+    with open_vault(settings) as vault:
+        emit(rewriting.run(settings=settings, vault=vault))
 
 
 def _new_secret(file: Path, secret: bytes) -> bytes:
@@ -92,5 +103,8 @@ def _new_secret(file: Path, secret: bytes) -> bytes:
     except ValueError:
         raise BadParams(where=file.name, detail="is not a secret in hexadecimal digits") from None
     if fresh[:IDENTITY] != secret[:IDENTITY] or len(fresh) <= IDENTITY:
-        raise BadParams(where=file.name, detail="is not a new ending of the present secret")
+        raise BadParams(
+            where=file.name,
+            detail="is not the first 64 digits of the present secret with a new ending; name a file to create",
+        )
     return fresh

@@ -15,6 +15,7 @@ from pipelines.collect.sources import open_source
 from pipelines.collect.submission import Dropped, Submission
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
+from pipelines.extract.decode import require_sandbox
 from pipelines.pii.scrub import scrub
 from pipelines.storage.exclusions import WHOLE, write_exclusions
 from pipelines.storage.seal import write_rows
@@ -41,11 +42,15 @@ def run(
     Raises:
         SourceError: the source is unreadable; nothing was written.
         SourceNotApproved: the source is live and its approval is not stated in ``params.yaml``, or has ended.
+        SandboxMissing: the source is live, its pictures would be fetched, and this system has no sandbox for them.
     """
     settings_of = params.corpora[corpus]
     # sealed, private and removed when the source is fully read: a retry requests only the missing pages
     state = settings.home / "resume" / f"{corpus}-{window.key}"
     source = open_source(settings_of.source, params=params, settings=settings, today=now.date(), state=state)
+    if settings_of.content == "images" and params.sources[settings_of.source].live:
+        # before anything is requested; the step `images` may run on another host and checks again
+        require_sandbox(params.images.decode)
     submissions: list[Submission] = []
     drops: dict[str, str] = {}
     for item in source.submissions(window, subreddits=settings_of.subreddits):

@@ -13,11 +13,12 @@ from typing import Any
 from pipelines.collect.collect import work
 from pipelines.collect.image_fetch import fetch_images
 from pipelines.collect.month import Window
+from pipelines.config.collect import Fetch
 from pipelines.config.params import Params
 from pipelines.extract.decode import DecodedPicture, Decoder
 from pipelines.extract.fingerprint import FINGERPRINT_ID, fingerprint_or_none
 from pipelines.extract.language import LanguageGate
-from pipelines.extract.ocr import OcrEngine, open_engine
+from pipelines.extract.ocr import OcrEngine, OcrFailed, open_engine
 from pipelines.extract.words import words
 from pipelines.pii.scrub import scrub
 from pipelines.progress import reporter
@@ -28,7 +29,7 @@ from pipelines.storage.tables import Item
 from pipelines.vault.vault import Vault
 
 STEP = "images"
-# Pictures fetched ahead of OCR: enough to hide the network latency, few enough to fit in memory.
+# Ours: pictures fetched ahead of OCR at most, enough to hide the network latency.
 BATCH = 32
 
 
@@ -91,13 +92,19 @@ def _jobs(path: Path, *, shard: int, size: int, vault: Vault) -> Iterator[ImageJ
             yield ImageJob(record_id=record_id, image=image, addresses=tuple(addresses))
 
 
+def batch_size(params: Fetch) -> int:
+    """Return how many pictures are fetched together, so that two batches of the largest ones fit in ``memory_mb``."""
+    return max(1, min(BATCH, params.memory_mb * 2**20 // (2 * params.max_bytes)))
+
+
 def _fetched(jobs: list[ImageJob], *, params: Params, contact: str) -> Iterator[tuple[ImageJob, bytes | str]]:
     """Yield every job with its bytes or drop reason; the next batch is fetched while the current one is read."""
 
     def fetch(batch: list[ImageJob]) -> list[bytes | str]:
         return asyncio.run(fetch_images([job.addresses for job in batch], params=params.images.fetch, contact=contact))
 
-    batches = [jobs[i : i + BATCH] for i in range(0, len(jobs), BATCH)]
+    size = batch_size(params.images.fetch)
+    batches = [jobs[i : i + size] for i in range(0, len(jobs), size)]
     with ThreadPoolExecutor(1) as ahead:
         coming = [ahead.submit(fetch, batch) for batch in batches[:1]]
         for i, batch in enumerate(batches):
@@ -117,7 +124,10 @@ class _PictureReader:
 
     def row(self, job: ImageJob, picture: DecodedPicture) -> dict[str, Any] | str:
         """Return the picture's row of the table ``images``, or the reason why the picture is dropped."""
-        reading = self.engine.read(picture.data)
+        try:
+            reading = self.engine.read(picture.data)
+        except OcrFailed as failed:
+            return str(failed)
         verdict = self.gate.judge(reading.text, confidence=reading.confidence, unread=reading.unread)
         if not verdict.kept:
             return "not_english"

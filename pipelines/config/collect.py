@@ -10,6 +10,8 @@ from pydantic import Field
 from pipelines.config.base import Fraction, Month, Positive, Section
 from pipelines.errors import SourceNotApproved
 
+# What to do where the system can confine no child process that reads pictures.
+Sandboxing = Literal["required", "accepted_without"]
 SourceName = Literal["dump", "reddit", "arctic_shift"]
 
 
@@ -80,6 +82,7 @@ class Fetch(Section):
     per_host: Positive
     concurrency: Positive
     max_bytes: Positive
+    memory_mb: Positive = 256
     timeout_seconds: float
     min_bytes_per_second: Positive
     max_redirects: int
@@ -96,12 +99,14 @@ class Decode(Section):
     memory_mb: Positive
     timeout_seconds: float
     quality: Annotated[int, Field(ge=1, le=100)]
+    sandbox: Sandboxing = "required"
 
 
 class Ocr(Section):
     engine: Literal["rapidocr", "tesseract", "google_vision"]
     side: Positive
     split_words_from: Positive
+    sandbox: Sandboxing = "required"
 
 
 class Texts(Section):

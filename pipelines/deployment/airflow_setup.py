@@ -88,18 +88,23 @@ def setup(
         raise _unavailable(airflow.base, error) from None
 
 
-def trigger(airflow: Airflow, dag_id: str, *, key: str | None) -> str:
-    """Start a run of a Dag, with a partition key if it has one: `airflow dags trigger` of Airflow 3.3 takes none.
+def trigger(airflow: Airflow, dag: str, *, key: str | None) -> tuple[str, str]:
+    """Start a run of a Dag, with a partition key if it has one, and return the Dag's id and the run's.
+
+    `airflow dags trigger` of Airflow 3.3 takes no partition key. The name may include the prefix; a Dag whose own name
+    begins with it is found first.
 
     Raises:
         UnknownName: there is no such Dag.
         AirflowUnavailable: the server does not answer or refuses the request.
     """
     try:
-        if airflow.find(f"/dags/{dag_id}") is None:
-            listed = airflow.get("/dags", limit=100, dag_id_pattern=f"{prefix()}%")["dags"]
-            raise UnknownName(kind="Dag", name=dag_id, known=", ".join(sorted(one["dag_id"] for one in listed)))
-        return airflow.trigger(dag_id, partition_key=key)
+        names = [named(dag), *([dag] if dag.startswith(prefix()) else ())]
+        for dag_id in names:
+            if airflow.find(f"/dags/{dag_id}"):
+                return dag_id, airflow.trigger(dag_id, partition_key=key)
+        listed = airflow.get("/dags", limit=100, dag_id_pattern=f"{prefix()}%")["dags"]
+        raise UnknownName(kind="Dag", name=names[-1], known=", ".join(sorted(one["dag_id"] for one in listed)))
     except requests.RequestException as error:
         raise _unavailable(airflow.base, error) from None
 

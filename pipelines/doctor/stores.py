@@ -51,7 +51,10 @@ def vault(deployment: Deployment) -> Finding:
     if found := _absent(deployment):
         return found
     with _open(deployment) as opened:
-        counts = opened.counts()
+        counts, old = opened.counts(), opened.opens_old_seals()
+    if old:
+        fix = "Stop all Dags, then run `corpus vault reseal`."
+        return warning("opens; content that is not bound to its table and row is still accepted", fix=fix)
     return ok(f"opens; {counts['records']} records, {counts['tombstones']} tombstones")
 
 
@@ -121,7 +124,8 @@ def permissions(deployment: Deployment) -> Finding:
     """Check that other users cannot read the home, and in it the secret, the vault, its backups and the passwords."""
     settings, file = deployment.settings, vault_file(deployment.settings.vault_url)
     home, denied = settings.home, umask()
-    private = [home / "secret", deployment.root / ".env", *home.glob("run/*.secret"), logins.passwords_file(home)]
+    private = [home / "secret", logins.passwords_file(home), *home.glob("run/*.secret")]
+    private += {deployment.root / ".env", Path.cwd() / ".env"}
     private += [*file.parent.glob(f"{file.name}*")] if file else []
     private += [settings.label_studio, *filter(None, [settings.vault_backup])]
     # what is below the home is as private as the home

@@ -1,28 +1,27 @@
-"""Decode untrusted pictures to plain JPEGs in a restricted child process that may crash safely.
+"""Decode untrusted pictures to plain JPEGs; a confined child process, which may crash safely, reads the files.
 
 The result has no EXIF, profile or comments and only the first frame; the same input gives the same bytes. A picture
-that cannot be decoded gets a drop reason. ``decode_child.py`` does the decoding.
+that cannot be decoded gets a drop reason. ``decode_child.py`` does the decoding and returns pixels; they are encoded
+here.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import math
-import os
 import struct
-import subprocess
-import sys
-import threading
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from typing import BinaryIO
+
+from PIL import Image
 
 from pipelines.config.collect import Decode
+from pipelines.extract.confined_child import ChildCrashed, ChildLate, ConfinedChild
 
-CHILD = Path(__file__).with_name("decode_child.py")
-REQUEST = struct.Struct(">Q")
 REPLY = struct.Struct(">16sIIIQ")
 REASONS = frozenset({"not_an_image", "format", "too_many_pixels", "too_many_frames", "truncated"})
+BYTES_PER_PIXEL = 3
 
 
 @dataclass(frozen=True)
@@ -42,25 +41,39 @@ class DecodedPicture:
 class Decoder:
     """A picture decoder in a child process, which is restarted after a crash or a timeout; for use by one thread.
 
-    The child has ``memory_mb`` of address space and ``timeout_seconds`` of processor and wall time per picture. It
-    cannot write files or core dumps and inherits no environment. Colours are read as sRGB; profiles are ignored.
+    The child has ``memory_mb`` of address space and ``timeout_seconds`` of processor and wall time per picture. It has
+    no files, network, processes or environment. Colours are read as sRGB; profiles are ignored.
+
+    Raises:
+        SandboxMissing: on entry, if the child cannot be confined and ``sandbox`` is ``required``.
     """
 
     def __init__(self, params: Decode) -> None:
         self._params = params
-        self._child: subprocess.Popen[bytes] | None = None
+        numbers = (params.max_pixels, params.max_frames, params.memory_mb, math.ceil(params.timeout_seconds))
+        self._child = ConfinedChild(
+            "decode_child",
+            [",".join(params.formats), *map(str, numbers)],
+            timeout_seconds=params.timeout_seconds,
+            sandbox=params.sandbox,
+        )
 
     def __enter__(self) -> Decoder:
-        self._started()
+        self._child.started()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._end()
+        self._child.end()
 
     @property
     def pid(self) -> int | None:
         """The process id of the child, or ``None`` between a crash and the next picture."""
-        return self._child.pid if self._child else None
+        return self._child.pid
+
+    @property
+    def layers(self) -> object:
+        """The layers of the child's confinement."""
+        return self._child.facts.get("layers")
 
     def decode(self, data: bytes) -> DecodedPicture | str:
         """Decode one picture, or return the reason why that is impossible.
@@ -68,68 +81,44 @@ class Decoder:
         Reasons: ``not_an_image``; ``format`` (not one of ``formats``); ``too_many_pixels`` (checked before loading);
         ``too_many_frames``; ``truncated`` (or damaged); ``decoder_crashed`` (also out of memory); ``decoder_timeout``.
         """
-        child = self._started()
-        late = threading.Event()
-
-        def stop() -> None:
-            late.set()
-            child.kill()
-
-        timer = threading.Timer(self._params.timeout_seconds, stop)
-        timer.daemon = True
-        timer.start()
         try:
-            outcome = self._exchange(child, data=data)
-        except (OSError, struct.error):
-            outcome = "decoder_crashed"
-        finally:
-            timer.cancel()
-        # a timer that fired while the answer arrived has killed the child too
-        if late.is_set() or outcome == "decoder_crashed":
-            self._end()
-        return "decoder_timeout" if late.is_set() and outcome == "decoder_crashed" else outcome
+            return self._child.ask(data, read=self._answer)
+        except ChildCrashed:
+            return "decoder_crashed"
+        except ChildLate:
+            return "decoder_timeout"
 
-    def _exchange(self, child: subprocess.Popen[bytes], *, data: bytes) -> DecodedPicture | str:
-        if child.stdin is None or child.stdout is None:
-            return "decoder_crashed"
-        child.stdin.write(REQUEST.pack(len(data)))
-        child.stdin.write(data)
-        child.stdin.flush()
-        reason, width, height, frames, size = REPLY.unpack(child.stdout.read(REPLY.size))
+    def _answer(self, source: BinaryIO) -> DecodedPicture | str:
+        reason, width, height, frames, size = REPLY.unpack(source.read(REPLY.size))
         if reason := reason.rstrip(b"\0").decode("ascii", "replace"):
-            return reason if reason in REASONS else "decoder_crashed"
+            if reason not in REASONS:
+                raise ChildCrashed
+            return str(reason)
         # a picture may have taken over the child, so the sizes it reports are checked before memory is allocated
-        if not 0 < width * height <= self._params.max_pixels or size > 4 * width * height + 65_536:
-            return "decoder_crashed"
-        jpeg = child.stdout.read(size)
-        if len(jpeg) != size:
-            return "decoder_crashed"
+        if not 0 < width * height <= self._params.max_pixels or size != BYTES_PER_PIXEL * width * height:
+            raise ChildCrashed
+        jpeg = encode(source.read(size), width=width, height=height, quality=self._params.quality)
         return DecodedPicture(
             data=jpeg, width=width, height=height, sha256=hashlib.sha256(jpeg).hexdigest(), frames=frames
         )
 
-    def _started(self) -> subprocess.Popen[bytes]:
-        if self._child is not None and self._child.poll() is None:
-            return self._child
-        self._end()
-        p = self._params
-        numbers = (p.max_pixels, p.max_frames, p.quality, p.memory_mb, math.ceil(p.timeout_seconds))
-        self._child = subprocess.Popen(
-            [sys.executable, "-I", "-X", "utf8", str(CHILD), ",".join(p.formats), *map(str, numbers)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # a traceback could quote what it read
-            env={name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ},
-        )
-        return self._child
 
-    def _end(self) -> None:
-        if self._child is None:
-            return
-        self._child.kill()
-        self._child.wait()
-        for pipe in (self._child.stdin, self._child.stdout):
-            if pipe is not None:
-                with suppress(OSError):  # unsent data for a dead child is discarded
-                    pipe.close()
-        self._child = None
+def require_sandbox(params: Decode) -> None:
+    """Check that pictures can be decoded here under the rules of ``params.sandbox``.
+
+    Raises:
+        SandboxMissing: the child cannot be confined, and that is not accepted.
+    """
+    with Decoder(params) as decoder:
+        decoder.decode(b"")
+
+
+def encode(pixels: bytes, *, width: int, height: int, quality: int) -> bytes:
+    """Encode RGB pixels as baseline JPEG, 4:4:4, without metadata.
+
+    Raises:
+        ValueError: there are fewer pixels than width times height.
+    """
+    out = io.BytesIO()
+    Image.frombytes("RGB", (width, height), pixels).save(out, "JPEG", quality=quality, subsampling=0)
+    return out.getvalue()

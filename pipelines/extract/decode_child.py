@@ -1,22 +1,24 @@
-"""Decode untrusted pictures with Pillow only, in a process with few resources and permissions.
+"""Decode untrusted pictures with Pillow only, in a process with few resources and no permissions.
 
-``decode.py`` starts this file by its path in an isolated interpreter, so that the package and its settings cannot be
-imported here. A request on standard input is a length and the bytes of a picture. A response on standard output is one
-``REPLY`` (reason, width, height, frames, length) and the new JPEG.
+``confined_child.py`` starts this module in an isolated interpreter; before the first picture it gives up files, network
+and processes. A request on standard input is a length and the bytes of a picture. A response on standard output is one
+``REPLY`` (reason, width, height, frames, length) and the pixels, three bytes each. The parent encodes them: a picture
+that takes this process over can choose pixels, but not the bytes of the file that is stored.
 """
 
 from __future__ import annotations
 
 import io
-import resource
 import struct
-import sys
 import warnings
+from functools import partial
 
 from PIL import GifImagePlugin, Image, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, WebPImagePlugin
 
-PLUGINS = (GifImagePlugin, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, WebPImagePlugin)  # preloaded
-REQUEST = struct.Struct(">Q")
+from pipelines.extract.confine import announce, confine, limit, serve
+
+# preloaded: later, no file can be opened
+PLUGINS = (GifImagePlugin, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, WebPImagePlugin)
 REPLY = struct.Struct(">16sIIIQ")
 MAX_SIDE = 65_500  # libjpeg's limit, and the output is a JPEG
 ORIENTATION = 0x0112
@@ -106,18 +108,8 @@ def flat(image: Image.Image) -> Image.Image:
     return white.convert("RGB")
 
 
-def reencode(image: Image.Image, *, quality: int) -> bytes:
-    """Encode the picture as baseline JPEG, 4:4:4, without metadata (Pillow's writer would copy a comment)."""
-    image.info = {}
-    out = io.BytesIO()
-    image.save(out, "JPEG", quality=quality, subsampling=0)
-    return out.getvalue()
-
-
-def answer(
-    data: bytes, *, formats: tuple[str, ...], max_pixels: int, max_frames: int, quality: int
-) -> tuple[bytes, bytes]:
-    """Return the response to the parent: a ``REPLY`` and the new JPEG, or a ``REPLY`` that contains the reason."""
+def answer(data: bytes, *, formats: tuple[str, ...], max_pixels: int, max_frames: int) -> tuple[bytes, bytes]:
+    """Return the response to the parent: a ``REPLY`` and the pixels, or a ``REPLY`` that contains the reason."""
     try:
         image, frames = open_checked(data, formats=formats, max_pixels=max_pixels, max_frames=max_frames)
         try:
@@ -127,44 +119,27 @@ def answer(
         picture = flat(upright(image))
     except Unfit as unfit:
         return REPLY.pack(str(unfit).encode(), 0, 0, 0, 0), b""
-    jpeg = reencode(picture, quality=quality)
-    return REPLY.pack(b"", picture.width, picture.height, frames, len(jpeg)), jpeg
-
-
-def limit(*, memory_mb: int) -> None:
-    """Limit this process's memory and files, and disable core dumps, which would contain the picture."""
-    for what, most in (
-        (resource.RLIMIT_AS, memory_mb * 2**20),
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_FSIZE, 0),
-        (resource.RLIMIT_NOFILE, 16),
-    ):
-        resource.setrlimit(what, (most, most))
-
-
-def limit_cpu(*, seconds: int) -> None:
-    """Limit the processor time for the next picture; this also ends a child whose parent has died."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
-    resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + seconds + 1, hard))
+    pixels = picture.tobytes()
+    return REPLY.pack(b"", picture.width, picture.height, frames, len(pixels)), pixels
 
 
 def main(arguments: list[str]) -> None:
     """Decode pictures from the pipe until the parent closes it."""
     formats = tuple(arguments[0].split(","))
-    max_pixels, max_frames, quality, memory_mb, seconds = map(int, arguments[1:])
+    max_pixels, max_frames, memory_mb, seconds = map(int, arguments[1:])
     limit(memory_mb=memory_mb)
     Image.MAX_IMAGE_PIXELS = max_pixels
     warnings.simplefilter("error", Image.DecompressionBombWarning)
-    source, sink = sys.stdin.buffer, sys.stdout.buffer
-    while head := source.read(REQUEST.size):
-        limit_cpu(seconds=seconds)
-        data = source.read(*REQUEST.unpack(head))
-        reply, jpeg = answer(data, formats=formats, max_pixels=max_pixels, max_frames=max_frames, quality=quality)
-        sink.write(reply)
-        sink.write(jpeg)
-        sink.flush()
+    # what Pillow and Python import at the first use, they must import now
+    for kind in formats:
+        _warm(kind)
+    announce(layers=confine())
+    serve(partial(answer, formats=formats, max_pixels=max_pixels, max_frames=max_frames), seconds=seconds)
 
 
-if __name__ == "__main__":
-    main(sys.argv[1:])
+def _warm(kind: str) -> None:
+    out = io.BytesIO()
+    Image.new("RGB", (2, 2)).save(out, kind)
+    with Image.open(out) as image:
+        upright(image)
+        image.load()

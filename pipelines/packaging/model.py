@@ -131,6 +131,7 @@ def _roots(described: Described) -> list[str]:
         roots += [f"pipelines.models.{described.kind}", "pipelines.extract.decode_child"]
     if described.ocr is not None:
         roots.append(f"pipelines.extract.ocr.{described.ocr.engine}")
+        roots += ["pipelines.extract.ocr.confined_engine", "pipelines.extract.ocr.ocr_child"]
     return roots
 
 

@@ -177,9 +177,8 @@ def _key(pinned: Pin, paths: Sequence[Path]) -> str:
 def _said(asked: _PinnedModel, path: Path, *, texts: bool) -> Iterator[Json]:
     """Predict the records of a file in batches, without those that were taken down."""
     name, columns = ("posts", ["title", "body"]) if texts else ("images", ["bytes", "text"])
-    identity = ["record_id"] if texts else ["record_id", "image"]
     with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(batch_size=TOGETHER, columns=[*identity, *columns]):
+        for batch in file.iter_batches(batch_size=TOGETHER, columns=tables.with_bound(name, columns)):
             table = pa.Table.from_batches([batch])
             opened = [open_column(table, name=name, column=column, vault=asked.vault) for column in columns]
             ids = table["record_id"].to_pylist()

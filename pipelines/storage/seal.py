@@ -2,13 +2,19 @@
 
 No other module reads or writes content. Sealing is deterministic (AES-SIV, RFC 5297), so that an unchanged partition
 has unchanged bytes. The cost: equal content of the same cell is recognisable, and compressed lengths are visible.
+
+A value of a table is bound to the table, the column, the row's key and the columns that change with its content
+(``tables.VERSION``). Before, values were bound to record, column and image number only; these still open if the vault
+is older and :func:`resealed` was not applied to all of its tables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from itertools import islice
+from numbers import Integral
 from pathlib import Path
 from threading import get_ident
 from typing import Any
@@ -26,6 +32,9 @@ from pipelines.vault.vault import Vault
 LEVEL = 3
 # Rows whose plain content is in memory at once: about 250 MB for large images.
 BATCH = 512
+# The first associated datum of a value of a table; a value sealed alone has a single datum, its place.
+FORMAT = b"crisis-corpus/row/2"
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def seal(key: bytes, *, record_id: str, column: str, data: bytes) -> bytes:
@@ -37,7 +46,7 @@ def seal(key: bytes, *, record_id: str, column: str, data: bytes) -> bytes:
         column: the column (``title``, or ``bytes#0`` for image 0); bound to the result.
         data: the plain content.
     """
-    return _seal(AESSIV(key), where=f"{record_id}/{column}", data=data)
+    return _seal(AESSIV(key), bound=_alone(record_id, column), data=data)
 
 
 def unseal(key: bytes, *, record_id: str, column: str, data: bytes) -> bytes:
@@ -46,7 +55,10 @@ def unseal(key: bytes, *, record_id: str, column: str, data: bytes) -> bytes:
     Raises:
         SealBroken: the value was altered, moved from another cell, or sealed under another key.
     """
-    return _unseal(AESSIV(key), record_id=record_id, column=column, data=data)
+    try:
+        return _unseal(AESSIV(key), bound=_alone(record_id, column), data=data)
+    except (InvalidTag, ValueError):
+        raise SealBroken(record_id=record_id, column=column) from None
 
 
 def write_rows(rows: Iterable[Mapping[str, Any]], path: Path, *, name: str, vault: Vault) -> int:
@@ -82,34 +94,52 @@ def open_column(table: pa.Table, *, name: str, column: str, vault: Vault) -> lis
     """Decrypt a column in row order; a value is ``None`` if the cell is null or the record was taken down.
 
     Args:
-        table: of the schema ``name``, with at least ``record_id``, ``image`` if the schema has it, and ``column``.
+        table: of the schema ``name``, with at least ``column`` and ``tables.bound_columns(name)``.
         name: the table's name.
         column: a content column of the table.
         vault: the vault with the records' keys.
 
     Raises:
         SchemaMismatch: ``column`` is not a content column, or a column is missing.
-        SealBroken: a value was altered or moved.
+        SealBroken: a value was altered, moved from another table or row, or belongs to an older version of the row.
         UnknownRecord: the rows were sealed with another vault.
     """
     if column not in tables.sealed_columns(tables.SCHEMAS[name]):
         raise SchemaMismatch(table=name, detail=f"{column} is not a content column")
-    needed = ["record_id", column, *(["image"] if "image" in tables.SCHEMAS[name].names else [])]
-    if missing := set(needed) - set(table.column_names):
+    if missing := {column, *tables.bound_columns(name)} - set(table.column_names):
         raise SchemaMismatch(table=name, detail=f"missing columns {sorted(missing)}")
-    ids = table["record_id"].to_pylist()
-    images = table["image"].to_pylist() if "image" in needed else [None] * len(ids)
     filled = table.filter(table[column].is_valid())["record_id"].unique().to_pylist()
-    ciphers = _ciphers(filled, vault=vault)
+    ciphers, old = _ciphers(filled, vault=vault), cache(vault.opens_old_seals)
     opened: list[bytes | None] = []
-    for record_id, image, value in zip(ids, images, table[column], strict=True):
-        cipher = ciphers.get(record_id)
-        data = value.as_py()
+    for row, value in zip(_bound_rows(table, name=name), table[column], strict=True):
+        cipher, data = ciphers.get(row["record_id"]), value.as_py()
         if data is None or cipher is None:
             opened.append(None)
         else:
-            opened.append(_unseal(cipher, record_id=record_id, column=_place(column, image=image), data=data))
+            opened.append(_unseal_cell(cipher, row, name=name, column=column, data=data, old=old))
     return opened
+
+
+def resealed(table: pa.Table, *, name: str, vault: Vault) -> pa.Table:
+    """Return a table with its content bound to table and row; the content of deleted records is left unchanged.
+
+    Raises:
+        SchemaMismatch, SealBroken, UnknownRecord: as :func:`open_column`.
+    """
+    ciphers = _ciphers(table["record_id"].unique().to_pylist(), vault=vault)
+    for column in tables.sealed_columns(tables.SCHEMAS[name]):
+        opened = zip(
+            _bound_rows(table, name=name), open_column(table, name=name, column=column, vault=vault), strict=True
+        )
+        fresh = [
+            was.as_py()
+            if data is None
+            else _seal(ciphers[row["record_id"]], bound=_place(row, name=name, column=column), data=data)
+            for (row, data), was in zip(opened, table[column], strict=True)
+        ]
+        at = table.column_names.index(column)
+        table = table.set_column(at, table.schema.field(at), pa.array(fresh, table.schema.field(at).type))
+    return table
 
 
 def open_posts(table: pa.Table, *, vault: Vault) -> Iterator[tuple[str, str, str]]:
@@ -135,8 +165,7 @@ def _sealed(batch: list[Mapping[str, Any]], *, name: str, vault: Vault) -> Itera
                 continue
             if not isinstance(value, str | bytes):
                 raise SchemaMismatch(table=name, detail=f"{column} holds {type(value).__name__}, not text or bytes")
-            place = f"{record_id}/{_place(column, image=row.get('image'))}"
-            result[column] = _seal(cipher, where=place, data=_plain(value))
+            result[column] = _seal(cipher, bound=_place(row, name=name, column=column), data=_plain(value))
         yield result
 
 
@@ -147,8 +176,44 @@ def _ciphers(record_ids: Iterable[str], *, vault: Vault) -> dict[str, AESSIV]:
     return {record_id: AESSIV(key) for record_id, key in keys.items()}
 
 
-def _place(column: str, *, image: int | None) -> str:
-    return column if image is None else f"{column}#{image}"
+def _bound_rows(table: pa.Table, *, name: str) -> Iterator[dict[str, Any]]:
+    columns = tables.bound_columns(name)
+    for values in zip(*(table[column].to_pylist() for column in columns), strict=True):
+        yield dict(zip(columns, values, strict=True))
+
+
+def _place(row: Mapping[str, Any], *, name: str, column: str) -> list[bytes]:
+    """Return the associated data of a value: format, table, column, and the row's bound columns."""
+    bound = [_encoded(row[c], name=name, column=c) for c in tables.bound_columns(name)]
+    return [FORMAT, name.encode(), column.encode(), *bound]
+
+
+def _encoded(value: object, *, name: str, column: str) -> bytes:
+    if value is None:
+        return b"-"
+    if isinstance(value, datetime):
+        value = (value if value.tzinfo else value.replace(tzinfo=UTC)).astimezone(UTC)
+        value = (value - EPOCH) // timedelta(microseconds=1)
+    if not isinstance(value, str | Integral):
+        raise SchemaMismatch(table=name, detail=f"{column} holds {type(value).__name__}")
+    return b"=" + str(value).encode(errors="surrogatepass")
+
+
+def _alone(record_id: str, column: str) -> list[bytes]:
+    return [f"{record_id}/{column}".encode()]
+
+
+def _unseal_cell(
+    cipher: AESSIV, row: Mapping[str, Any], *, name: str, column: str, data: bytes, old: Callable[[], bool]
+) -> bytes:
+    record_id, where = row["record_id"], f"{column}#{row['image']}" if "image" in row else column
+    for bound in (_place(row, name=name, column=column), _alone(record_id, where)):
+        try:
+            return _unseal(cipher, bound=bound, data=data)
+        except (InvalidTag, ValueError):
+            if not old():
+                break
+    raise SealBroken(record_id=record_id, column=where)
 
 
 def _plain(value: str | bytes) -> bytes:
@@ -165,16 +230,12 @@ def _zstd(thread: int) -> tuple[zstandard.ZstdCompressor, zstandard.ZstdDecompre
     return compressor, zstandard.ZstdDecompressor()
 
 
-def _seal(cipher: AESSIV, *, where: str, data: bytes) -> bytes:
-    return cipher.encrypt(_zstd(get_ident())[0].compress(data), [where.encode()])
+def _seal(cipher: AESSIV, *, bound: list[bytes], data: bytes) -> bytes:
+    return cipher.encrypt(_zstd(get_ident())[0].compress(data), bound)
 
 
-def _unseal(cipher: AESSIV, *, record_id: str, column: str, data: bytes) -> bytes:
-    try:
-        compressed = cipher.decrypt(data, [f"{record_id}/{column}".encode()])
-    except (InvalidTag, ValueError):
-        raise SealBroken(record_id=record_id, column=column) from None
-    return _zstd(get_ident())[1].decompress(compressed)
+def _unseal(cipher: AESSIV, *, bound: list[bytes], data: bytes) -> bytes:
+    return _zstd(get_ident())[1].decompress(cipher.decrypt(data, bound))
 
 
 def _array(values: list[Any], *, field: pa.Field, name: str) -> pa.Array:

@@ -201,11 +201,32 @@ SCHEMAS: dict[str, pa.Schema] = {
     "neighbours": _schema("record_id", RECORD, LABELS, _sealed("vector")),
 }
 
+# Columns that change with the content of a row: content is bound to them, so that an older value does not open.
+VERSION = {
+    "posts": ("source_digest",),
+    "images": ("sha256",),
+    "annotations": ("round", "answered"),
+    "adjudications": ("round",),
+    "remarks": ("outcome",),
+}
+
 
 def key_of(schema: pa.Schema) -> list[str]:
     """Return the columns by which tables of this schema are sorted."""
     names: str = schema.metadata[b"key"].decode()
     return names.split(",")
+
+
+def bound_columns(name: str) -> list[str]:
+    """Return the plain columns to which the content of a row is bound: the key, then those of :data:`VERSION`."""
+    return [*key_of(SCHEMAS[name]), *VERSION.get(name, ())]
+
+
+def with_bound(name: str, columns: list[str]) -> list[str]:
+    """Return the columns and, if one of them holds content, those that are needed to decrypt it."""
+    if set(columns).isdisjoint(sealed_columns(SCHEMAS[name])):
+        return columns
+    return list(dict.fromkeys([*columns, *bound_columns(name)]))
 
 
 def sealed_columns(schema: pa.Schema) -> list[str]:
@@ -257,22 +278,22 @@ def _sortable(table: pa.Table) -> pa.Table:
 
 
 def read(path: Path, *, name: str, columns: list[str] | None = None) -> pa.Table:
-    """Read the table ``name`` from a file; content columns remain encrypted.
+    """Read the table ``name`` from a file; content columns remain encrypted and bring the columns they are bound to.
 
     Raises:
         SchemaMismatch: a column is missing.
     """
-    schema = SCHEMAS[name]
-    missing = set(columns or schema.names) - set(pq.read_schema(path).names)
+    wanted = with_bound(name, columns or SCHEMAS[name].names)
+    missing = set(wanted) - set(pq.read_schema(path).names)
     if missing:
         raise SchemaMismatch(table=name, detail=f"missing columns {sorted(missing)}")
-    return pq.read_table(path, columns=columns)
+    return pq.read_table(path, columns=columns and wanted)
 
 
 def concat(paths: list[Path], *, name: str, columns: list[str] | None = None) -> pa.Table:
     """Concatenate many files of one table; without files, the result is an empty table with its schema."""
     schema = SCHEMAS[name]
-    empty = pa.schema([schema.field(c) for c in columns or schema.names]).empty_table()
+    empty = pa.schema([schema.field(c) for c in with_bound(name, columns or schema.names)]).empty_table()
     parts = [empty, *(read(path, name=name, columns=columns) for path in sorted(paths))]
     return pa.concat_tables(part.replace_schema_metadata(None) for part in parts)
 

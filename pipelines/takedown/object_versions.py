@@ -12,7 +12,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -133,13 +133,17 @@ class Objects:
 
     def without(self, digest: str, gone: Gone) -> Change:
         """Store a copy of the object without the records in cache and remote, and return the change."""
+        change = self.rewritten(digest, gone.without)
+        self._clean.add(change.digest)
+        return change
+
+    def rewritten(self, digest: str, how: Callable[[Path, Path], Left]) -> Change:
+        """Store what ``how`` makes of an object (from one path, at another) in cache and remote; return the change."""
         made = self._scratch / f"{digest}.made"
         with self.file(digest) as path:
-            left, before = gone.without(path, made), path.stat().st_size
+            left, before = how(path, made), path.stat().st_size
         size = made.stat().st_size
-        fresh = self.put(made)
-        self._clean.add(fresh)
-        return Change(fresh, size, before, left)
+        return Change(self.put(made), size, before, left)
 
     def put(self, path: Path, *, suffix: str = "") -> str:
         """Move a file into the cache atomically and copy it to the remote; return its digest."""

@@ -18,7 +18,8 @@ from pipelines.collect import collect, trial
 from pipelines.collect.month import Window
 from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
-from pipelines.errors import CorruptDump, SourceError, UnknownName
+from pipelines.errors import CorruptDump, SandboxMissing, SourceError, UnknownName
+from pipelines.extract import confined_child
 from pipelines.sandbox.server import SandboxServer
 from pipelines.storage import tables
 from pipelines.storage.seal import open_column
@@ -107,8 +108,26 @@ def test_reddit_and_the_dump_fill_the_same_table(
     with SandboxServer(sandbox) as server:
         there = settings.model_copy(update={"reddit_url": server.address, "reddit_oauth_url": server.address})
         run(tmp_path / "reddit", params=live, settings=there, vault=vault)
-    apart = ["source", "source_digest"]
-    assert posts(tmp_path / "dump").drop_columns(apart).equals(posts(tmp_path / "reddit").drop_columns(apart))
+    first, second = posts(tmp_path / "dump"), posts(tmp_path / "reddit")
+    # sealed bytes are bound to the digest of the source
+    sealed = tables.sealed_columns(tables.SCHEMAS["posts"])
+    apart = ["source", "source_digest", *sealed]
+    assert first.drop_columns(apart).equals(second.drop_columns(apart))
+    for column in sealed:
+        one, two = (open_column(table, name="posts", column=column, vault=vault) for table in (first, second))
+        assert one == two
+
+
+def test_a_live_source_of_pictures_is_refused_without_a_sandbox_before_any_request(
+    tmp_path: Path, params: Params, settings: Settings, vault: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(confined_child, "START", "raise SystemExit('this system confines nothing')")
+    source = params.corpora["memes"].model_copy(update={"source": "reddit"})
+    live = params.model_copy(update={"corpora": {"memes": source}})
+    nowhere = settings.model_copy(update={"reddit_url": "http://127.0.0.1:9", "reddit_oauth_url": "http://127.0.0.1:9"})
+    with pytest.raises(SandboxMissing):
+        run(tmp_path, params=live, settings=nowhere, vault=vault)
+    assert not collect.work(tmp_path, corpus="memes", month=MONTH).exists()
 
 
 def test_a_tombstoned_record_stays_out(tmp_path: Path, params: Params, settings: Settings, vault: Vault) -> None:

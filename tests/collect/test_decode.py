@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageCms, ImageDraw, PngImagePlugin
 
 from pipelines.config.collect import Decode
-from pipelines.extract.decode import CHILD, DecodedPicture, Decoder
+from pipelines.extract.decode import DecodedPicture, Decoder
 
 PARAMS = Decode(
     formats=("JPEG", "PNG", "WEBP", "GIF"),
@@ -323,9 +323,12 @@ def test_the_child_has_limits_and_knows_nothing(monkeypatch: pytest.MonkeyPatch)
         assert 20 < int(limits["Max cpu time"]) < 40
 
 
-def test_the_child_loads_pillow_and_nothing_of_ours() -> None:
-    code = f"import runpy, sys; runpy.run_path({str(CHILD)!r}, run_name='child'); print(*sys.modules)"
-    run = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
-    loaded = {name.partition(".")[0] for name in run.stdout.split()}
+def test_the_child_loads_pillow_and_what_confines_it() -> None:
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import pipelines.extract.decode_child; print(*sys.modules)"
+    root = Path(__file__).resolve().parents[2]
+    run = subprocess.run([sys.executable, "-I", "-c", code, str(root)], capture_output=True, text=True, check=True)
+    loaded = run.stdout.split()
+    ours = {name for name in loaded if name.partition(".")[0] in ("pipelines", "crisis_corpus")}
+    assert ours == {"pipelines", "pipelines.extract", "pipelines.extract.confine", "pipelines.extract.decode_child"}
     assert "PIL" in loaded
-    assert not loaded & {"pipelines", "numpy", "pydantic", "yaml", "httpx", "asyncio", "ctypes"}
+    assert not set(loaded) & {"numpy", "pydantic", "yaml", "httpx", "asyncio", "sqlalchemy"}

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -131,9 +132,6 @@ def test_images_of_one_record_are_bound_to_their_number(vault: Vault, tmp_path: 
     seal.write_rows(rows, tmp_path / "i.parquet", name="images", vault=vault)
     table = tables.read(tmp_path / "i.parquet", name="images")
     assert seal.open_column(table, name="images", column="bytes", vault=vault) == [b"picture %d" % n for n in range(3)]
-    first = table["bytes"][0].as_py()
-    key = vault.keys([record_id])[record_id]
-    assert seal.unseal(key, record_id=record_id, column="bytes#0", data=first) == b"picture 0"
     swapped = table.set_column(1, "image", pa.array([1, 0, 2], type=pa.int16()))
     with pytest.raises(SealBroken, match="bytes#1"):
         seal.open_column(swapped, name="images", column="bytes", vault=vault)
@@ -213,3 +211,107 @@ def test_an_empty_table_and_a_wrong_column(vault: Vault, tmp_path: Path) -> None
     for column, part in (("subreddit", table), ("body", table.drop_columns("body"))):
         with pytest.raises(SchemaMismatch):
             seal.open_column(part, name="posts", column=column, vault=vault)
+
+
+def note(record_id: str, annotator: str, **cells: Any) -> dict[str, Any]:
+    row: dict[str, Any] = dict.fromkeys(tables.SCHEMAS["annotations"].names)
+    row |= {"record_id": record_id, "image": 0, "annotator": annotator, "category": "type", "answered": NOW}
+    return row | {"note": f"a note of {annotator}"} | cells
+
+
+def written(rows: list[dict[str, Any]], path: Path, *, name: str, vault: Vault) -> pa.Table:
+    seal.write_rows(rows, path, name=name, vault=vault)
+    return tables.read(path, name=name)
+
+
+def in_the_old_format(rows: list[dict[str, Any]], *, name: str, vault: Vault) -> pa.Table:
+    """The table as versions wrote it that bound content to record, column and image number only."""
+    keys, content, sealed = (
+        vault.keys({row["record_id"] for row in rows}),
+        tables.sealed_columns(tables.SCHEMAS[name]),
+        [],
+    )
+    for row in rows:
+        record_id, cells = row["record_id"], dict(row)
+        for column in (c for c in content if row[c] is not None):
+            place = f"{column}#{row['image']}" if "image" in row else column
+            cells[column] = seal.seal(keys[record_id], record_id=record_id, column=place, data=row[column].encode())
+        sealed.append(cells)
+    return pa.Table.from_pylist(sealed, schema=tables.SCHEMAS[name])
+
+
+def exchanged(table: pa.Table, column: str, values: Any) -> pa.Table:
+    return table.set_column(table.column_names.index(column), table.schema.field(column), values)
+
+
+def test_two_annotators_notes_cannot_be_exchanged(vault: Vault, tmp_path: Path) -> None:
+    [record_id] = admit(vault, count=1)
+    rows = [note(record_id, "ann-1"), note(record_id, "ann-2")]
+    table = written(rows, tmp_path / "a.parquet", name="annotations", vault=vault)
+    assert seal.open_column(table, name="annotations", column="note", vault=vault) == [
+        b"a note of ann-1",
+        b"a note of ann-2",
+    ]
+    swapped = exchanged(table, "note", table["note"].take([1, 0]))
+    renamed = exchanged(table, "annotator", table["annotator"].take([1, 0]))
+    for attacked in (swapped, renamed):
+        with pytest.raises(SealBroken):
+            seal.open_column(attacked, name="annotations", column="note", vault=vault)
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "old", "new"),
+    [
+        ("annotations", "note", {"answered": NOW}, {"answered": NOW.replace(hour=1)}),
+        ("annotations", "note", {"round": "one"}, {"round": "two"}),
+        ("posts", "title", {"source_digest": "1" * 64}, {"source_digest": "2" * 64}),
+        ("images", "text", {"sha256": "1" * 64}, {"sha256": "2" * 64}),
+    ],
+)
+def test_an_older_value_does_not_open_in_the_newer_row(
+    name: str, column: str, old: dict[str, Any], new: dict[str, Any], vault: Vault, tmp_path: Path
+) -> None:
+    [record_id] = admit(vault, count=1)
+    row = {"annotations": note(record_id, "ann-1"), "posts": post(record_id), "images": image(record_id, 0)}[name]
+    before = written([row | old | {column: "before"}], tmp_path / "old.parquet", name=name, vault=vault)
+    after = written([row | new | {column: "after"}], tmp_path / "new.parquet", name=name, vault=vault)
+    assert seal.open_column(after, name=name, column=column, vault=vault) == [b"after"]
+    with pytest.raises(SealBroken):
+        seal.open_column(exchanged(after, column, before[column]), name=name, column=column, vault=vault)
+
+
+def test_a_value_does_not_open_in_another_table(vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(tables.SCHEMAS, "twins", tables.SCHEMAS["texts"])
+    [record_id] = admit(vault, count=1)
+    row = {"record_id": record_id, "words": 1, "language": "en", "signature": b"secret"}
+    table = written([row], tmp_path / "t.parquet", name="texts", vault=vault)
+    with pytest.raises(SealBroken):
+        seal.open_column(table, name="twins", column="signature", vault=vault)
+
+
+def test_a_vault_of_this_version_accepts_no_value_of_the_old_format(vault: Vault) -> None:
+    [record_id] = admit(vault, count=1)
+    table = in_the_old_format([note(record_id, "ann-1")], name="annotations", vault=vault)
+    with pytest.raises(SealBroken):
+        seal.open_column(table, name="annotations", column="note", vault=vault)
+
+
+def test_an_older_vault_opens_the_old_format_until_it_is_told_to_refuse(vault: Vault, tmp_path: Path) -> None:
+    with vault.database.writing() as connection:
+        connection.execute(sa.text("DELETE FROM marks WHERE name = 'seal'"))
+    ids = admit(vault, count=3)
+    rows = [note(i, who) for i in ids for who in ("ann-1", "ann-2")]
+    table = in_the_old_format(rows, name="annotations", vault=vault)
+    plain = [row["note"].encode() for row in rows]
+    assert seal.open_column(table, name="annotations", column="note", vault=vault) == plain
+    fresh = seal.resealed(table, name="annotations", vault=vault)
+    tables.write(fresh, tmp_path / "fresh.parquet", name="annotations")
+    seal.write_rows(rows, tmp_path / "now.parquet", name="annotations", vault=vault)
+    assert (tmp_path / "fresh.parquet").read_bytes() == (tmp_path / "now.parquet").read_bytes()
+    vault.destroy(ids[:1], reason="takedown", now=NOW)
+    assert seal.resealed(fresh, name="annotations", vault=vault) == fresh, "what cannot be opened is unchanged"
+
+    vault.refuse_old_seals()
+    assert seal.open_column(fresh, name="annotations", column="note", vault=vault) == [None, None, *plain[2:]]
+    with pytest.raises(SealBroken):
+        seal.open_column(table, name="annotations", column="note", vault=vault)

@@ -74,7 +74,7 @@ def _of(path: Path, *, name: str, columns: list[str], items: Collection[Item]) -
     wanted = pa.array([(row["record_id"], row.get("image", 0)) in items for row in rows], pa.bool_())
     if not any(wanted.to_pylist()):
         columns_of = tables.SCHEMAS[name]
-        return pa.schema([columns_of.field(column) for column in columns]).empty_table()
+        return pa.schema([columns_of.field(c) for c in tables.with_bound(name, columns)]).empty_table()
     return tables.read(path, name=name, columns=columns).filter(wanted)
 
 

@@ -24,7 +24,7 @@ class SubmissionSource(Protocol):
 
     @property
     def name(self) -> str:
-        """Return the name under ``sources`` in ``params.yaml``."""
+        """Return the source's name in section ``sources`` of ``params.yaml``."""
 
     def submissions(self, window: Window, *, subreddits: Sequence[str]) -> Iterator[Submission | Dropped]:
         """Yield every submission of the subreddits created in the window, each fullname once, in any order.

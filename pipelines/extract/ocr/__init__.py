@@ -35,15 +35,28 @@ class OcrEngine(Protocol):
         ...
 
     def read(self, data: bytes) -> OcrReading:
-        """Return the text of one JPEG picture."""
+        """Return the text of one JPEG picture.
+
+        Raises:
+            OcrFailed: the picture crashed the engine or took it too long.
+        """
         ...
+
+
+class OcrFailed(Exception):
+    """One picture cannot be read; the message is the drop reason."""
 
 
 def open_engine(params: Ocr) -> OcrEngine:
     """Return the engine that ``ocr.engine`` names; libraries of other engines are not imported.
 
+    Engines that read pictures on this machine run in a confined child process; ``google_vision`` needs the network.
+
     Raises:
         EngineMissing: the engine's program, model or credentials are missing.
+        SandboxMissing: the child cannot be confined, and ``ocr.sandbox`` is ``required``.
     """
-    engine: OcrEngine = import_module(f"pipelines.extract.ocr.{params.engine}").engine(params)
-    return engine
+    if params.engine == "google_vision":
+        engine: OcrEngine = import_module("pipelines.extract.ocr.google_vision").engine(params)
+        return engine
+    return import_module("pipelines.extract.ocr.confined_engine").ConfinedEngine(params)  # type: ignore[no-any-return]

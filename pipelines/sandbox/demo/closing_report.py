@@ -36,7 +36,7 @@ def evaluated(settings: Settings, *, corpus: str) -> Json:
 
 def decisions(settings: Settings) -> Iterator[tuple[str, str, str]]:
     """Return a table row for each decision in the models' journal: model and event, versions and reason."""
-    with Journal.open(settings.journal_url) as journal:
+    with Journal.of(settings) as journal:
         for name in NAMES:
             for row in journal.rows(name):
                 if row.event in DECISIONS:

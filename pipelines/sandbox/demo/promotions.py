@@ -63,7 +63,7 @@ class Act:
             if any(task["state"] == "awaiting_input" for task in look.tasks_of(run)):
                 self.approver.answer(DAG, run["dag_run_id"], "approve", option="Promote", given={"why": WHY})
             return False
-        with Journal.open(self.settings.journal_url) as journal:
+        with Journal.of(self.settings) as journal:
             rows = list(journal.rows(name))
         registered, promoted = (_versions(rows, event) for event in ("registered", "promoted"))
         if name != CONTESTED:

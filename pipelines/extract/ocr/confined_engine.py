@@ -1,0 +1,114 @@
+"""Run an OCR engine in a confined child process; a picture that crashes it costs that picture only."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import BinaryIO
+
+from pipelines.config.collect import Ocr
+from pipelines.errors import DataError, EngineMissing, StepFailed
+from pipelines.extract.confine import UID
+from pipelines.extract.confined_child import ChildCrashed, ChildLate, ConfinedChild, readable
+from pipelines.extract.ocr import OcrFailed, OcrReading
+from pipelines.extract.ocr.ocr_child import FAILED, READING, UNREADABLE
+
+# Ours: a picture of 40 million pixels takes RapidOCR seconds, on a busy machine a minute.
+TIMEOUT_SECONDS = 180
+MAX_TEXT = 2**20
+
+
+class ConfinedEngine:
+    """An engine (:class:`pipelines.extract.ocr.OcrEngine`) in a child process; for use by one thread."""
+
+    def __init__(self, params: Ocr) -> None:
+        """Start the child and load the engine.
+
+        Raises:
+            EngineMissing: the engine's program or model is missing.
+            SandboxMissing: the child cannot be confined.
+        """
+        self._engine = params.engine
+        self._scratch = _scratch() if params.engine == "tesseract" else None
+        folder = self._scratch.name if self._scratch else ""
+        paths = [*readable(), *_program(params.engine)]
+        variables = {"OMP_NUM_THREADS": "1", "OMP_THREAD_LIMIT": "1", "OPENBLAS_NUM_THREADS": "1"}
+        self._child = ConfinedChild(
+            "ocr.ocr_child",
+            [params.model_dump_json(), str(TIMEOUT_SECONDS), os.pathsep.join(paths), folder],
+            timeout_seconds=TIMEOUT_SECONDS,
+            sandbox=params.sandbox,
+            readable=paths,
+            writable=[folder] if folder else [],
+            environment=variables | ({"TMPDIR": folder, "PATH": os.environ.get("PATH", "")} if folder else {}),
+        )
+        self._start()
+        self.identity = str(self._child.facts.get("identity"))
+
+    def _start(self) -> None:
+        self._child.started()
+        missing = self._child.facts.get("missing")
+        if isinstance(missing, dict):
+            self.close()
+            raise EngineMissing(**missing)
+
+    @property
+    def layers(self) -> object:
+        """The layers of the child's confinement."""
+        return self._child.facts.get("layers")
+
+    def read(self, data: bytes) -> OcrReading:
+        """Return the text of a JPEG.
+
+        Raises:
+            DataError: the bytes are not a picture; as they come from the decoder, the data is damaged.
+            OcrFailed: the child crashed or took too long.
+            StepFailed: the OCR program crashed or took too long.
+        """
+        self._start()
+        try:
+            return self._child.ask(data, read=self._answer)
+        except ChildCrashed:
+            raise OcrFailed("ocr_crashed") from None
+        except ChildLate:
+            raise OcrFailed("ocr_timeout") from None
+
+    def _answer(self, source: BinaryIO) -> OcrReading:
+        outcome, confidence, unread, size = READING.unpack(source.read(READING.size))
+        if outcome == UNREADABLE:
+            raise DataError(detail="An image of the corpus cannot be decoded; rebuild its partition.")
+        if outcome == FAILED:
+            raise StepFailed(command=self._engine, returncode="an error")
+        # a picture may have taken over the child
+        if not (0 <= confidence <= 1 and 0 <= unread <= 1 and size <= MAX_TEXT):
+            raise ChildCrashed
+        text = source.read(size)
+        if len(text) != size:
+            raise ChildCrashed
+        return OcrReading(text=text.decode(), confidence=confidence, engine=self.identity, unread=unread)
+
+    def close(self) -> None:
+        """End the child and remove its folder."""
+        self._child.end()
+        if self._scratch:
+            self._scratch.cleanup()
+
+    def __del__(self) -> None:
+        """End the child with the engine."""
+        if hasattr(self, "_child"):
+            self.close()
+
+
+def _scratch() -> tempfile.TemporaryDirectory[str]:
+    """Return the folder in which ``tesseract`` gets its pictures; the child's own user may write in it."""
+    folder = tempfile.TemporaryDirectory(prefix="ocr-")
+    if os.geteuid() == 0:
+        os.chown(folder.name, UID, UID)
+    return folder
+
+
+def _program(engine: str) -> list[str]:
+    program = shutil.which(engine) if engine == "tesseract" else None
+    return [str(Path(program).resolve().parents[1])] if program else []
