@@ -84,9 +84,10 @@ def _chosen(path: Path) -> dict[str, int]:
         return {}
 
 
-def answers(address: str) -> bool:
-    """Return whether a component responds to a request."""
-    with contextlib.suppress(OSError), urllib.request.urlopen(address, timeout=10):  # noqa: S310 - loopback
+def answers(address: str, *, host: str | None = None) -> bool:
+    """Return whether a component accepts a request, as one to another host if ``host`` is given."""
+    request = urllib.request.Request(address, headers={"Host": host} if host else {})  # noqa: S310 - loopback
+    with contextlib.suppress(OSError), urllib.request.urlopen(request, timeout=10):  # noqa: S310
         return True
     return False
 

@@ -29,6 +29,7 @@ from pipelines.config.settings import Settings, with_secret
 from pipelines.deployment import mlflow_app, postgres
 from pipelines.deployment.airflow_api import Airflow, Login, named
 from pipelines.deployment.components import Ports, PortTaken, ServiceFailed, answers, free_port, running, wait
+from pipelines.deployment.guard import Guard
 from pipelines.deployment.postgres import Postgres
 from pipelines.process import private_home
 
@@ -133,7 +134,7 @@ class LocalDeployment:
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{logins.ADMIN}:admin,{logins.APPROVER}:user",
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(self.passwords),
-            "CORPUS_AIRFLOW_GUARD": "1",
+            "CORPUS_AIRFLOW_GUARD": f"{Guard.__module__}.{Guard.__name__}",
             "AIRFLOW_CONN_FS_DEFAULT": '{"conn_type":"fs"}',
             # its components have all variables: a task need not ask the API server for connections
             "CORPUS_AIRFLOW_CONNECTIONS": os.environ.get("CORPUS_AIRFLOW_CONNECTIONS", ""),
@@ -202,8 +203,9 @@ class LocalDeployment:
              "--port", str(self.ports.mlflow), "--no-access-log"],
             port=self.ports.mlflow,
         )  # fmt: skip
-        self._answer("mlflow", f"http://127.0.0.1:{self.ports.mlflow}/health")
-        self._require_login("mlflow", f"http://127.0.0.1:{self.ports.mlflow}/")
+        base = f"http://127.0.0.1:{self.ports.mlflow}"
+        self._answer("mlflow", f"{base}/health")
+        self._require_guard("mlflow", open_to_all=f"{base}/health", login=f"{base}/")
 
     def _airflow(self) -> None:
         """Start PostgreSQL and Airflow; migrate and set the pools only if this version has not done so yet."""
@@ -218,7 +220,8 @@ class LocalDeployment:
         self._start("airflow-dag-processor", [*airflow, "dag-processor"])
         base = f"http://127.0.0.1:{self.ports.airflow}"
         self._answer("airflow-api-server", f"{base}/api/v2/monitor/health")
-        self._require_login("airflow-api-server", f"{base}/auth/token")
+        guarded = {"open_to_all": f"{base}/api/v2/monitor/health", "login": f"{base}/auth/token"}
+        self._require_guard("airflow-api-server", **guarded)
         wanted_pools = {named(name): pool for name, pool in json.loads(pools.read_text()).items()}
         noted = self.database.folder / "pools"
         digest = hashlib.sha256(json.dumps(wanted_pools).encode()).hexdigest()
@@ -272,10 +275,10 @@ class LocalDeployment:
     def _answer(self, name: str, address: str) -> None:
         self._wait(name, lambda: answers(address))
 
-    def _require_login(self, name: str, address: str) -> None:
-        """Refuse a server that answers without a password, such as one that an earlier version started."""
-        if answers(address):
-            detail = "it runs without a login; stop it with `make down`"
+    def _require_guard(self, name: str, *, open_to_all: str, login: str) -> None:
+        """Refuse a server without password or check of hosts: an earlier version's, or Airflow without the plugin."""
+        if answers(login) or answers(open_to_all, host="elsewhere.invalid"):
+            detail = "it is not protected from other users and web pages; stop it with `make down`"
             raise ServiceFailed(name=name, detail=detail, log=self.logs / f"{name}.log")
 
     def _wait(self, name: str, ready: Callable[[], bool]) -> None:

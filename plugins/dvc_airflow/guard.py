@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
 
 def _middlewares() -> list[dict[str, Any]]:
-    if not os.environ.get("CORPUS_AIRFLOW_GUARD"):
+    """Return the middleware that the embedded deployment names; its environment, unlike others, has the pipelines."""
+    guard = os.environ.get("CORPUS_AIRFLOW_GUARD")
+    if not guard:
         return []
-    # the embedded Airflow shares the environment of the pipelines
-    from pipelines.deployment.guard import Guard
-
-    return [{"name": "corpus_guard", "middleware": Guard, "kwargs": {}}]
+    module, _, name = guard.rpartition(".")
+    return [{"name": "corpus_guard", "middleware": getattr(import_module(module), name), "kwargs": {}}]
 
 
 class GuardPlugin(AirflowPlugin):

@@ -94,6 +94,11 @@ def answers(address: str) -> bool:
         return False
 
 
+def test_the_servers_pass_the_check_of_the_start(servers: Servers) -> None:
+    health = f"{servers.airflow}/api/v2/monitor/health"
+    servers.deployment._require_guard("airflow-api-server", open_to_all=health, login=f"{servers.airflow}/auth/token")
+
+
 @pytest.fixture
 def login(servers: Servers) -> Login:
     return servers.deployment.login(logins.ADMIN)
@@ -209,7 +214,10 @@ def test_components_other_than_the_scheduler_have_no_secret(servers: Servers, mo
         servers.deployment._start(name, sleep)
         process = running(servers.deployment.run / f"{name}.pid")
         assert process is not None
-        found[name] = process.environ()
+        # empty while the process replaces its program
+        while "CORPUS_HOME" not in (environment := process.environ()):
+            time.sleep(0.05)
+        found[name] = environment
     assert found["airflow-scheduler"]["CORPUS_SECRET"] == "7e" * 64
     assert not {"CORPUS_SECRET", "CORPUS_VAULT_URL", "CORPUS_OPENAI_KEY"} & found["airflow-api-server"].keys()
     assert "7e" * 64 not in servers.deployment._exports()

@@ -131,14 +131,14 @@ def test_a_taken_port_is_named(deployment: LocalDeployment) -> None:
     assert not (deployment.run / "thing.pid").exists()
 
 
-def test_a_server_without_a_login_is_refused(deployment: LocalDeployment) -> None:
-    """One that an earlier version started still runs: it would stay open after the upgrade."""
+@pytest.mark.parametrize("login", ["", "nothing-there"])
+def test_a_server_that_is_not_protected_is_refused(deployment: LocalDeployment, login: str) -> None:
+    """One of an earlier version still runs, or Airflow could not load the plugin, which it only logs."""
     with ThreadingHTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
-        with pytest.raises(
-            ServiceFailed, match="thing did not start: it runs without a login; stop it with `make down`"
-        ):
-            deployment._require_login("thing", f"http://127.0.0.1:{server.server_address[1]}/")
+        base = f"http://127.0.0.1:{server.server_address[1]}/"
+        with pytest.raises(ServiceFailed, match="thing did not start: it is not protected from other users"):
+            deployment._require_guard("thing", open_to_all=base, login=base + login)
         server.shutdown()
 
 
