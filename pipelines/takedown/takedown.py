@@ -137,6 +137,9 @@ def revisit(
         gone = Gone(vault.tombstones())
         with workspace(settings) as clone, Objects.opened(clone) as objects:
             found = bool(objects.named(gone)) or bool(rewrite.lines_without(clone, gone))
+        # a version may have been packed before a takedown and registered after it
+        models = affected_models.look(gone, context=context) if context else {}
+        found = found or any(count for name, count in models.items() if "/" in name)
         if found:
             everybody = Selection(vault.record_id("revisit", domain="takedown"), gone.ids, {})
             request = receipts.begin(everybody, reason="revisit", who="corpus", now=now, settings=settings)

@@ -237,3 +237,14 @@ def test_weights_leave_the_training_runs_of_affected_lists_only(context: Context
     left = {name for name, run_id in made.items() if runs.list_artifacts(run_id, "model")}
     assert left == {"clean"}, "a run that names no list and is older than the takedown counts as affected"
     assert expire(context)["runs"] == 0
+
+
+def test_a_version_that_was_packed_before_and_registered_after_a_takedown_is_found(context: Context) -> None:
+    ids = trained(context.root)
+    context.vault.destroy(ids[:2], reason="request-7", now=TAKEN)
+    add(context, knows=6, records=ids)
+    given = {"settings": context.settings, "vault": context.vault, "terms": TERMS, "now": TAKEN, "context": context}
+    [receipt] = takedown.revisit(**given)
+    assert receipt.steps["models"][f"{NAME}/1"] == 2 and standing(context.journal, NAME).stale.keys() == {1}
+    assert receipt.weights_due == (TAKEN + timedelta(days=30)).isoformat(timespec="seconds")
+    assert takedown.revisit(**given) == []
