@@ -21,7 +21,6 @@ import hmac
 import io
 import ipaddress
 import json
-import math
 import os
 import re
 import struct
@@ -441,14 +440,14 @@ class RedditClient:
 
 def _number(text: str | None, *, default: float) -> float:
     try:
-        found = float(text or "")
+        return float(text or "")
     except ValueError:
         return default
-    return found if math.isfinite(found) else default
 
 
 def _wait(headers: Message) -> float:
     asked = headers.get("retry-after") or headers.get("x-ratelimit-reset")
+    # not a number (NaN) is the shortest wait
     return min(max(1.0, _number(asked, default=DEFAULT_WAIT_SECONDS)), LONGEST_WAIT_SECONDS)
 
 

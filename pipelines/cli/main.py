@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import sqlite3
 import sys
 from typing import Annotated, Any, NoReturn
 
@@ -47,6 +48,7 @@ LAST = (STAGES, STEPS)
 # Faults of the machine or of a path that a person can correct; sysexits.h: 74, an error of input or output.
 FORESEEN = {errno.EACCES, errno.EISDIR, errno.ENOSPC, errno.ENOTDIR, errno.EPERM, errno.EROFS}
 BAD_ARGUMENT, INPUT_OUTPUT = 64, 74
+DISK_FULL = "A file system is full, or a disk fails. Stored data is intact: free some space, then repeat the command."
 
 
 class UserCommandsFirst(TyperGroup):
@@ -142,12 +144,31 @@ def main() -> None:
     except ModuleNotFoundError:
         raise  # `run` names the extra that is not installed
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in FORESEEN:
-            _fail(type(error).__name__, f"{error.filename}: {error.strerror}.", status=INPUT_OUTPUT)
-        report(error)
-        sys.exit(1)
+        if (message := _foreseen(error)) is None:
+            report(error)
+            sys.exit(1)
+        _fail(type(error).__name__, message, status=INPUT_OUTPUT)
     if status:
         sys.exit(status)
+
+
+def _foreseen(error: Exception) -> str | None:
+    """Return the message of a fault of the machine, or ``None`` if the error is none."""
+    if isinstance(error, OSError) and error.errno in FORESEEN and error.filename:
+        return f"{error.filename}: {error.strerror}."
+    return DISK_FULL if disk_full(error) else None
+
+
+def disk_full(error: BaseException | None) -> bool:
+    """Tell whether an exception of a library was caused by a full file system, which SQLite may report as a fault."""
+    while error is not None:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF if isinstance(error, sqlite3.Error) else 0
+        if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+            return True
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _fail(name: str, message: str, *, status: int, retry_after: float | None = None) -> NoReturn:

@@ -82,7 +82,7 @@ def risk(facts: Mapping[str, Any]) -> str:
     said = (
         f"{alone} of {records} posts ({alone / records:.1%}) have a combination of pictures, split, labels and "
         "metadata that no other post has. A person who has the same values from elsewhere, such as another release of "
-        "this corpus, can match these posts without the key, and can narrow down others to those with equal values."
+        "this corpus, can match these posts without the key, and narrow other posts down to those that share theirs."
     )
     for other, share in sorted(facts["joined"].items()):
         found = "was not measured, because that package is elsewhere" if share is None else f"is {share:.1%}"

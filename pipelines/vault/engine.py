@@ -11,6 +11,7 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from sqlite3 import SQLITE_BUSY, SQLITE_LOCKED
 from sqlite3 import OperationalError as SqliteError
 from typing import Any
 
@@ -21,6 +22,10 @@ from pipelines.errors import BadParams, CorpusError
 
 # Longer than the rewrite of a vault of a million records (2.5 s measured), so that a writer can wait for it.
 BUSY_SECONDS = 60
+# The second: the shared memory of the write-ahead log cannot grow.
+FULL = ("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE")
+# The low byte of SQLite's extended error codes.
+PRIMARY = 0xFF
 # SQLite allows 32,766 variables per statement, psycopg2 any number; more than this is no faster.
 CHUNK = 5_000
 
@@ -87,7 +92,7 @@ class Engine:
         try:
             yield
         except DBAPIError as error:
-            raise self._unavailable(detail=f"the database returned {type(error.orig).__name__}") from None
+            raise self._unavailable(detail=_detail(error.orig)) from None
 
     def _prepare_sqlite(self, connection: Any, _record: Any) -> None:
         # the driver's own implicit transactions would turn BEGIN IMMEDIATE into a nested one
@@ -112,6 +117,14 @@ def _make_file(database: str | None) -> None:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
 
 
+def _detail(error: BaseException | None) -> str:
+    """Return what the driver reports, without its text: SQLite names its error codes."""
+    code = getattr(error, "sqlite_errorname", "")
+    if code in FULL:
+        return "its file system is full"
+    return f"the database returned {type(error).__name__}{f' ({code})' if code else ''}"
+
+
 def _enter_wal(connection: Any) -> None:
     # SQLite does not call its busy handler for this lock, so two concurrent first openers fail immediately
     deadline = time.monotonic() + BUSY_SECONDS
@@ -119,8 +132,9 @@ def _enter_wal(connection: Any) -> None:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             return
-        except SqliteError:
-            if time.monotonic() > deadline:
+        except SqliteError as error:
+            busy = getattr(error, "sqlite_errorcode", SQLITE_BUSY) & PRIMARY in (SQLITE_BUSY, SQLITE_LOCKED)
+            if not busy or time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
 

@@ -299,7 +299,10 @@ def workspace(settings: Settings, *, revision: str | None = None) -> Iterator[Wo
             try:
                 git("checkout", "--quiet", *(["--detach", revision] if revision else [BRANCH]), cwd=path)
             except GitFailed:
-                raise UnknownName(kind="commit", name=revision or BRANCH, known="those of branch corpus") from None
+                if revision is None:
+                    # the branch exists, or the clone would have failed
+                    raise
+                raise UnknownName(kind="commit", name=revision, known="those of branch corpus") from None
             dvc_remote.configure(path, settings=settings)
         with contextlib.closing(Workspace(path, settings=settings)) as clone:
             yield clone

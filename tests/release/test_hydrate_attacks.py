@@ -15,7 +15,7 @@ import pytest
 
 from crisis_corpus import hydrate
 from pipelines.release import removal
-from tests.release.small_release import NOW, World, outcomes
+from tests.release.small_release import NOW, World, outcomes, table
 
 Answer = tuple[int, dict[str, str], bytes]
 TOKEN: Answer = (200, {}, b'{"access_token": "secret-token"}')
@@ -106,9 +106,11 @@ def test_ids_that_are_paths_delete_nothing(world: World, place: str, keyed: bool
             if place == "removal":
                 rewritten(folder, key=mine, removal_json=removal_list(mine, bad))
             elif place == "table":
-                old = (folder / "test.csv").read_text()
+                old, fetch = ((folder / f"{name}.csv").read_text() for name in ("test", "fetch"))
                 first = old.splitlines()[1][:32]
-                fetch = (folder / "fetch.csv").read_text()
+                [sealed] = [row["address"] for row in table(folder / "fetch.csv") if row["id"] == first]
+                found = hydrate.open_address(key, sealed, release_id=first)
+                fetch = fetch.replace(sealed, hydrate.seal_address(mine, found, release_id=bad))
                 rewritten(folder, key=mine, test_csv=old.replace(first, bad), fetch_csv=fetch.replace(first, bad))
             else:
                 (world.home / "newer.json").write_text(removal_list(mine, bad))
@@ -119,6 +121,14 @@ def test_ids_that_are_paths_delete_nothing(world: World, place: str, keyed: bool
             assert victim.read_text() == "three years"
             assert not list(out.glob("*/*"))
         assert server.counts["info"] == 0
+
+
+def test_a_list_of_another_release_with_the_same_key_is_refused(world: World) -> None:
+    folder, key = world.approved("posts", "p1"), hydrate.read_key(world.key("p1"))
+    path = world.home / "newer.json"
+    path.write_text(removal_list(key, release="p2"))
+    code, _, wrong = world.fetched(folder, "--removal", str(path), key=world.key("p1"), out=world.home / "out")
+    assert (code, "not of this release" in wrong) == (65, True)
 
 
 def test_an_altered_package_with_fitting_digests_is_refused(world: World) -> None:
@@ -261,6 +271,14 @@ def test_a_malformed_length_of_a_picture_is_no_crash(said: str) -> None:
 def test_a_query_string_of_other_characters_is_no_crash() -> None:
     with hostile(lambda _: TOKEN) as reddit:
         assert client(reddit.address).picture(f"{reddit.address}/a.jpg?é") == "picture_host"
+
+
+def test_an_answer_without_end_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hydrate, "MAX_ANSWER_BYTES", 1000)
+    with hostile(lambda _: (200, {}, b'{"access_token": "x"' + b" " * 10_000 + b"}")) as reddit:
+        with pytest.raises(hydrate.Stop, match="no token"):
+            client(reddit.address).posts(["t3_a"])
+        assert len(reddit.came) == 1
 
 
 @pytest.mark.parametrize("data", [b"[" * 200_000, b"{" * 10, b'{"access_token": null' + b" " * 10_000 + b"}", b"[]"])

@@ -47,7 +47,7 @@ def test_the_attack_finds_posts_of_two_equal_releases_and_its_rate_is_stated(wor
     two, truth = Path(told["package"]), truly(world, "r1", "r2")
     pairs = joining.matched(joining.values(tables(one)), joining.values(tables(two)))
     right = {pair for pair in pairs if truth[pair[0]] == pair[1]}
-    assert right == pairs, "equal values of one commit do not mislead"
+    assert right == pairs, "of equal values of one commit, no match is wrong"
     share = len(right) / told["records"]
     # losing metadata is enough for posts with one column of labels, not for memes with three
     assert (share > 0) == (corpus == "memes")
