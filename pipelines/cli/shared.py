@@ -161,7 +161,7 @@ class Decider:
         """Return the decision of an answer in Airflow if there is one, else of the person who runs the command.
 
         Raises:
-            NotApproved: the answer is not authentic, or about something else.
+            DecisionRefused: the answer is not authentic, or about something else.
         """
         if approval is not None:
             from pipelines.registry.approved import ApprovalRecord

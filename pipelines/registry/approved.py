@@ -20,7 +20,7 @@ from pipelines.vault.keyring import derive
 NO_ANSWER = "no answer"
 
 
-class NotApproved(RegistryError):
+class DecisionRefused(RegistryError):
     """A decision was not made by an authenticated user, or not about this."""
 
     message = "The decision cannot be carried out: {detail}."
@@ -61,12 +61,12 @@ class ApprovalRecord:
         """Return the decision of a user of Airflow; ``None`` means that there was no answer in time.
 
         Raises:
-            NotApproved: the user is anonymous, or a yes has no user.
+            DecisionRefused: the user is anonymous, or a yes has no user.
         """
         if user is None and not given["yes"]:
             return cls(who=NO_ANSWER, asked_by=None, **given)
         if user is None or user.strip().casefold() in ANONYMOUS:
-            raise NotApproved(detail="the answer came from a user who was not logged in")
+            raise DecisionRefused(detail="the answer came from a user who was not logged in")
         return cls(who=f"airflow:{user}", asked_by=f"airflow:{asked_by}" if asked_by else None, **given)
 
     def token(self, secret: bytes) -> dict[str, Any]:
@@ -78,18 +78,18 @@ class ApprovalRecord:
         """Return the decision in a token.
 
         Raises:
-            NotApproved: the token was changed, or is of another run, subject or answer.
+            DecisionRefused: the token was changed, or is of another run, subject or answer.
         """
         try:
             values = json.loads(text)
             mac = values.pop("mac")
             found = cls(**values)
         except (ValueError, TypeError, KeyError, AttributeError):
-            raise NotApproved(detail="it is not a decision of this project") from None
+            raise DecisionRefused(detail="it is not a decision of this project") from None
         if not hmac.compare_digest(str(mac).encode(), _mac(values, secret).encode()):
-            raise NotApproved(detail="it was changed after the answer")
+            raise DecisionRefused(detail="it was changed after the answer")
         if (found.run, found.subject, found.yes) != (run, subject, yes):
-            raise NotApproved(detail="the answer was given in another run, about something else, or it was another one")
+            raise DecisionRefused(detail="the answer was another one, in another run, or about something else")
         signed(found.who, found.why)
         return found
 
