@@ -140,8 +140,11 @@ def gpu(deployment: Deployment) -> Finding:
 
 
 def ocr(deployment: Deployment) -> Finding:
-    """Check that the OCR engine starts."""
+    """Check that the OCR engine starts, and which sandbox the processes that read pictures get."""
+    from pipelines.extract.decode import Decoder
     from pipelines.extract.ocr import open_engine
 
-    open_engine(deployment.params.images.ocr)
-    return ok(f"{deployment.params.images.ocr.engine} opens")
+    images = deployment.params.images
+    open_engine(images.ocr)
+    with Decoder(images.decode) as decoder:
+        return ok(f"{images.ocr.engine} opens; pictures are decoded under {', '.join(decoder.layers)}")

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-# Neither root nor 65534, the unprivileged user that may own files and runs the embedded PostgreSQL.
+# Not root, and not 65534, which may own files and runs the embedded PostgreSQL.
 UID = 65_533
 REQUEST = struct.Struct(">Q")
 READY = struct.Struct(">I")

@@ -145,7 +145,7 @@ class ConfinedChild:
             return self._child
         self.end()
         if self._bubblewrap and self._announced(self._wrapped(self._bubblewrap)):
-            self.facts["layers"] = ["bubblewrap", *self._layers()]
+            self.facts["layers"] = ["bubblewrap", *self.layers]
         else:
             # bubblewrap is not allowed in every container; the child's own confinement may be
             self._bubblewrap = None
@@ -153,11 +153,11 @@ class ConfinedChild:
         child = self._child
         if child is None or not self._enough():
             self.end()
-            raise SandboxMissing(detail=", ".join(self._layers()) or "the child process does not start")
+            raise SandboxMissing(detail=", ".join(self.layers) or "the child process does not start")
         return child
 
     def _enough(self) -> bool:
-        layers = set(self._layers())
+        layers = set(self.layers)
         if "missing" in self.facts or (
             "user" in layers and ({"landlock", "seccomp"} <= layers or "bubblewrap" in layers)
         ):
@@ -166,7 +166,9 @@ class ConfinedChild:
             warnings.warn("pictures are read without a sandbox", RuntimeWarning, stacklevel=4)
         return self._sandbox == "accepted_without"
 
-    def _layers(self) -> list[str]:
+    @property
+    def layers(self) -> list[str]:
+        """The layers of the child's confinement, the outermost first."""
         layers = self.facts.get("layers")
         return [str(layer) for layer in layers] if isinstance(layers, list) else []
 

@@ -71,9 +71,9 @@ class Decoder:
         return self._child.pid
 
     @property
-    def layers(self) -> object:
-        """The layers of the child's confinement."""
-        return self._child.facts.get("layers")
+    def layers(self) -> list[str]:
+        """The layers of the child's confinement, the outermost first."""
+        return self._child.layers
 
     def decode(self, data: bytes) -> DecodedPicture | str:
         """Decode one picture, or return the reason why that is impossible.

@@ -76,9 +76,8 @@ SINKS = (
             "curate/sample", "curate/split/split", "doctor/remotes", "label/rationales", "label/silver", "label/votes",
             "metrics/recall_constraints", "predict/baselines", "predict/predict_finetuned", "predict/prompted",
             "report/report", "storage/exclusions", "storage/seal", "storage/tables", "takedown/object_versions",
-            "takedown/redaction",
-            "train/classifiers/train", "train/knn/neighbours", "train/training_records", "workspace/results",
-            "workspace/stages",
+            "takedown/redaction", "takedown/reseal", "train/classifiers/train", "train/knn/neighbours",
+            "train/training_records", "workspace/results", "workspace/stages",
         ),
     ),
     Sink(
@@ -181,7 +180,10 @@ SINKS = (
         "content",
         "clones of ended processes are removed (`purge`); clones in use are counted and are removed with their task",
         paths=_home("scratch"),
-        writers=("doctor/deployment", "models/backbones", "registry/candidate", "workspace/scratch"),
+        writers=(
+            "doctor/deployment", "extract/ocr/confined_engine", "models/backbones", "registry/candidate",
+            "workspace/scratch",
+        ),
     ),
     Sink(
         "lineage",
@@ -230,8 +232,8 @@ SINKS = (
         paths=lambda settings: [settings.dumps, settings.sandbox],
         settings=("dumps", "sandbox"),
         writers=(
-            "extract/decode_child", "sandbox/reddit/build", "sandbox/reddit/dumps", "sandbox/reddit/faults",
-            "sandbox/reddit/variants", "sandbox/vendors/vendors",
+            "extract/decode", "extract/decode_child", "extract/ocr/ocr_child", "sandbox/reddit/build",
+            "sandbox/reddit/dumps", "sandbox/reddit/faults", "sandbox/reddit/variants", "sandbox/vendors/vendors",
         ),
     ),
     Sink(

@@ -54,11 +54,6 @@ class ConfinedEngine:
             self.close()
             raise EngineMissing(**missing)
 
-    @property
-    def layers(self) -> object:
-        """The layers of the child's confinement."""
-        return self._child.facts.get("layers")
-
     def read(self, data: bytes) -> OcrReading:
         """Return the text of a JPEG.
 
