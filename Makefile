@@ -5,6 +5,8 @@ PYTHON ?= $(shell command -v python3.11 || { command -v uv >/dev/null && uv pyth
 BIN := .venv/bin
 export CORPUS_HOME ?= $(CURDIR)/var
 export OMP_NUM_THREADS ?= 1
+# every task is a process, which would compile the package again
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo annotate down test test-argilla test-faults walk bench docs lint status setup clean
 help:            ## this list

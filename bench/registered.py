@@ -34,7 +34,7 @@ import torch
 import transformers
 
 from crisis_corpus import integrity
-from crisis_corpus.integrity import listing
+from crisis_corpus.integrity import TrainedWeights, listing
 from pipelines.config.models import EncoderModel
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
@@ -106,8 +106,8 @@ def packed(shape: str, *, to: Path) -> Path:
     Described(
         name="crisis-posts", corpus="posts", kind="encoder", task=task.key, model=shape, subset="consensus", base=shape,
         seed=1, labels=task.labels, definitions={}, scheme="cradle", scheme_digest="0" * 64, data_commit="none",
-        split_digest="0" * 64, votes_digest=None, train=TrainingSet(records=0, digest="0" * 64), spec=spec,
-        scrub=params.collect.scrub, batch=BATCH,
+        split_digest="0" * 64, votes_digest=None, train=TrainingSet(records=0, digest="0" * 64),
+        weights=TrainedWeights(run=None, files={}), spec=spec, scrub=params.collect.scrub, batch=BATCH,
     ).write(to)  # fmt: skip
     shutil.copy(FOLDER / "cradle.yaml", to / SCHEME)
     pq.write_table(pa.table({"record_id": pa.array([], pa.string())}), to / integrity.RECORDS)
@@ -148,7 +148,7 @@ def champion(saved: Path, *, home: Path) -> Iterator[None]:
             time.sleep(0.1)
         with (
             Vault.open(f"sqlite:///{home}/vault.sqlite", secret=bytes(64)) as vault,
-            Journal.open(settings.journal_url) as journal,
+            Journal.of(settings) as journal,
         ):
             context = Context(Registry.open(settings), journal, params, params.promote, settings, vault)
             name, who, why = "crisis-posts", "bench", "to be loaded"

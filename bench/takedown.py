@@ -31,10 +31,12 @@ from pipelines.storage import seal, tables
 from pipelines.takedown import takedown
 from pipelines.takedown.selection import Selection
 from pipelines.vault.vault import Vault
+from pipelines.workspace import trust
 from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.git import git
 from pipelines.workspace.stages import StageRun
 
+SNAPSHOT = "snapshot/posts"
 RECORDS, MONTHS, BYTES, SHARD = 50_000, 10, 4_000, 1_000
 WHEN = datetime(2022, 12, 1, tzinfo=UTC)
 STAGE = """
@@ -60,6 +62,9 @@ elif stage == "split":
 else:
     write(stage, record_id=ids, category=pa.array(["labels"] * len(ids)), labels=labels)
 """
+# the command of the clone; its script imports the installed package
+MAIN = "import subprocess, sys\nsys.exit(subprocess.run(['python', '-P', 'stage.py', *sys.argv[1:]]).returncode)\n"
+CODE = {"stage.py": STAGE, "pipelines/__init__.py": "", "pipelines/__main__.py": MAIN, ".gitignore": "__pycache__/\n"}
 STAGES = {
     "dedupe": ["data/posts"],
     "split": ["data/posts", "snapshot/posts/dedupe"],
@@ -86,11 +91,15 @@ def begin(home: Path) -> tuple[Settings, list[str]]:
     os.environ["CORPUS_HOME"], os.environ["CORPUS_SECRET"] = str(home), "5e" * 64
     settings, code = Settings.from_env(), home / "code"
     shape = {
-        name: {"cmd": f"python stage.py {name} snapshot/posts/{name}", "deps": deps, "outs": [f"snapshot/posts/{name}"]}
+        name: {
+            "cmd": f"python -m pipelines {name} snapshot/posts/{name}",
+            "deps": deps,
+            "outs": [f"snapshot/posts/{name}"],
+        }
         for name, deps in STAGES.items()
     }
     ignore = {"data/.gitignore": "*.parquet\n", "snapshot/.gitignore": "*\n!.gitignore\n"}
-    for name, text in {"dvc.yaml": yaml.safe_dump({"stages": shape}), "stage.py": STAGE, **ignore}.items():
+    for name, text in {"dvc.yaml": yaml.safe_dump({"stages": shape}), **CODE, **ignore}.items():
         (code / name).parent.mkdir(parents=True, exist_ok=True)
         (code / name).write_text(text)
     git("init", "--quiet", "-b", "main", cwd=code)
@@ -100,6 +109,7 @@ def begin(home: Path) -> tuple[Settings, list[str]]:
     git("clone", "--quiet", "--bare", str(code), settings.repo)
     for branch in ("code", "corpus"):
         git("--git-dir", settings.repo, "branch", branch, "main")
+    trust.sign(settings, "corpus", who="bench", why="a corpus", cwd=Path(settings.repo), to=settings.repo)
     Path(settings.remote).mkdir(parents=True)
     ids: list[str] = []
     with Vault.open(settings.vault_url, secret=settings.secret()) as vault:

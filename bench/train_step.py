@@ -31,7 +31,7 @@ from pipelines.models.backbones import Batch, Built
 from pipelines.taxonomy import load as load_scheme
 from pipelines.taxonomy.task import Task, task_of
 from pipelines.train.classifiers.class_weights import weigh
-from pipelines.train.classifiers.steps import Loop
+from pipelines.train.classifiers.optimization import Loop
 
 GPU = torch.cuda.is_available()
 BATCH = 16

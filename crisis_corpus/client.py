@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -31,6 +33,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PICKLE = "MLFLOW_ALLOW_PICKLE_DESERIALIZATION"
+_UNPICKLED = threading.RLock()
+
+
+class StaleModel(UserWarning):
+    """Records on which a model was trained were taken down; its weights will be deleted."""
 
 
 class NotLoaded(RegistryError):
@@ -55,6 +62,8 @@ class Model:
         token: the argument for :func:`changed`.
         labels: in the order of the probabilities.
         card: intended and prohibited uses, and measured quality; see docs/registry.md.
+        stale: the time (ISO 8601) at which the version is removed, because records that it was trained on were taken
+            down; ``None`` for a version that is not stale.
     """
 
     name: str
@@ -64,6 +73,7 @@ class Model:
     labels: tuple[str, ...]
     card: Mapping[str, Any] = field(repr=False)
     _model: Any = field(repr=False)
+    stale: str | None = None
 
     def predict(self, asked: pd.DataFrame) -> pd.DataFrame:
         """Return a table of ``labels``, ``probabilities`` and ``abstain``, with one row for each input row.
@@ -78,6 +88,8 @@ def load(
     reference: str, *, tracking_uri: str | None = None, journal_url: str | None = None, cache: Path | None = None
 ) -> Model:
     """Load the version named by ``<name>@champion`` or ``<name>/<version>``; the prefix ``models:/`` is optional.
+
+    A version that was trained on records taken down since is loaded with the warning :class:`StaleModel`.
 
     Args:
         reference: the reference.
@@ -101,7 +113,7 @@ def load(
     card = json.loads((pack / integrity.CARD).read_bytes())
     loaded = _loaded(found.version, folder)
     version = found.version
-    return Model(version.name, version.version, found.files, found.token, labels, card, loaded)
+    return Model(version.name, version.version, found.files, found.token, labels, card, loaded, found.stale)
 
 
 def download(
@@ -112,7 +124,7 @@ def download(
 
 
 def token(name: str, *, journal_url: str | None = None) -> str:
-    """Return a token that changes only when a version is promoted, rolled back to or withdrawn.
+    """Return a token that changes only when a version is promoted, rolled back to, withdrawn or becomes stale.
 
     The token is the digest of the journal's last such row: registrations, verdicts and intentions do not affect
     consumers.
@@ -125,7 +137,9 @@ def token(name: str, *, journal_url: str | None = None) -> str:
 
 
 def changed(name: str, token: str, *, journal_url: str | None = None) -> str | None:
-    """Return a new token if the champion changed or a version was withdrawn since ``token``, else ``None``.
+    """Return a new token if the champion changed, or a version was withdrawn or became stale, since ``token``.
+
+    Returns ``None`` if nothing changed.
 
     Raises:
         JournalBroken: the journal has no row with this token, so it was cut or replaced.
@@ -137,16 +151,20 @@ def changed(name: str, token: str, *, journal_url: str | None = None) -> str | N
 
 @contextmanager
 def unpickled() -> Iterator[None]:
-    """Prevent MLflow from loading pickles inside this context, regardless of the environment variables."""
-    before = os.environ.get(PICKLE)
-    os.environ[PICKLE] = "false"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[PICKLE]
-        else:
-            os.environ[PICKLE] = before
+    """Prevent MLflow from loading pickles inside this context, regardless of the environment variables.
+
+    The variable is the process's: threads enter the context one after another.
+    """
+    with _UNPICKLED:
+        before = os.environ.get(PICKLE)
+        os.environ[PICKLE] = "false"
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ[PICKLE]
+            else:
+                os.environ[PICKLE] = before
 
 
 def _had(
@@ -162,6 +180,9 @@ def _had(
         registry = RegistryReader(uri)
     with opened(journal_url or _journal_url()) as journal:
         found = trusted.find(name, number, registry=registry, journal=journal)
+    if found.stale is not None:
+        said = "records on which it was trained were taken down; it is removed on"
+        warnings.warn(f"{found.version.uri} is stale: {said} {found.stale[:10]}", StaleModel, stacklevel=3)
     return found, verified(found, registry=registry, cache=cache or _home() / "models")
 
 

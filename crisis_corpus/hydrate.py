@@ -3,6 +3,8 @@
 Needs only Python 3.11. Set REDDIT_CLIENT_ID, REDDIT_CLIENT_SECRET and REDDIT_USER_AGENT to those of your own Reddit
 application; REDDIT_URL, REDDIT_OAUTH_URL and IMAGE_HOSTS replace the default addresses.
 
+The key authenticates the package and its removal lists; nothing is fetched or deleted before that.
+
 Every item gets an outcome: ok, deleted (by its author), removed (by others), changed (differs from the labelled post),
 unavailable (not shown by Reddit now; fetched again next time) or withdrawn (on the removal list; never fetched, and
 removed from DIR). Content goes to DIR/posts and DIR/images, outcomes to DIR/outcomes.jsonl, counts by label and split
@@ -16,8 +18,10 @@ import base64
 import csv
 import hashlib
 import hmac
+import io
 import ipaddress
 import json
+import math
 import os
 import re
 import struct
@@ -28,8 +32,8 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from email.message import Message
 from http.client import HTTPException
 from pathlib import Path
@@ -40,10 +44,16 @@ OUTCOMES = ("ok", "deleted", "removed", "changed", "unavailable", "withdrawn")
 BATCH = 100
 TRIES, PICTURE_TRIES = 5, 3
 TIMEOUT_SECONDS = 30.0
-DEFAULT_WAIT_SECONDS = 60.0
+DEFAULT_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 60.0, 3600.0
 # Reddit's own limit for images.
 MAX_PICTURE_BYTES = 20 * 2**20
+# Of an answer of the API: more than 100 of the longest posts.
+MAX_ANSWER_BYTES = 64 * 2**20
 IMAGE_HOSTS = "i.redd.it,preview.redd.it,i.imgur.com"
+ID = re.compile(r"[0-9a-f]{32}")
+IMAGE = re.compile(r"[0-9]{1,3}")
+# Of a file of the package, and of a release.
+PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 SUFFIXES = {"image/jpeg": "jpg", "image/png": "png", "image/gif": "gif", "image/webp": "webp"}
 # Fullnames are padded to the same length, because the length of an id reveals its age.
 FULLNAME = re.compile(r"t3_[0-9a-z]{1,13}")
@@ -78,6 +88,31 @@ class Stop(Exception):
 def _mac(key: bytes, purpose: str, *parts: bytes) -> bytes:
     own = hmac.digest(key, f"crisis-corpus/release/{purpose}".encode(), "sha256")
     return hmac.digest(own, b"".join(len(p).to_bytes(4, "big") + p for p in parts), "sha256")
+
+
+def authenticated(key: bytes, purpose: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts with ``mac``, which only a holder of the release's key can compute."""
+    plain = {name: value for name, value in facts.items() if name != "mac"}
+    written = json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()
+    return {**plain, "mac": _mac(key, purpose, written).hex()}
+
+
+def verified(key: bytes, purpose: str, data: bytes) -> dict[str, Any]:
+    """Return the facts in a file that :func:`authenticated` wrote.
+
+    Raises:
+        Stop: the key is another one, or the file was altered.
+        ValueError: the file is not JSON.
+    """
+    facts: dict[str, Any] = json.loads(data)
+    known = authenticated(key, purpose, facts)["mac"] if isinstance(facts, dict) else ""
+    if not known or not hmac.compare_digest(known.encode(), str(facts.get("mac")).encode("utf-8", "replace")):
+        raise Stop(
+            f"The {purpose} cannot be verified: the key is of another release, or the file was altered or written by "
+            "an old version. Download it again.",
+            status=65,
+        )
+    return facts
 
 
 @dataclass(frozen=True)
@@ -172,48 +207,93 @@ class ReleaseItem:
 
 
 @dataclass(frozen=True)
-class Package:
-    """A release and the ids on its removal lists."""
+class RemovalList:
+    """An authenticated removal list; each later one has a higher number and contains the ids of the earlier ones."""
 
-    rows: tuple[ReleaseItem, ...]
-    withdrawn: frozenset[str]
+    number: int
+    ids: frozenset[str]
+    data: bytes = field(repr=False)
 
     @classmethod
-    def read(cls, folder: Path, *, removal: Path | None = None, draft: bool = False) -> Package:
-        """Read a release package and check its files against the manifest.
+    def read(cls, data: bytes, *, key: bytes, release: str) -> RemovalList:
+        """Read the text of ``removal.json``.
 
         Raises:
-            Stop: a file is missing or differs from the manifest, or the release is a draft.
+            Stop: it is not a removal list of this release.
+            ValueError: it is not JSON.
+            KeyError: a field is missing.
+        """
+        facts = verified(key, "removal list", data)
+        ids = frozenset(map(str, facts["ids"]))
+        if facts["release"] != release or not all(map(ID.fullmatch, ids)):
+            raise Stop("The removal list is not of this release.", status=65)
+        return cls(int(facts["number"]), ids, data)
+
+
+@dataclass(frozen=True)
+class Package:
+    """A verified release and its newest removal list."""
+
+    release: str
+    rows: tuple[ReleaseItem, ...]
+    removal: RemovalList
+
+    @property
+    def withdrawn(self) -> frozenset[str]:
+        """The ids on the removal list."""
+        return self.removal.ids
+
+    @classmethod
+    def read(cls, folder: Path, *, key: bytes, removal: Path | None = None, draft: bool = False) -> Package:
+        """Read a release package, and check its manifest and lists with the key and its files against the manifest.
+
+        Raises:
+            Stop: a file is missing, altered or of another release, or the release is not approved.
         """
         try:
-            manifest = json.loads((folder / "manifest.json").read_bytes())
-            for name, digest in manifest["files"].items():
-                if hashlib.sha256((folder / name).read_bytes()).hexdigest() != digest:
-                    raise Stop(f"{name} does not match manifest.json: download the package again.", status=65)
-            rows = tuple(_rows(folder, manifest=manifest))
-            withdrawn = frozenset(row["id"] for row in _table(folder / "removal.csv"))
-            newer = frozenset(row["id"] for row in _table(removal)) if removal else frozenset()
-        except (OSError, ValueError, KeyError) as error:
+            manifest = verified(key, "manifest", (folder / "manifest.json").read_bytes())
+            release, texts = str(manifest["release"]), _files(folder, digests=manifest["files"])
+            if not PLAIN_NAME.fullmatch(release):
+                raise Stop("The release's name is not a plain name.", status=65)
+            known = RemovalList.read(texts["removal.json"], key=key, release=release)
+            newer = RemovalList.read(removal.read_bytes(), key=key, release=release) if removal else known
+            rows = tuple(_rows(texts, manifest=manifest))
+        except (OSError, ValueError, KeyError, TypeError, csv.Error, RecursionError) as error:
             raise Stop(f"The package cannot be read ({type(error).__name__}).", status=65) from None
         if manifest["status"] != "APPROVED" and not draft:
-            raise Stop("The release is a draft and not approved; use --draft to test it.", status=77)
-        if newer - withdrawn - {row.id for row in rows}:
-            raise Stop("--removal: contains ids that are not in this release; use the list of this release.", status=65)
-        return cls(rows, withdrawn | newer)
+            raise Stop(
+                f"The release is {str(manifest['status'])[:20]}, not approved; use --draft to test a draft.", status=77
+            )
+        if newer.number < known.number:
+            raise Stop("--removal: is older than the list in the package; download the current list.", status=65)
+        return cls(release, rows, newer)
 
 
-def _table(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+def _files(folder: Path, *, digests: Mapping[str, str]) -> dict[str, bytes]:
+    texts = {}
+    for name, digest in digests.items():
+        if not PLAIN_NAME.fullmatch(name):
+            raise Stop("manifest.json names a file outside the package.", status=65)
+        texts[name] = (folder / name).read_bytes()
+        if hashlib.sha256(texts[name]).hexdigest() != digest:
+            raise Stop(f"{name} does not match manifest.json: download the package again.", status=65)
+    return texts
 
 
-def _rows(folder: Path, *, manifest: Mapping[str, Any]) -> Iterator[ReleaseItem]:
+def _table(data: bytes) -> list[dict[str, str]]:
+    rows = list(csv.DictReader(io.StringIO(data.decode(), newline="")))
+    if not all(ID.fullmatch(row["id"]) and IMAGE.fullmatch(row.get("image", "0")) for row in rows):
+        raise Stop("A table contains an id that is not of a release.", status=65)
+    return rows
+
+
+def _rows(texts: Mapping[str, bytes], *, manifest: Mapping[str, Any]) -> Iterator[ReleaseItem]:
     if manifest["form"] == "figsim":
-        splits = {(r["id"], r["image"]): r["split"] for r in _table(folder / "splits.csv")}
-        labelled = [(r, splits[r["id"], r["image"]]) for r in _table(folder / "annotations.csv")]
+        splits = {(r["id"], r["image"]): r["split"] for r in _table(texts["splits.csv"])}
+        labelled = [(r, splits[r["id"], r["image"]]) for r in _table(texts["annotations.csv"])]
     else:
-        labelled = [(r, split) for split in manifest["splits"] for r in _table(folder / f"{split}.csv")]
-    fetch = {(r["id"], r["image"]): r for r in _table(folder / "fetch.csv")}
+        labelled = [(r, split) for split in manifest["splits"] for r in _table(texts[f"{split}.csv"])]
+    fetch = {(r["id"], r["image"]): r for r in _table(texts["fetch.csv"])}
     for row, split in labelled:
         known = fetch[row["id"], row.get("image", "0")]
         yield ReleaseItem(
@@ -227,11 +307,23 @@ def _rows(folder: Path, *, manifest: Mapping[str, Any]) -> Iterator[ReleaseItem]
         )
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A handler that follows no redirects, so that credentials and picture requests go only to the named hosts."""
+def _opener() -> urllib.request.OpenerDirector:
+    """Return an opener of http and https alone, so that credentials and requests go only to the named hosts.
 
-    def redirect_request(self, *_: Any) -> None:
-        return None
+    It has no handler of redirects, files or FTP. A proxy of the environment is used for https only: it sees the host's
+    name but not the request.
+    """
+    opener = urllib.request.OpenerDirector()
+    proxies = {scheme: address for scheme, address in urllib.request.getproxies().items() if scheme == "https"}
+    for handler in (
+        urllib.request.ProxyHandler(proxies),
+        urllib.request.HTTPHandler(),
+        urllib.request.HTTPSHandler(),
+        urllib.request.HTTPDefaultErrorHandler(),
+        urllib.request.HTTPErrorProcessor(),
+    ):
+        opener.add_handler(handler)
+    return opener
 
 
 class RedditClient:
@@ -253,7 +345,7 @@ class RedditClient:
             environment.get("REDDIT_OAUTH_URL", "https://oauth.reddit.com"), name="REDDIT_OAUTH_URL"
         )
         self._hosts = {host.strip() for host in environment.get("IMAGE_HOSTS", IMAGE_HOSTS).split(",")}
-        self._open = urllib.request.build_opener(_NoRedirect).open
+        self._open = _opener().open
         self._sleep = sleep
         self._token, self._pause = "", 0.0
 
@@ -274,7 +366,7 @@ class RedditClient:
         try:
             children = json.loads(data)["data"]["children"] if status == 200 else None
             found = {str(c["data"]["name"]): c["data"] for c in children or ()}
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise Stop("Reddit's answer cannot be parsed. Run the command again later.", status=75) from None
         if children is None:
             raise Stop(f"Reddit refused the request: HTTP {status}. Check your application's access.", status=77)
@@ -283,7 +375,8 @@ class RedditClient:
     def picture(self, address: str) -> tuple[bytes, str] | str:
         """Download a picture; return its bytes and file suffix, or the reason for the failure."""
         parts = _split(address)
-        if parts.hostname not in self._hosts or not _is_safe(parts):
+        # an address is ASCII, also its query string, which the digest does not cover
+        if parts.hostname not in self._hosts or not _is_safe(parts) or not address.isascii():
             return "picture_host"
         request, wait = self._request(address), 0.0
         for attempt in range(PICTURE_TRIES):
@@ -302,11 +395,10 @@ class RedditClient:
             except (OSError, HTTPException):
                 wait = 2.0**attempt
                 continue
-            if kind not in SUFFIXES:
-                return "picture_type"
             if len(data) > MAX_PICTURE_BYTES:
                 return "picture_size"
-            return (data, SUFFIXES[kind]) if said is None or int(said) == len(data) else "picture_cut"
+            whole = said in (None, str(len(data)))
+            return "picture_type" if kind not in SUFFIXES else (data, SUFFIXES[kind]) if whole else "picture_cut"
         return "picture_unreachable"
 
     def _granted(self) -> str:
@@ -315,7 +407,7 @@ class RedditClient:
         status, data = self._answered(request)
         try:
             return str(json.loads(data)["access_token"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise Stop(
                 f"Reddit issued no token: HTTP {status}. Check REDDIT_CLIENT_ID and REDDIT_CLIENT_SECRET.", status=77
             ) from None
@@ -331,7 +423,7 @@ class RedditClient:
                 self._sleep(self._pause)
             try:
                 with self._open(request, timeout=TIMEOUT_SECONDS) as answer:
-                    status, headers, data = answer.status, answer.headers, answer.read()
+                    status, headers, data = answer.status, answer.headers, answer.read(MAX_ANSWER_BYTES)
             except urllib.error.HTTPError as error:
                 status, headers, data = error.code, error.headers, b""
                 error.close()
@@ -349,14 +441,15 @@ class RedditClient:
 
 def _number(text: str | None, *, default: float) -> float:
     try:
-        return float(text or "")
+        found = float(text or "")
     except ValueError:
         return default
+    return found if math.isfinite(found) else default
 
 
 def _wait(headers: Message) -> float:
     asked = headers.get("retry-after") or headers.get("x-ratelimit-reset")
-    return max(1.0, _number(asked, default=DEFAULT_WAIT_SECONDS))
+    return min(max(1.0, _number(asked, default=DEFAULT_WAIT_SECONDS)), LONGEST_WAIT_SECONDS)
 
 
 def _is_safe(parts: urllib.parse.SplitResult) -> bool:
@@ -407,10 +500,11 @@ class Folder:
     """The output folder: fetched content and a journal of outcomes, which stay consistent if the process is killed."""
 
     def __init__(self, path: Path) -> None:
-        for folder in (path, path / "posts", path / "images"):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.path = path
-        self._journal = path / "outcomes.jsonl"
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.path = path.resolve()
+        for part in ("posts", "images"):
+            self._inside(part).mkdir(mode=0o700, exist_ok=True)
+        self._journal = self._inside("outcomes.jsonl")
         self.outcomes: dict[tuple[str, int], str] = {}
         whole = self._journal.read_bytes().rpartition(b"\n") if self._journal.exists() else (b"", b"", b"")
         if whole[2]:
@@ -430,18 +524,43 @@ class Folder:
             file.flush()
             os.fsync(file.fileno())
 
+    def current(self, package: Package, *, key: bytes) -> Package:
+        """Return the package with the newest removal list that this folder has seen, and keep that list.
+
+        Raises:
+            Stop: the kept list was altered.
+        """
+        name = f"removal-{package.release}.json"
+        if (path := self._inside(name)).exists():
+            try:
+                seen = RemovalList.read(path.read_bytes(), key=key, release=package.release)
+            except (ValueError, KeyError, TypeError):
+                raise Stop(f"{name} in the output folder cannot be read.", status=65) from None
+            if seen.number >= package.removal.number:
+                return replace(package, removal=seen)
+        self.keep(name, package.removal.data)
+        return package
+
     def keep(self, name: str, data: bytes) -> None:
         """Write one file atomically."""
-        made = self.path / f"{name}.part"
+        made = self._inside(f"{name}.part")
         made.write_bytes(data)
-        made.replace(self.path / name)
+        made.replace(self._inside(name))
 
-    def forget(self, release_id: str, *, image: int | None = None) -> None:
-        """Delete the stored files of a post, or of one of its pictures."""
-        names = [f"images/{release_id}-{'*' if image is None else image}.*"]
-        for pattern in names + ([f"posts/{release_id}.*"] if image is None else []):
-            for path in self.path.glob(pattern):
-                path.unlink()
+    def forget(self, release_ids: Collection[str], *, image: int | None = None) -> None:
+        """Delete the stored files of these posts, or of one of their pictures."""
+        for part in ("images",) if image is not None else ("images", "posts"):
+            for path in list(self._inside(part).iterdir()):
+                release_id, rest = path.name[:32], path.name[32:]
+                if release_id in release_ids and (image is None or rest.startswith(f"-{image}.")):
+                    path.unlink()
+
+    def _inside(self, name: str) -> Path:
+        """Return the path of a file in this folder; refuse names that lead elsewhere, and links."""
+        path = self.path / name
+        if path.resolve() != path:
+            raise Stop("A file or folder in --out is a link, or leads out of it; nothing was written to it.", status=65)
+        return path
 
 
 def hydrate(package: Package, *, key: bytes, reddit: RedditClient, folder: Folder, again: bool, say: Say) -> None:
@@ -450,8 +569,7 @@ def hydrate(package: Package, *, key: bytes, reddit: RedditClient, folder: Folde
     Raises:
         Stop: the key does not match, or Reddit refuses or does not answer; outcomes so far are kept.
     """
-    for release_id in sorted(package.withdrawn):
-        folder.forget(release_id)
+    folder.forget(package.withdrawn)
     done = {item for item, outcome in folder.outcomes.items() if outcome != "unavailable" and not again}
     waiting: dict[str, list[ReleaseItem]] = {}
     for row in package.rows:
@@ -482,7 +600,7 @@ class Taking:
         """Return an item's outcome and reason; store its content if the outcome is ``ok``, and delete it otherwise."""
         outcome, reason = self._outcome(row)
         if outcome != "ok":
-            self.folder.forget(row.id, image=row.image if reason.startswith("picture") else None)
+            self.folder.forget({row.id}, image=row.image if reason.startswith("picture") else None)
         return row, outcome, reason
 
     def _outcome(self, row: ReleaseItem) -> tuple[str, str]:
@@ -515,7 +633,7 @@ class Taking:
         found = self.reddit.picture(address)
         if isinstance(found, str):
             return found
-        self.folder.forget(row.id, image=row.image)
+        self.folder.forget({row.id}, image=row.image)
         self.folder.keep(f"images/{row.id}-{row.image}.{found[1]}", found[0])
         return ""
 
@@ -574,7 +692,7 @@ def main(argv: list[str] | None = None, *, sleep: Sleep = time.sleep) -> int:
     parser.add_argument(
         "--out", type=Path, required=True, help="the folder to write content and outcomes to; keep it private"
     )
-    parser.add_argument("--removal", type=Path, help="a newer removal list (removal.csv) of this release")
+    parser.add_argument("--removal", type=Path, help="a newer removal list (removal.json) of this release")
     parser.add_argument("--draft", action="store_true", help="also accept a draft, which is not approved")
     parser.add_argument("--again", action="store_true", help="fetch all items again, and remove posts deleted since")
     given = parser.parse_args(argv)
@@ -584,9 +702,10 @@ def main(argv: list[str] | None = None, *, sleep: Sleep = time.sleep) -> int:
         sys.stdout.flush()
 
     try:
-        package = Package.read(given.package, removal=given.removal, draft=given.draft)
-        key, reddit = read_key(given.key), RedditClient(os.environ, sleep=sleep)
-        folder = Folder(given.out)
+        key = read_key(given.key)
+        package = Package.read(given.package, key=key, removal=given.removal, draft=given.draft)
+        reddit, folder = RedditClient(os.environ, sleep=sleep), Folder(given.out)
+        package = folder.current(package, key=key)
         hydrate(package, key=key, reddit=reddit, folder=folder, again=given.again, say=say)
     except Stop as stop:
         sys.stderr.write(f"{stop}\n")

@@ -10,7 +10,7 @@ import hashlib
 import json
 import pickletools
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -48,6 +48,15 @@ class Learnt(BaseModel):
     digest: str
 
 
+class TrainedWeights(BaseModel):
+    """MLflow's run of a training, if it was tracked, and the SHA-256 of each file that the training wrote."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    run: str | None
+    files: dict[str, str]
+
+
 class PackManifest(BaseModel):
     """The fields of ``model.json`` that the registry reads; other fields are used only when the model is loaded."""
 
@@ -61,6 +70,7 @@ class PackManifest(BaseModel):
     split_digest: str
     votes_digest: str | None = None
     train: Learnt
+    weights: TrainedWeights | None = None
 
 
 def place(version: Path) -> Path:
@@ -96,6 +106,16 @@ def listing(folder: Path) -> dict[str, str]:
     return {name: sha256(paths[name]) for name in sorted(paths) if name not in WRITTEN_BY_MLFLOW}
 
 
+def weights_of(listed: Mapping[str, str]) -> dict[str, str]:
+    """Return the files of weights in the result of :func:`listing`."""
+    return {name: value for name, value in listed.items() if name.endswith(".safetensors")}
+
+
+def different(found: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
+    """Return the sorted names of files that are altered, missing or added in a listing."""
+    return sorted(name for name in found.keys() | wanted.keys() if found.get(name) != wanted.get(name))
+
+
 def digest(folder: Path) -> str:
     """Return the SHA-256 of the ``sha256sum`` listing of all files below a folder, including MLflow's own files.
 
@@ -112,15 +132,16 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def faults(version: Path, *, registered: str | None) -> dict[str, list[str]]:
+def faults(version: Path, *, registered: str | None, weights: Mapping[str, str] | None = None) -> dict[str, list[str]]:
     """Return the problems of a version's files by check (``files``, ``pickle``, ``card``); an empty list means passed.
 
     Args:
         version: the folder to which the version was downloaded.
         registered: the digest of the version's files that the journal recorded at registration.
+        weights: the SHA-256 of the package's files of weights at registration; ``None`` if none were recorded.
     """
     return {
-        "files": [*_changed(version, registered=registered), *_misnamed(version)],
+        "files": [*_changed(version, registered=registered), *_misnamed(version, weights=weights)],
         "pickle": [f"{name} is or may be a pickle" for name in pickles(version)],
         "card": list(_card(version)),
     }
@@ -172,8 +193,8 @@ def _changed(version: Path, *, registered: str | None) -> Iterator[str]:
         yield f"its files have the digest {found[:12]}, but {registered[:12]} was registered"
 
 
-def _misnamed(version: Path) -> Iterator[str]:
-    """Yield the differences between the pack's files and ``files.json``."""
+def _misnamed(version: Path, *, weights: Mapping[str, str] | None) -> Iterator[str]:
+    """Yield the differences between the pack's files and ``files.json``, and from the registered weights."""
     try:
         folder = place(version)
         listed = json.loads((folder / FILES).read_bytes())
@@ -185,6 +206,8 @@ def _misnamed(version: Path) -> Iterator[str]:
         yield f"{FILES} is not a list of digests"
         return
     found = listing(folder)
+    if weights is not None and (names := different(weights_of(found), weights)):
+        yield f"{len(names)} files of weights are not the registered ones: {', '.join(names[:SHOWN])}"
     found.pop(FILES, None)
     wanted.pop(FILES, None)
     for name in (MODEL, RECORDS):

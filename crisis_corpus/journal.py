@@ -2,8 +2,10 @@
 
 The journal defines which version is champion; MLflow's alias follows it. The rows of a model are numbered from 1,
 without gaps, and each row has the digest of the row before, so a row that is changed, moved or removed breaks the
-chain. Rows removed at the end do not break the chain: to detect their loss, pass a digest that was kept (a consumer's
-token) to :meth:`JournalReader.verify`. Only :mod:`pipelines.registry.journal` writes rows.
+chain. Each row is signed with a key that is not in the database, so that who can write to the database cannot forge a
+row; ``CORPUS_JOURNAL_KEY`` has the public key. Rows removed at the end break neither chain nor signature: to detect
+their loss, pass a digest that was kept (a consumer's token) to :meth:`JournalReader.verify`. Only
+:mod:`pipelines.registry.journal` writes rows.
 
 SQLite by default, PostgreSQL by URL (``CORPUS_JOURNAL_URL``).
 """
@@ -12,13 +14,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import sqlalchemy as sa
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
 from crisis_corpus.errors import BadParams, ConfigError, RegistryError
@@ -28,8 +33,21 @@ CHARACTERS = {"who": 128, "why": 500}
 # Longer than any transaction of a writer.
 BUSY_SECONDS = 60
 BEGINNING = "0" * 64
+# Where the public key is stored in a home; consumers elsewhere get it by CORPUS_JOURNAL_KEY.
+KEY_FILE = "journal.pub"
 
-Event = Literal["registered", "gated", "refused", "intended", "promoted", "rolled_back", "withdrawn", "abandoned"]
+Event = Literal[
+    "registered",
+    "gated",
+    "refused",
+    "intended",
+    "promoted",
+    "rolled_back",
+    "withdrawn",
+    "abandoned",
+    "stale",
+    "checkpoint",
+]
 
 metadata = sa.MetaData()
 journal = sa.Table(
@@ -47,6 +65,8 @@ journal = sa.Table(
     sa.Column("files", sa.String(64)),
     sa.Column("previous", sa.String(64), nullable=False),
     sa.Column("digest", sa.String(64), nullable=False, unique=True),
+    # empty in rows that were written by earlier versions of this package
+    sa.Column("signature", sa.String(128)),
 )
 
 
@@ -76,6 +96,16 @@ class JournalBroken(RegistryError):
     exit_code = 65
 
 
+class JournalUnsigned(JournalBroken):
+    """A row of the journal has no signature of the key that signs the journal."""
+
+    message = "The journal of '{name}' is not signed at row {number}."
+    remedy = (
+        "After an update of the package, run `corpus upgrade` once. Otherwise the row was forged, or "
+        "CORPUS_JOURNAL_KEY is the key of another corpus: restore the journal's database from a backup."
+    )
+
+
 @dataclass(frozen=True)
 class JournalRow:
     """One decision or event in the journal.
@@ -85,7 +115,8 @@ class JournalRow:
         number: its number among the model's rows, from 1.
         at: the time, UTC, as ISO 8601.
         event: the kind of row. ``intended`` is written before the alias is changed; ``promoted``, ``rolled_back``,
-            ``withdrawn`` or ``abandoned`` afterwards.
+            ``withdrawn`` or ``abandoned`` afterwards. ``stale``: a record on which ``from_version`` was trained was
+            taken down. ``checkpoint``: the signature of this row covers the unsigned rows before it.
         from_version: the champion before, if any.
         to_version: the version concerned; for the three events that change the alias, the champion afterwards
             (``None``: no champion).
@@ -94,7 +125,8 @@ class JournalRow:
         metrics: numbers, names of checks and labels, digests; no content.
         files: the digest of the version's files (:func:`crisis_corpus.integrity.digest`).
         previous: the digest of the previous row, zeros for the first.
-        digest: SHA-256 of all other fields.
+        digest: SHA-256 of all fields above.
+        signature: Ed25519 signature of the digest, in hexadecimal digits.
     """
 
     name: str
@@ -109,6 +141,7 @@ class JournalRow:
     files: str | None
     previous: str = field(repr=False)
     digest: str = field(repr=False)
+    signature: str | None = field(default=None, repr=False)
 
 
 class JournalDatabase(Protocol):
@@ -140,15 +173,15 @@ class _Connection:
 
 
 class JournalReader:
-    """A reader of the journal of all models in an open database."""
+    """A reader of the journal of all models in an open database; ``key`` is the public key, if it is known."""
 
-    def __init__(self, database: JournalDatabase) -> None:
+    def __init__(self, database: JournalDatabase, *, key: bytes | None) -> None:
         """Use :func:`opened` instead."""
-        self._database = database
+        self._database, self.key = database, key
 
     def rows(self, name: str | None = None) -> list[JournalRow]:
         """Return the journal rows of one model, oldest first, or of all models, sorted by model name."""
-        query = sa.select(journal).order_by(journal.c.name, journal.c.number)
+        query = _rows().order_by(journal.c.name, journal.c.number)
         if name is not None:
             query = query.where(journal.c.name == name)
         with self._database.reading() as connection:
@@ -160,7 +193,7 @@ class JournalReader:
             return last_row(connection, name=name)
 
     def verify(self, name: str | None = None, *, known: Mapping[str, str] | None = None) -> int:
-        """Check the hash chain of one model's rows, or of all rows; return the number of rows checked.
+        """Check chain and signatures of one model's rows, or of all rows; return the number of rows checked.
 
         Args:
             name: the registered model, or ``None`` for all.
@@ -168,18 +201,13 @@ class JournalReader:
 
         Raises:
             JournalBroken: the journal was altered; the error names the first altered row.
+            JournalUnsigned: a row is not signed.
         """
         rows = self.rows(name)
-        chains: dict[str, list[JournalRow]] = {}
-        for row in rows:
-            chain = chains.setdefault(row.name, [])
-            expected = (len(chain) + 1, chain[-1].digest if chain else BEGINNING)
-            if (row.number, row.previous) != expected:
-                raise JournalBroken(name=row.name, number=expected[0], detail="a row is missing or out of place")
-            values = asdict(row) | {"metrics": canonical(row.metrics)}
-            if values.pop("digest") != sealed(values):
-                raise JournalBroken(name=row.name, number=row.number, detail="its digest does not match its values")
-            chain.append(row)
+        chains = chained(rows)
+        if self.key is not None:
+            for chain in chains.values():
+                _require_signed(chain, key=self.key)
         for model, digest in (known or {}).items():
             chain = chains.get(model, [])
             if digest not in {row.digest for row in chain}:
@@ -187,9 +215,74 @@ class JournalReader:
         return len(rows)
 
 
+def chained(rows: Sequence[JournalRow]) -> dict[str, list[JournalRow]]:
+    """Check the hash chain of each model and return its rows by model.
+
+    Raises:
+        JournalBroken: the journal was altered; the error names the first altered row.
+    """
+    chains: dict[str, list[JournalRow]] = {}
+    for row in rows:
+        chain = chains.setdefault(row.name, [])
+        expected = (len(chain) + 1, chain[-1].digest if chain else BEGINNING)
+        if (row.number, row.previous) != expected:
+            raise JournalBroken(name=row.name, number=expected[0], detail="a row is missing or out of place")
+        values = asdict(row) | {"metrics": canonical(row.metrics)}
+        values.pop("signature")
+        if values.pop("digest") != sealed(values):
+            raise JournalBroken(name=row.name, number=row.number, detail="its digest does not match its values")
+        chain.append(row)
+    return chains
+
+
+def signed_by(row: JournalRow, *, key: bytes) -> bool:
+    """Return whether a row has a valid signature of this public key."""
+    try:
+        Ed25519PublicKey.from_public_bytes(key).verify(bytes.fromhex(row.signature or ""), to_sign(row.digest))
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def to_sign(digest: str) -> bytes:
+    """Return the bytes that the signature of a row covers."""
+    return f"crisis-corpus/journal {digest}".encode()
+
+
+def _require_signed(chain: Sequence[JournalRow], *, key: bytes) -> None:
+    """Check that a chain's rows are signed; a signed checkpoint covers the rows of an earlier version before it."""
+    first = next((n for n, row in enumerate(chain) if row.signature is not None), 0)
+    if chain[first].event != "checkpoint":
+        first = 0
+    for row in chain[first:]:
+        if not signed_by(row, key=key):
+            raise JournalUnsigned(name=row.name, number=row.number)
+
+
+def public_key() -> bytes | None:
+    """Return the public key in ``CORPUS_JOURNAL_KEY``, else in the home, or ``None``.
+
+    Raises:
+        BadParams: it is not 64 hexadecimal digits.
+    """
+    text, home = os.environ.get("CORPUS_JOURNAL_KEY"), os.environ.get("CORPUS_HOME")
+    if not text and home and (path := Path(home) / KEY_FILE).is_file():
+        text = path.read_text().strip()
+    if not text:
+        return None
+    try:
+        key = bytes.fromhex(text)
+        Ed25519PublicKey.from_public_bytes(key)
+    except ValueError:
+        raise BadParams(where="CORPUS_JOURNAL_KEY", detail="needs 64 hexadecimal digits") from None
+    return key
+
+
 @contextmanager
 def opened(url: str) -> Iterator[JournalReader]:
     """Open an existing journal and close it at the end of the context; a missing journal is not created.
+
+    Signatures are verified if there is a :func:`public_key`.
 
     Raises:
         NoJournal: the address is malformed, or there is no journal.
@@ -207,7 +300,7 @@ def opened(url: str) -> Iterator[JournalReader]:
         with database.reading() as connection:
             if not sa.inspect(connection).has_table(journal.name):
                 raise NoJournal()
-        yield JournalReader(database)
+        yield JournalReader(database, key=public_key())
     finally:
         database.sql.dispose()
 
@@ -225,15 +318,20 @@ def canonical(values: Mapping[str, Any]) -> str:
 
 
 def sealed(values: Mapping[str, Any]) -> str:
-    """Return the digest of all other fields of a row."""
+    """Return the digest of a row's fields."""
     return hashlib.sha256(canonical(values).encode()).hexdigest()
 
 
 def last_row(connection: sa.Connection, *, name: str) -> JournalRow | None:
     """Return the last row of a model's journal, or ``None`` if there is none."""
-    query = sa.select(journal).where(journal.c.name == name).order_by(journal.c.number.desc()).limit(1)
+    query = _rows().where(journal.c.name == name).order_by(journal.c.number.desc()).limit(1)
     found = connection.execute(query).mappings().first()
     return None if found is None else row_of(found)
+
+
+def _rows() -> sa.Select[Any]:
+    # the columns that there are: the writer adds `signature` to the journal of an earlier version
+    return sa.select(sa.literal_column("*")).select_from(journal)
 
 
 def row_of(found: Mapping[Any, Any]) -> JournalRow:
@@ -242,8 +340,9 @@ def row_of(found: Mapping[Any, Any]) -> JournalRow:
     Raises:
         JournalBroken: its metrics are not JSON.
     """
+    known = {column.name: found[column.name] for column in fields(JournalRow) if column.name in found}
     try:
-        return JournalRow(**{**found, "metrics": json.loads(found["metrics"])})
+        return JournalRow(**{**known, "metrics": json.loads(found["metrics"])})
     except ValueError:
         raise JournalBroken(
             name=found["name"], number=found["number"], detail="its metrics are not valid JSON"

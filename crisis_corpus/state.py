@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from crisis_corpus.journal import JournalReader, JournalRow
 
 # Events that put the alias on ``to_version``.
 MOVES = ("promoted", "rolled_back", "withdrawn")
+# Events that consumers see: the token changes, and webhooks are sent.
+TOLD = (*MOVES, "stale")
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,7 @@ class Standing:
         before: the earlier champions that a rollback can restore, oldest first, without withdrawn versions.
         intention: the row ``intended`` of a champion change that is not finished, or ``None`` if there is none.
         withdrawn: the versions that may not be champion again.
+        stale: the versions that were trained on records taken down since, and when (ISO 8601) they are removed.
     """
 
     name: str
@@ -30,10 +33,12 @@ class Standing:
     before: tuple[int, ...] = ()
     intention: JournalRow | None = None
     withdrawn: frozenset[int] = frozenset()
+    stale: Mapping[int, str] = field(default_factory=dict)
 
     def after(self, row: JournalRow) -> Standing:
         """Return the state after one more journal row."""
         champion, before, intention, withdrawn = self.champion, list(self.before), self.intention, self.withdrawn
+        stale = self.stale
         match row.event:
             case "intended":
                 intention = row
@@ -52,7 +57,12 @@ class Standing:
                 before = [version for version in before if version != gone]
                 withdrawn |= {gone}
                 champion = None if champion == gone else champion
-        return Standing(self.name, row.number, champion, tuple(before), intention, withdrawn)
+            case "stale":
+                # a later takedown does not move the deadline
+                version = int(row.from_version or 0)
+                until = str(row.metrics["until"])
+                stale = {**stale, version: min(until, stale.get(version, until))}
+        return Standing(self.name, row.number, champion, tuple(before), intention, withdrawn, stale)
 
 
 def _withdrawn(row: JournalRow) -> int:

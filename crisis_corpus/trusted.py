@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from crisis_corpus.errors import ConfigError, RegistryError
 from crisis_corpus.journal import BEGINNING, JournalReader, JournalRow
-from crisis_corpus.state import MOVES, Standing, of_rows
+from crisis_corpus.state import TOLD, Standing, of_rows
 from crisis_corpus.versions import CHAMPION, NAMES, RECORDED, RegistryReader, Version, checked
 
 REFERENCE = re.compile(rf"(?:models:/)?([\w.-]+)(?:@({CHAMPION})|/([1-9]\d*))", re.ASCII)
@@ -69,11 +69,13 @@ class Trusted:
         version: the version in MLflow.
         registered: the journal row of its registration, with the digest of its files.
         token: see :func:`token`.
+        stale: if records that it was trained on were taken down, the time at which its weights are deleted.
     """
 
     version: Version
     registered: JournalRow
     token: str
+    stale: str | None = None
 
     @property
     def files(self) -> str:
@@ -94,7 +96,7 @@ def parsed(reference: str) -> tuple[str, int | None]:
 
 
 def token(name: str, *, journal: JournalReader, known: str = BEGINNING) -> str:
-    """Return the digest of the last row by which a version was promoted, rolled back to or withdrawn.
+    """Return the digest of the last row by which a version was promoted, rolled back to, withdrawn or became stale.
 
     Args:
         name: the registered model.
@@ -128,10 +130,10 @@ def find(name: str, number: int | None, *, registry: RegistryReader, journal: Jo
         if number is None
         else (number, _rows(name, journal=journal))
     )
-    version = registry.version(name, number)
     for row in rows:
         if row.event == "withdrawn" and row.from_version == number:
             raise Withdrawn(name=name, version=number, at=row.at[:10], number=row.number, why=row.why)
+    version = registry.version(name, number)
     registered = [row for row in rows if row.event == "registered" and row.to_version == number]
     # a takedown registers the files again, without the deleted ids: the last row has the digest to verify
     if not registered or not registered[-1].files:
@@ -139,7 +141,7 @@ def find(name: str, number: int | None, *, registry: RegistryReader, journal: Jo
     if RECORDED in version.tags:
         # the chain of a journal that was cut at its end is intact; the version's own tag reveals the cut
         journal.verify(name, known={name: version.tags[RECORDED]})
-    return Trusted(version, registered[-1], _token(rows))
+    return Trusted(version, registered[-1], _token(rows), of_rows(name, rows).stale.get(number))
 
 
 def _champion(name: str, *, registry: RegistryReader, journal: JournalReader) -> tuple[int, list[JournalRow]]:
@@ -168,4 +170,4 @@ def _rows(name: str, *, journal: JournalReader, known: str = BEGINNING) -> list[
 
 
 def _token(rows: Sequence[JournalRow]) -> str:
-    return next((row.digest for row in reversed(rows) if row.event in MOVES), BEGINNING)
+    return next((row.digest for row in reversed(rows) if row.event in TOLD), BEGINNING)

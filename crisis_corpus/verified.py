@@ -12,7 +12,7 @@ from crisis_corpus.errors import RegistryError
 from crisis_corpus.integrity import NoPack, digest, listing
 from crisis_corpus.journal import JournalRow
 from crisis_corpus.trusted import Trusted
-from crisis_corpus.versions import RegistryReader
+from crisis_corpus.versions import RegistryReader, delete_compiled
 
 
 class FilesChanged(RegistryError):
@@ -40,9 +40,8 @@ def verified(trusted: Trusted, *, registry: RegistryReader, cache: Path) -> Path
     place, half = cache / wanted, cache / f"{wanted}.half"
     with FileLock(cache / f"{wanted}.lock"):
         if place.is_dir():
-            # a server that was started on the folder may have compiled code there; it is never part of a version
-            for compiled in list(place.rglob("__pycache__")):
-                shutil.rmtree(compiled, ignore_errors=True)
+            # a server that was started on the folder may have compiled code there
+            delete_compiled(place)
             if digest(place) == wanted:
                 return place
             shutil.rmtree(place)
@@ -60,7 +59,7 @@ def verified(trusted: Trusted, *, registry: RegistryReader, cache: Path) -> Path
 
 def _faults(folder: Path, *, row: JournalRow) -> list[str]:
     """Return the faults of a version's files, naming also the altered files outside the pack."""
-    found = integrity.faults(folder, registered=row.files)
+    found = integrity.faults(folder, registered=row.files, weights=row.metrics.get("weights"))
     wrong = [reason for check in found.values() for reason in check]
     outside, now = row.metrics.get("outside"), listing(folder)
     if found["files"] and outside is not None:

@@ -7,6 +7,7 @@ digest that the journal recorded at registration. Other modules make these check
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -124,11 +125,14 @@ class RegistryReader:
     def fetch(self, version: Version, *, to: Path, path: str = "") -> Path:
         """Download a version's files, or the one at ``path``, into the new folder ``to``; return the local path.
 
-        The files are not verified: compare :func:`crisis_corpus.integrity.digest` with the journal.
+        Compiled code is deleted, which is never part of a version: `mlflow models serve` on a store of files leaves it
+        there. The files are not verified: compare :func:`crisis_corpus.integrity.digest` with the journal.
         """
         to.mkdir(parents=True, exist_ok=True)
         with translated():
-            return Path(self.artifacts(version).download_artifacts(path, str(to)))
+            fetched = Path(self.artifacts(version).download_artifacts(path, str(to)))
+        delete_compiled(fetched)
+        return fetched
 
     def artifacts(self, version: Version) -> Any:
         """Return MLflow's artifact repository for the files of a version."""
@@ -137,6 +141,12 @@ class RegistryReader:
         with missing(name=version.name, version=version.version):
             place = self.client.get_model_version_download_uri(version.name, str(version.version))
             return get_artifact_repository(place, tracking_uri=self.uri, registry_uri=self.uri)
+
+
+def delete_compiled(folder: Path) -> None:
+    """Delete the compiled code below a folder: Python would run it in place of the verified source."""
+    for compiled in list(folder.rglob("__pycache__")):
+        shutil.rmtree(compiled)
 
 
 def of_mlflow(found: Any) -> Version:

@@ -4,7 +4,9 @@
 Every day, posts that are deleted on Reddit are deleted here: **sweep** re-checks known posts, recent ones more often
 than old ones, within a budget that leaves enough requests for the collectors; **takedown** removes deleted posts, and
 records whose source approval or retention has ended, from every version of the corpus and every release, and searches
-again for all records that were taken down before; **swept** fails if a sweep failed.
+again for all records that were taken down before; **retrain** triggers the training of a corpus of which a model was
+trained on a deleted record; **swept** fails if a sweep failed. At the deadline, `takedown.weights_days`, **takedown**
+deletes the weights of such models.
 
 To try it manually: `corpus sweep CORPUS --dry-run`, `corpus takedown run-pending --dry-run`. A sweep that finds
 implausibly many posts missing stops with an error; after a manual check, run `corpus sweep CORPUS --believe`.
@@ -30,5 +32,8 @@ with corpus_dag(
     max_active_runs=1,
 ) as dag:
     sweeps = [deletion.sweep(corpus) for corpus in corpora()]
-    sweeps >> deletion.run_pending()
+    done = deletion.run_pending()
+    sweeps >> done
+    for corpus in corpora():
+        deletion.retrain(corpus, done)
     sweeps >> deletion.swept()

@@ -3,7 +3,8 @@
 
 Take the posts of a deletion request down everywhere: **look** lists every place that holds them, **takedown** destroys
 their keys, rewrites the live tables, removes them from the releases, removes the old objects of every version and
-reports the models trained on them. A killed task resumes where it stopped.
+marks the models trained on them as stale; **retrain** triggers the training of their corpus. A killed task resumes
+where it stopped.
 
 The posts must not be stored in Airflow's database, so a request is a file with one post per line (id, fullname or URL)
 in `$CORPUS_HOME/requests/<request>.txt`, which is removed when all is done. Then `airflow dags trigger takedown --conf
@@ -16,6 +17,7 @@ from airflow.sdk import Param
 
 from dvc_airflow import deletion
 from dvc_airflow.dags import corpus_dag
+from dvc_airflow.graph import corpora
 
 with corpus_dag(
     "takedown",
@@ -32,4 +34,7 @@ with corpus_dag(
         )
     },
 ) as dag:
-    deletion.look() >> deletion.takedown()
+    done = deletion.takedown()
+    deletion.look() >> done
+    for corpus in corpora():
+        deletion.retrain(corpus, done)

@@ -7,15 +7,21 @@ import sys
 
 def run() -> None:
     """Run a command; if the packages of an extra are missing, print which extra to install."""
+    from pipelines.process import hide_messages, report
+
+    hide_messages()
     try:
         from pipelines.cli.main import main
+        from pipelines.config.settings import take_secret
 
+        take_secret()
         main()
     except ModuleNotFoundError as error:
         from pipelines.errors import ExtraMissing
 
         if (error.name or "").partition(".")[0] in ("", "pipelines", "crisis_corpus"):
-            raise
+            report(error)
+            sys.exit(1)
         missing = ExtraMissing(package=error.name)
         sys.stderr.write(f"{type(missing).__name__}: {missing}\n")
         sys.exit(missing.exit_code)

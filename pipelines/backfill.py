@@ -1,4 +1,4 @@
-"""Estimate a backfill before it is started: runs, requests, time, cost of labelling, disk, and the Dags that it wakes.
+"""Estimate a backfill before its start: runs, requests, time, labelling cost, disk space and the Dags it triggers.
 
 Posts per month, the share that is kept and bytes per post come from the months that the corpus has; where it has none,
 from the assumptions of :data:`DEFAULTS`. Every number that was not counted is listed with its origin.
@@ -46,8 +46,8 @@ GB = 10**9
 PLACES = 2
 PICTURES = f"{IMAGES_PER_HOUR:,} pictures an hour on one core are fetched, read and fingerprinted"
 ALWAYS = (
-    "disk is that of the cache and one remote, without the results of stages and older versions",
-    "each Dag that is woken takes all months that arrived during its last run: at least 1 run, at most 1 a month",
+    "disk space is that of DVC's cache and one remote, without the results of stages and older versions",
+    "each run of a triggered Dag processes all months published since its last run: at least 1 run, at most 1 a month",
 )
 # Asset -> the Dags that run when it is emitted, with the asset that each emits without a person (tests/dags).
 CONSUMERS: Mapping[str, Mapping[str, str | None]] = {
@@ -63,10 +63,10 @@ LIKE = {"images": "memes", "texts": "posts"}
 
 
 class BadPeriod(ConfigError):
-    """The last month of a period is before its first."""
+    """The last month of a backfill is before its first."""
 
-    message = "The month {last} is before {first}."
-    remedy = "Pass the earlier month to --from."
+    message = "The last month of the backfill, {last}, is before its first, {first}."
+    remedy = "Repeat the command with the earlier month after --from."
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,8 @@ def plan(settings: Settings, *, corpus: str, first: str, last: str, root: Path) 
     Returns:
         ``runs`` (months), ``existing`` (months that the corpus has), ``source``, ``requests`` and ``hours`` at the
         source's rate, ``item_hours`` (pictures, on one core), ``submissions``, ``kept``, ``labelling`` by labeller,
-        ``usd_expected`` (``None`` if a price is unknown), ``budget_usd``, ``disk_gb``, ``wakes`` (Dags, in the order in
-        which they run), and ``assumptions``.
+        ``usd_expected`` (``None`` if a price is unknown), ``budget_usd``, ``disk_gb``, ``wakes`` (triggered Dags,
+        in the order in which they run), and ``assumptions``.
 
     Raises:
         UnknownName: there is no such corpus.
@@ -179,13 +179,17 @@ def _requests(params: Params, *, corpus: str, submissions: float, months: int) -
     """Return requests to the source, hours at its rate, and notes; ``submissions``: of one month."""
     source, subreddits = params.corpora[corpus].source, len(params.corpora[corpus].subreddits)
     if source == "dump":
-        return 0, 0.0, ["dumps are read from disk, each file once a month that it covers; pictures are fetched anyway"]
+        return (
+            0,
+            0.0,
+            ["dumps are read from disk, each file once for each month that it covers; pictures are downloaded"],
+        )
     if source == "reddit":
         listing = params.reddit
         requests = months * subreddits * math.ceil(listing.listing_limit / listing.page_size)
         notes = [
-            f"Reddit lists the newest {listing.listing_limit:,} posts of a subreddit only: months before these stay "
-            "empty; use dumps or arctic_shift for them"
+            f"Reddit lists the newest {listing.listing_limit:,} posts of a subreddit only: earlier months stay empty; "
+            "set the corpus's source to dump or arctic_shift for them"
         ]
     else:
         pages = math.ceil(submissions / subreddits / params.arctic_shift.page_size) + 1
@@ -203,7 +207,9 @@ def _labelling(
     """
     described = params.corpora[corpus]
     if described.content != "texts" or corpus not in params.sample:
-        return {}, ["pictures are labelled by people; prompted models of the benchmark are not counted"]
+        return {}, [
+            "no language model labels pictures, people do; requests of the benchmark's prompted models are not counted"
+        ]
     records = min(added, max(0, params.sample[corpus].size - sampled))
     found: dict[str, dict[str, Any]] = {}
     votes = params.votes
@@ -226,11 +232,11 @@ def _labelling(
             usd = None
         found[name] = {"records": records, "input_tokens": read, "output_tokens": one.written, "usd_expected": usd}
     notes = [
-        f"labellers are asked about the sample only (sample.{corpus}.size = {params.sample[corpus].size:,}, "
-        f"{sampled:,} taken): {records:,} new records",
-        f"a post has {POST_CHARACTERS:,} characters; {costs.CHARACTERS_PER_TOKEN} characters a token",
+        f"labellers label the sample only (sample.{corpus}.size = {params.sample[corpus].size:,}, "
+        f"of which {sampled:,} are drawn): {records:,} new records",
+        f"a post has {POST_CHARACTERS:,} characters, and a token {costs.CHARACTERS_PER_TOKEN} characters",
     ]
-    return found, notes if found else [*notes, "no remote labeller votes"]
+    return found, notes if found else [*notes, "votes.labellers names no remote labeller"]
 
 
 def _history(settings: Settings, *, corpus: str, root: Path) -> tuple[Params, Scheme, History]:

@@ -172,8 +172,8 @@ class SourceUnavailable(SourceError):
 
     message = "Source '{source}' is not available: {detail}."
     remedy = (
-        "In Airflow, the task retries. If the error persists, check the address of the source and the status of the "
-        "service."
+        "In Airflow, the task retries. If the error persists, check the source's address (docs/configuration.md) and "
+        "the status of the service."
     )
 
 
@@ -226,8 +226,10 @@ class SchemaMismatch(DataError):
 class SplitConflict(DataError):
     """A record would leave the split that it was assigned to, or a group would be divided between two splits."""
 
-    message = "Split of {corpus} is inconsistent: {detail}."
-    remedy = "Nothing was written. Raise split.version in params.yaml to start a new split; the old split is kept."
+    message = "The split of corpus {corpus} is inconsistent: {detail}."
+    remedy = (
+        "Nothing was written. To start a new split, raise split.{corpus}.version in params.yaml; the old one is kept."
+    )
 
 
 class CommitLost(DataError):
@@ -257,7 +259,9 @@ class UnknownScheme(ConfigError):
     """There is no label scheme of this name."""
 
     message = "There is no label scheme '{name}'."
-    remedy = "Choose one of {known}, or add {name}.yaml to the folder schemes of the checkout."
+    remedy = (
+        "Set corpora.CORPUS.scheme in params.yaml to one of {known}, or add {name}.yaml to schemes/ in the checkout."
+    )
 
 
 class BudgetSpent(LabellingError):

@@ -24,7 +24,6 @@ import struct
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -286,7 +285,8 @@ def _main(request: Request) -> int:
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else int(error.code is not None)
     except BaseException:
-        traceback.print_exc()
+        # the hook of the command, which prints no messages
+        sys.excepthook(*sys.exc_info())
         status = 1
     # as at the end of a process, but without half a second of freeing the libraries
     threading._shutdown()  # type: ignore[attr-defined]

@@ -1,11 +1,18 @@
-"""Read the clock, and end a process together with its parent."""
+"""Read the clock, end a process together with its parent, and keep what it writes and reports private."""
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
+import threading
+import traceback
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
+
+from pipelines.errors import BadParams
 
 # Set for commands that an Airflow worker starts; a command that a person starts may outlive their terminal.
 DIES_WITH_PARENT = "CORPUS_DIES_WITH_PARENT"
@@ -31,3 +38,57 @@ def die_with_parent() -> None:
 
         signal.signal(signal.SIGTERM, end)
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
+
+
+def private_files() -> None:
+    """Make files that this process and its children write private to their user.
+
+    ``CORPUS_UMASK`` (octal) is for a home that several users of a host share, such as 007 for the group's.
+    """
+    os.umask(umask())
+
+
+def private_home(home: Path) -> None:
+    """Create the home unless it exists, and take from others what the umask denies them."""
+    home.mkdir(parents=True, exist_ok=True)
+    mode = home.stat().st_mode & 0o7777
+    if mode & umask():
+        home.chmod(mode & ~umask())
+
+
+def umask() -> int:
+    """Return the permissions that new files deny, from ``CORPUS_UMASK``."""
+    text = os.environ.get("CORPUS_UMASK") or "077"
+    try:
+        found = int(text, 8)
+    except ValueError:
+        found = -1
+    if not 0 <= found <= 0o777:
+        raise BadParams(where="CORPUS_UMASK", detail="needs an octal number such as 007")
+    return found
+
+
+def hide_messages() -> None:
+    """Report exceptions that are not caught, in any thread, without their messages: these may quote a post."""
+    sys.excepthook = lambda _, error, __: report(error)
+    threading.excepthook = lambda given: report(None if given.exc_type is SystemExit else given.exc_value)
+    sys.unraisablehook = lambda given: report(given.exc_value)
+    # a record that cannot be formatted is not printed with its arguments
+    logging.raiseExceptions = False
+
+
+def report(error: BaseException | None) -> None:
+    """Print the type and the frames of an exception, and of those that caused it, on stderr."""
+    sys.stderr.write("".join(_described(error, seen=set())))
+
+
+def _described(error: BaseException | None, *, seen: set[int]) -> Iterator[str]:
+    if error is None or id(error) in seen:
+        return
+    seen.add(id(error))
+    yield from _described(error.__cause__ or (None if error.__suppress_context__ else error.__context__), seen=seen)
+    for inner in getattr(error, "exceptions", ()):
+        yield from _described(inner, seen=seen)
+    yield "Traceback (most recent call last):\n"
+    yield from traceback.format_tb(error.__traceback__)
+    yield f"{type(error).__name__} (its message may quote content and is not printed)\n"

@@ -43,7 +43,7 @@ def gather(settings: Settings) -> dict[str, Any]:
         status["votes"] = votes_report.summary(votes_report.count_hits(votes, settings))
     with Vault.existing(settings) as vault:
         status["vault"] = vault.counts()
-    with Journal.open(settings.journal_url) as journal:
+    with Journal.of(settings) as journal:
         status["registry"] = {one.pop("name"): one for one in show_models.summary(journal)} or None
     takedowns = receipts.told(settings, now=now())
     status["takedowns"] = takedowns if takedowns["open"] or takedowns["done"] else None
@@ -157,5 +157,5 @@ def _flat(value: dict[str, Any], *, prefix: str = "") -> Iterator[tuple[str, flo
 
 
 def show(status: dict[str, Any]) -> None:
-    """Print the status as a table."""
+    """Print the object of ``corpus status`` as a table."""
     Console().print(table(status))

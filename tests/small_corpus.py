@@ -5,17 +5,20 @@ The tests of annotation, privacy, registry, release and training describe their 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
+import yaml
 
 from pipelines.config.settings import Settings
 from pipelines.storage import tables
 from pipelines.storage.seal import write_rows
 from pipelines.taxonomy.loader import path_of
 from pipelines.vault.vault import Vault
+from pipelines.workspace import trust
 from pipelines.workspace.git import git
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -25,6 +28,23 @@ NOW = datetime(2023, 1, 2, 9, tzinfo=UTC)
 # What each corpus repository of a test contains.
 BASIC = {"data/.gitignore": "*.parquet\n"}
 ANNOTATED = BASIC | {"annotations/.gitignore": "*.parquet\n", "snapshot/.gitignore": "*\n!.gitignore\n"}
+
+
+# The only command of such a repository: a line for the shell.
+SHELL = {
+    ".gitignore": "__pycache__/\n",
+    "pipelines/__init__.py": "",
+    "pipelines/__main__.py": "import subprocess, sys\nsys.exit(subprocess.run(sys.argv[1], shell=True).returncode)\n",
+}
+
+
+def staged(dvc_yaml: str) -> str:
+    """Return a ``dvc.yaml`` whose command lines are run by the command of :data:`SHELL`."""
+    stages = yaml.safe_load(dvc_yaml)
+    for stage in stages["stages"].values():
+        shape = stage.get("do", stage)
+        shape["cmd"] = f"python -m pipelines {shlex.quote(shape['cmd'])}"
+    return yaml.safe_dump(stages)
 
 
 def code_of(folder: Path, files: Mapping[str, str]) -> Path:
@@ -48,8 +68,14 @@ def begin(settings: Settings, *, code: Path) -> None:
     for branch in ("code", "corpus"):
         git("--git-dir", settings.repo, "branch", branch, "main")
     git("--git-dir", settings.repo, "config", "receive.denyNonFastForwards", "true")
+    sign(settings)
     if "://" not in settings.remote:
         Path(settings.remote).mkdir(parents=True, exist_ok=True)
+
+
+def sign(settings: Settings) -> None:
+    """Sign the code at the tip, as an operator who reviewed it does."""
+    trust.sign(settings, "corpus", who="tests", why="a test", cwd=Path(settings.repo), to=settings.repo)
 
 
 def own_scheme(root: Path, *, like: str) -> str:

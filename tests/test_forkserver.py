@@ -34,6 +34,9 @@ elif what == "text":
     sys.exit("a message")
 elif what == "fail":
     raise RuntimeError
+elif what == "hide":
+    sys.excepthook = lambda *_: print("hidden", file=sys.stderr)
+    raise RuntimeError("a message")
 elif what == "nested":
     subprocess.run([sys.executable, "-m", "pipelines", "show"])
     sys.exit(7)
@@ -126,6 +129,11 @@ def test_the_exit_status_is_the_commands(place: Place, argv: list[str], code: in
     served, alone = place.run(*argv), place.run(*argv, CORPUS_FORKSERVER="")
     assert served[0] == alone[0] == code
     assert ("Traceback" in served[2]) == ("Traceback" in alone[2]) == (argv == ["fail"])
+
+
+def test_an_exception_is_reported_by_the_hook_of_the_command(place: Place) -> None:
+    place.serve()
+    assert place.run("hide") == place.run("hide", CORPUS_FORKSERVER="") == (1, "", "hidden\n")
 
 
 def test_a_command_that_a_command_starts_is_delegated_too(place: Place) -> None:

@@ -51,7 +51,7 @@ def overlaid(folder: Path, over: dict[str, object]) -> Path:
 @pytest.mark.parametrize("name", ["gpt-5.1-few", "Bert", "-bert", "", "a/b", "bert\n", "bért"])
 def test_a_model_has_a_name_that_dvc_finds(tmp_path: Path, name: str) -> None:
     bert = {"kind": "text", "base": "tiny:bert"}
-    with pytest.raises(BadParams, match=r"models: .* cannot be a name: it begins with") as caught:
+    with pytest.raises(BadParams, match=r"models: .* cannot be a model's name, which must begin with") as caught:
         load(overlaid(tmp_path, {"models": {name: bert}}))
     assert repr(name) in str(caught.value)
     assert "tiny_2-b" in load(overlaid(tmp_path, {"models": {"tiny_2-b": bert}})).models
@@ -61,7 +61,7 @@ def test_a_model_has_a_name_that_dvc_finds(tmp_path: Path, name: str) -> None:
 def test_a_model_asks_a_labeller_that_is_described(tmp_path: Path, kind: str) -> None:
     more = {"m3h": {"base": "tiny:clip"}, "prompted": {"examples": 0, "runs": 1}}[kind]
     model = {"kind": kind, "labeller": "nobody", **more}
-    with pytest.raises(BadParams, match="model asks asks 'nobody', which labellers does not describe"):
+    with pytest.raises(BadParams, match=r"models\.asks\.labeller is 'nobody', which section labellers does not have"):
         load(overlaid(tmp_path, {"models": {"asks": model}}))
     assert load(overlaid(tmp_path, {"models": {"asks": model | {"labeller": "gpt"}}})).models["asks"].kind == kind
 

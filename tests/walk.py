@@ -60,6 +60,7 @@ split:
     sizes: {train: 240, dev: 120, test: 120}
 silver: {min_probability: 0.02}
 injection_test: {size: 20}
+release: {max_alone: 1}
 models:
   small: {kind: encoder, base: "tiny:modernbert", batch: 8, max_tokens: 256, learning_rate: 0.005, warmup: 0.1,
           weight_decay: 0.01, epochs: 12}
@@ -297,7 +298,8 @@ class Walk(Person):
         self.run("corpus vault tombstones > tombstones.json", cwd=self.home)
         assert record in (self.home / "tombstones.json").read_text()
         assert not self.world.naming(record, bucket="corpus")
-        assert len((Path(self.known["package"]) / "removal.csv").read_text().splitlines()) == 2
+        self.run("corpus release refresh --at-once")
+        assert len(json.loads((Path(self.known["package"]) / "removal.json").read_text())["ids"]) == 1
         lab = self.home / "lab"
         shutil.rmtree(lab, ignore_errors=True)
         self.run(f"corpus clone {lab} --revision {self.known['old']}")

@@ -159,7 +159,7 @@ def _round(found: RoundManifest, *, scheme: Scheme, root: Path) -> GoldSource:
     folder = manifests.folder(root, found.corpus, found.round)
 
     def rows(name: str) -> list[dict[str, Any]]:
-        """Read a table without its encrypted columns; a round has no answers before the first pull."""
+        """Read a table of the round without its encrypted columns; return no rows if it does not exist yet."""
         path, schema = folder / f"{name}.parquet", tables.SCHEMAS[name]
         columns = [column for column in schema.names if column not in tables.sealed_columns(schema)]
         return tables.read(path, name=name, columns=columns).to_pylist() if path.exists() else []
@@ -217,7 +217,9 @@ def _published(path: Path, *, root: Path) -> dict[Question, GoldLabel]:
     for place, line in read_csv(path, root=root, header=HEADER, where=where):
         question = _question(line)
         if question is None or question in known:
-            raise BadParams(where=place, detail="not four fields, or an item twice")
+            raise BadParams(
+                where=place, detail="the line is not four fields (image: a number), or repeats an item and category"
+            )
         known[question] = GoldLabel(frozenset(label for label in line[3].split("|") if label), PUBLISHED)
     return known
 
@@ -231,10 +233,11 @@ def _question(line: Sequence[str]) -> Question | None:
 def _checked(label: GoldLabel, *, scheme: Scheme, key: str, where: str) -> GoldLabel:
     """Return the label with its set normalized by the scheme: FigSIM's None becomes the empty set where it means it."""
     if key not in scheme.categories:
-        raise BadParams(where=f"gold ({where})", detail="it has a category that the scheme does not have")
+        raise BadParams(where=f"gold ({where})", detail="it has a category that the label scheme does not have")
     checked = scheme.categories[key].check(label.labels, mode="strict", tiers=tiers_of("paper"), task=False)
     if checked.violations:
         raise BadParams(
-            where=f"gold ({where})", detail=f"a label set breaks {', '.join(sorted(set(checked.violations)))}"
+            where=f"gold ({where})",
+            detail=f"a label set breaks the scheme's rules: {', '.join(sorted(set(checked.violations)))}",
         )
     return GoldLabel(checked.labels, label.how, label.round)

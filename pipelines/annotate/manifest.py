@@ -27,7 +27,7 @@ Status = Literal["open", "adjudicating", "closed"]
 class BadManifest(DataError):
     """The manifest of a round is missing or invalid."""
 
-    message = "Manifest {file} is invalid: {detail}."
+    message = "Manifest {file} of an annotation round is invalid: {detail}."
     remedy = (
         "`corpus round` writes this file. If the fault is in `decision.reason`, pass another --reason. Otherwise "
         "restore the file in the corpus repository: `git checkout COMMIT -- annotations/{file}`."
@@ -43,7 +43,7 @@ class RoundDecision(Section):
 
 
 class RoundManifest(Section):
-    """The manifest of one round.
+    """The manifest of one annotation round: its fixed settings and its status.
 
     ``scheme_digest`` and ``guideline`` are the first 16 hex digits of the SHA-256 of the scheme's file and of the
     rendered guideline. ``blinding`` is always ``queues``: each annotator has a queue of their own and sees no other
@@ -102,7 +102,7 @@ def folder(root: Path, corpus: str, name: str) -> Path:
 
 
 def read(path: Path) -> RoundManifest:
-    """Read a manifest from a file.
+    """Read the manifest of an annotation round from a file.
 
     Raises:
         BadManifest: the file is invalid; the error names every faulty key, never a value.
@@ -111,7 +111,7 @@ def read(path: Path) -> RoundManifest:
 
 
 def write(manifest: RoundManifest, path: Path) -> None:
-    """Write a manifest as YAML, keys in the order of the class's fields; the same values give the same bytes.
+    """Write a round's manifest as YAML, keys in the order of the class's fields; the same values give the same bytes.
 
     Raises:
         BadManifest: the values are inconsistent (``model_copy`` does not validate changed fields).

@@ -33,9 +33,9 @@ class UnknownProtocol(ConfigError):
 
 
 class BadProtocol(ConfigError):
-    """The data file of a protocol is invalid."""
+    """The data file of an annotation protocol is invalid."""
 
-    message = "Protocol file {file} is invalid: {detail}."
+    message = "Annotation protocol file {file} is invalid: {detail}."
     remedy = "Correct the file; pipelines/annotate/protocols/cradle.yaml shows every key in use."
 
 
@@ -65,13 +65,13 @@ class Planned(Section):
     @model_validator(mode="after")
     def _consistent(self) -> Planned:
         if self.annotators < self.overlap or (self.annotators > 0) != (self.overlap > 0):
-            raise ValueError("annotators must be at least overlap, and 0 if and only if overlap is 0")
+            raise ValueError("annotators must be at least overlap; both must be 0, or neither")
         if (self.phase == "review") != (self.overlap == 0):
-            raise ValueError("a review must have an overlap of 0, and no other phase may")
+            raise ValueError("phase: review requires overlap: 0, and overlap: 0 requires phase: review")
         if self.agreement and self.overlap < PAIR:
-            raise ValueError("agreement needs an overlap of at least 2")
+            raise ValueError("agreement: true requires an overlap of at least 2")
         if (self.draw == "disagreement") != bool(self.against) or (self.against and self.overlap):
-            raise ValueError("a draw of disagreements needs against and an overlap of 0; no other draw may set against")
+            raise ValueError("draw: disagreement requires `against` and overlap: 0; no other draw may set `against`")
         return self
 
 
@@ -91,13 +91,13 @@ class Protocol(Section):
 
 
 def available() -> list[str]:
-    """Return the names of the protocols included in the package."""
+    """Return the names of the annotation protocols included in the package."""
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
 @cache
 def load(name: str) -> Protocol:
-    """Return the protocol of this name.
+    """Return the annotation protocol with this name.
 
     Raises:
         UnknownProtocol: no such protocol exists.
@@ -109,7 +109,7 @@ def load(name: str) -> Protocol:
 
 
 def load_file(path: Path) -> Protocol:
-    """Read a protocol from a file.
+    """Read an annotation protocol from a file.
 
     Raises:
         BadProtocol: the file is invalid; the error names every faulty key.
@@ -121,7 +121,7 @@ def load_file(path: Path) -> Protocol:
 
 
 def round_of(protocol: Protocol, name: str, *, corpus: str) -> Planned:
-    """Return the round of this name.
+    """Return the planned round with this name from an annotation protocol.
 
     Raises:
         UnknownRound: the protocol has no such round.

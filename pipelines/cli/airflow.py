@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pipelines.cli.shared import emit, project_root
 from pipelines.config.params import load
-from pipelines.config.settings import Settings
+from pipelines.config.settings import Settings, with_secret
 from pipelines.errors import BadParams
+
+if TYPE_CHECKING:
+    from pipelines.deployment.airflow_api import Airflow
 
 app = typer.Typer(no_args_is_help=True, help="Prepare an existing Airflow for this corpus, and run its Dags.")
 
 
 @app.command("setup")
 def setup(
-    profile: Annotated[str | None, typer.Option(help="the profile, a name in profiles/ such as cradle")] = None,
+    profile: Annotated[str | None, typer.Option(help="a file in profiles/ without .yaml, such as cradle")] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="print what would be created or set; change nothing")
+        bool, typer.Option("--dry-run", help="print pools and connections to create or set; change nothing")
     ] = False,
     reset_slots: Annotated[
-        bool, typer.Option("--reset-slots", help="also change the number of slots of existing pools")
+        bool, typer.Option("--reset-slots", help="also reset the number of slots of existing pools")
     ] = False,
 ) -> None:
     """Create the pools and connections of the Dags through the API at CORPUS_AIRFLOW_URL."""
@@ -31,9 +34,9 @@ def setup(
 
     folder = project_root()
     providers = load(folder, profile=profile or os.environ.get("CORPUS_PROFILE") or None).providers
-    airflow = airflow_setup.connect(_url(), environment=os.environ)
+    airflow = _connect()
     for line in airflow_setup.setup(
-        airflow, root=folder, providers=providers, environment=os.environ, dry_run=dry_run, reset=reset_slots
+        airflow, root=folder, providers=providers, environment=with_secret(), dry_run=dry_run, reset=reset_slots
     ):
         typer.echo(line)
 
@@ -41,18 +44,22 @@ def setup(
 @app.command("trigger")
 def trigger(
     dag: Annotated[
-        str, typer.Argument(metavar="DAG", help="the Dag, such as posts_collect, with or without the prefix")
+        str,
+        typer.Argument(
+            metavar="DAG", help="the Dag's id, such as posts_collect, with or without CORPUS_AIRFLOW_PREFIX"
+        ),
     ],
     partition_key: Annotated[
-        str | None, typer.Option(help="the partition key: a month as YYYY-MM, or the word snapshot")
+        str | None,
+        typer.Option(help="the partition key: YYYY-MM for a Dag of one month, snapshot for a Dag of all months"),
     ] = None,
 ) -> None:
     """Start a run of a Dag for a partition key through the API at CORPUS_AIRFLOW_URL."""
-    from pipelines.deployment import airflow_api, airflow_setup
+    from pipelines.deployment import airflow_setup
 
-    dag_id = dag if dag.startswith(airflow_api.prefix()) else airflow_api.named(dag)
-    airflow = airflow_setup.connect(_url(), environment=os.environ)
-    emit({"dag": dag_id, "run": airflow_setup.trigger(airflow, dag_id, key=partition_key)})
+    airflow = _connect()
+    dag_id, run = airflow_setup.trigger(airflow, dag, key=partition_key)
+    emit({"dag": dag_id, "run": run})
 
 
 @app.command("path")
@@ -93,15 +100,16 @@ def tell_airflow(settings: Settings) -> None:
     typer.echo(
         f"Airflow parses {parsed} Dags again."
         if parsed
-        else "No Airflow was reached: the Dags follow when they are next parsed on the host of this CORPUS_HOME.",
+        else "No Airflow was reached: the Dags change when the host of this CORPUS_HOME next parses them.",
         err=True,
     )
 
 
-def _url() -> str:
-    from pipelines.deployment.airflow_setup import address
+def _connect() -> Airflow:
+    from pipelines.deployment.airflow_setup import address, connect
 
-    if url := address(Settings.from_env().home):
-        return url
+    home = Settings.from_env().home
+    if url := address(home):
+        return connect(url, environment=os.environ, home=home)
     detail = "is not set; give the address of Airflow's API server, such as https://airflow.example.org"
     raise BadParams(where="CORPUS_AIRFLOW_URL", detail=detail)

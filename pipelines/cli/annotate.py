@@ -28,10 +28,14 @@ def annotate(
 @app.command("import", rich_help_panel="Annotate")
 def import_(
     corpus: CorpusName,
-    files: Annotated[list[Path], typer.Argument(exists=True, dir_okay=False, metavar="FILE...")],
-    mapping: Annotated[str, typer.Option(help="the mapping: a name in pipelines/annotate/imports/mappings, or a file")],
+    files: Annotated[
+        list[Path], typer.Argument(exists=True, dir_okay=False, metavar="FILE...", help="the files of the dataset")
+    ],
+    mapping: Annotated[
+        str, typer.Option(help="the column mapping: a name in pipelines/annotate/imports/mappings, or a file")
+    ],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="read the files and compare counts; write nothing")
+        bool, typer.Option("--dry-run", help="read the files, compare their counts with the paper's and write nothing")
     ] = False,
 ) -> None:
     """Import a published dataset and compare its counts with the paper's tables."""
@@ -57,7 +61,7 @@ def import_(
 def agreement(
     corpus: CorpusName,
 ) -> None:
-    """Measure inter-annotator agreement, by round and over time."""
+    """Measure inter-annotator agreement by annotation round and batch."""
     from pipelines.annotate.agreement import agreement as stage
 
     emit(stage.run(corpus, params=load()))
@@ -75,7 +79,7 @@ def agreement_report(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the published inter-annotator agreement and the agreement in the paper."""
+    """Show the published inter-annotator agreement beside the figures that the paper prints."""
     from pipelines.report import agreement_tables
 
     if corpus is None:
@@ -88,7 +92,7 @@ def agreement_report(
 
 @app.command(rich_help_panel=STAGES)
 def gold(corpus: CorpusName) -> None:
-    """Collect the annotators' final labels as gold labels, and choose the examples of the prompts."""
+    """Collect the annotators' final labels as gold labels, and choose the posts that prompts show as examples."""
     from pipelines.annotate import gold as stage
 
     run_stage(stage.run, corpus)

@@ -18,7 +18,7 @@ app = typer.Typer()
 
 @app.command(rich_help_panel=STEPS)
 def collect(corpus: CorpusName, month: Month) -> None:
-    """Read the submissions of one calendar month from the source, scrub personal data and encrypt the content."""
+    """Read one calendar month of a corpus's submissions from its source; scrub personal data, encrypt the content."""
     from pipelines.collect import collect as step
     from pipelines.collect.month import Window
 
@@ -49,7 +49,7 @@ def images(corpus: CorpusName, month: Month, shard: Shard = 0) -> None:
 
 @app.command(rich_help_panel=STEPS)
 def texts(corpus: CorpusName, month: Month, shard: Shard = 0) -> None:
-    """Check length and language of the texts of one shard of a month, and compute deduplication signatures."""
+    """Filter one shard of a month's posts by length and language, and compute signatures to find near-duplicates."""
     from pipelines.collect import texts as step
     from pipelines.collect.month import Window
 
@@ -58,7 +58,7 @@ def texts(corpus: CorpusName, month: Month, shard: Shard = 0) -> None:
 
 @app.command(rich_help_panel=STEPS)
 def partition(corpus: CorpusName, month: Month) -> None:
-    """Join the shards of one month into one set of tables."""
+    """Join the shards of one month into the tables that are committed."""
     from pipelines.collect import partition as step
     from pipelines.collect.month import Window
 
@@ -68,9 +68,9 @@ def partition(corpus: CorpusName, month: Month) -> None:
 @app.command("try", rich_help_panel="Repository")
 def try_day(
     corpus: Annotated[str, typer.Option(help="the corpus: memes or posts")],
-    day: Annotated[str, typer.Option(help="the day to read, YYYY-MM-DD")],
+    day: Annotated[str, typer.Option(help="the day whose posts are read from the source, YYYY-MM-DD")],
 ) -> None:
-    """Read one day from the source of a corpus and print the counts by outcome; nothing is stored."""
+    """Read one day's posts from the source of a corpus, and print how many are kept or dropped; nothing is stored."""
     from pipelines.collect import trial
 
     try:

@@ -25,7 +25,7 @@ def compile_kernels() -> None:
 
 @app.command(rich_help_panel=STAGES)
 def dedupe(corpus: CorpusName) -> None:
-    """Find near-duplicates by picture and text, and drop items that repeat an earlier kept item."""
+    """Find near-duplicates by picture and text, and drop each item that repeats an earlier one."""
     from pipelines.curate.dedupe import dedupe as stage
 
     run_stage(stage.run, corpus, needs_settings=False)
@@ -33,7 +33,7 @@ def dedupe(corpus: CorpusName) -> None:
 
 @app.command(rich_help_panel=STAGES)
 def sample(corpus: CorpusName) -> None:
-    """Draw a random sample of the items that dedupe kept, with a fixed seed."""
+    """Draw a random sample, with a fixed seed, of the items that the stage dedupe kept."""
     from pipelines.curate import sample as stage
 
     run_stage(stage.run, corpus, needs_settings=False)
@@ -41,7 +41,7 @@ def sample(corpus: CorpusName) -> None:
 
 @app.command(rich_help_panel=STAGES)
 def split(corpus: CorpusName) -> None:
-    """Split the sample into train, validation and test; keep groups together and earlier assignments unchanged."""
+    """Split the sample into train, validation and test; keep near-duplicates together and earlier splits unchanged."""
     from pipelines.curate.split import split as stage
 
     run_stage(stage.run, corpus, needs_settings=False)
@@ -49,7 +49,7 @@ def split(corpus: CorpusName) -> None:
 
 @app.command(rich_help_panel=STAGES)
 def quality(corpus: CorpusName) -> None:
-    """Count the items of the snapshot, and measure its quality against the sandbox's ground truth, if it exists."""
+    """Count the items of the corpus, and compare them with the sandbox's ground truth, if the corpus is simulated."""
     from pipelines.curate import quality as stage
 
     run_stage(stage.run, corpus)

@@ -25,7 +25,9 @@ COLOURS = {"ok": "green", "warning": "yellow", "failure": "red"}
 @app.command(rich_help_panel="Repository")
 def doctor(
     as_json: AsJson = False,
-    deep: Annotated[bool, typer.Option(help="verify all cached objects, not only a sample")] = False,
+    deep: Annotated[
+        bool, typer.Option(help="compare all objects of DVC's cache with their digests, not only a sample")
+    ] = False,
     timeout: Annotated[float, typer.Option(help="the time limit of each check, in seconds", min=0.1)] = 10,
 ) -> None:
     """Check the deployment and print how to fix each problem; the exit status is 1 if a check failed."""

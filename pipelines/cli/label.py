@@ -41,7 +41,7 @@ EnsembleName = Annotated[
 
 @app.command(rich_help_panel="Label")
 def estimate(corpus: CorpusName) -> None:
-    """Estimate the cost of labelling; nothing is sent."""
+    """Estimate the cost of labelling a corpus with the remote labellers; nothing is sent."""
     from pipelines.label import estimate as step
 
     run_stage(step.run, corpus)
@@ -52,9 +52,9 @@ def label(
     corpus: CorpusName,
     labeller: LabellerName,
     shard: Shard = 0,
-    wait: Annotated[bool, typer.Option(help="wait for the answers, or only submit batch jobs")] = True,
+    wait: Annotated[bool, typer.Option(help="wait for the answers, or exit after submitting batches")] = True,
 ) -> None:
-    """Request labels for one shard from one labeller, and store the sealed answers for stage votes."""
+    """Request labels for one shard of posts from one labeller; store the answers encrypted, for the stage votes."""
     from pipelines.label import votes as stage
 
     run_stage(stage.ask, corpus, labeller=labeller, shard=shard, wait=wait)
@@ -62,7 +62,7 @@ def label(
 
 @app.command(rich_help_panel=STAGES)
 def votes(corpus: CorpusName, labeller: LabellerName) -> None:
-    """Collect one labeller's answers for every record of the split."""
+    """Collect one labeller's labels for every record of all splits."""
     from pipelines.label import votes as stage
 
     run_stage(stage.run, corpus, labeller=labeller)
@@ -74,7 +74,7 @@ def votes_report(
     everything: Annotated[bool, typer.Option("--all", help="also show the tables of labels and distributions")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show outcomes, agreement and cost of the last published votes."""
+    """Show how many posts each labeller labelled or refused, at what cost, and how far the labellers agree."""
     from pipelines.label import votes_report as tables
 
     with doing("reading the corpus repository"):
@@ -84,7 +84,7 @@ def votes_report(
 
 @app.command(rich_help_panel=STAGES)
 def silver(corpus: CorpusName, ensemble: EnsembleName) -> None:
-    """Aggregate an ensemble's votes; undecided items are queued for adjudication."""
+    """Aggregate the votes of an ensemble's labellers to silver labels; queue undecided records for review."""
     from pipelines.label import silver as stage
 
     run_stage(stage.run, corpus, ensemble=ensemble, needs_settings=False)

@@ -38,7 +38,7 @@ from pipelines.cli.train import app as train
 from pipelines.cli.vault import app as vault
 from pipelines.config.settings import Settings
 from pipelines.errors import CorpusError, StepFailed
-from pipelines.process import DIES_WITH_PARENT, die_with_parent
+from pipelines.process import DIES_WITH_PARENT, die_with_parent, private_files, report
 from pipelines.timing import measured
 
 # New objects between two collections; with Python's 700, imports of torch and transformers spend a tenth collecting.
@@ -127,6 +127,7 @@ def main() -> None:
         die_with_parent()
     status: int | None = None
     try:
+        private_files()
         with measured():
             status = app(standalone_mode=False)
     except CorpusError as error:
@@ -138,10 +139,13 @@ def main() -> None:
         _fail("UsageError", _usage(error), status=BAD_ARGUMENT)
     except typer.Abort:
         _fail("Aborted", "The command was interrupted.", status=130)
-    except OSError as error:
-        if error.errno not in FORESEEN:
-            raise
-        _fail(type(error).__name__, f"{error.filename}: {error.strerror}.", status=INPUT_OUTPUT)
+    except ModuleNotFoundError:
+        raise  # `run` names the extra that is not installed
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in FORESEEN:
+            _fail(type(error).__name__, f"{error.filename}: {error.strerror}.", status=INPUT_OUTPUT)
+        report(error)
+        sys.exit(1)
     if status:
         sys.exit(status)
 

@@ -27,15 +27,17 @@ Reason = Annotated[str, typer.Option(help="the reason for the change; written to
 By = Annotated[
     str | None, typer.Option(help="the person who makes the change; default: git's user.name and user.email")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="check and show the change without committing it")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="check and print the change without committing it")]
 
 
 @app.command()
 def show(
-    section: Annotated[str | None, typer.Argument(help="show only this section or key, such as sample.memes")] = None,
+    section: Annotated[
+        str | None, typer.Argument(help="print only this section or parameter, such as sample.memes")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the present parameters, or those of one section."""
+    """Print the parameters of the corpus branch, or those of one section."""
     from ruamel.yaml import YAML
 
     from pipelines.workspace import parameters
@@ -108,12 +110,12 @@ def set_value(
 
 @app.command()
 def apply(
-    file: Annotated[Path, typer.Argument(help="a YAML file with parameters, in the form of a profile")],
+    file: Annotated[Path, typer.Argument(help="a YAML file of parameters by section, like the files in profiles/")],
     reason: Reason,
     by: By = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Set every parameter of a file on the corpus branch, in one commit."""
+    """Set all parameters that a file lists on the corpus branch, in one commit."""
     from pipelines.workspace import parameters
 
     _change(parameters.from_file(file), reason=reason, by=by, dry_run=dry_run)
@@ -148,7 +150,9 @@ def _tell_stages(changed: Changed) -> None:
         below = f"; if their results differ, also {', '.join(changed.below)}" if changed.below else ""
         typer.echo(f"Stages that run again: {', '.join(changed.stages)}{below}.", err=True)
     else:
-        typer.echo("No stage reads this; it holds for the next month, round or deletion.", err=True)
+        typer.echo(
+            "No stage reads it; it applies from the next collected month, annotation round or deletion sweep.", err=True
+        )
 
 
 def _who() -> str:

@@ -12,12 +12,18 @@ import typer
 from pipelines.cli.shared import (
     STAGES,
     STEPS,
+    Approval,
     AsJson,
     CorpusName,
+    Decider,
     Person,
+    PersonIfAny,
     Reason,
+    ReasonIfAny,
+    RunOfApproval,
     doing,
     emit,
+    login,
     named,
     open_vault,
     require_mlflow,
@@ -100,7 +106,7 @@ def gate(name: Name, version: Version, base: Base = None) -> None:
     from pipelines.promotion import gate as judge
 
     with _opened(Settings.from_env(), name=name, base=base) as context:
-        emit(_verdict(judge.run(name, version, context=context)))
+        emit(_verdict(judge.run(name, version, context=context, who=f"{judge.WHO} ({login()})")))
 
 
 @app.command(rich_help_panel="Registry")
@@ -108,8 +114,10 @@ def promote(
     name: Name,
     version: Version,
     *,
-    who: Person,
-    why: Reason,
+    who: PersonIfAny = None,
+    why: ReasonIfAny = None,
+    approval: Approval = None,
+    run: RunOfApproval = "",
     base: Base = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="evaluate the version only; write nothing")] = False,
     abandon: Annotated[
@@ -119,21 +127,32 @@ def promote(
     """Make a model version the champion if it passes the gate (the comparison with the champion)."""
     from pipelines.promotion import promote as moves
 
-    given: dict[str, Any] = {"who": who, "why": why}
+    decision = Decider.of(who, why, approval=approval, run=run, subject=f"promote {name} {version}")
+    given: dict[str, Any] = {"who": decision.who, "why": decision.why}
     with _opened(Settings.from_env(), name=name, base=base) as context:
         if abandon:
             emit(_moved(moves.abandon(name, context=context, **given)))
         else:
-            emit(_moved(moves.promote(name, version, context=context, dry_run=dry_run, **given)))
+            given |= {"asked_by": decision.asked_by, "dry_run": dry_run}
+            emit(_moved(moves.promote(name, version, context=context, **given)))
 
 
 @app.command(rich_help_panel="Registry")
-def reject(name: Name, version: Version, who: Person, why: Reason) -> None:
+def reject(
+    name: Name,
+    version: Version,
+    *,
+    who: PersonIfAny = None,
+    why: ReasonIfAny = None,
+    approval: Approval = None,
+    run: RunOfApproval = "",
+) -> None:
     """Record that a person rejected a version that had passed the gate."""
     from pipelines.promotion import promote as moves
 
+    decision = Decider.of(who, why, approval=approval, run=run, subject=f"promote {name} {version}", yes=False)
     with _opened(Settings.from_env()) as context:
-        row = moves.reject(name, version, who=who, why=why, context=context)
+        row = moves.reject(name, version, who=decision.who, why=decision.why, context=context)
         emit({"name": name, "version": version, "event": row.event, "row": row.number})
 
 
@@ -178,7 +197,7 @@ def registry(
     ] = None,
 ) -> None:
     """Show versions, aliases and the journal of decisions, with their reasons and figures."""
-    from pipelines.registry import show
+    from pipelines.registry import anchors, show
     from pipelines.registry.journal import Journal
     from pipelines.registry.versions import Registry
 
@@ -192,8 +211,8 @@ def registry(
     elif records_of is not None and name is not None:
         emit(show.records_of(name, records_of, registry=models, settings=settings))
     else:
-        with doing("reading the registry"), Journal.open(settings.journal_url) as journal:
-            found = show.gather(name, registry=models, journal=journal)
+        with doing("reading the registry"), Journal.of(settings) as journal:
+            found = show.gather(name, registry=models, journal=journal, known=anchors.published(settings))
         if as_json:
             emit({"models": found})
         else:
@@ -243,6 +262,7 @@ def deliver() -> None:
 @contextmanager
 def _opened(settings: Settings, **given: Any) -> Iterator[Context]:
     """Yield a clone of the corpus with registry, journal and vault; create nothing if a service is down."""
+    from pipelines.registry import anchors
     from pipelines.registry.candidate import opened
     from pipelines.registry.versions import Registry
     from pipelines.workspace.clone import require_corpus
@@ -255,6 +275,8 @@ def _opened(settings: Settings, **given: Any) -> Iterator[Context]:
         doing("working on a clone of the corpus"),
         opened(settings, vault=vault, **given) as context,
     ):
+        # here and not for takedowns: an altered journal must not stop a deletion
+        anchors.check(context.journal, settings=settings, cwd=context.root)
         yield context
 
 
@@ -263,7 +285,7 @@ def _watch() -> Iterator[Watch]:
     from pipelines.registry.journal import Journal
     from pipelines.registry.webhook_delivery import Watch
 
-    with Journal.open(Settings.from_env().journal_url) as journal:
+    with Journal.of(Settings.from_env()) as journal:
         yield Watch.open(journal)
 
 

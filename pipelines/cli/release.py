@@ -7,7 +7,19 @@ from typing import Annotated, Any
 
 import typer
 
-from pipelines.cli.shared import CorpusName, Person, Reason, doing, emit, open_vault
+from pipelines.cli.shared import (
+    Approval,
+    CorpusName,
+    Decider,
+    Person,
+    PersonIfAny,
+    Reason,
+    ReasonIfAny,
+    RunOfApproval,
+    doing,
+    emit,
+    open_vault,
+)
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.process import now
@@ -46,15 +58,26 @@ def make(
 @app.command("approve")
 def approve(
     name: Name,
-    who: Person,
-    why: Reason,
+    who: PersonIfAny = None,
+    why: ReasonIfAny = None,
+    answer: Approval = None,
+    run: RunOfApproval = "",
 ) -> None:
     """Approve a draft release, which then cannot be written again."""
     from pipelines.release import approval
 
     settings = Settings.from_env()
+    decision = Decider.of(who, why, approval=answer, run=run, subject=f"release {name}")
     with open_vault(settings) as vault:
-        emit(approval.approve(name, who=who, why=why, settings=settings, vault=vault, now=now()))
+        emit(approval.approve(name, who=decision.who, why=decision.why, settings=settings, vault=vault, now=now()))
+
+
+@app.command("retire")
+def retire(name: Name, who: Person, why: Reason) -> None:
+    """Retire an approved release, so that another one of the corpus can be approved; its removal list continues."""
+    from pipelines.release import approval
+
+    emit(approval.retire(name, who=who, why=why, settings=Settings.from_env(), now=now()))
 
 
 @app.command("list")
@@ -66,10 +89,15 @@ def list_() -> None:
 
 
 @app.command("refresh")
-def refresh() -> None:
-    """Remove deleted records from every release and update the removal lists."""
+def refresh(
+    at_once: Annotated[
+        bool,
+        typer.Option("--at-once", help="publish all removals now, in a batch of any size"),
+    ] = False,
+) -> None:
+    """Publish the removals that are due: remove their rows from every release and update the removal lists."""
     from pipelines.release import removal
 
     settings = Settings.from_env()
     with open_vault(settings) as vault:
-        emit({"releases": removal.refresh(settings=settings, vault=vault)})
+        emit({"releases": removal.refresh(settings=settings, vault=vault, now=now(), at_once=at_once)})

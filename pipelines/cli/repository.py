@@ -16,8 +16,8 @@ import typer
 
 from pipelines.cli.airflow import tell_airflow
 from pipelines.cli.params import tell
-from pipelines.cli.shared import doing, emit
-from pipelines.config.settings import Settings
+from pipelines.cli.shared import Person, Reason, doing, emit
+from pipelines.config.settings import Settings, with_secret
 from pipelines.errors import BadParams, CorpusError
 
 if TYPE_CHECKING:
@@ -210,10 +210,12 @@ def upgrade(
     ] = None,
 ) -> None:
     """Merge this checkout's HEAD into the corpus branch, and its parameters by key."""
+    from pipelines.registry import anchors
     from pipelines.workspace import repository
 
     settings = Settings.from_env()
     upgraded = repository.upgrade(settings, checkout=Path.cwd(), keep=keep or (), take=take or ())
+    anchors.sign_earlier(settings, who="corpus upgrade")
     tell_airflow(settings)
     if upgraded is None:
         emit({"commit": None})
@@ -226,6 +228,17 @@ def upgrade(
     )
     keys = {f"params_{name}": [one.key for one in getattr(params, name)] for name in ("changed", "kept", "protected")}
     emit({"commit": upgraded.commit, "kept": len(upgraded.kept), "to_run": upgraded.to_run, **keys})
+
+
+@app.command(rich_help_panel="Repository")
+def trust(commit: str, who: Person, why: Reason) -> None:
+    """Sign the code of a commit in the corpus repository, which tasks then run with the project secret."""
+    from pipelines.workspace import trust as signatures
+    from pipelines.workspace.clone import workspace
+
+    settings = Settings.from_env()
+    with workspace(settings, revision=commit) as opened:
+        emit({"tag": signatures.sign(settings, opened.head, who=who, why=why, cwd=opened.path)})
 
 
 @app.command(rich_help_panel="Repository")
@@ -360,7 +373,7 @@ def _examined(settings: Settings) -> list[str]:
         with doing("examining the deployment"):
             done = subprocess.run(
                 argv,
-                env={**os.environ, **addresses},
+                env=with_secret() | addresses,
                 capture_output=True,
                 text=True,
                 timeout=DOCTOR_SECONDS,

@@ -14,7 +14,9 @@ from pipelines.process import now
 
 app = typer.Typer(no_args_is_help=True, help="Open and close annotation rounds, import answers, adjudicate.")
 
-Name = Annotated[str, typer.Argument(metavar="ROUND", help="a round of the corpus's protocol, such as calibration")]
+Name = Annotated[
+    str, typer.Argument(metavar="ROUND", help="an annotation round of the corpus's protocol, such as calibration")
+]
 
 
 @app.command("open")
@@ -25,7 +27,7 @@ def open_(
         bool, typer.Option("--dry-run", help="count the items that would be drawn; change nothing")
     ] = False,
 ) -> None:
-    """Draw the items of a round and fill a queue for each annotator; an interrupted run can be repeated."""
+    """Draw the items of a round and fill a queue for each annotator; repeat the command if it was interrupted."""
     from pipelines.annotate.rounds import round as rounds
 
     _run(partial(rounds.open_round, corpus, name, dry_run=dry_run), what="drawing and filling queues")
@@ -36,7 +38,7 @@ def status(
     corpus: CorpusName,
     name: Annotated[str | None, typer.Argument(metavar="[ROUND]", help="the round to show; default: all")] = None,
 ) -> None:
-    """Show the status of rounds: open items per annotator and the addresses of their queues."""
+    """Show the status of rounds: the unanswered items of each annotator, and the addresses of the queues."""
     from pipelines.annotate.rounds import round as rounds
 
     _run(partial(rounds.status, corpus, name), what="reading queues")
@@ -44,7 +46,7 @@ def status(
 
 @app.command("pull")
 def pull(corpus: CorpusName, name: Name) -> None:
-    """Import answers and decisions, and assign new items up to the daily cap."""
+    """Import the annotators' answers and the adjudicator's decisions, and fill the queues up to the daily cap."""
     from pipelines.annotate.rounds import round as rounds
 
     _run(partial(rounds.pull, corpus, name), what="reading queues")
@@ -52,7 +54,7 @@ def pull(corpus: CorpusName, name: Name) -> None:
 
 @app.command("adjudicate")
 def adjudicate(corpus: CorpusName, name: Name) -> None:
-    """End annotation and queue the undecided items for the adjudicator, without annotators' names."""
+    """End the annotation of a round, and queue its undecided items for the adjudicator without annotators' names."""
     from pipelines.annotate.rounds import round as rounds
 
     _run(partial(rounds.adjudicate, corpus, name), what="queueing undecided items")
@@ -63,8 +65,8 @@ def close(
     corpus: CorpusName,
     name: Name,
     *,
-    gold: Annotated[bool, typer.Option("--gold/--no-gold", help="whether the round yields gold labels")],
-    reason: Annotated[str, typer.Option(help="short code for the reason, such as agreement-sufficient")],
+    gold: Annotated[bool, typer.Option("--gold/--no-gold", help="whether the round's labels become gold labels")],
+    reason: Annotated[str, typer.Option(help="a short code for the reason, such as agreement-sufficient")],
     abandon: Annotated[
         bool,
         typer.Option("--abandon", help="close the round even if items are undecided; these get no gold label"),

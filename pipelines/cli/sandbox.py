@@ -46,7 +46,9 @@ def up(profile: str = "sandbox") -> None:
 
     settings = Settings.from_env()
     port = _sandbox(profile, settings=settings).port
-    services.LocalDeployment(settings, root=Path.cwd(), profile=profile, sandbox_port=port).up(say=typer.echo)
+    deployment = services.LocalDeployment(settings, root=Path.cwd(), profile=profile, sandbox_port=port)
+    deployment.up(say=typer.echo)
+    typer.echo(f"users and passwords of Airflow and MLflow: {deployment.passwords}")
 
 
 @app.command("down")

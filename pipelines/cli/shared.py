@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -85,6 +86,18 @@ def _not_empty(value: str | None) -> str | None:
     return value
 
 
+def _person(value: str | None) -> str | None:
+    return value if _not_empty(value) is None else f"{value} ({login()})"
+
+
+def login() -> str:
+    """Return who runs this process, as the operating system knows them; an option cannot claim another."""
+    try:
+        return f"os:{pwd.getpwuid(os.getuid()).pw_name}"
+    except KeyError:
+        return f"os:{os.getuid()}"
+
+
 def _month(value: str) -> str:
     from pipelines.collect.month import Window
 
@@ -102,8 +115,20 @@ CorpusName = Annotated[
 ]
 Month = Annotated[str, typer.Option(help="the calendar month to process, YYYY-MM", callback=_month)]
 Shard = Annotated[int, typer.Option(min=0, help="the number of the shard, from 0")]
-Person = Annotated[str, typer.Option(help="the person who decides; stored with the decision", callback=_not_empty)]
-Reason = Annotated[str, typer.Option(help="the reason; stored with the decision", callback=_not_empty)]
+_PERSON = typer.Option(
+    "--who", help="the person who decides; stored with the decision and your login", callback=_person
+)
+_REASON = typer.Option("--why", help="the reason; stored with the decision", callback=_not_empty)
+Person = Annotated[str, _PERSON]
+Reason = Annotated[str, _REASON]
+# not needed with an Approval
+PersonIfAny = Annotated[str | None, _PERSON]
+ReasonIfAny = Annotated[str | None, _REASON]
+Approval = Annotated[
+    str | None,
+    typer.Option("--approval", help="the answer to a question in Airflow, in place of --who and --why; - reads stdin"),
+]
+RunOfApproval = Annotated[str, typer.Option("--run", help="the id of the Dag run in which --approval was given")]
 AsJson = Annotated[bool, typer.Option("--json", help="print the result as one JSON object")]
 Yes = Annotated[bool, typer.Option("--yes", help="do not ask for confirmation")]
 
@@ -119,6 +144,35 @@ def project_root() -> Path:
 def emit(value: Any) -> None:
     """Print ``value`` (counts and digests only) as one line of JSON, the last line of a step's output."""
     sys.stdout.write(json.dumps(value) + "\n")
+
+
+@dataclass(frozen=True)
+class Decider:
+    """Who decides and why; ``asked_by`` is who asked for an answer in Airflow: empty if unknown, ``None`` elsewhere."""
+
+    who: str
+    why: str
+    asked_by: str | None = None
+
+    @classmethod
+    def of(
+        cls, who: str | None, why: str | None, *, approval: str | None, run: str, subject: str, yes: bool = True
+    ) -> Decider:
+        """Return the decision of an answer in Airflow if there is one, else of the person who runs the command.
+
+        Raises:
+            DecisionRefused: the answer is not authentic, or about something else.
+        """
+        if approval is not None:
+            from pipelines.registry.approved import ApprovalRecord
+
+            text, secret = sys.stdin.read() if approval == "-" else approval, Settings.from_env().secret()
+            found = ApprovalRecord.verified(text, secret, run=run, subject=subject, yes=yes)
+            return cls(found.who, found.why, found.asked_by or "")
+        for option, value in {"--who": who, "--why": why}.items():
+            if value is None:
+                raise typer.BadParameter("is missing", param_hint=f"'{option}'")
+        return cls(str(who), str(why))
 
 
 def show_sheets(sheets: Sequence[Sheet], *, as_json: bool, note: str = "") -> None:

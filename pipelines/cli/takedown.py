@@ -47,7 +47,10 @@ def takedown(
     ] = None,
     file: Annotated[
         list[Path] | None,
-        typer.Option(help="take down the posts in this file, one id or URL per line; the file is then deleted"),
+        typer.Option(
+            help="take down what this file lists, then delete the file: one post, u/NAME or SHA-256 of a picture per "
+            "line; - is the standard input, which other users of the host cannot see, unlike arguments"
+        ),
     ] = None,
     near: Annotated[
         bool, typer.Option("--near", help="also take down near-duplicates of the selected pictures")
@@ -61,7 +64,7 @@ def takedown(
 ) -> None:
     """Take posts down in every place, including old versions; repeat the command to resume an interrupted takedown."""
     from pipelines.takedown.receipts import receipts
-    from pipelines.takedown.selection import Criteria
+    from pipelines.takedown.selection import STDIN, Criteria
     from pipelines.takedown.takedown import check_reason
 
     if context.invoked_subcommand is not None:
@@ -77,7 +80,7 @@ def takedown(
         # the file is removed when all is done, but the worker may be killed before Airflow records the success
         emit(_told(done[-1]))
         return
-    if missing := next((path for path in file or () if not path.exists()), None):
+    if missing := next((path for path in file or () if path != STDIN and not path.exists()), None):
         raise typer.BadParameter(f"there is no file {missing}", param_hint="'--file'")
     asked = Criteria(
         posts=tuple(post or ()),
@@ -93,7 +96,8 @@ def takedown(
         given: dict[str, Any] = {"dry_run": dry_run, "agree": agree, "settings": settings, "vault": vault}
         emit(_taken_down(asked, reason=reason or "", who=who, **given))
     for path in (file or ()) if not dry_run else ():
-        path.unlink(missing_ok=True)
+        if path != STDIN:
+            path.unlink(missing_ok=True)
 
 
 @app.command(rich_help_panel="Privacy")
@@ -156,6 +160,7 @@ def run_pending(
     ] = None,
 ) -> None:
     """Take down records whose post was deleted or whose approval or retention ended, and finish open takedowns."""
+    from pipelines.release import removal
     from pipelines.takedown import retention as kept
     from pipelines.takedown import sweep as asked_again
     from pipelines.takedown import takedown as steps
@@ -179,14 +184,20 @@ def run_pending(
         replayed = vault.replay(saved) if not dry_run else 0
         done = []
         shared: dict[str, Any] = {"dry_run": dry_run, "agree": _agreed, "settings": settings, "vault": vault}
-        for reason in sorted(set(due.values())):
-            asked = Criteria(posts=tuple(sorted(r for r, why in due.items() if why == reason)))
-            done.append(_taken_down(asked, reason=reason, who=who, **shared))
-        if not dry_run:
-            with models(settings, vault=vault) as context:
-                given: dict[str, Any] = {"settings": settings, "vault": vault, "terms": params.takedown, "now": now()}
-                done += [_told(receipt) for receipt in steps.revisit(context=context, **given)]
-    emit({"replayed": replayed, "due": dict(Counter(due.values())), "takedowns": done})
+        try:
+            for reason in sorted(set(due.values())):
+                asked = Criteria(posts=tuple(sorted(r for r, why in due.items() if why == reason)))
+                done.append(_taken_down(asked, reason=reason, who=who, **shared))
+            if not dry_run:
+                with models(settings, vault=vault) as context:
+                    given: dict[str, Any] = {"settings": settings, "vault": vault, "terms": params.takedown}
+                    done += [_told(receipt) for receipt in steps.revisit(context=context, now=now(), **given)]
+        finally:
+            # on its own days, also if a place cannot be cleared now
+            if not dry_run:
+                removal.refresh(settings=settings, vault=vault, now=now())
+    retrain = sorted({corpus for told in done for corpus in told.get("retrain", ())})
+    emit({"replayed": replayed, "due": dict(Counter(due.values())), "takedowns": done, "retrain": retrain})
 
 
 @contextmanager
@@ -245,8 +256,12 @@ def _select(asked: Criteria, *, settings: Settings, vault: Vault) -> tuple[Selec
 
 
 def _told(receipt: TakedownRequest) -> dict[str, Any]:
-    names = ("request", "reason", "records", "selected", "steps", "commit", "ended", "tombstones")
-    return {name: getattr(receipt, name) for name in names}
+    from pipelines.takedown.rewrite import MODELS_OF
+
+    names = ("request", "reason", "records", "selected", "steps", "commit", "ended", "tombstones", "weights_due")
+    counts = receipt.steps.get("rewrite", {})
+    retrain = sorted(name.removeprefix(MODELS_OF) for name, n in counts.items() if n and name.startswith(MODELS_OF))
+    return {name: getattr(receipt, name) for name in names} | {"retrain": retrain}
 
 
 def _say(step: str) -> None:

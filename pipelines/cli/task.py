@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ import typer
 from pipelines.cli.shared import CorpusName, Month, emit, open_vault
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
+from pipelines.errors import BadParams
 from pipelines.process import now
 
 if TYPE_CHECKING:
@@ -25,7 +27,15 @@ app = typer.Typer(
     no_args_is_help=True, help="Commands that Airflow tasks run: steps and stages in scratch clones, and publishes."
 )
 
-Base = Annotated[str, typer.Option(help="the commit of the corpus branch on which the run works")]
+
+def _commit(value: str) -> str:
+    # another name, such as a branch or an option of git, could lead to code that no publish has checked
+    if not re.fullmatch("[0-9a-f]{40}", value):
+        raise BadParams(where="--base", detail="needs a commit: 40 hexadecimal digits")
+    return value
+
+
+Base = Annotated[str, typer.Option(help="the commit of the corpus branch on which the run works", callback=_commit)]
 RunName = Annotated[str, typer.Option("--run", help="the id of the Dag run; a stage accepts results of this run only")]
 Results = Annotated[str, typer.Option(help="result tokens of upstream stages as a JSON list; - reads stdin")]
 Pointers = Annotated[
@@ -37,15 +47,17 @@ Pointers = Annotated[
 def step(argv: list[str], pointers: Pointers = "{}", out: Annotated[list[str] | None, typer.Option()] = None) -> None:
     """Run a step in a scratch clone and print pointers to the files that match the --out globs."""
     from pipelines.workspace.clone import workspace
-    from pipelines.workspace.pointer import check_handed_over
+    from pipelines.workspace.pointer import check_handed_over, hand_over, received
 
-    with workspace(Settings.from_env()) as clone:
-        given = check_handed_over(_json(pointers))
+    settings = Settings.from_env()
+    secret = settings.secret()
+    with workspace(settings) as clone:
+        given = check_handed_over(received(_json(pointers), secret=secret))
         clone.place(given)
         clone.checkout(*given)
         result = json.loads(clone.step(*argv))
         written = [path for pattern in out or [] for path in clone.path.glob(pattern) if path.is_file()]
-        emit({"result": result, "pointers": clone.add(written)})
+        emit({"result": result, "pointers": hand_over(clone.add(written), secret=secret)})
 
 
 @app.command("pin")
@@ -105,15 +117,30 @@ def agreement(corpus: CorpusName, name: str, base: Base, run: RunName) -> None:
         emit({"base": clone.head, "text": summary(clone.path, corpus, name=name)})
 
 
+@app.command("approve")
+def approve(
+    subject: Annotated[str, typer.Argument(help="what the answer is about, such as `promote crisis-posts 2`")],
+    run: RunName,
+) -> None:
+    """Authenticate the answer of a user of Airflow, read from stdin as JSON; print it as a token."""
+    from pipelines.registry.approved import ApprovalRecord
+
+    given = json.loads(sys.stdin.read())
+    answer = ApprovalRecord.answered(subject=subject, run=run, **given)
+    emit({"token": answer.token(Settings.from_env().secret())})
+
+
 @app.command("publish-partition")
 def publish_partition(corpus: CorpusName, month: Month, pointers: Pointers) -> None:
     """Commit the .dvc files of one month's data to the corpus branch."""
     from pipelines.takedown.redaction import Gone
     from pipelines.takedown.rewrite import left_out
     from pipelines.workspace import publish
+    from pipelines.workspace.pointer import received
 
     settings = Settings.from_env()
-    given: dict[str, Any] = {"corpus": corpus, "month": month, "pointers": _json(pointers)}
+    written = received(_json(pointers), secret=settings.secret())
+    given: dict[str, Any] = {"corpus": corpus, "month": month, "pointers": written}
     # rows of records that are taken down later are found in the pushed objects and replaced by that takedown
     with open_vault(settings) as vault:
         gone = Gone(vault.tombstones())
@@ -132,7 +159,7 @@ def champions(corpus: CorpusName) -> None:
     pinned: list[str] = []
 
     def write(root: Path) -> None:
-        with Journal.open(settings.journal_url) as journal:
+        with Journal.of(settings) as journal:
             given: dict[str, Any] = {"params": load(root), "registry": Registry.open(settings), "journal": journal}
             pinned.extend(pin.model for pin in pins.champions(corpus, root=root, **given))
 
@@ -184,6 +211,8 @@ def _received(*, base: str, run: str, results: str) -> Iterator[tuple[Workspace,
     from pipelines.workspace.stages import StageRun
 
     with workspace(Settings.from_env(), revision=base) as clone:
+        # before DVC fills values of params.yaml into command lines
+        load(clone.path)
         context = StageRun.of(clone, name=run, base=base)
         clone.take(context.receive(clone, _json(results)))
         yield clone, context

@@ -26,13 +26,14 @@ TaskName = Annotated[
     Literal["figurative", "severity", "related"], typer.Option(help="the label category that the model predicts")
 ]
 SubsetName = Annotated[
-    Literal["unanimous", "consensus", "gold"], typer.Option(help="which labels the model is trained on")
+    Literal["unanimous", "consensus", "gold"],
+    typer.Option(help="training labels: silver (all labellers agree, or most agree) or gold"),
 ]
 
 
 @app.command(rich_help_panel=STAGES)
 def rationales(corpus: CorpusName) -> None:
-    """Request rationales for memes from a labeller, as input for models of kind m3h."""
+    """Request short explanations of memes from a labeller, which models of kind m3h take as input."""
     from pipelines.label import rationales as stage
 
     run_stage(stage.run, corpus)
@@ -43,7 +44,7 @@ def train(
     corpus: CorpusName,
     model: ModelName,
     task: TaskName,
-    seed: Annotated[int, typer.Option(help="the seed of weights, data order and dropout")] = 1,
+    seed: Annotated[int, typer.Option(help="the random seed of initial weights, data order and dropout")] = 1,
 ) -> None:
     """Train one model for one task; a killed run resumes from its checkpoint."""
     from pipelines.train.classifiers import train as stage
@@ -58,7 +59,7 @@ def train(
 
 @app.command(rich_help_panel=STAGES)
 def prompted(corpus: CorpusName, model: ModelName) -> None:
-    """Predict the test split with a prompted model, without training."""
+    """Predict the labels of the test split by prompting a language model, without training."""
     from pipelines.predict import prompted as stage
 
     run_stage(stage.run, corpus, model=model)
@@ -66,7 +67,7 @@ def prompted(corpus: CorpusName, model: ModelName) -> None:
 
 @app.command(rich_help_panel=STAGES)
 def finetune(corpus: CorpusName, subset: SubsetName, model: ModelName) -> None:
-    """Fine-tune one model on one subset of the labels; a killed run resumes from its checkpoint."""
+    """Fine-tune one model on one subset of the training labels; a killed run resumes from its checkpoint."""
     from pipelines.train import finetune as stage
 
     settings = Settings.from_env()
@@ -84,7 +85,7 @@ def predict(
             metavar="[FILE]",
             exists=True,
             dir_okay=False,
-            help="file of posts or memes, one JSON object per line; default: stdin",
+            help="a file of posts or memes, one JSON object per line; default: stdin",
         ),
     ] = None,
 ) -> None:
@@ -107,7 +108,7 @@ def predict_finetuned(corpus: CorpusName, subset: SubsetName, model: ModelName) 
 
 @app.command(rich_help_panel=STAGES)
 def baselines(corpus: CorpusName, model: ModelName) -> None:
-    """Predict the dev and test splits with one model that is not fine-tuned on this corpus."""
+    """Predict the labels of the dev and test splits with a model that is not fine-tuned on this corpus."""
     from pipelines.predict import baselines as stage
 
     run_stage(stage.run, corpus, model=model)

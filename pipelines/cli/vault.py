@@ -40,7 +40,7 @@ def replay(
             metavar="FILE",
             exists=True,
             dir_okay=False,
-            help="file of tombstones: the output of `corpus vault tombstones`",
+            help="a file of tombstones, the output of `corpus vault tombstones`",
         ),
     ],
     yes: Yes = False,
@@ -62,7 +62,7 @@ def rotate(
     ],
     yes: Yes = False,
 ) -> None:
-    """Re-encrypt all keys under a new secret; opening an older backup still needs the old secret."""
+    """Re-encrypt the keys of all records under a new secret; older backups of the vault still need the old secret."""
     settings = Settings.from_env()
     with open_vault(settings) as vault:
         live = vault.counts()["records"]
@@ -103,5 +103,8 @@ def _new_secret(file: Path, secret: bytes) -> bytes:
     except ValueError:
         raise BadParams(where=file.name, detail="is not a secret in hexadecimal digits") from None
     if fresh[:IDENTITY] != secret[:IDENTITY] or len(fresh) <= IDENTITY:
-        raise BadParams(where=file.name, detail="is not a new ending of the present secret")
+        raise BadParams(
+            where=file.name,
+            detail="is not the first 64 digits of the present secret with a new ending; name a file to create",
+        )
     return fresh

@@ -126,7 +126,7 @@ class HostGate:
 
     @asynccontextmanager
     async def turn(self, total: asyncio.Semaphore) -> AsyncIterator[None]:
-        """Hold a slot of the host and one of ``total``, the latter not while the host asks clients to wait."""
+        """Hold a slot of the host and one of ``total`` for a request; the latter not during a wait for the host."""
         async with self._slots:
             while True:
                 while (wait := self._opens - time.monotonic()) > 0:

@@ -132,7 +132,7 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
         raise Refused("connection", passing=True)
 
     async def connect_unix_socket(self, *_: Any, **__: Any) -> httpcore.AsyncNetworkStream:
-        """Refuse, because a post must not address a socket of this machine."""
+        """Refuse a connection to a socket of this machine, which a post must not address."""
         raise Refused("private_address")
 
     async def sleep(self, seconds: float) -> None:

@@ -18,18 +18,20 @@ SECTIONS: Mapping[str, Mapping[str, Any]] = {
 def complete(values: dict[str, Any]) -> dict[str, Any]:
     """Add entries for new corpora to every section that has one entry per corpus; return ``values``.
 
-    Present entries are unchanged, and so are values of a wrong form, which the validation reports.
+    ``matrix`` lists all corpora. Other present entries are unchanged, and so are values of a wrong form,
+    which the validation reports.
     """
     corpora = values.get("corpora")
     stages = values.get("matrix")
     if not isinstance(corpora, dict) or not isinstance(stages, dict):
         return values
     described = {content: _described_most(values, content=content) for content in map(_content, corpora.values())}
+    for matrix, listed in stages.items():
+        if isinstance(listed, list):
+            fitting = [name for name, corpus in corpora.items() if matrix in ("corpora", _content(corpus))]
+            stages[matrix] = [*filter(fitting.__contains__, listed), *(name for name in fitting if name not in listed)]
     for name, corpus in corpora.items():
         content = _content(corpus)
-        for matrix in ("corpora", content):
-            if isinstance(stages.get(matrix), list) and name not in stages[matrix]:
-                stages[matrix] = [*stages[matrix], name]
         if name != described[content]:
             _fill(values, name, like=described[content])
     return values

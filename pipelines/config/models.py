@@ -234,6 +234,8 @@ class Promote(Section):
             champion.
         min_positives: a recall floor is not applied to a label with fewer items in test, because a single item could
             decide; the recall is only reported.
+        four_eyes: whether the person who approves a promotion must be another than the one who started the run or ran
+            the gate.
     """
 
     min_probability: Fraction
@@ -241,6 +243,7 @@ class Promote(Section):
     tolerance: Fraction
     recall_floors: dict[str, dict[str, Fraction]]
     min_positives: Positive
+    four_eyes: bool = False
 
 
 class Drift(Section):

@@ -20,15 +20,15 @@ COMMENTS = {
     "subreddits": "the subreddits that are read",
     "first_month": "the first month that is collected, YYYY-MM",
     "last_month": "the last month that is collected; null: every month that ends from now on",
-    "access_basis": "on which terms the source may be read, such as the name of an agreement",
+    "access_basis": "the terms on which the source may be read, such as the name of an agreement",
     "approval": "the decision of your ethics board or data protection officer, such as its number",
-    "expires": 'the last day but one on which the source may be read, in quotes: "YYYY-MM-DD"',
-    "retention_days": "how long content is kept",
+    "expires": 'the day from which the source may no longer be read, in quotes: "YYYY-MM-DD"',
+    "retention_days": "the number of days for which content is kept",
     "labellers": "who labels the posts; remote ones need a key (CORPUS_<PROVIDER>_KEY) and a budget",
     "budget_usd": "US dollars that all remote labellers together may cost; `corpus estimate posts` computes the need",
-    "ensembles": "whose votes are aggregated to silver labels; all members are labellers above",
-    "ensemble": "whose silver labels models are fine-tuned on",
-    "models": "models that are evaluated without tuning",
+    "ensembles": "ensembles whose votes are aggregated to silver labels; all members must be labellers above",
+    "ensemble": "the ensemble on whose silver labels models are fine-tuned",
+    "models": "models that are evaluated without fine-tuning",
 }
 
 
@@ -36,14 +36,14 @@ class FileExists(ConfigError):
     """A file that `corpus init` would write exists already."""
 
     message = "{path} exists already."
-    remedy = "Give another path, or remove the file."
+    remedy = "Repeat `corpus init` with another --profile or --env-file, or remove the file."
 
 
 class EnsembleMissing(ConfigError):
     """No ensemble consists only of the chosen labellers."""
 
     message = "The labellers {labellers} do not include all members of any ensemble."
-    remedy = "Choose at least all members of one of these ensembles: {ensembles}."
+    remedy = "Pass --labellers with at least all members of one of these ensembles: {ensembles}."
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def profile_text(choices: Choices, *, params: Params) -> str:
 
 
 def write_profile(path: Path, text: str) -> None:
-    """Write a profile.
+    """Write a parameter profile to a file.
 
     Raises:
         FileExists: the file exists with another content.

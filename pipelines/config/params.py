@@ -56,12 +56,14 @@ from pipelines.errors import BadParams, ConfigError, UnknownName
 
 # Ours: what DVC takes as one key of `models.<name>`, and every file system as the name of a folder.
 MODEL_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
+# Other names that dvc.yaml fills into command lines: one argument, and no option.
+ARGUMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
 class EarlierNames(ConfigError):
     """The parameters of a corpus lack sections of the present code, or name them as earlier code did."""
 
-    message = "The parameters of the corpus still have the form of an earlier version of the code."
+    message = "The parameters of the corpus have the names and sections of an earlier version of the code."
     remedy = "Run `corpus upgrade`, then repeat the command."
 
 
@@ -124,15 +126,26 @@ class Params(Section):
             "labellers": (set(self.votes.labellers) | members, self.labellers),
             "providers": ({labeller.provider for labeller in remote}, self.providers),
             "ensembles": (set(self.silver.ensembles), self.ensembles),
-            "models": (set(self.train.models) | set(self.prompted.models) | candidates, self.models),
+            "models": (
+                {*self.train.models, *self.prompted.models, *self.finetune.models, *self.baselines.models, *candidates},
+                self.models,
+            ),
             "corpora": (set(self.sample) | set(self.split) | set(self.gold) | set(self.round.protocol), self.corpora),
         }
         for section, (names, known) in asked.items():
             if missing := sorted(names - set(known)):
-                raise ValueError(f"{section} does not describe {', '.join(missing)}")
+                raise ValueError(f"section {section} has no entry {', '.join(missing)}, which another section names")
         for name, ensemble in self.ensembles.items():
             if ensemble.fallback is not None and ensemble.fallback not in ensemble.members:
-                raise ValueError(f"the fallback of ensemble {name} is none of its members")
+                raise ValueError(f"ensembles.{name}.fallback is not one of the ensemble's members")
+        return self
+
+    @model_validator(mode="after")
+    def _arguments(self) -> Params:
+        """Refuse a name that would be more than one argument of a stage's command, or an option."""
+        names = {*self.corpora, *self.labellers, *self.ensembles, *self.train.tasks}
+        if wrong := ", ".join(repr(name) for name in sorted(names) if not ARGUMENT.fullmatch(name)):
+            raise ValueError(f"{wrong} cannot be a name: it has other characters than letters, digits, _, - and .")
         return self
 
     @model_validator(mode="after")
@@ -143,7 +156,7 @@ class Params(Section):
             wanted[corpus.content].add(name)
         for name, corpora in {"corpora": set(self.corpora), **wanted}.items():
             if set(getattr(self.matrix, name)) != corpora:
-                raise ValueError(f"matrix.{name} has to list {', '.join(sorted(corpora)) or 'no corpus'}")
+                raise ValueError(f"matrix.{name} must list {', '.join(sorted(corpora)) or 'no corpus'}")
         return self
 
     @model_validator(mode="after")
@@ -151,12 +164,12 @@ class Params(Section):
         """Refuse a model that asks a labeller that is not described, or whose name DVC would not find."""
         if wrong := ", ".join(repr(name) for name in self.models if not MODEL_NAME.fullmatch(name)):
             raise ValueError(
-                f"models: {wrong} cannot be a name: it begins with a lower-case letter or a digit and goes on with "
-                "these, - and _ (DVC reads a dot as a step down)"
+                f"models: {wrong} cannot be a model's name, which must begin with a lower-case letter or digit and go "
+                "on with these, - and _ (DVC reads a dot as a separator of keys)"
             )
         for name, model in self.models.items():
             if isinstance(model, M3hModel | PromptedModel) and model.labeller not in self.labellers:
-                raise ValueError(f"model {name} asks '{model.labeller}', which labellers does not describe")
+                raise ValueError(f"models.{name}.labeller is '{model.labeller}', which section labellers does not have")
         return self
 
 
@@ -226,7 +239,7 @@ def parse(text: str, *, where: str) -> dict[str, Any]:
 
 
 def validate(values: Mapping[str, Any], *, where: str) -> Params:
-    """Return the parameters as models.
+    """Validate the content of ``params.yaml``, and return it as frozen models.
 
     Raises:
         BadParams: a value is invalid; the error names every faulty key.

@@ -15,14 +15,15 @@ AGREEMENT = "agreement"
 
 
 class Shape(Section):
-    """The form and the columns of one corpus in a release.
+    """The file format and the columns in which one corpus is released.
 
     Args:
-        form: ``figsim`` has the files ``annotations.csv`` and ``splits.csv``; ``cradle`` has one file per split, in
-            train with the subset of each record.
+        form: the files of the release: ``figsim`` has ``annotations.csv`` and ``splits.csv``; ``cradle`` has one file
+            for each split, whose train file states each record's training subset (unanimous or consensus).
         title: the title of the release's datasheet.
-        columns: the columns that may be released: categories of the scheme, ``month``, ``subreddit`` and, in the form
-            ``cradle``, ``agreement``. Authors, groups and content cannot be released.
+        columns: the columns that may be released: categories of the scheme, ``month``, ``subreddit`` and, with
+            ``form: cradle``, ``agreement`` (how far the labellers agreed on the record's labels). Authors, groups and
+            content cannot be released.
     """
 
     form: Literal["figsim", "cradle"]
@@ -34,11 +35,11 @@ class Shape(Section):
         if len(set(self.columns)) < len(self.columns):
             raise ValueError("a column is named twice")
         if AGREEMENT in self.columns and self.form != "cradle":
-            raise ValueError("agreement is of the form cradle")
+            raise ValueError("columns may include agreement only with form: cradle")
         if not self.categories:
-            raise ValueError("names no category of labels")
+            raise ValueError("columns must name at least one label category")
         if self.form == "cradle" and len(self.categories) > 1:
-            raise ValueError("the form cradle has one category")
+            raise ValueError("with form: cradle, columns must name one label category only")
         return self
 
     @property
@@ -52,17 +53,45 @@ class Shape(Section):
         return tuple(c for c in METADATA if c in self.columns)
 
 
+class RemovalSchedule(Section):
+    """When removals are published: in batches, on days that do not depend on a takedown.
+
+    Args:
+        every_days: removals are published on every so many days, counted from a fixed day.
+        at_least: with fewer new removals, the list waits for the next of these days.
+        at_most_days: a removal is published at the last of these days before it is older than this.
+    """
+
+    every_days: Annotated[int, Field(ge=1)]
+    at_least: Annotated[int, Field(ge=1)]
+    at_most_days: Annotated[int, Field(ge=1)]
+
+    @model_validator(mode="after")
+    def _reachable(self) -> RemovalSchedule:
+        if self.at_most_days < 2 * self.every_days:
+            raise ValueError("at_most_days must be at least twice every_days")
+        return self
+
+
 class Release(Section):
     """Parameters of releases; the values are this project's own, because the papers state no metadata.
 
     Args:
         k: the minimum number of authors for every released combination of metadata values.
+        max_alone: the share of posts that may have a combination of values that no other post has; a release with more
+            cannot be approved.
+        max_joined: the share of posts that the attack of :mod:`pipelines.release.joining` may match with another
+            release of the corpus that is not retired; a release with more cannot be approved.
+        removal: when removals are published.
         licence: the text of ``LICENSE.txt`` in the package.
         contact: the contact for users of the release and for persons concerned; the default is ``CORPUS_CONTACT``.
         corpora: the shape of each corpus's release; a corpus without an entry cannot be released.
     """
 
     k: Annotated[int, Field(ge=2)]
+    max_alone: Annotated[float, Field(ge=0, le=1)]
+    max_joined: Annotated[float, Field(ge=0, le=1)]
+    removal: RemovalSchedule
     licence: Text
     contact: Text | None
     corpora: dict[str, Shape]

@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shlex
+import subprocess
+from functools import cache
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
+from pipelines.config import logins
 from pipelines.config.base import Section
 from pipelines.config.private_file import create_private
-from pipelines.errors import BadParams, NoSecret
+from pipelines.errors import BadParams, ConfigError, NoSecret
 
 # In a clone made by `corpus clone`: the path of its home. Git never commits what is in its own folder.
 HOME_FILE = Path(".git") / "corpus-home"
@@ -24,6 +29,45 @@ REMOTE = {
     "secret_access_key": "SECRET_ACCESS_KEY",
     "session_token": "SESSION_TOKEN",
 }
+
+
+# The first one that is set counts.
+SECRETS = SECRET, SECRET_FILE, SECRET_COMMAND = "CORPUS_SECRET", "CORPUS_SECRET_FILE", "CORPUS_SECRET_COMMAND"
+# The secret that `take_secret` removed from the environment.
+_taken: dict[str, str] = {}
+# A place of the secret: in a home that also has the vault.
+GENERATED = "generated"
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+# A secret manager on another host answers within this time.
+COMMAND_SECONDS = 30.0
+
+
+class SecretUnreadable(ConfigError):
+    """The file or the command that a variable names does not yield the project secret."""
+
+    message = "The project secret cannot be read as {variable} says: {detail}."
+    remedy = "Correct {variable}, or what it names, and repeat the command; its output was neither printed nor kept."
+
+
+class SecretBesideVault(ConfigError):
+    """The secret that was generated for a trial would protect real posts: it is stored beside the vault."""
+
+    message = "Source '{source}' may not be read: the project secret is stored beside the vault, in {home}."
+    remedy = (
+        "Move the file `secret` to another place, apart from the vault and its backups, and set CORPUS_SECRET_FILE to "
+        "its path, or CORPUS_SECRET_COMMAND to a command that prints it; see docs/configuration.md."
+    )
+
+
+def take_secret() -> None:
+    """Remove the secret from the environment, which git, OCR programs and trainers that this process starts inherit."""
+    if text := os.environ.pop(SECRET, ""):
+        _taken[SECRET] = text
+
+
+def with_secret() -> dict[str, str]:
+    """Return the environment of a process that opens the vault."""
+    return _taken | os.environ
 
 
 def _port(variable: str) -> int | None:
@@ -51,14 +95,19 @@ def find_home() -> Path:
 
 
 def _mlflow(home: Path) -> str | None:
-    """Return ``MLFLOW_TRACKING_URI``, else the address of the embedded MLflow server if it was started."""
-    if given := os.environ.get("MLFLOW_TRACKING_URI"):
-        return given
+    """Return ``MLFLOW_TRACKING_URI``, else the address of the embedded MLflow server if it was started.
+
+    MLflow's clients read their login from the environment: that of the embedded server is set there.
+    """
     try:
         ports = json.loads((home / "ports.json").read_bytes())
-        return f"http://127.0.0.1:{int(ports['mlflow'])}"
+        embedded = f"http://127.0.0.1:{int(ports['mlflow'])}"
     except (OSError, ValueError, KeyError, TypeError):
-        return None
+        embedded = None
+    uri = os.environ.get("MLFLOW_TRACKING_URI") or embedded
+    if uri and uri == embedded and (password := logins.password(home, logins.TRACKING)):
+        os.environ |= {"MLFLOW_TRACKING_USERNAME": logins.TRACKING, "MLFLOW_TRACKING_PASSWORD": password}
+    return uri
 
 
 class Endpoint(Section):
@@ -160,15 +209,37 @@ class Settings(Section):
         name = f"CORPUS_{provider.upper().replace('-', '_')}"
         return Endpoint(url=os.environ.get(f"{name}_URL") or None, key=SecretStr(os.environ.get(f"{name}_KEY", "")))
 
-    def secret(self) -> bytes:
-        """Return the project secret: ``CORPUS_SECRET`` (hex), else the content of ``<home>/secret``.
+    @property
+    def secret_place(self) -> str:
+        """The variable with the secret or its place, else ``home``; ``generated`` if it is beside the vault there."""
+        variable = next(filter(with_secret().get, SECRETS), None)
+        if variable in (None, SECRET_FILE) and self.vault_url.startswith("sqlite:///"):
+            file = Path(os.environ[SECRET_FILE]) if variable else self.home / "secret"
+            both = (file, Path(self.vault_url.removeprefix("sqlite:///")))
+            if all(path.resolve().is_relative_to(self.home.resolve()) for path in both):
+                return GENERATED
+        return variable or "home"
+
+    def require_secret_apart(self, source: str) -> None:
+        """Check that the secret is not stored beside the vault, unless a source is simulated on this host.
 
         Raises:
-            NoSecret: there is neither.
+            SecretBesideVault: a copy of the home would open all content.
+        """
+        address = {"reddit": self.reddit_oauth_url, "arctic_shift": self.arctic_shift_url}.get(source, "")
+        if self.secret_place == GENERATED and urlsplit(address).hostname not in LOOPBACK:
+            raise SecretBesideVault(source=source, home=self.home)
+
+    def secret(self) -> bytes:
+        """Return the project secret (hex): ``CORPUS_SECRET``, ``_FILE``, ``_COMMAND``, else ``<home>/secret``.
+
+        Raises:
+            NoSecret: there is none.
+            SecretUnreadable: the file or the command of the variable has none.
             BadParams: the secret is shorter than 32 bytes or not hexadecimal.
         """
-        text = os.environ.get("CORPUS_SECRET")
-        if not text:
+        text = _given_secret()
+        if text is None:
             try:
                 text = (self.home / "secret").read_text()
             except OSError:
@@ -183,6 +254,34 @@ class Settings(Section):
 
     def create_secret(self) -> bytes:
         """Return the project secret, and create ``<home>/secret`` (mode 600) if there is none."""
-        if not os.environ.get("CORPUS_SECRET"):
+        if not any(map(with_secret().get, SECRETS)):
             create_private(self.home / "secret", secrets.token_hex(64))
         return self.secret()
+
+
+def _given_secret() -> str | None:
+    """Return the secret that a variable has or names, or ``None`` if no variable is set."""
+    if text := with_secret().get(SECRET):
+        return text
+    if path := os.environ.get(SECRET_FILE):
+        try:
+            return Path(path).read_text()
+        except (OSError, ValueError) as error:
+            raise SecretUnreadable(variable=SECRET_FILE, detail=type(error).__name__) from None
+    command = os.environ.get(SECRET_COMMAND)
+    return _printed(command) if command else None
+
+
+@cache
+def _printed(command: str) -> str:
+    """Run a command without a shell, once in a process, and return what it prints."""
+    try:
+        done = subprocess.run(
+            shlex.split(command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            text=True, timeout=COMMAND_SECONDS, check=True,
+        )  # fmt: skip
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        status = getattr(error, "returncode", None)
+        detail = type(error).__name__ if status is None else f"exit status {status}"
+        raise SecretUnreadable(variable=SECRET_COMMAND, detail=detail) from None
+    return done.stdout

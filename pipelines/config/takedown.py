@@ -44,18 +44,21 @@ class Sweep(Section):
     def _rising(self) -> Sweep:
         ends = [band.until_days for band in self.bands]
         if not ends or ends[-1] is not None or None in ends[:-1]:
-            raise ValueError("the last of bands, and no other, has until_days: null")
+            raise ValueError("the last entry of bands, and no other, must have until_days: null")
         if any(a >= b for a, b in pairwise(end for end in ends if end is not None)):
-            raise ValueError("bands must rise in until_days")
+            raise ValueError("the entries of bands must be in ascending order of until_days")
         return self
 
 
 class Takedown(Section):
-    """The condition under which a takedown withdraws a registered model version; the default is this project's own.
+    """What a takedown does to models that were trained on a deleted record; the defaults are this project's own.
 
     Args:
         withdraw_share: if at least this share of a version's training records was taken down, the version is withdrawn:
-            it loses its aliases, and rollback skips it. With a smaller share, the version is only tagged.
+            it loses its aliases, and rollback skips it. With a smaller share, it may be used until the deadline.
+        weights_days: days from the takedown to the deadline, on which the weights of every model that was trained on a
+            deleted record are removed, and its alias moves to another version. Until then, train the model again.
     """
 
     withdraw_share: Fraction
+    weights_days: Positive = 30

@@ -1,8 +1,8 @@
 """Draw the items to annotate: a seeded sample of fixed size; its members stay in it as the corpus grows.
 
-FigSIM 3.1 samples 1,050 of 1,967 memes; CRADLE has 5,307 posts (T1, T5). The sample is the ``size`` smallest keyed
-hashes, so that it does not depend on the order of the items, and a larger sample contains a smaller one. Items that are
-already assigned to a split come before all others.
+FigSIM 3.1 samples 1,050 of 1,967 memes; CRADLE has 5,307 posts (its Tables 1 and 5). The sample is the ``size``
+smallest keyed hashes, so that it does not depend on the order of the items, and a larger sample contains a smaller one.
+Items that are already assigned to a split come before all others.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ TRAIN, VALIDATION, TEST = SPLITS = ("train", "validation", "test")
 class LeakRefused(DataError):
     """Examples or labels were passed to code that must not use their split."""
 
-    message = "{items} examples of {found} were refused: only {allowed} may be used here."
-    remedy = "Nothing was computed from them. Correct the code: pass examples of {allowed} only."
+    message = "{items} examples of {found} were refused: only {allowed} may be passed to this function."
+    remedy = "Nothing was computed from them. Correct the calling code: pass examples of {allowed} only."
 
 
 class NoGold(ConfigError):

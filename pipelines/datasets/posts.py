@@ -157,7 +157,7 @@ def _gold(
 def _silver(corpus: str, *, subset: str, ensemble: str, task: Task, root: Path) -> dict[str, LabelSet]:
     """Return the labels of the records on which the ensemble agrees enough for the subset."""
     if subset not in AGREEMENTS:
-        raise BadParams(where="finetune.subsets", detail=f"there is no subset '{subset}'")
+        raise BadParams(where="finetune.subsets", detail=f"there is no training subset '{subset}'")
     path = root / "snapshot" / corpus / "silver" / ensemble / "silver.parquet"
     if not path.is_file():
         raise NoSilver(corpus=corpus, ensemble=ensemble)

@@ -50,7 +50,7 @@ class AirflowUnavailable(ConfigError):
     message = "Airflow at {address} cannot be used: {detail}."
     remedy = (
         "Check CORPUS_AIRFLOW_URL, and set CORPUS_AIRFLOW_TOKEN, or CORPUS_AIRFLOW_USER and CORPUS_AIRFLOW_PASSWORD, "
-        "of a user who may edit pools and connections."
+        "of a user who may read Dags, start runs, and edit pools and connections."
     )
 
 

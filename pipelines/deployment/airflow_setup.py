@@ -9,6 +9,7 @@ from pathlib import Path
 
 import requests
 
+from pipelines.config import logins
 from pipelines.deployment.airflow_api import Airflow, AirflowUnavailable, Login, named, prefix
 from pipelines.errors import UnknownName
 
@@ -21,8 +22,11 @@ Fields = Mapping[str, Mapping[str, str]]
 
 def address(home: Path) -> str | None:
     """Return the configured address of Airflow's API, or the embedded server's, or ``None`` if there is neither."""
-    if base := os.environ.get("CORPUS_AIRFLOW_URL"):
-        return base.rstrip("/")
+    base = os.environ.get("CORPUS_AIRFLOW_URL")
+    return base.rstrip("/") if base else _embedded(home)
+
+
+def _embedded(home: Path) -> str | None:
     try:
         return f"http://127.0.0.1:{int(json.loads((home / 'ports.json').read_text())['airflow'])}"
     except (OSError, ValueError, KeyError, TypeError):
@@ -35,20 +39,22 @@ def parse_again(home: Path, *, root: Path, environment: Environment) -> int | No
     try:
         if base is None:
             return None
-        airflow = connect(base, environment=environment)
+        airflow = connect(base, environment=environment, home=home)
         return sum(airflow.parse(named(path.stem)) for path in (root / "dags").glob("*.py"))
     except (AirflowUnavailable, requests.RequestException):
         return None
 
 
-def connect(url: str, *, environment: Environment) -> Airflow:
-    """Return a client of an Airflow with the credentials in ``CORPUS_AIRFLOW_*``.
+def connect(url: str, *, environment: Environment, home: Path) -> Airflow:
+    """Return a client of an Airflow with the credentials in ``CORPUS_AIRFLOW_*``, else those of the embedded Airflow.
 
     Raises:
         AirflowUnavailable: it does not answer or refuses the credentials.
     """
     names = ("TOKEN", "USER", "PASSWORD")
     token, user, password = (environment.get(f"CORPUS_AIRFLOW_{name}", "") for name in names)
+    if not (token or user) and url == _embedded(home) and (password := logins.password(home, logins.ADMIN)):
+        user = logins.ADMIN
     try:
         return Airflow(url, patience=PATIENCE, seconds=SECONDS, login=Login(token, user, password))
     except (requests.RequestException, ValueError, KeyError) as error:
@@ -82,18 +88,23 @@ def setup(
         raise _unavailable(airflow.base, error) from None
 
 
-def trigger(airflow: Airflow, dag_id: str, *, key: str | None) -> str:
-    """Start a run of a Dag, with a partition key if it has one: `airflow dags trigger` of Airflow 3.3 takes none.
+def trigger(airflow: Airflow, dag: str, *, key: str | None) -> tuple[str, str]:
+    """Start a run of a Dag, with a partition key if it has one, and return the Dag's id and the run's.
+
+    `airflow dags trigger` of Airflow 3.3 takes no partition key. The name may include the prefix; a Dag whose own name
+    begins with it is found first.
 
     Raises:
         UnknownName: there is no such Dag.
         AirflowUnavailable: the server does not answer or refuses the request.
     """
     try:
-        if airflow.find(f"/dags/{dag_id}") is None:
-            listed = airflow.get("/dags", limit=100, dag_id_pattern=f"{prefix()}%")["dags"]
-            raise UnknownName(kind="Dag", name=dag_id, known=", ".join(sorted(one["dag_id"] for one in listed)))
-        return airflow.trigger(dag_id, partition_key=key)
+        names = [named(dag), *([dag] if dag.startswith(prefix()) else ())]
+        for dag_id in names:
+            if airflow.find(f"/dags/{dag_id}"):
+                return dag_id, airflow.trigger(dag_id, partition_key=key)
+        listed = airflow.get("/dags", limit=100, dag_id_pattern=f"{prefix()}%")["dags"]
+        raise UnknownName(kind="Dag", name=names[-1], known=", ".join(sorted(one["dag_id"] for one in listed)))
     except requests.RequestException as error:
         raise _unavailable(airflow.base, error) from None
 

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import socket
 import time
 import urllib.request
 from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import psutil
 
+from pipelines.config.private_file import write_private
 from pipelines.config.settings import Settings
 from pipelines.errors import ConfigError
 
@@ -47,6 +50,38 @@ def free_port(port: int) -> int:
         except OSError:
             probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+@dataclass(frozen=True)
+class Ports:
+    """The ports of the components, which ``var/ports.json`` stores for all commands."""
+
+    sandbox: int
+    airflow: int
+    mlflow: int
+    postgres: int
+
+    @classmethod
+    def choose(cls, path: Path, *, sandbox: int) -> Ports:
+        """Return the stored ports; a missing port is set to the component's usual port, or to a free one, and stored.
+
+        The sandbox's port is part of the simulated content (URLs of images), so another port is never chosen for it.
+        """
+        known = _chosen(path) | {"sandbox": sandbox}
+        usual = {"airflow": "8080", "mlflow": "5000", "postgres": "5432"}
+        for name in usual.keys() - known.keys():
+            known[name] = free_port(int(os.environ.get(f"{name.upper()}_PORT", usual[name])))
+        ports = cls(**known)
+        write_private(path, json.dumps(asdict(ports)) + "\n")
+        return ports
+
+
+def _chosen(path: Path) -> dict[str, int]:
+    try:
+        found = json.loads(path.read_text())
+        return {field.name: int(found[field.name]) for field in fields(Ports) if field.name in found}
+    except (OSError, ValueError, TypeError):
+        return {}
 
 
 def answers(address: str) -> bool:

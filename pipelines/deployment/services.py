@@ -6,28 +6,31 @@ name and then renamed.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import os
+import re
 import secrets
 import shlex
 import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, fields
 from importlib.metadata import version
 from pathlib import Path
 
 import psutil
 
 from pipelines import forkserver
+from pipelines.config import logins
 from pipelines.config.private_file import create_private, write_private
-from pipelines.config.settings import Settings
-from pipelines.deployment import postgres
-from pipelines.deployment.airflow_api import Airflow, named
-from pipelines.deployment.components import PortTaken, ServiceFailed, answers, free_port, running, wait
+from pipelines.config.settings import Settings, with_secret
+from pipelines.deployment import mlflow_app, postgres
+from pipelines.deployment.airflow_api import Airflow, Login, named
+from pipelines.deployment.components import Ports, PortTaken, ServiceFailed, answers, free_port, running, wait
 from pipelines.deployment.postgres import Postgres
+from pipelines.process import private_home
 
 # An idle machine takes 15; with four busy processes per core it took 70.
 READY_SECONDS = 240.0
@@ -35,38 +38,6 @@ READY_SECONDS = 240.0
 VENDORS = {"openai": "/openai/v1", "anthropic": "/anthropic", "google": "/google"}
 # Write the pid file, then exec the component: `down` cannot stop a component without a pid file.
 NOTED = 'printf \'{"pid": %d}\' "$$" > "$1.$$" && mv "$1.$$" "$1" && shift && exec "$@"'
-
-
-@dataclass(frozen=True)
-class Ports:
-    """The ports of the components, which ``var/ports.json`` stores for all commands."""
-
-    sandbox: int
-    airflow: int
-    mlflow: int
-    postgres: int
-
-    @classmethod
-    def choose(cls, path: Path, *, sandbox: int) -> Ports:
-        """Return the stored ports; a missing port is set to the component's usual port, or to a free one, and stored.
-
-        The sandbox's port is part of the simulated content (URLs of images), so another port is never chosen for it.
-        """
-        known = _chosen(path) | {"sandbox": sandbox}
-        usual = {"airflow": "8080", "mlflow": "5000", "postgres": "5432"}
-        for name in usual.keys() - known.keys():
-            known[name] = free_port(int(os.environ.get(f"{name.upper()}_PORT", usual[name])))
-        ports = cls(**known)
-        write_private(path, json.dumps(asdict(ports)) + "\n")
-        return ports
-
-
-def _chosen(path: Path) -> dict[str, int]:
-    try:
-        found = json.loads(path.read_text())
-        return {field.name: int(found[field.name]) for field in fields(Ports) if field.name in found}
-    except (OSError, ValueError, TypeError):
-        return {}
 
 
 def sandbox_variables(port: int) -> dict[str, str]:
@@ -80,8 +51,10 @@ def sandbox_variables(port: int) -> dict[str, str]:
 
 
 EXPORTED = ("AIRFLOW_", "CORPUS_", "MLFLOW_")
-# Of the tasks alone: their times, and the process that starts them.
-NOT_EXPORTED = {"CORPUS_PHASES", forkserver.ADDRESS}
+# Only the scheduler's tasks open the vault and pay providers: other components get none of these.
+TASKS_ONLY = re.compile(r"CORPUS_(SECRET\w*|VAULT_URL|ANSWERS_URL|\w+_KEY|\w+_CLIENT_SECRET|REMOTE_\w+)")
+# Of the tasks alone: their times, and the process that starts them. A secret is stored apart from the home.
+NOT_EXPORTED = {"CORPUS_PHASES", forkserver.ADDRESS, "CORPUS_SECRET"}
 
 
 class LocalDeployment:
@@ -97,13 +70,22 @@ class LocalDeployment:
         for cut_off in (path for path in self.run.glob("*.secret") if not path.stat().st_size):
             cut_off.unlink()
         self.database = Postgres(self.home / "airflow" / "postgres", self.ports.postgres, self._secret("postgres"))
+        self.passwords = logins.create(self.home)
+
+    def client(self, user: str = logins.ADMIN) -> Airflow:
+        """Return a client of Airflow that is logged in as one of its users."""
+        return Airflow(f"http://127.0.0.1:{self.ports.airflow}", login=self.login(user))
+
+    def login(self, user: str) -> Login:
+        """Return a user's name and password."""
+        return Login(user=user, password=logins.password(self.home, user))
 
     @property
     def environment(self) -> dict[str, str]:
         """The environment variables of every component; comments give the reason for each Airflow setting."""
         airflow, home = self.ports.airflow, self.home
         return {
-            **os.environ,
+            **with_secret(),
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
             "CORPUS_HOME": str(home),
             "CORPUS_ROOT": str(self.root),
@@ -113,6 +95,10 @@ class LocalDeployment:
             "CORPUS_CONTACT": os.environ.get("CORPUS_CONTACT", "sandbox@localhost"),
             "CORPUS_PHASES": str(self.logs / "phases.jsonl"),
             "MLFLOW_TRACKING_URI": f"http://127.0.0.1:{self.ports.mlflow}",
+            "MLFLOW_TRACKING_USERNAME": logins.TRACKING,
+            "MLFLOW_TRACKING_PASSWORD": logins.password(home, logins.TRACKING),
+            mlflow_app.STORE: f"sqlite:///{home}/mlflow.sqlite",
+            mlflow_app.ARTIFACTS: str(home / "mlflow"),
             "AIRFLOW_HOME": str(home / "airflow"),
             "AIRFLOW__CORE__DAGS_FOLDER": str(self.root / "dags"),
             "AIRFLOW__CORE__PLUGINS_FOLDER": str(self.root / "plugins"),
@@ -143,8 +129,11 @@ class LocalDeployment:
             "AIRFLOW__API__BASE_URL": f"http://127.0.0.1:{airflow}",
             "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{airflow}/execution/",
             "AIRFLOW__API_AUTH__JWT_SECRET": self._secret("airflow-jwt"),
-            "AIRFLOW__CORE__FERNET_KEY": "",
-            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",  # loopback only: no login at all
+            "AIRFLOW__CORE__FERNET_KEY": self._secret("airflow-fernet", new=_fernet_key),
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{logins.ADMIN}:admin,{logins.APPROVER}:user",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(self.passwords),
+            "CORPUS_AIRFLOW_GUARD": "1",
             "AIRFLOW_CONN_FS_DEFAULT": '{"conn_type":"fs"}',
             # its components have all variables: a task need not ask the API server for connections
             "CORPUS_AIRFLOW_CONNECTIONS": os.environ.get("CORPUS_AIRFLOW_CONNECTIONS", ""),
@@ -166,9 +155,9 @@ class LocalDeployment:
         ours = {name: value for name, value in self.environment.items() if name.startswith(EXPORTED)}
         return "".join(f"{name}={shlex.quote(value)}\n" for name, value in ours.items() if name not in NOT_EXPORTED)
 
-    def _secret(self, name: str) -> str:
+    def _secret(self, name: str, *, new: Callable[[], str] = lambda: secrets.token_hex(48)) -> str:
         # several threads start components, and all must use the same secret
-        return create_private(self.run / f"{name}.secret", secrets.token_hex(48))
+        return create_private(self.run / f"{name}.secret", new())
 
     def up(self, *, say: Callable[[str], None]) -> None:
         """Start components that are not running, in parallel where possible, and wait until each responds.
@@ -177,8 +166,9 @@ class LocalDeployment:
             ServiceFailed: a component did not start; the error names it and its log.
             PortTaken: another program listens on a component's port.
         """
-        self.logs.mkdir(parents=True, exist_ok=True)
-        self.run.mkdir(parents=True, exist_ok=True)
+        private_home(self.home)
+        for folder in (self.logs, self.run):
+            folder.mkdir(mode=0o700, exist_ok=True)
         write_private(self.home / "services.env", self._exports())
         say("the sandbox server, MLflow and Airflow")
         self._forkserver()
@@ -208,11 +198,12 @@ class LocalDeployment:
             half.rename(store)
         self._start(
             "mlflow",
-            [*mlflow, "server", "--backend-store-uri", f"sqlite:///{store}", "--workers", "1", "--host", "127.0.0.1",
-             "--artifacts-destination", str(self.home / "mlflow"), "--port", str(self.ports.mlflow)],
+            [sys.executable, "-m", "uvicorn", "--factory", f"{mlflow_app.__name__}:app", "--host", "127.0.0.1",
+             "--port", str(self.ports.mlflow), "--no-access-log"],
             port=self.ports.mlflow,
         )  # fmt: skip
         self._answer("mlflow", f"http://127.0.0.1:{self.ports.mlflow}/health")
+        self._require_login("mlflow", f"http://127.0.0.1:{self.ports.mlflow}/")
 
     def _airflow(self) -> None:
         """Start PostgreSQL and Airflow; migrate and set the pools only if this version has not done so yet."""
@@ -227,11 +218,12 @@ class LocalDeployment:
         self._start("airflow-dag-processor", [*airflow, "dag-processor"])
         base = f"http://127.0.0.1:{self.ports.airflow}"
         self._answer("airflow-api-server", f"{base}/api/v2/monitor/health")
+        self._require_login("airflow-api-server", f"{base}/auth/token")
         wanted_pools = {named(name): pool for name, pool in json.loads(pools.read_text()).items()}
         noted = self.database.folder / "pools"
         digest = hashlib.sha256(json.dumps(wanted_pools).encode()).hexdigest()
         if not _says(noted, digest):
-            Airflow(base).set_pools(wanted_pools)
+            self.client().set_pools(wanted_pools)
             write_private(noted, digest)
         # No task is deferred, and since Airflow 3.3 a task that waits for a person needs no triggerer: it would only
         # notify of missed deadlines. Idle it takes 170 MB and .01 core.
@@ -253,8 +245,9 @@ class LocalDeployment:
         log = self.logs / f"{name}.log"
         with log.open("ab") as out:
             done = subprocess.run(
-                argv, cwd=self.root, env=self.environment, stdout=out, stderr=out, stdin=subprocess.DEVNULL, check=False
-            )
+                argv, cwd=self.root, env=self.environment, stdout=out, stderr=out, stdin=subprocess.DEVNULL,
+                check=False, umask=0o077,
+            )  # fmt: skip
         if done.returncode:
             raise ServiceFailed(name=name, detail=f"exit status {done.returncode}", log=log)
 
@@ -265,9 +258,12 @@ class LocalDeployment:
         if port is not None and free_port(port) != port:
             raise PortTaken(name=name, port=port)
         log = self.logs / f"{name}.log"
+        given = self.environment
+        if name != "airflow-scheduler":
+            given = {variable: value for variable, value in given.items() if not TASKS_ONLY.fullmatch(variable)}
         with log.open("ab") as out:
             child = subprocess.Popen(
-                ["/bin/sh", "-c", NOTED, "sh", str(note), *argv], cwd=self.root, env=self.environment, stdout=out,
+                ["/bin/sh", "-c", NOTED, "sh", str(note), *argv], cwd=self.root, env=given, stdout=out,
                 stderr=out, stdin=subprocess.DEVNULL, start_new_session=True, umask=0o077,
             )  # fmt: skip
         started = psutil.Process(child.pid).create_time()
@@ -276,9 +272,19 @@ class LocalDeployment:
     def _answer(self, name: str, address: str) -> None:
         self._wait(name, lambda: answers(address))
 
+    def _require_login(self, name: str, address: str) -> None:
+        """Refuse a server that answers without a password, such as one that an earlier version started."""
+        if answers(address):
+            detail = "it runs without a login; stop it with `make down`"
+            raise ServiceFailed(name=name, detail=detail, log=self.logs / f"{name}.log")
+
     def _wait(self, name: str, ready: Callable[[], bool]) -> None:
         note, log = self.run / f"{name}.pid", self.logs / f"{name}.log"
         wait(name, ready, note=note, log=log, seconds=READY_SECONDS)
+
+
+def _fernet_key() -> str:
+    return base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
 
 
 def _says(path: Path, wanted: str) -> bool:

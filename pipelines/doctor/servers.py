@@ -157,7 +157,7 @@ def _client(deployment: Deployment) -> Airflow | Finding:
     if base is None:
         return warning("not examined: no address of Airflow is known", fix="See the check 'airflow'.")
     try:
-        return connect(base, environment=os.environ)
+        return connect(base, environment=os.environ, home=deployment.settings.home)
     except AirflowUnavailable as error:
         # that it does not answer is a finding of the check 'airflow'
         return of_error(error, status="warning")

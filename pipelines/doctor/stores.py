@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
-import os
 import stat
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import sqlalchemy as sa
 
+from pipelines.config import logins
+from pipelines.config.settings import SECRETS, with_secret
 from pipelines.doctor.deployment import Deployment
 from pipelines.doctor.finding import Finding, failure, ok, warning
 from pipelines.errors import CorpusError
+from pipelines.process import umask
 from pipelines.vault import checks
 from pipelines.vault.vault import Vault
 
-OPEN_TO_OTHERS = 0o077
-
 
 def secret(deployment: Deployment) -> Finding:
-    """Check that there is a valid project secret; none is created."""
+    """Check that there is a valid project secret, apart from the vault if a source is real; none is created."""
+    if found := _without_secret(deployment):
+        return found
+    if deployment.params.sandbox is None:
+        for name, source in deployment.params.sources.items():
+            if source.live and source.approval:
+                deployment.settings.require_secret_apart(name)
+    return ok("there is one, of sufficient length")
+
+
+def _without_secret(deployment: Deployment) -> Finding | None:
     settings = deployment.settings
-    if not os.environ.get("CORPUS_SECRET") and not (settings.home / "secret").exists():
+    if not any(map(with_secret().get, SECRETS)) and not (settings.home / "secret").exists():
         return failure(
             "neither CORPUS_SECRET nor the file 'secret' in CORPUS_HOME",
             fix="Restore it from its backup; for a new corpus, run `corpus init`.",
         )
     settings.secret()
-    return ok("there is one, of sufficient length")
+    return None
 
 
 def vault_file(url: str) -> Path | None:
@@ -50,7 +60,7 @@ def vault(deployment: Deployment) -> Finding:
 
 def _absent(deployment: Deployment) -> Finding | None:
     file = vault_file(deployment.settings.vault_url)
-    if (bad := secret(deployment)).status != "ok":
+    if bad := _without_secret(deployment):
         return warning("not opened without the secret", fix=f"See the check 'secret': {bad.found}.")
     if file is None or file.exists():
         return None
@@ -111,13 +121,18 @@ def sweep(deployment: Deployment, corpus: str) -> Finding:
 
 
 def permissions(deployment: Deployment) -> Finding:
-    """Check that other users cannot read the secret, the vault, its backups and the files of variables."""
-    home, file = deployment.settings.home, vault_file(deployment.settings.vault_url)
-    private = [home / "secret", deployment.root / ".env", *home.glob("run/*.secret")]
+    """Check that other users cannot read the home, and in it the secret, the vault, its backups and the passwords."""
+    settings, file = deployment.settings, vault_file(deployment.settings.vault_url)
+    home, denied = settings.home, umask()
+    private = [home / "secret", logins.passwords_file(home), *home.glob("run/*.secret")]
+    private += {deployment.root / ".env", Path.cwd() / ".env"}
     private += [*file.parent.glob(f"{file.name}*")] if file else []
-    private += [deployment.settings.label_studio, *filter(None, [deployment.settings.vault_backup])]
+    private += [settings.label_studio, *filter(None, [settings.vault_backup])]
+    # what is below the home is as private as the home
+    stores = (settings.cache, Path(settings.remote), Path(settings.repo))
+    private += [home, *(path for path in stores if not path.is_relative_to(home))]
     modes = {path: mode for path in private if (mode := _mode(path)) is not None}
-    open_ones = [path for path, mode in modes.items() if mode & OPEN_TO_OTHERS]
+    open_ones = [path for path, mode in modes.items() if mode & denied]
     if open_ones:
         names = ", ".join(path.name for path in open_ones)
         return failure(

@@ -12,7 +12,7 @@ value is ``null``. Its shape::
                                                       # set as its None
       "settings": {name: value},                      # memes: the section `train` (FigSIM T9); posts: `finetune`
       "decoding": {model: {"kind", "examples", "runs", "labeller", "model",
-                           "temperature", "top_p", "max_output_tokens", "stop"}},   # Table 10: what may be sent
+                           "temperature", "top_p", "max_output_tokens", "stop"}},   # FigSIM Table 10: what may be sent
       "tasks": {task: Task}                           # FigSIM's three; else every category that has gold ("labels")
     }
     Task = {
@@ -32,7 +32,7 @@ value is ``null``. Its shape::
       "source": "train" | "prompted" | "finetuned" | "untuned",           # the folder below predictions
       "name": str, "subset": str | null,              # its entry of params.models; the subset it was tuned on
       "base": str | null,                             # its weights (sft, encoder, local), as params.models names them
-      "untuned": model | null,                        # for a tuned model: the model that is its untuned base (T8)
+      "untuned": model | null,                        # for a tuned model: the model that is its base (CRADLE T8)
       "runs": int, "seeds": [int],
       "outcomes": {outcome: int},                     # over all runs; only "vote" is an answer; "missing": no row
       "valid": Scores | null,                         # missing answers left out, as in the paper; null: no answers
@@ -56,7 +56,7 @@ value is ``null``. Its shape::
       "answers": int, "unanswered": int, "wrong": Rate,                   # wrong: not exactly gold's set
       "by_label": {label: {"over": Rate, "under": Rate}},                 # Figures 4 (ordinal, by true label), 7 and 8
       "by_category": {category: {label: Rate}},       # wrong, by context and modality
-      "by_figurative": {label | "Any": {"absent" | "present": {"of_wrong": Rate, "of_all": Rate}}}   # Table 12; ordinal
+      "by_figurative": {label | "Any": {"absent" | "present": {"of_wrong": Rate, "of_all": Rate}}} # FigSIM T12; ordinal
     }
     Rate = {"count": int, "of": int, "rate", "low", "high"}               # rate and bounds null if of is 0
     Calibration, Floor: see reliability.py; Spent: see sources.py; Crises: see crisis_errors.py
@@ -260,7 +260,7 @@ def _model(board: Board, *, runs: Sequence[Run], figures: Json) -> Json:
 def best_of(models: Mapping[str, Json]) -> str | None:
     """Return the model with the highest mean macro-F1 over its answers; on a tie, the first by name.
 
-    That is FigSIM's choice for Table 4, made on the test set.
+    FigSIM chose the best models of its Table 4 in this way, on the test set.
     """
     means = {name: model[VALID]["figures"]["macro_f1"]["mean"] for name, model in models.items() if model[VALID]}
     return min(means, key=lambda name: (-means[name], name)) if means else None

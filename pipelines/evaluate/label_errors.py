@@ -2,11 +2,11 @@
 
 Counts are summed over a model's runs and leave out missing answers. Each rate has a percentile interval from a
 bootstrap that draws groups of items. In the ordinal task, overprediction is an answer above the true class and
-underprediction an answer below it, counted by the true class (Figure 4). In a multi-label task they are the false
-positives and false negatives of each label (Figures 7 and 8).
+underprediction an answer below it, counted by the true class (FigSIM Figure 4). In a multi-label task they are the
+false positives and false negatives of each label (FigSIM Figures 7 and 8).
 
-The caption of Table 12 states proportions of samples, but the table's N add up to the 55 misclassified items (SPEC 17).
-Both rates are therefore given: ``of_wrong`` (of the misclassified items) and ``of_all``.
+The caption of FigSIM's Table 12 states proportions of samples, but the table's N add up to the 55 misclassified items
+(SPEC 17). Both rates are therefore given: ``of_wrong`` (of the misclassified items) and ``of_all``.
 """
 
 from __future__ import annotations

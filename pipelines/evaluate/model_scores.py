@@ -156,7 +156,7 @@ def bounds(values: Floats) -> tuple[float | None, float | None]:
 
 
 def counted(board: Board, *, predicted: Sequence[LabelSet | None], valid: bool) -> Floats:
-    """Return counts for each item, shape (items, columns); sums over items are the input of :func:`figures`.
+    """Return each item's counts, shape (items, columns); their sums over items are the input of :func:`figures`.
 
     With ``valid``, the row of an item without an answer is 0.
     """

@@ -45,7 +45,7 @@ class Entrant:
 
     @classmethod
     def of(cls, board: Board, *, runs: Sequence[Run], scored: Scored) -> Entrant:
-        """Return the input of a model; ``scored`` is the result of :func:`~pipelines.evaluate.model_scores.score`."""
+        """Return a model's input to the tests; ``scored`` is from :func:`~pipelines.evaluate.model_scores.score`."""
         rows = np.stack([counted(board, predicted=board.predicted(run), valid=False) for run in runs])
         counts = cluster_sums(rows.mean(axis=0), groups=board.groups)
         return cls(scored, counts, (rows[:, :, EXACT].mean(axis=0) > 0.5).astype(np.float64))

@@ -34,7 +34,9 @@ class BadSpent(DataError):
     """A file with the cost of predictions is invalid, so that the report would show wrong costs."""
 
     message = "The cost of predictions in {file} is invalid: {detail}."
-    remedy = "Run the stage that wrote the file again: `dvc repro --force STAGE`."
+    remedy = (
+        "Run the stage that wrote the file again: `dvc repro --force STAGE` (prompted, predict_finetuned or baselines)."
+    )
 
 
 @dataclass(frozen=True)

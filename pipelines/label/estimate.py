@@ -1,4 +1,4 @@
-"""Estimate the cost of labelling a corpus before anything is sent, and list the jobs."""
+"""Estimate the cost of labelling a corpus before anything is sent, and list the shards to label by labeller."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from pipelines.vault.vault import Vault
 
 
 class BudgetTooSmall(LabellingError):
-    """Labelling would exceed the budget; nothing was sent."""
+    """The expected cost of labelling exceeds what is left of ``votes.budget_usd``; nothing was sent."""
 
     message = "Labelling {records} records would cost about {expected:.2f} US dollars; the budget has {left:.2f} left."
-    remedy = "Raise votes.budget_usd in params.yaml, or sample fewer records. Nothing was sent."
+    remedy = "Nothing was sent. In params.yaml, raise votes.budget_usd, or lower sample.CORPUS.size."
     exit_code = 77
 
 
 def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()) -> dict[str, Any]:
-    """Estimate the cost of every remote labeller in ``votes.labellers``, and list the labelling jobs.
+    """Estimate the cost of every remote labeller in ``votes.labellers``, and list the shards that it has to label.
 
     Returns:
         ``estimates`` by labeller (see :func:`pipelines.llm.costs.estimate`), ``usd_expected``, ``usd_at_most``,
-        ``budget_usd``, ``spent_usd``, and ``jobs`` ({labeller, provider, shard, batch}) for the shards with unanswered
-        records.
+        ``budget_usd``, ``spent_usd``, and ``jobs``: one {labeller, provider, shard, batch} for each labeller and shard
+        with unanswered records (``batch``: whether a batch endpoint is used).
 
     Raises:
         BudgetTooSmall: the expected cost exceeds the remaining budget.

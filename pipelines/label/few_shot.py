@@ -19,12 +19,10 @@ class TooFewExamples(ConfigError):
     """The number of examples is too small to show every label, or larger than train."""
 
     message = (
-        "{count} prompt examples of task '{task}' cannot be drawn: train has {labels} label(s), each of which needs an "
-        "example, and {items} memes to choose from."
+        "A prompt for task '{task}' cannot show {count} examples: the train split has {items} memes with {labels} "
+        "label(s), and each label needs an example."
     )
-    remedy = (
-        "Set `examples` of the model in params.yaml to a number from {labels} to {items} (FigSIM uses six), or to 0."
-    )
+    remedy = "Set models.MODEL.examples in params.yaml to a number from {labels} to {items} (FigSIM uses six), or to 0."
 
 
 def draw(train: Sequence[Example], *, task: Task, count: int, seed: int) -> list[Example]:

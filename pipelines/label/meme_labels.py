@@ -1,4 +1,4 @@
-"""Label memes with FigSIM's decoding, and prepare their pictures and text for sending (SPEC 1.2, items 8 to 10).
+"""Label memes with FigSIM's decoding settings; prepare their pictures and text for sending (SPEC 1.2, items 8 to 10).
 
 Everything else is shared with posts: the sealed store of answers, the budget, the limits, the outcomes.
 """
@@ -38,13 +38,13 @@ class NotAsked(ConfigError):
     """A model names a labeller that ``params.yaml`` does not define, or that is not a remote labeller."""
 
     message = "Labeller '{labeller}' cannot label pictures: {detail}."
-    remedy = "Set `labeller` of the model to an entry of labellers in params.yaml whose kind is remote."
+    remedy = "Set models.MODEL.labeller in params.yaml to an entry of section labellers whose kind is remote."
 
 
 class MemePost(Post):
     """A meme to label; ``body`` is the OCR text if the prompt includes it, else empty.
 
-    The empty ``body`` is FigSIM's own format: its prompt (T11) has no place for text in addition to the picture.
+    The empty ``body`` is FigSIM's own format: its prompt (FigSIM Table 11) has no place for text beside the picture.
     """
 
     @cached_property

@@ -163,7 +163,7 @@ class Remote:
         return self._votes.batch and self._can.batch
 
     def hand_over(self, posts: Sequence[Post]) -> list[str]:
-        """Submit these posts to the batch endpoint without waiting, and return the digests of the jobs' ids.
+        """Submit these posts to the batch endpoint without waiting, and return the digests of the batch jobs' ids.
 
         :meth:`label` collects them, in this process or in any later one.
         """

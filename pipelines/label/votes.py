@@ -87,7 +87,7 @@ def ask(
     """Request one labeller's answers for one shard, and store them for the stage ``votes``.
 
     Returns:
-        Counts by outcome; without ``wait``, ``batches``: the digests of the ids of the jobs that were submitted to a
+        Counts by outcome; without ``wait``, ``batches``: the digests of the ids of the batch jobs submitted to a
         batch endpoint and recorded in the store of answers.
     """
     material = SplitPosts.read(corpus, params=params, vault=vault, root=root)

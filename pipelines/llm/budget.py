@@ -42,7 +42,7 @@ class LabellingBudget:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Wait for the last commit."""
+        """Wait until all changes of the ledger are committed."""
         self._thread.shutdown()
 
     async def reserve(self, bound: int) -> None:

@@ -40,14 +40,14 @@ class CannotSee(ConfigError):
 
     message = "An image cannot be sent to model {model}: {detail}."
     remedy = (
-        "Choose a model that accepts images. If this model does, set images: true for it in "
-        "pipelines/llm/capabilities.yaml."
+        "Name a model that accepts images under labellers in params.yaml. If this model does, set images: true for it "
+        "in pipelines/llm/capabilities.yaml."
     )
 
 
 @dataclass
 class RequestShape:
-    """The data common to all requests for one schema; ``effective`` holds the parameters of the first request sent."""
+    """What all requests for one answer schema share; ``effective`` holds the parameters of the first request sent."""
 
     schema: dict[str, Any]
     settings: dict[str, Any]
@@ -76,7 +76,7 @@ class Client:
         self._http: httpx2.AsyncClient | None = None
 
     async def __aenter__(self) -> Self:
-        """Open the connections.
+        """Open the HTTP connections to the provider.
 
         Raises:
             LabellerRefused: no key is set for a provider's own address.
@@ -100,7 +100,7 @@ class Client:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the connections."""
+        """Close the HTTP connections to the provider."""
         if self._http is not None:
             await self._http.aclose()
             self._http = None

@@ -17,7 +17,7 @@ class Pace:
     """A rate limit per minute that refills continuously, stored as the time at which it will be full (GCRA)."""
 
     def __init__(self, per_minute: int | None) -> None:
-        """``None`` means no limit."""
+        """Allow ``per_minute`` requests or tokens; ``None`` means no limit."""
         self._seconds = 60 / per_minute if per_minute else 0.0
         self._full = 0.0
 
@@ -28,7 +28,7 @@ class Pace:
         return self._full - max(BURST_SECONDS - self._seconds, 0.0) - now
 
     def take(self, amount: int, *, now: float) -> None:
-        """Subtract ``amount`` from the available allowance."""
+        """Count ``amount`` requests or tokens against the limit."""
         self._full = max(self._full, now) + amount * self._seconds
 
 

@@ -1,4 +1,4 @@
-"""Define the outcomes of asking a model about a record; only ``vote`` carries labels, and a refusal is never one."""
+"""Define the outcomes of a request for labels; only the outcome ``vote`` has labels, and a refusal is no vote."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNREADABLE, TOO_LONG = "unreadable", "too_long"
 
 
 class Outcome(StrEnum):
-    """One of the five outcomes of a request; only ``VOTE`` counts in an aggregation."""
+    """One of the five outcomes of a request for labels; only ``VOTE`` counts in an aggregation."""
 
     VOTE = "vote"
     ABSTAINED = "abstained"
@@ -29,17 +29,17 @@ class Outcome(StrEnum):
 
 
 class Throttled(LabellingError):
-    """The provider asks the client to wait ``retry_after`` seconds, or ``None`` if it states no time."""
+    """A model provider's rate limit: wait ``retry_after`` seconds (``None`` if it states no time), then repeat."""
 
-    message = "The provider asks the client to wait before the next request."
+    message = "The provider of a language model limits the rate of requests."
     remedy = "No action is needed: the request is repeated automatically."
     exit_code = 75
 
 
 class Passing(LabellingError):
-    """A temporary failure without an answer; ``reason`` is one word, such as ``timeout`` or ``connection``."""
+    """A request to a model got no answer for a temporary ``reason``, such as ``timeout``; the sender repeats it."""
 
-    message = "The provider gave no answer: {reason}."
+    message = "The provider of a language model did not answer a request: {reason}."
     remedy = "No action is needed: the request is repeated automatically."
     exit_code = 75
 
@@ -78,10 +78,11 @@ def counted(words: Iterable[str]) -> dict[str, int]:
 
 
 def spent(answers: Collection[Answer]) -> dict[str, Any]:
-    """Add up the costs and tokens of answers for a stage's metrics.
+    """Add up the costs and tokens of a labeller's answers, for the metrics of a stage.
 
     Returns:
-        ``reasons`` (of outcomes other than a vote, and of repairs), ``repaired``, tokens and ``cost`` in US dollars.
+        Counts of ``reasons`` (of outcomes other than a vote, and of repairs), ``repaired``, tokens, and ``cost`` in US
+        dollars.
     """
     return {
         "reasons": counted(answer.reason for answer in answers if answer.reason),

@@ -1,4 +1,4 @@
-"""Render prompts from a label scheme, with the post enclosed as data.
+"""Render prompts from a label scheme, with the post between delimiters, as data.
 
 The sections follow the papers' prompts (SPEC 11 and 24); the wording is ours. The text that all posts share comes first
 and the post comes last, so that a provider can cache the shared part.
@@ -46,20 +46,26 @@ class PromptNotRegistered(LabellingError):
     """MLflow's registry rejected a prompt."""
 
     message = "Prompt {name} could not be registered in MLflow: {detail}."
-    remedy = "Check MLFLOW_TRACKING_URI, or unset it to label without a registry."
+    remedy = "Check MLFLOW_TRACKING_URI, or unset it to label without registering prompts."
     exit_code = 69
 
 
 class BadExample(DataError):
-    """A record that was chosen as a prompt example has no valid labels."""
+    """The gold labels of a record that prompts show as an example break the scheme's rules."""
 
-    message = "Record {record_id}, which was chosen as a prompt example, has no valid labels for '{category}'."
-    remedy = "Correct the gold labels of this record, or choose another example."
+    message = (
+        "Record {record_id} is an example in prompts, but its gold labels break the scheme's rules for category "
+        "'{category}'."
+    )
+    remedy = (
+        "Correct the labels in their source (an annotation round, or the file gold.CORPUS.published in params.yaml) or "
+        "change votes.seed in params.yaml, which selects other examples. Then run `dvc repro gold@CORPUS`."
+    )
 
 
 @dataclass(frozen=True)
 class PromptExample:
-    """A labelled post for use in a prompt; ``labels`` maps category keys to label sets."""
+    """A labelled post that a prompt shows as an example; ``labels`` maps category keys to label sets."""
 
     record_id: str
     post: Post
@@ -68,7 +74,7 @@ class PromptExample:
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prompt template to fill with posts.
+    """A prompt template that asks for the labels of one post.
 
     ``template`` has the placeholders ``{{ examples }}`` (few-shot only), ``{{ delimiter }}`` and ``{{ post }}``.
     ``schema`` is the JSON schema of the answer, in the subset that every provider's strict mode accepts. ``digest`` is

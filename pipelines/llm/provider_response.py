@@ -55,7 +55,7 @@ class Target:
 
 
 def read(response: ModelResponse, *, asked: Target, effective: dict[str, Any]) -> Raw:
-    """Return the answer in a complete response."""
+    """Convert a provider's response that arrived in full to the form that is stored (``Raw``)."""
     details = response.provider_details or {}
     texts = [part.content for part in response.parts if isinstance(part, TextPart)]
     named = response.finish_reason or details.get("finish_reason") or ""
@@ -81,15 +81,15 @@ def _refusal(response: ModelResponse, details: dict[str, Any], *, asked: Target)
 
 
 def understand(error: Exception, *, asked: Target, exchange: Exchange | None, effective: dict[str, Any]) -> Raw:
-    """Convert a provider's error to an answer: a refusal, a post that is too long, or an unknown response.
+    """Convert a provider's error to an answer, if it is one: a refusal, a too long post, or a response of unknown form.
 
     Raises:
         Throttled: the provider asks the client to wait.
-        Passing: a temporary failure: a timeout, no connection, the provider's own fault.
+        Passing: a temporary failure: a timeout, no connection, a fault of the provider. Send the request again.
         LabellerRefused: the key, the model, the account or the request itself is rejected.
         Exception: ``error`` itself if no response had arrived: it is a fault of our code.
 
-    ``exchange`` is ``None`` for one item of a batch.
+    ``exchange`` is the HTTP request with its response, ``None`` for a request in a batch.
     """
     if isinstance(error, TimeoutError | ModelTimeoutError):
         raise Passing(reason="timeout") from None

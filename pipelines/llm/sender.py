@@ -47,7 +47,7 @@ class LabelRequest:
 
 
 class RequestSender:
-    """Sends the requests of one run; ``failed`` maps each key without an answer to the reason."""
+    """Sends one run's requests to one labeller; ``failed`` maps the key of each unanswered request to the reason."""
 
     def __init__(
         self,
@@ -64,12 +64,12 @@ class RequestSender:
 
         Args:
             client: sends single requests; its provider sets the limits.
-            schema: of the answer.
-            price: of the model.
+            schema: JSON schema of the answer.
+            price: price of the model.
             answers: the store of answers.
             budget: of the run.
-            under: the records' keys.
-            arrived: called with every key that is answered and stored, or failed.
+            under: the keys with which the records' answers are encrypted.
+            arrived: called with the key of every request whose answer is stored, or that failed.
         """
         self.failed: dict[str, str] = {}
         self._client, self._schema, self._price, self._provider = client, schema, price, client.provider
@@ -107,7 +107,7 @@ class RequestSender:
                 await asyncio.sleep(self._provider.batch_poll_seconds)
 
     async def hand_over(self, requests: Sequence[LabelRequest]) -> list[BatchJob]:
-        """Submit the requests as batches, as far as the budget allows, and return the jobs without waiting."""
+        """Submit the requests as batches, as far as the budget allows, and return the batch jobs without waiting."""
         return (await self._handed_over(requests))[0]
 
     async def _handed_over(self, requests: Sequence[LabelRequest]) -> tuple[list[BatchJob], Sequence[LabelRequest]]:

@@ -54,7 +54,7 @@ def training(scheme: Scheme, *, categories: Sequence[Category]) -> str:
 
 
 def definitions(category: Category) -> list[str]:
-    """Return one line per definition, after all labels that have this definition."""
+    """Return a prompt's definitions of labels, one line each, after all labels that share the definition."""
     shared: dict[str, list[str]] = {}
     for label in category.labels:
         if label.task:

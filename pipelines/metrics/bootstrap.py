@@ -21,7 +21,7 @@ BLOCK = 1000
 
 @dataclass(frozen=True)
 class Interval:
-    """A figure with its percentile interval."""
+    """The value of a metric with its bootstrap percentile interval."""
 
     value: float
     low: float

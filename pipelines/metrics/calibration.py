@@ -33,10 +33,12 @@ BOUND = 1e-6  # ours: a few hundred posts support no more certainty; 0 is reserv
 
 
 class NothingToCalibrate(DataError):
-    """Dev has no gold of the task, so that calibration is impossible."""
+    """The dev split has no gold labels of the task, so that calibration is impossible."""
 
     message = "The classifier of task '{task}' cannot be calibrated: the dev split has no gold labels for this task."
-    remedy = "Annotate posts of the dev split for '{task}', then run the stage `gold`, and the failed stage again."
+    remedy = (
+        "Annotate posts of the dev split for '{task}', then run `dvc repro gold@CORPUS` and the failed stage again."
+    )
 
 
 @dataclass(frozen=True)

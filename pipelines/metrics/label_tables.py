@@ -58,7 +58,7 @@ class Distribution:
 class Layout:
     """The rows of a scheme's tables: the labels in order, and the labels of each type and of each time.
 
-    ``display`` gives Table 11 another name for a label; ``times`` is empty if labels have none.
+    ``display`` gives CRADLE's Table 11 another name for a label; ``times`` is empty if labels have none.
     """
 
     labels: tuple[str, ...]
@@ -84,7 +84,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Sheet:
-    """A formatted table."""
+    """A table of text cells, to print at a terminal or as Markdown."""
 
     title: str
     columns: tuple[str, ...]

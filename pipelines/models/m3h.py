@@ -16,7 +16,7 @@ sources give no answer or the benchmark needs another choice:
 * Head: two layers, as for CLIP alone (``fusion``), so that the two models differ only in the remarks.
 * Similar labelled memes are left out of the input: they would put labels of train into it, where near-duplicates and
   the meme itself must be excluded, for a gain that the paper's abstract does not state.
-* Loss, weights and schedule are FigSIM's (Table 9).
+* Loss, weights and schedule are FigSIM's (its Table 9).
 
 A remark is an explanation of a meme under one head. The stage ``rationales`` generates the remarks, and
 :mod:`pipelines.datasets.features` reads them. Without remarks the model is not built: there is no silent substitute.

@@ -14,7 +14,7 @@ decorrelated. FigSIM 5.1 adds only that it tried the model on severity. Ours, wh
   (one step of Gram-Schmidt), so the picture can add only what the words do not say. A penalty on their correlation
   would be the soft form; it needs a weight that no source states, and a separate loss in the loop.
 * Head: two layers on the concatenation, because one layer cannot model the interaction of the two parts.
-* Loss, weights and schedule are FigSIM's (Table 9), not Yadav's: the table compares models, not recipes.
+* Loss, weights and schedule are FigSIM's (its Table 9), not Yadav's: the table compares models, not recipes.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from crisis_corpus.integrity import TrainedWeights
 from pipelines.config.base import Section
 from pipelines.config.collect import Decode, Ocr
 from pipelines.config.models import Model
@@ -51,6 +52,7 @@ class Described(Section):
         split_digest: the digest of the assignment of items to splits.
         votes_digest: the digest of the silver labels that the model was trained on, if any.
         train: the training records.
+        weights: the run and the digests that the training stage committed; memes are saved in another format.
         spec: the entry in ``params.models``, with the folder of the model package as the base model.
         scrub: the kinds of text that are scrubbed, as in the corpus.
         batch: records per batch.
@@ -77,6 +79,7 @@ class Described(Section):
     split_digest: str
     votes_digest: str | None
     train: TrainingSet
+    weights: TrainedWeights
     spec: Model
     scrub: tuple[str, ...]
     batch: Annotated[int, Field(ge=1)]

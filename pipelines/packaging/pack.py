@@ -24,7 +24,7 @@ from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.packaging import pack_memes, pack_posts
 from pipelines.packaging.model_described import SCHEME, Described
-from pipelines.packaging.refusals import NothingToPack
+from pipelines.packaging.refusals import NothingToPack, refuse_degenerate
 from pipelines.registry.versions import subject
 from pipelines.taxonomy.loader import path_of
 from pipelines.vault.vault import Vault
@@ -48,6 +48,7 @@ def pack(name: str, *, chosen: Chosen, params: Params, settings: Settings, vault
         NotPackable: the model is of an unsupported kind, or of another task.
         NothingToPack: files, metrics or weights are missing.
         LearntFromDeleted: a record that the model was trained or selected on was taken down.
+        WeightsChanged: the weights are not those whose digest the training stage committed.
         NoModel, ModelOutdated: see ``train.finetuned``.
     """
     corpus, category = subject(name, params=params)
@@ -65,9 +66,11 @@ def finish(to: Path, *, described: Described, records: Collection[str], root: Pa
 
     Raises:
         NothingToPack: the stage ``evaluate`` has no metrics of this model.
+        WeightsDegenerate: weights are all zero or not finite.
     """
     from pipelines.packaging import card
 
+    refuse_degenerate(to, name=described.name)
     described.write(to)
     shutil.copy(path_of(described.scheme, root=root), to / SCHEME)
     pq.write_table(pa.table({"record_id": pa.array(sorted(set(records)), pa.string())}), to / integrity.RECORDS)

@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from crisis_corpus.integrity import sha256
+from crisis_corpus.versions import UnknownVersion, missing
 from pipelines.config.models import Chosen, FusionModel, ImageModel, TextModel
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.datasets.example import TRAIN, VALIDATION
 from pipelines.datasets.split_posts import split_digest
 from pipelines.packaging.model_described import REST, Described, TrainingSet
-from pipelines.packaging.refusals import LearntFromDeleted, NothingToPack, NotPackable, public
+from pipelines.packaging.refusals import (
+    NothingToPack,
+    NotPackable,
+    public,
+    recorded,
+    refuse_deleted,
+    refuse_exchanged,
+)
 from pipelines.registry.versions import Registry
 from pipelines.storage import tables
 from pipelines.taxonomy import load as scheme_of
 from pipelines.taxonomy.task import Task, task_of
-from pipelines.train import finetuned
+from pipelines.train import training_records
 from pipelines.train.classifiers.inference import AT_ONCE
-from pipelines.train.classifiers.train import EXPERIMENT
 from pipelines.vault.vault import Vault
 
 HEAD = "head."
@@ -56,9 +65,12 @@ def filled(
     of_run = of_model | {"seed": seed, "metrics": metrics}
     records = _records(name, vault=vault, root=root, **of_run)
     with TemporaryDirectory(dir=to.parent) as scratch:
-        run_id, data_commit = _run(name, settings=settings, **of_run)
-        weights = _weights(name, run_id=run_id, settings=settings, to=Path(scratch))
-        write(spec, weights=weights, task=task, seed=seed, max_tokens=params.train.max_tokens, to=to)
+        where = f"metrics/{corpus}/train-{task.key}-{chosen.model}-{seed}.json"
+        weights = recorded(metrics, name=name, where=where)
+        data_commit = _run(name, run_id=weights.run, settings=settings, **of_run)
+        file = _weights(name, run_id=str(weights.run), settings=settings, to=Path(scratch) / "weights")
+        refuse_exchanged({file.name: sha256(file)}, weights=weights, name=name, where=where)
+        write(spec, weights=file, task=task, seed=seed, max_tokens=params.train.max_tokens, to=to)
     described = Described(
         name=name,
         corpus=corpus,
@@ -75,7 +87,8 @@ def filled(
         data_commit=data_commit,
         split_digest=split_digest(corpus, root=root),
         votes_digest=None,
-        train=TrainingSet(**finetuned.trained_on(records[TRAIN]).model_dump()),
+        train=TrainingSet(**training_records.trained_on(records[TRAIN]).model_dump()),
+        weights=weights,
         spec=spec.model_copy(update={"base": public(spec.base)}),
         scrub=params.collect.scrub,
         batch=AT_ONCE * params.train.batch,
@@ -169,59 +182,55 @@ def _records(
     vault: Vault,
     root: Path,
 ) -> dict[str, set[str]]:
-    """Return by split the records that the run learnt from or was selected on: the live items with gold of its task.
-
-    Its metrics show that no item was taken down since, and its predictions that no item was added.
-    """
+    """Return by split the records that the run learnt from or was selected on, if its gold labels are unchanged."""
     folder = root / "snapshot" / corpus
     predictions = folder / "predictions" / "train" / task.key / model / str(seed) / "predictions.parquet"
     paths = folder / "split" / "splits.parquet", folder / "gold" / "gold.parquet", predictions
-    if missing := [path.name for path in paths if not path.is_file()]:
-        raise NothingToPack(name=name, detail=f"{', '.join(missing)} of '{model}' is missing")
+    learnt = training_records.read(predictions.parent) or {}
+    if absent := [path.name for path in (*paths, predictions.with_name(training_records.FILE)) if not path.is_file()]:
+        raise NothingToPack(name=name, detail=f"{', '.join(absent)} of '{model}' is missing")
     splits, gold, said = (
         tables.read(path, name=kind).to_pylist()
         for path, kind in zip(paths, ("splits", "gold", "predictions"), strict=True)
     )
+    where = f"metrics/{corpus}/train-{task.key}-{model}-{seed}.json"
+    refuse_deleted(learnt, metrics=metrics, name=name, model=model, where=where, vault=vault)
     placed = {(row["record_id"], row["image"]): row["split"] for row in splits}
-    gone = vault.tombstoned({record_id for record_id, _ in placed})
-    known = (TRAIN, VALIDATION)
-    count = sum(placed[item] in known and item[0] in gone for item in placed)
-    if (more := count - sum(metrics["taken_down"].get(split, 0) for split in known)) > 0:
-        raise LearntFromDeleted(count=more, model=model)
     answered = {(row["record_id"], row["image"]) for row in gold if row["category"] == task.key}
-    live = {item for item in answered & placed.keys() if item[0] not in gone}
+    gone = vault.tombstoned({record_id for record_id, _ in placed})
+    validation = {i for i in answered & placed.keys() if i[0] not in gone and placed[i] == VALIDATION}
     judged = {(row["record_id"], row["image"]) for row in said if row["split"] == VALIDATION}
-    if judged != {item for item in live if placed[item] == VALIDATION}:
+    if judged != validation:
         raise NotPackable(
             name=name, model=model, detail="split or gold labels have changed since the training; train it again"
         )
-    return {split: {item[0] for item in live if placed[item] == split} for split in known}
+    return {split: {r for r, own in learnt.items() if own == split} for split in (TRAIN, VALIDATION)}
 
 
 def _run(
-    name: str, *, corpus: str, task: Task, model: str, seed: int, metrics: Mapping[str, Any], settings: Settings
-) -> tuple[str, str]:
-    """Return the id and the commit of the latest finished run with these metrics.
+    name: str,
+    *,
+    run_id: str | None,
+    corpus: str,
+    task: Task,
+    model: str,
+    seed: int,
+    metrics: Mapping[str, Any],
+    settings: Settings,
+) -> str:
+    """Return the commit of the run that the metrics name, after checking that it is finished and has their scores.
 
-    A stage from DVC's run cache has the metrics of a run on an earlier commit, so the run is found by metrics, not by
-    HEAD.
+    A stage from DVC's run cache has the metrics of a run on an earlier commit, so the run's commit is not HEAD.
     """
+    registry = Registry.open(settings)
     wanted = {int(epoch["epoch"]): epoch[SCORE] for epoch in metrics["history"]}
-    client = Registry.open(settings).client
-    experiment = client.get_experiment_by_name(EXPERIMENT.format(corpus=corpus))
-    asked = {"task": task.key, "model": model, "seed": str(seed)}
-    conditions = [f"params.{key} = '{value}'" for key, value in asked.items()]
-    query = " and ".join([*conditions, "attributes.status = 'FINISHED'"])
-    found = (
-        client.search_runs([experiment.experiment_id], query, order_by=["attributes.start_time DESC"])
-        if experiment
-        else ()
-    )
-    for run in found:
-        history = {m.step: m.value for m in client.get_metric_history(run.info.run_id, SCORE)}
-        if history.keys() == wanted.keys() and all(abs(history[step] - wanted[step]) < SAME for step in wanted):
-            return run.info.run_id, run.data.tags.get("data_commit", "none")
     detail = f"MLflow has no finished run of '{model}', seed {seed}, with the metrics in metrics/{corpus}"
+    with suppress(UnknownVersion), missing(name=name, version=None):
+        run = registry.client.get_run(run_id or "")
+        history = {m.step: m.value for m in registry.client.get_metric_history(run.info.run_id, SCORE)}
+        same = history.keys() == wanted.keys() and all(abs(history[step] - wanted[step]) < SAME for step in wanted)
+        if same and run.info.status == "FINISHED":
+            return str(run.data.tags.get("data_commit", "none"))
     raise NothingToPack(name=name, detail=detail)
 
 
@@ -232,4 +241,5 @@ def _weights(name: str, *, run_id: str, settings: Settings, to: Path) -> Path:
     if len(paths) != 1:
         detail = f"run {run_id} has {len(paths)} files of weights, expected one"
         raise NothingToPack(name=name, detail=detail)
+    to.mkdir()
     return Path(client.download_artifacts(run_id, paths[0], str(to)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Collection
 from pathlib import Path
@@ -12,14 +13,11 @@ from pipelines.config.params import Params
 from pipelines.datasets.posts import GOLD
 from pipelines.datasets.split_posts import split_digest
 from pipelines.packaging.model_described import Described, TrainingSet
-from pipelines.packaging.refusals import NothingToPack, NotPackable, public, refuse_deleted
+from pipelines.packaging.refusals import NothingToPack, NotPackable, public, recorded, refuse_deleted, refuse_exchanged
 from pipelines.taxonomy import load as scheme_of
 from pipelines.train import finetuned
 from pipelines.train.classifiers.inference import AT_ONCE
 from pipelines.vault.vault import Vault
-
-# Files of the ``finetune`` folder that are not copied: the pack writes its own, and the adapter is already merged.
-LEFT_OUT = frozenset({finetuned.CARD, finetuned.LINEAGE, "adapter"})
 
 
 def filled(
@@ -51,10 +49,15 @@ def filled(
         raise NotPackable(name=name, model=chosen.model, detail=f"it predicts '{told.task}', not '{category}'")
     task = finetuned.task_asked(told, folder=folder, root=root)
     records = finetuned.lineage(folder)
-    refuse_deleted(records, model=told.name, vault=vault)
-    for path in sorted(folder.iterdir()):
-        if path.is_file() and path.name not in LEFT_OUT and not path.name.startswith("."):
-            shutil.copy(path, to / path.name)
+    where = f"metrics/{corpus}/finetune-{told.subset}-{told.model}.json"
+    if not (root / where).is_file():
+        raise NothingToPack(name=name, detail=f"{where} is missing")
+    metrics = json.loads((root / where).read_bytes())
+    refuse_deleted(records, metrics=metrics, name=name, model=told.name, where=where, vault=vault)
+    weights = recorded(metrics, name=name, where=where)
+    # the digests of the copies: the originals could be exchanged between the check and the copy
+    copied = {path.name: sha256(Path(shutil.copy(path, to / path.name))) for path in finetuned.parts(folder)}
+    refuse_exchanged(copied, weights=weights, name=name, where=where)
     described = Described(
         name=name,
         corpus=corpus,
@@ -72,6 +75,7 @@ def filled(
         split_digest=split_digest(corpus, root=root),
         votes_digest=None if told.subset == GOLD else _silver(name, corpus=corpus, params=params, root=root),
         train=TrainingSet(**told.train.model_dump()),
+        weights=weights,
         spec=told.spec.model_copy(update={"base": public(told.base)}),
         scrub=params.collect.scrub,
         # for an encoder the batch of the stage ``predict_finetuned``

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
+from crisis_corpus.integrity import TrainedWeights, different
 from pipelines.errors import ConfigError, DataError
+from pipelines.train.training_records import TrainingRecords, trained_on
+from pipelines.vault import removals
 from pipelines.vault.vault import Vault
 
 
@@ -34,13 +38,97 @@ class LearntFromDeleted(DataError):
     exit_code = 77
 
 
-def refuse_deleted(records: Collection[str], *, model: str, vault: Vault) -> None:
+class LineageAltered(DataError):
+    """The list of a model's training records is not the one whose digest the training stage committed."""
+
+    message = (
+        "The list of records of model '{model}' has {found} ids and another digest than {metrics} records ({wanted} "
+        "ids), and no takedown shortened it."
+    )
+    remedy = "The model cannot be registered: its records are unknown. Train it again, publish and register the result."
+    exit_code = 65
+
+
+class WeightsChanged(DataError):
+    """Weights differ from those whose digest the training stage committed."""
+
+    message = "The files of '{name}' are not those whose SHA-256 its training recorded in {metrics}: {detail}."
+    remedy = (
+        "Nothing was packaged. Find out who changed them. Then train the model again (`dvc repro train` or `dvc repro "
+        "finetune`), publish the result, and run `corpus register {name}`."
+    )
+    exit_code = 65
+
+
+class WeightsDegenerate(DataError):
+    """Weights are all zero or not finite, so that the model answers nothing."""
+
+    message = "{file} of '{name}' has only zeros, or values that are not finite numbers."
+    remedy = "Nothing was packaged. Train the model again, with a smaller learning rate if the loss diverged."
+    exit_code = 65
+
+
+def recorded(metrics: Mapping[str, Any], *, name: str, where: str) -> TrainedWeights:
+    """Return the run and the digests that a training stage committed with its metrics.
+
+    Raises:
+        NothingToPack: the metrics have none; they are of an earlier release.
+    """
+    if "weights" not in metrics:
+        raise NothingToPack(name=name, detail=f"{where} names no weights, because an earlier release trained the model")
+    return TrainedWeights.model_validate(metrics["weights"])
+
+
+def refuse_exchanged(found: Mapping[str, str], *, weights: TrainedWeights, name: str, where: str) -> None:
+    """Reject a model whose files differ from the recorded ones, by their SHA-256.
+
+    Raises:
+        WeightsChanged: a file was altered, added or removed.
+    """
+    if wrong := different(found, weights.files):
+        raise WeightsChanged(name=name, metrics=where, detail=", ".join(wrong))
+
+
+def refuse_degenerate(folder: Path, *, name: str) -> None:
+    """Reject files of weights that are all zero or contain a value that is not finite.
+
+    Raises:
+        WeightsDegenerate: a file is such.
+    """
+    from safetensors import safe_open
+
+    for path in sorted(folder.rglob("*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            told = [(bool(t.any()), bool(t.isfinite().all())) for t in map(file.get_tensor, file.keys())]
+        if not any(some for some, _ in told) or not all(finite for _, finite in told):
+            raise WeightsDegenerate(name=name, file=path.name)
+
+
+def refuse_deleted(
+    records: Collection[str], *, metrics: Mapping[str, Any], name: str, model: str, where: str, vault: Vault
+) -> None:
     """Reject a model that was trained or selected on records that were taken down.
+
+    Args:
+        records: the ids in the model's list, from which takedowns remove the records that they delete.
+        metrics: the model's committed metrics; ``selected`` has the digest of the list.
+        name: the registered model.
+        model: the model.
+        where: the file of the metrics.
+        vault: has the tombstones, and what was removed from which list.
 
     Raises:
         LearntFromDeleted: at least one record was taken down; the error states how many.
+        LineageAltered: the list is not the one that the training wrote, and no takedown made it.
+        NothingToPack: the metrics have no digest of the list; they are of an earlier release.
     """
-    if gone := len(vault.tombstoned(set(records))):
+    if not metrics.get("selected"):
+        raise NothingToPack(name=name, detail=f"{where} names no records, because an earlier release trained the model")
+    wanted, found = TrainingRecords.model_validate(metrics["selected"]), trained_on(records)
+    lost = removals.removed(vault, before=wanted.digest, after=found.digest)
+    if lost is None:
+        raise LineageAltered(model=model, found=found.records, wanted=wanted.records, metrics=where)
+    if gone := lost + len(vault.tombstoned(set(records))):
         raise LearntFromDeleted(count=gone, model=model)
 
 

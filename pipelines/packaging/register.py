@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from crisis_corpus import integrity
-from crisis_corpus.integrity import NoPack, digest, listing, sha256
+from crisis_corpus.integrity import NoPack, digest, listing, sha256, weights_of
 from crisis_corpus.versions import DIGEST, UnknownVersion, Version, missing, translated
 from pipelines.errors import RegistryError
 from pipelines.progress import silent
@@ -143,6 +143,8 @@ def put(name: str, folder: Path, *, context: Context, who: str, why: str, say: S
         "records": len(pack.records),
         # the pack lists its own files; these are the others, so that consumers can name any changed file
         "outside": outside,
+        "weights": weights_of(listing(pack.folder)),
+        "trained": pack.manifest.weights.model_dump() if pack.manifest.weights else None,
     }
     written = _record(version, context=context, who=who, why=why, metrics=metrics)
     say("recorded")

@@ -39,7 +39,7 @@ class NotUntuned(ConfigError):
     """The stage ``baselines`` was started for a model that is fine-tuned or unknown."""
 
     message = "Model '{model}' is unknown, or is of a kind that cannot be evaluated without training."
-    remedy = "Name a model whose kind under models in params.yaml is one of {kinds}."
+    remedy = "Repeat the command with a model whose kind under models in params.yaml is one of {kinds}."
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ def _votes(spec: VotesModel, *, desk: BaselineContext) -> BaselineAnswers:
 def _ensemble(spec: EnsembleModel, *, desk: BaselineContext) -> BaselineAnswers:
     """Return an ensemble's decisions: without a majority, its fallback's answer, or else an abstention."""
     if spec.ensemble not in desk.params.ensembles:
-        raise BadParams(where=f"models.{desk.model}.ensemble", detail=f"there is no ensemble '{spec.ensemble}'")
+        raise BadParams(where=f"models.{desk.model}.ensemble", detail=f"section ensembles has no '{spec.ensemble}'")
     path = desk.root / "snapshot" / desk.corpus / "silver" / spec.ensemble / "silver.parquet"
     if not path.is_file():
         raise NoSilver(corpus=desk.corpus, ensemble=spec.ensemble)

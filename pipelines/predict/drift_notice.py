@@ -31,7 +31,7 @@ def run(corpus: str, *, settings: Settings) -> dict[str, Any]:
         metrics = json.loads(path.read_bytes()) if path.is_file() else {}
     found = {name: model for name, model in metrics.items() if (model.get("drift") or {}).get("exceeded")}
     queued = 0
-    with Journal.open(settings.journal_url, clock=now) as journal:
+    with Journal.of(settings, clock=now) as journal:
         watch = Watch.open(journal, clock=now)
         for name, model in found.items():
             months = model["drift"]["exceeded"]

@@ -24,7 +24,7 @@ Json = dict[str, Any]
 
 
 class BadLine(DataError):
-    """A line of the input is malformed."""
+    """A line of the input of ``corpus predict`` is malformed."""
 
     message = "Line {line}: {detail}."
     remedy = 'Write {{"title": "...", "body": "..."}} for a post, {{"image": "a/path.png", "text": "..."}} for a meme.'
@@ -43,7 +43,7 @@ class PredictionInput(Protocol):
     """The interface of a loaded model: a verified version from the registry, or any MLflow model."""
 
     def predict(self, asked: Any) -> Any:
-        """Return a table of ``labels``, ``probabilities`` and ``abstain``."""
+        """Return a table with the columns ``labels``, ``probabilities`` and ``abstain``, one row for each input row."""
 
 
 def run(reference: str, *, lines: Iterable[str], out: IO[str], folder: Path = Path()) -> None:

@@ -30,7 +30,7 @@ class AnswerUnfit(RegistryError):
     """The predictions of a registered model do not have the format or the labels of this task."""
 
     message = "The registered model '{uri}' does not fit the task '{task}': {detail}."
-    remedy = "Name a registered model of this task under models in params.yaml."
+    remedy = "Set `uri` of the model's entry under models in params.yaml to a registered model of this task."
     exit_code = 65
 
 
@@ -38,12 +38,12 @@ class Registered:
     """A registered model that is loaded for prediction."""
 
     def __init__(self, model: Any, *, uri: str, task: Task, posts: Mapping[str, Post]) -> None:
-        """Use :meth:`open` instead."""
+        """Do not call directly; create an instance with :meth:`open`."""
         self._model, self._uri, self._task, self._posts = model, uri, task, posts
 
     @classmethod
     def open(cls, uri: str, *, task: Task, posts: Mapping[str, Post], settings: Settings) -> Registered:
-        """Load a model from the registry.
+        """Load a registered model that has the labels of ``task``.
 
         Args:
             uri: ``models:/<name>@champion`` or ``models:/<name>/<version>``.

@@ -5,7 +5,7 @@ All checks are made, and each failed check is reported with its numbers:
 - ``withdrawn``: the version was not withdrawn.
 - ``files``, ``pickle``, ``card``: :func:`crisis_corpus.integrity.faults`. Files that differ from the registered
   ones, or contain a pickle, are not loaded.
-- ``taken_down``: no record that the version learnt from was taken down.
+- ``stale``, ``taken_down``: no record that the version learnt from was taken down, by the journal and by its list.
 - ``split``: no record that candidate or champion learnt from, or was selected on, is in the test on which both are
   scored now. Split digests are recorded; a difference alone is not a fault, because the split's digest changes when the
   corpus grows and when a post is deleted, but no item ever changes its split.
@@ -94,10 +94,11 @@ class _GateCase:
     figures: Json = field(default_factory=dict)
 
 
-def run(name: str, version: int, *, context: Context, who: str = WHO) -> GateVerdict:
+def run(name: str, version: int, *, context: Context, who: str = WHO, compare: bool = True) -> GateVerdict:
     """Evaluate a version, record the verdict in the journal, and set the alias ``challenger`` if it passed.
 
-    Repeating this writes nothing while the verdict is the same.
+    Repeating this writes nothing while the verdict is the same. Without ``compare``, the version must beat the most
+    frequent label set, not the champion: the champion's weights are about to be deleted.
 
     Raises:
         UnknownModel: no model has this name.
@@ -106,7 +107,7 @@ def run(name: str, version: int, *, context: Context, who: str = WHO) -> GateVer
         JournalBroken: the journal was altered.
         CorpusError: the test split cannot be read.
     """
-    verdict = judge(name, version, context=context)
+    verdict = judge(name, version, context=context, compare=compare)
     event = JUDGED[0] if verdict.passed else JUDGED[1]
     last = _judged(context.journal, name=name, version=version)
     if last is None or (last.event, dict(last.metrics)) != (event, verdict.metrics):
@@ -136,7 +137,7 @@ def dismiss(name: str, version: int, *, registry: Registry) -> None:
         registry.point(name, CHALLENGER, None)
 
 
-def judge(name: str, version: int, *, context: Context) -> GateVerdict:
+def judge(name: str, version: int, *, context: Context, compare: bool = True) -> GateVerdict:
     """Evaluate a version without writing anything; see :func:`run`."""
     corpus, category = subject(name, params=context.params)
     now = standing(context.journal, name)
@@ -145,21 +146,28 @@ def judge(name: str, version: int, *, context: Context) -> GateVerdict:
         raise ChampionAlready(name=name, version=version)
     test = holdout.open_test(corpus, category=category, params=context.params, vault=context.vault, root=context.root)
     with scratch(context.settings) as folder:
-        versions = [candidate, *([context.registry.version(name, now.champion)] if now.champion else [])]
+        champion = now.champion if compare else None
+        versions = [candidate, *([context.registry.version(name, champion)] if champion else [])]
         entries = {v.version: enter(v, context=context, folder=folder) for v in versions}
-        case = _GateCase(test, entries, now.champion)
+        case = _GateCase(test, entries, champion)
         _look(case, entries[version], standing=now, context=context)
         basis = _basis(case, terms=context.terms)
         _score(case, version, basis=basis, context=context)
     reasons = tuple(f"{check}: {reason}" for check, found in case.reasons.items() for reason in found)
-    return GateVerdict(name, version, now.champion, reasons, case.figures, basis, entries[version].found)
+    return GateVerdict(name, version, champion, reasons, case.figures, basis, entries[version].found)
 
 
 def _look(case: _GateCase, entry: Candidate, *, standing: Standing, context: Context) -> None:
     """Make every check that does not run the model."""
     version = entry.version.version
     gone = [f"version {version} was withdrawn"] if version in standing.withdrawn else []
-    case.reasons["withdrawn"] = gone
+    until = standing.stale.get(version)
+    case.reasons |= {
+        "withdrawn": gone,
+        "stale": [f"version {version} learnt from records that were taken down, and is removed on {until[:10]}"]
+        if until
+        else [],
+    }
     case.reasons.update(entry.faults)
     case.figures["test"] = {
         "digest": case.test.digest,

@@ -15,7 +15,8 @@ from pipelines.errors import ConfigError, RegistryError
 from pipelines.progress import silent
 from pipelines.promotion import gate
 from pipelines.promotion.gate import ChampionAlready, GateVerdict, dismiss
-from pipelines.registry import transitions
+from pipelines.registry import anchors, transitions
+from pipelines.registry.approved import require_two
 from pipelines.registry.candidate import Context, enter, scratch
 from pipelines.registry.journal import signed
 from pipelines.registry.transitions import Deed, Move, Say
@@ -48,7 +49,16 @@ class Moved:
 
 
 def promote(
-    name: str, version: int, *, who: str, why: str, context: Context, dry_run: bool = False, say: Say = silent
+    name: str,
+    version: int,
+    *,
+    who: str,
+    why: str,
+    context: Context,
+    asked_by: str | None = None,
+    dry_run: bool = False,
+    compare: bool = True,
+    say: Say = silent,
 ) -> Moved:
     """Make a version the champion if it passes the gate.
 
@@ -58,11 +68,15 @@ def promote(
         who: the person or the step that decides; not empty.
         why: their reason; not empty.
         context: see :class:`pipelines.registry.candidate.Context`.
+        asked_by: the person who asked for the decision; by default the one who ran the gate. With
+            ``promote.four_eyes`` it must be another than ``who``.
         dry_run: judge without writing anything.
+        compare: whether the version must be better than the champion; see :func:`pipelines.promotion.gate.run`.
         say: called after each step; tests kill the process there.
 
     Raises:
         BadParams: who or why is empty.
+        SamePerson: ``promote.four_eyes`` requires another person.
         NotPromoted: the version failed the gate; the reasons are in the journal.
         PromotionAhead: another change is open, or has just replaced the champion that the gate compared with.
         UnknownModel: no model has this name.
@@ -73,18 +87,23 @@ def promote(
     if dry_run:
         verdict = gate.judge(name, version, context=context)
         return Moved(name, verdict.champion, None, verdict=verdict)
-    _, begun = _begun(name, context=context, deed="promoted", version=version)
+    if context.terms.four_eyes:
+        judged = [row for row in context.journal.rows(name) if (row.event, row.to_version) == ("gated", version)]
+        gated_by = judged[-1].who if judged else None
+        require_two(who, asked_by=gated_by if asked_by is None else asked_by)
+    now, begun = _begun(name, context=context, deed="promoted", version=version)
     if begun is not None:
         return _finish(begun, context=context, say=say)
     try:
-        verdict = gate.run(name, version, context=context, who=who)
+        verdict = gate.run(name, version, context=context, who=who, compare=compare)
     except ChampionAlready:
         # repeated after the move was recorded; the last steps may be missing
         return _settled(name, context=context)
     say("gated")
     if not verdict.passed:
         raise NotPromoted(name=name, version=version, detail="; ".join(verdict.reasons))
-    champion, decided = verdict.champion, {"basis": verdict.basis, "figures": verdict.figures}
+    champion = verdict.champion if compare else now.champion
+    decided = {"basis": verdict.basis, "figures": verdict.figures}
     move = Move(name, "promoted", champion, champion, version, who, why, decided, verdict.files)
     return _move(move, context=context, say=say)
 
@@ -231,6 +250,7 @@ def _move(move: Move, *, context: Context, say: Say) -> Moved:
 
 def _finish(intention: JournalRow, *, context: Context, say: Say) -> Moved:
     row = transitions.finish(intention, registry=context.registry, journal=context.journal, say=say)
+    anchors.write(intention.name, journal=context.journal, settings=context.settings)
     return Moved(intention.name, row.to_version, row)
 
 
@@ -248,4 +268,5 @@ def _fit(name: str, version: int, *, context: Context) -> tuple[int, str]:
 
 def _settled(name: str, *, context: Context) -> Moved:
     champion = transitions.settle(name, registry=context.registry, journal=context.journal)
+    anchors.write(name, journal=context.journal, settings=context.settings)
     return Moved(name, champion, transitions.last_move(context.journal, name), already=True)

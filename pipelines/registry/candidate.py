@@ -70,7 +70,8 @@ def enter(version: Version, *, context: Context, folder: Path) -> Candidate:
         pack = Pack.read(place)
     except NoPack:
         pack = None
-    faults = integrity.faults(place, registered=registered.files if registered else None)
+    weights = registered.metrics.get("weights") if registered else None
+    faults = integrity.faults(place, registered=registered.files if registered else None, weights=weights)
     return Candidate(version, place, digest(place), faults, pack)
 
 
@@ -87,7 +88,7 @@ def opened(
     """Yield a :class:`Context` with a new clone, which contains the data of the corpus of the model ``name``."""
     with (
         nullcontext(vault) if vault else Vault.open(settings.vault_url, secret=settings.secret()) as held,
-        Journal.open(settings.journal_url, clock=now) as journal,
+        Journal.of(settings, clock=now) as journal,
         workspace(settings, revision=base) as clone,
     ):
         params = load(clone.path)

@@ -1,13 +1,13 @@
 """Record decisions about models in append-only rows; see :mod:`crisis_corpus.journal`.
 
-The database refuses updates and deletes, and accepts each row number once, which provides the compare-and-set that
-MLflow's aliases lack.
+The database refuses updates, deletes and replacing inserts, and accepts each row number once, which provides the
+compare-and-set that MLflow's aliases lack. Rows are signed with a key that is derived from the project secret.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from datetime import UTC, datetime
 from typing import Any, Self, get_args
 
@@ -17,30 +17,47 @@ from crisis_corpus.errors import BadParams, RegistryError
 from crisis_corpus.journal import (
     BEGINNING,
     CHARACTERS,
+    KEY_FILE,
     Event,
     JournalBroken,
     JournalReader,
     JournalRow,
     JournalUnavailable,
+    JournalUnsigned,
     canonical,
+    chained,
     journal,
     last_row,
     metadata,
     row_of,
     sealed,
+    signed_by,
+    to_sign,
 )
+from pipelines.config.private_file import create_private
+from pipelines.config.settings import Settings
+from pipelines.errors import ConfigError, NoSecret
 from pipelines.vault.engine import Engine
+from pipelines.vault.signing import Signer
 
 # Any constant that no other database uses.
 WRITER_LOCK = 0x0C0_4B5_707
+# Names that identify no one.
+ANONYMOUS = frozenset({"", "anonymous", "unknown"})
 
 Clock = Callable[[], datetime]
 
 _APPEND_ONLY = {
     "sqlite": [
-        f"""CREATE TRIGGER journal_{event} BEFORE {event} ON journal
+        f"""CREATE TRIGGER IF NOT EXISTS journal_{event} BEFORE {event} ON journal {when}
         BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END"""
-        for event in ("UPDATE", "DELETE")
+        for event, when in {
+            "UPDATE": "",
+            "DELETE": "",
+            # INSERT OR REPLACE deletes rows without firing the trigger above
+            "INSERT": """WHEN EXISTS (SELECT 1 FROM journal
+                WHERE (name = NEW.name AND number = NEW.number) OR digest = NEW.digest)""",
+        }.items()
     ],
     "postgresql": [
         """CREATE FUNCTION journal_refuse() RETURNS trigger LANGUAGE plpgsql AS
@@ -49,6 +66,13 @@ _APPEND_ONLY = {
         FOR EACH STATEMENT EXECUTE FUNCTION journal_refuse()""",
     ],
 }
+
+
+class CannotSign(ConfigError):
+    """A process without the project secret tried to write to the journal."""
+
+    message = "The journal's rows are signed with the project secret, which this process does not have."
+    remedy = "Set CORPUS_SECRET or CORPUS_HOME to the secret and the home of the corpus, then repeat the command."
 
 
 class JournalMoved(RegistryError):
@@ -70,13 +94,24 @@ def utc_now() -> datetime:
 class Journal(JournalReader):
     """The journal of all models in an open database; it accepts one writer at a time, also across processes."""
 
-    def __init__(self, engine: Engine, *, clock: Clock) -> None:
+    def __init__(self, engine: Engine, *, clock: Clock, signer: Signer | None) -> None:
         """Use :meth:`open` instead."""
-        super().__init__(engine)
-        self.engine, self._clock = engine, clock
+        super().__init__(engine, key=signer.public if signer else None)
+        self.engine, self._clock, self._signer = engine, clock, signer
 
     @classmethod
-    def open(cls, url: str, *, clock: Clock = utc_now) -> Self:
+    def of(cls, settings: Settings, *, clock: Clock = utc_now) -> Self:
+        """Open or create the journal of a corpus; without a project secret it can be read, but not be verified."""
+        try:
+            secret = settings.secret()
+        except NoSecret:
+            return cls.open(settings.journal_url, clock=clock)
+        opened = cls.open(settings.journal_url, clock=clock, secret=secret)
+        create_private(settings.home / KEY_FILE, f"{(opened.key or b'').hex()}\n")
+        return opened
+
+    @classmethod
+    def open(cls, url: str, *, clock: Clock = utc_now, secret: bytes | None = None) -> Self:
         """Open or create the journal at ``sqlite:///file`` or ``postgresql+psycopg2://...``.
 
         Raises:
@@ -85,11 +120,16 @@ class Journal(JournalReader):
         """
         engine = Engine(url, where="CORPUS_JOURNAL_URL", lock=WRITER_LOCK, unavailable=JournalUnavailable)
         with engine.writing() as connection:
-            if not sa.inspect(connection).has_table(journal.name):
+            there = sa.inspect(connection)
+            new = not there.has_table(journal.name)
+            if new:
                 metadata.create_all(connection)
-                for statement in _APPEND_ONLY[engine.backend]:
-                    connection.exec_driver_sql(statement)
-        return cls(engine, clock=clock)
+            elif "signature" not in {column["name"] for column in there.get_columns(journal.name)}:
+                connection.exec_driver_sql("ALTER TABLE journal ADD COLUMN signature VARCHAR(128)")
+            # in SQLite also later: an earlier version created fewer, and a copy may have lost them
+            for statement in _APPEND_ONLY[engine.backend] if new or engine.backend == "sqlite" else ():
+                connection.exec_driver_sql(statement)
+        return cls(engine, clock=clock, signer=Signer(secret, purpose="journal") if secret else None)
 
     def close(self) -> None:
         """Close the database."""
@@ -133,8 +173,12 @@ class Journal(JournalReader):
             BadParams: who or why is empty, too long or not one line; the metrics are not JSON.
             JournalMoved: there is a row after ``after``; nothing was written.
             JournalBroken: the row ``after`` does not exist.
+            JournalUnsigned: the last row is not signed, so a signature after it would vouch for it.
+            CannotSign: there is no project secret.
         """
         decided = signed(who, why)
+        if self._signer is None:
+            raise CannotSign
         if event not in get_args(Event):
             raise BadParams(where="event", detail=f"'{event}' is not an event of the journal")
         with self.engine.writing() as connection:
@@ -158,20 +202,40 @@ class Journal(JournalReader):
                 "files": files,
                 "previous": last.digest if last else BEGINNING,
             }
-            values["digest"] = sealed(values)
+            if last is not None and event != "checkpoint" and not signed_by(last, key=self._signer.public):
+                raise JournalUnsigned(name=name, number=number)
+            digest = sealed(values)
+            values |= {"digest": digest, "signature": self._signer.sign(to_sign(digest)).hex()}
             connection.execute(sa.insert(journal), values)
         return row_of(values)
+
+    def sign_earlier(self, *, who: str, known: Container[str] = ()) -> list[str]:
+        """Sign the rows that an earlier version of this package wrote, by a checkpoint; return the models concerned.
+
+        Raises:
+            JournalBroken: the chain of a model is altered.
+            JournalUnsigned: the journal of a model in ``known`` was signed before, and is not now.
+        """
+        chains = chained(self.rows()).items()
+        earlier = [name for name, chain in chains if all(row.signature is None for row in chain)]
+        for name in earlier:
+            if name in known:
+                raise JournalUnsigned(name=name, number=1)
+            self.append(name, event="checkpoint", who=who, why="covers the rows before, which are not signed")
+        return earlier
 
 
 def signed(who: str, why: str) -> dict[str, str]:
     """Return who decides and why, without white space at the ends.
 
     Raises:
-        BadParams: a text is empty, too long or not one line.
+        BadParams: a text is empty, too long or not one line, or the name identifies no one.
     """
     decided = {"who": who.strip(), "why": why.strip()}
     for where, text in decided.items():
         if not text or len(text) > CHARACTERS[where] or not text.isprintable():
             detail = f"needs one line of 1 to {CHARACTERS[where]} characters, because every decision is recorded"
             raise BadParams(where=where, detail=detail)
+    if decided["who"].partition("(")[0].strip().casefold() in ANONYMOUS:
+        raise BadParams(where="who", detail="needs the name of a person or a step, because every decision is recorded")
     return decided

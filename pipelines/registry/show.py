@@ -5,7 +5,7 @@ Faults, such as a broken journal or a moved alias, are shown with the rest and n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -24,13 +24,16 @@ from pipelines.registry.versions import ALIASES, Registry
 Json = dict[str, Any]
 
 
-def gather(name: str | None, *, registry: Registry, journal: Journal) -> list[Json]:
+def gather(
+    name: str | None, *, registry: Registry, journal: Journal, known: Mapping[str, str] | None = None
+) -> list[Json]:
     """Collect the state of one model, or of all models that have a version or a journal row.
 
     Args:
         name: the registered model, or ``None`` for all models.
         registry: the source of versions and aliases.
         journal: the source of the champion and of the decisions.
+        known: the digest of a row of each model that must exist (:func:`pipelines.registry.anchors.published`).
 
     Returns:
         for each model ``name``, ``champion`` (by the journal), ``aliases`` (by MLflow), ``before`` (the versions for a
@@ -43,18 +46,21 @@ def gather(name: str | None, *, registry: Registry, journal: Journal) -> list[Js
     """
     if name is not None:
         checked(name)
-    models = [_model(one, registry=registry, journal=journal) for one in ([name] if name else NAMES)]
+    known = known or {}
+    models = [_model(one, registry=registry, journal=journal, known=known) for one in ([name] if name else NAMES)]
     return [model for model in models if name or model["versions"] or model["journal"]]
 
 
 def summary(journal: Journal) -> list[Json]:
-    """Return the champion, the number of journal rows, and the time, event and person of the last change."""
+    """Return the champion, the number of journal rows, the last change, and until when a stale champion remains."""
     found = []
     for name in NAMES:
         if rows := journal.rows(name):
             last = last_move(journal, name)
             told = {"event": last.event, "at": last.at, "who": last.who} if last else {}
-            found.append({"name": name, "champion": of_rows(name, rows).champion, "journal": len(rows), **told})
+            now = of_rows(name, rows)
+            until = {"stale": end} if (end := now.stale.get(now.champion or 0)) else {}
+            found.append({"name": name, "champion": now.champion, "journal": len(rows), **told, **until})
     return found
 
 
@@ -94,7 +100,7 @@ def render(models: Sequence[Json], *, console: Console | None = None) -> None:
         )
 
 
-def _model(name: str, *, registry: Registry, journal: Journal) -> Json:
+def _model(name: str, *, registry: Registry, journal: Journal, known: Mapping[str, str]) -> Json:
     rows = journal.rows(name)
     now = of_rows(name, rows)
     aliases = {alias: registry.alias(name, alias) for alias in ALIASES}
@@ -107,7 +113,7 @@ def _model(name: str, *, registry: Registry, journal: Journal) -> Json:
         "before": list(now.before),
         "open": now.intention.number if now.intention else None,
         "faults": [
-            *_broken(name, journal=journal),
+            *_broken(name, journal=journal, known=known),
             *_astray(now, alias=aliases["champion"]),
             *(fault for version in versions for fault in _doubts(version, recorded=recorded)),
         ],
@@ -116,9 +122,9 @@ def _model(name: str, *, registry: Registry, journal: Journal) -> Json:
     }
 
 
-def _broken(name: str, *, journal: Journal) -> list[str]:
+def _broken(name: str, *, journal: Journal, known: Mapping[str, str]) -> list[str]:
     try:
-        journal.verify(name)
+        journal.verify(name, known={name: known[name]} if name in known else None)
     except JournalBroken as error:
         return [str(error)]
     return []
@@ -147,7 +153,11 @@ def _version(version: Version, *, now: Standing, aliases: dict[str, int | None])
     states = [alias for alias in ALIASES if aliases[alias] == number]
     return {
         "version": number,
-        "is": [*states, *(["withdrawn"] if number in now.withdrawn else [])],
+        "is": [
+            *states,
+            *(["withdrawn"] if number in now.withdrawn else []),
+            *([f"stale until {now.stale[number][:10]}"] if number in now.stale else []),
+        ],
         "data_commit": version.tags.get("data_commit"),
         "files": version.digest or None,
         "run": version.run_id,

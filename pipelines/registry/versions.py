@@ -17,6 +17,7 @@ from crisis_corpus.versions import (
     CHAMPION,
     NoRegistry,
     RegistryUnavailable,
+    UnknownVersion,
     Version,
     checked,
     missing,
@@ -127,6 +128,29 @@ class Registry(versions.RegistryReader):
                 for entry in repository.list_artifacts(folders.pop() or None):
                     (folders if entry.is_dir else found).append(entry.path)
         return sorted(found)
+
+    def remove(self, version: Version) -> None:
+        """Delete a version's files and the version; may be repeated after a kill."""
+        if self.files(version):
+            with translated():
+                self.artifacts(version).delete_artifacts()
+        with suppress(UnknownVersion), missing(name=version.name, version=version.version):
+            self.client.delete_model_version(version.name, str(version.version))
+
+    def runs(self, experiment: str) -> Iterator[Any]:
+        """Yield the runs of an experiment; none if it does not exist."""
+        with translated():
+            found = self.client.get_experiment_by_name(experiment)
+        if found is not None:
+            yield from _pages(self.client.search_runs, experiment_ids=[found.experiment_id])
+
+    def run_files(self, run_id: str) -> Any:
+        """Return MLflow's artifact repository for the files of a run."""
+        from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+        with translated():
+            place = self.client.get_run(run_id).info.artifact_uri
+            return get_artifact_repository(place, tracking_uri=self.uri, registry_uri=self.uri)
 
     def put(self, version: Version, files: Iterable[Path], *, below: str) -> None:
         """Replace a version's files in the folder ``below`` (``"."`` is the top folder)."""

@@ -7,6 +7,7 @@ answer only the HTTP status is read, never the body.
 from __future__ import annotations
 
 import base64
+import ipaddress
 import secrets
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -24,6 +25,7 @@ from pipelines.errors import BadArgument
 DELAYS = tuple(timedelta(seconds=s) for s in (5, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400))
 # With this status a receiver ends its subscription (Standard Webhooks, "delivery success and failure").
 GONE = 410
+INSECURE = "insecure"
 # The shortest timeout that Standard Webhooks recommends.
 TIMEOUT_SECONDS = 15
 # Standard Webhooks requires 24 to 64 bytes.
@@ -60,15 +62,29 @@ def check(url: str) -> None:
     """Check the address of a webhook receiver, and reject an address that is unsafe or malformed.
 
     Raises:
-        BadArgument: the address is not http or https, or has a user name or password.
+        BadArgument: the address is neither https nor on this machine, or has a user name or password.
     """
+    if not _safe(url):
+        raise BadArgument(
+            where="url", detail="must be an https address (http on this machine only) without a user name or password"
+        )
+
+
+def _safe(url: str) -> bool:
     try:
         parts = urlsplit(url)
-        good = parts.scheme in {"http", "https"} and parts.hostname and parts.username is None and parts.port != 0
+        good = parts.scheme == "https" or (parts.scheme == "http" and _is_local(parts.hostname or ""))
+        good = good and bool(parts.hostname) and parts.username is None and parts.port != 0
     except ValueError:
-        good = False
-    if not good or len(url) > URL_CHARACTERS or not url.isprintable():
-        raise BadArgument(where="url", detail="must be an http(s) address without a user name or password")
+        return False
+    return good and len(url) <= URL_CHARACTERS and url.isprintable()
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class WebhookSender:
@@ -86,7 +102,12 @@ class WebhookSender:
         self._client.close()
 
     def post(self, url: str, *, secret: str, id: str, body: str, now: datetime) -> str:
-        """Send a delivery once; return the HTTP status, or the error's name if there was no response."""
+        """Send a delivery once; return the HTTP status, or the error's name if there was no response.
+
+        An address that an earlier version accepted and that is not safe gets nothing: the answer is :data:`INSECURE`.
+        """
+        if not _safe(url):
+            return INSECURE
         at, content = int(now.timestamp()), body.encode()
         headers = {
             "content-type": "application/json",

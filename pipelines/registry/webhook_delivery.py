@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 import sqlalchemy as sa
 
-from crisis_corpus.state import MOVES
+from crisis_corpus.state import TOLD
 from crisis_corpus.versions import checked
 from pipelines.errors import ConfigError
 from pipelines.registry import webhook
@@ -130,11 +130,11 @@ class Watch:
         """Subscribe an address to future changes; return the subscriber with its secret, which is never shown again.
 
         Args:
-            url: ``https://...``, or ``http://...`` inside a trusted network.
+            url: ``https://...``, or ``http://...`` on this machine.
             name: the registered model, or ``None`` for all models.
 
         Raises:
-            BadParams: the address has another scheme, or contains a user name or password.
+            BadParams: the address is another one, or contains a user name or password.
             UnknownModel: there is no such name.
             SubscribedAlready: the address is subscribed to the same model already.
         """
@@ -253,7 +253,7 @@ class Watch:
         ]
 
     def _fill(self) -> None:
-        rows = [row for row in self._journal.rows() if row.event in MOVES]
+        rows = [row for row in self._journal.rows() if row.event in TOLD]
         now = _stamp(self._clock())
         self._queue(
             {
@@ -281,7 +281,7 @@ class Watch:
         attempts, due, status = delivery.attempts + 1, delivery.due, WAITING
         if answer.startswith("2"):
             status = DELIVERED
-        elif answer == str(webhook.GONE) or attempts > len(webhook.DELAYS):
+        elif answer in (str(webhook.GONE), webhook.INSECURE) or attempts > len(webhook.DELAYS):
             status = DEAD
         else:
             due = _stamp(self._clock() + webhook.DELAYS[attempts - 1])

@@ -55,7 +55,7 @@ MONTHS: dict[str, Callable[[str], str]] = {
     ANY: lambda _: ANY,
 }
 SUBREDDITS: dict[str, Callable[[str], str]] = {"subreddit": lambda name: name.lower(), OTHER: lambda _: OTHER}
-# From fine to coarse. Classes of two levels with equal values merge in the release, which only makes them larger.
+# From fine to coarse. Rows of a later level may join a class of an earlier one with equal values.
 PATH = (
     ("month", "subreddit"),
     ("quarter", "subreddit"),
@@ -75,9 +75,10 @@ def coarsen(rows: Sequence[Person], *, columns: Sequence[str], k: int) -> Coarse
     """
     values: list[Mapping[str, str] | None] = [None if columns else {} for _ in rows]
     levels: dict[str, int] = {}
+    released = set[tuple[tuple[str, str], ...]]()
     smallest, left = 0, list(range(len(rows))) if columns else []
     for month, subreddit in PATH:
-        level = "+".join(x for x, c in ((month, "month"), (subreddit, "subreddit")) if c in columns)
+        step = {"month": month, "subreddit": subreddit}
         classes: dict[tuple[tuple[str, str], ...], list[int]] = defaultdict(list)
         for i in left:
             row = rows[i]
@@ -89,10 +90,13 @@ def coarsen(rows: Sequence[Person], *, columns: Sequence[str], k: int) -> Coarse
         left = []
         for combination, members in classes.items():
             authors = len({rows[i].author for i in members})
-            if authors < k:
+            if authors < k and combination not in released:
                 left += members
                 continue
-            smallest = min(smallest or authors, authors)
+            if combination not in released:
+                smallest = min(smallest or authors, authors)
+                released.add(combination)
+            level = "+".join(value if value in (ANY, OTHER) else step[column] for column, value in combination)
             levels[level] = levels.get(level, 0) + len(members)
             for i in members:
                 values[i] = dict(combination)

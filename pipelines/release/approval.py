@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -9,8 +10,19 @@ from pipelines.config.settings import Settings
 from pipelines.errors import DataError
 from pipelines.registry.journal import signed
 from pipelines.release.rekey import release_ids
-from pipelines.release.release_store import APPROVED, DRAFT, ReleaseEntry, locked
+from pipelines.release.release_store import (
+    APPROVED,
+    DRAFT,
+    MANIFEST,
+    RETIRED,
+    PackageAltered,
+    ReleaseEntry,
+    entries,
+    locked,
+)
 from pipelines.vault.vault import Vault
+
+SHOWN = ("release", "corpus", "status", "who", "approved")
 
 
 class DraftOutdated(DataError):
@@ -19,6 +31,36 @@ class DraftOutdated(DataError):
     message = "{count} records of draft '{name}' were taken down since it was made."
     remedy = "Nothing was approved. Write the draft again: `corpus release make CORPUS {name}`."
     exit_code = 77
+
+
+class TooManyAlone(DataError):
+    """More posts than allowed have a combination of values that no other post has."""
+
+    message = "{share:.1%} of the posts of draft '{name}' have a combination of values that no other post has."
+    remedy = (
+        "Nothing was approved. Release fewer columns (release.corpora) or raise release.max_alone in params.yaml, and "
+        "write the draft again: `corpus release make CORPUS {name}`."
+    )
+    exit_code = 77
+
+
+class ReleaseJoinable(DataError):
+    """Posts of a draft could be matched with those of another release of the corpus."""
+
+    message = "Posts of draft '{name}' could be matched with release '{other}' by their values: {share}."
+    remedy = (
+        "Nothing was approved. Retire the other release (`corpus release retire {other}`), or release fewer columns "
+        "(release.corpora) and write the draft again: `corpus release make CORPUS {name}`."
+    )
+    exit_code = 77
+
+
+class NotApproved(DataError):
+    """Only an approved release can be retired."""
+
+    message = "Release '{name}' is a draft and was never approved."
+    remedy = "A draft needs no retirement; write it again or leave it."
+    exit_code = 65
 
 
 def approve(name: str, *, who: str, why: str, settings: Settings, vault: Vault, now: datetime) -> dict[str, Any]:
@@ -36,7 +78,9 @@ def approve(name: str, *, who: str, why: str, settings: Settings, vault: Vault, 
         BadParams: who or why is empty, too long or not one line.
         NoSuchRelease: there is no draft of this name.
         DraftOutdated: a record of the draft was taken down since it was made.
-        PackageAltered: a file differs from the draft.
+        PackageAltered: a file differs from the draft, or an old version made the draft.
+        TooManyAlone: more posts are alone than the parameters of the draft allow.
+        ReleaseJoinable: more posts can be matched with a live release than they allow.
     """
     approval = {**signed(who, why), "approved": now.isoformat()}
     entry = ReleaseEntry.of(settings, name)
@@ -47,8 +91,50 @@ def approve(name: str, *, who: str, why: str, settings: Settings, vault: Vault, 
             if gone:
                 raise DraftOutdated(name=name, count=len(gone))
             entry.check_draft(state)
+            _check_limits(state, settings=settings)
             state |= {**approval, "status": APPROVED}
             entry.put(state)
         # the register is authoritative; this also updates a manifest that a killed run did not reach
         entry.stamp(state)
-    return {key: state[key] for key in ("release", "corpus", "status", "who", "approved")}
+    return {key: state[key] for key in SHOWN}
+
+
+def retire(name: str, *, who: str, why: str, settings: Settings, now: datetime) -> dict[str, Any]:
+    """Set the status of an approved release to ``RETIRED``; the call may be repeated.
+
+    Its removal list continues for consumers who have a copy, and they can still match that copy with later releases.
+
+    Raises:
+        BadParams: who or why is empty, too long or not one line.
+        NoSuchRelease: there is no release of this name.
+        NotApproved: it is a draft.
+    """
+    decision = signed(who, why)
+    entry = ReleaseEntry.of(settings, name)
+    with locked(settings):
+        state = entry.state()
+        if state["status"] == DRAFT:
+            raise NotApproved(name=name)
+        if state["status"] == APPROVED:
+            retired = {"retired": now.isoformat(), "retired_by": decision["who"], "retired_why": decision["why"]}
+            state |= {**retired, "status": RETIRED}
+            entry.put(state)
+        # the package may be elsewhere by now
+        with suppress(PackageAltered):
+            entry.stamp(state)
+    return {key: state[key] for key in (*SHOWN, "retired")}
+
+
+def _check_limits(state: dict[str, Any], *, settings: Settings) -> None:
+    name = state["release"]
+    if "limits" not in state:
+        raise PackageAltered(name=name, file=MANIFEST)
+    if state["alone"] > state["limits"]["alone"]:
+        raise TooManyAlone(name=name, share=state["alone"])
+    for other in (entry.state() for entry in entries(settings)):
+        if other["corpus"] != state["corpus"] or other["status"] != APPROVED:
+            continue
+        share = state["joined"].get(other["release"])
+        if share is None or share > state["limits"]["joined"]:
+            shown = "how many is unknown" if share is None else f"{share:.1%}"
+            raise ReleaseJoinable(name=name, other=other["release"], share=shown)

@@ -20,7 +20,7 @@ FILES = {
 
 def write(facts: Mapping[str, Any]) -> str:
     """Return the text of a release's ``DATASHEET.md``, built from its manifest; it contains no ids."""
-    counts = facts["counts"]
+    counts, schedule = facts["counts"], facts["removal"]
     metadata = [c for c in facts["columns"] if c in ("month", "subreddit")]
     return f"""# {facts["title"]}
 
@@ -46,12 +46,16 @@ Public submissions to subreddits, scrubbed, deduplicated and split so that near-
 in the same split. Gold labels were given by people; where models voted, the file states how far they agreed.
 
 ## Re-identification risk
-- **Ids are specific to this release.** They are in no other release and cannot be resolved without the key.
+- **Ids are specific to this release.** They are in no other release and cannot be resolved without the key. Posts can
+  still be matched by their values:
 - **The key** (handed over separately) decrypts the addresses in `fetch.csv`. Do not share it or publish addresses.
 - **Metadata** ({", ".join(metadata) or "none"}): every combination is shared by {facts["k"]} authors or more; \
 {_coarse(counts)}
-- **Labels are not generalised.** For {counts["alone"]} of {counts["records"]} posts, the combination of split, labels \
-and metadata is unique. Two releases with the same values could be joined on these posts, and on no others.
+- **Labels and splits are not generalised.** {risk(facts)}
+- **Removals are published in batches** every {schedule["every_days"]} days, of {schedule["at_least"]} posts or more. \
+A smaller batch is published if a post would otherwise wait for more than {schedule["at_most_days"]} days. With the \
+lists of two releases, the posts of a batch may be matched, the more easily the smaller it is, and with copies of both \
+packages by their values.
 - Authors and groups of near-duplicates are not released.
 
 ## Fetching the items
@@ -62,13 +66,28 @@ It needs only Python 3.11, resumes where it stopped when interrupted, and prints
 Outcome `ok`: the post is the one that was labelled; `changed`: it differs from it, and is not kept.
 
 ## Maintenance
-People delete posts, and ask us to delete posts. Get the current `removal.csv` before every use and run
+People delete posts, and ask us to delete posts. Get the current `removal.json` before every use and run
 `hydrate.py --removal`: posts on the list are not fetched, and stored copies are removed. `hydrate.py --again` also
 removes posts that were deleted from Reddit since. To have a post removed, write to the contact above.
 
 ## Uses
 Not for finding, contacting, scoring or moderating individual people.
 """
+
+
+def risk(facts: Mapping[str, Any]) -> str:
+    """Return the re-identification risk in words, for the datasheet and for the person who approves."""
+    counts = facts["counts"]
+    alone, records = counts["alone"], counts["records"]
+    said = (
+        f"{alone} of {records} posts ({alone / records:.1%}) have a combination of pictures, split, labels and "
+        "metadata that no other post has. A person who has the same values from elsewhere, such as another release of "
+        "this corpus, can match these posts without the key, and can narrow down others to those with equal values."
+    )
+    for other, share in sorted(facts["joined"].items()):
+        found = "was not measured, because that package is elsewhere" if share is None else f"is {share:.1%}"
+        said += f" The share of posts that this attack matches with release `{other}` {found}."
+    return said
 
 
 def _table(head: str, counts: Mapping[str, int]) -> str:

@@ -1,7 +1,8 @@
 """Build a release package: labels and splits of one commit under new ids, as a draft that needs approval.
 
-The files depend only on the commit, the parameters, the release's name and key, and the tombstones: a repeated build
-gives the same bytes. The files contain no content, no Reddit names, no authors and no groups.
+The files depend only on the commit, the parameters, the release's name and key, the tombstones, and the corpus's
+approved releases: a repeated build gives the same bytes. The files contain no content, no Reddit names, no authors and
+no groups.
 """
 
 from __future__ import annotations
@@ -9,31 +10,30 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from crisis_corpus import hydrate
 from pipelines.config.params import Params
 from pipelines.config.release import Release, Shape
 from pipelines.config.settings import Settings
 from pipelines.errors import BadParams, DataError
-from pipelines.release import datasheet, released_posts
-from pipelines.release.anonymity import coarsen
+from pipelines.release import datasheet, joining, released_posts
+from pipelines.release.anonymity import Person, coarsen
 from pipelines.release.rekey import fetch_row, own_key, release_ids
 from pipelines.release.release_store import (
-    APPROVED,
     DRAFT,
     MANIFEST,
+    PROGRAM,
     REMOVAL,
     ReleaseApproved,
     ReleaseEntry,
     digest,
-    dumped,
     entries,
     locked,
     manifest_of,
+    program,
     write,
 )
 from pipelines.release.release_tables import Released, categories, files, labelled, written
@@ -54,10 +54,11 @@ class NothingToRelease(DataError):
 
 @dataclass(frozen=True)
 class ReleasedRows:
-    """The rows of a release sorted by release id, the released posts, and counts of released and omitted items."""
+    """The rows of a release sorted by release id, its posts and record ids, and counts of items."""
 
     rows: Sequence[Released]
     posts: Mapping[str, ReleasedPost]
+    record_ids: Mapping[str, str]
     counts: Mapping[str, Any]
 
 
@@ -88,9 +89,11 @@ def run(
 
     Returns:
         ``release``, ``package`` and ``key`` (paths), ``manifest`` (its digest), ``other_columns`` (approved releases of
-        this corpus with other columns: k-anonymity does not hold over both), and its counts of items: ``items``,
-        ``records``, ``left_out`` by reason, ``levels`` (rows by metadata level), ``smallest`` (authors of the smallest
-        class), ``alone`` (posts with a unique combination of values), ``splits``, ``labels``.
+        this corpus with other columns: k-anonymity does not hold over both), ``risk`` (the re-identification risk in
+        words), ``joined`` (by earlier release, the share of posts that :func:`pipelines.release.joining.matched` finds
+        in it), and its counts of items: ``items``, ``records``, ``left_out`` by reason, ``levels`` (rows by metadata
+        level), ``smallest`` (authors of the smallest class), ``alone`` (posts with a unique combination of values,
+        after such posts have lost their metadata), ``splits``, ``labels``.
 
     Raises:
         BadParams: no release is configured for the corpus (``terms``), a column may not be released, there is no
@@ -119,19 +122,22 @@ def run(
         "columns": list(shape.columns),
         "splits": list(chosen.counts["splits"]),
         "counts": chosen.counts,
+        "removal": terms.removal.model_dump(),
     }
     with locked(settings):
-        target = _target(entry, to=to)
+        target, tables = _target(entry, to=to), files(chosen.rows, shape=shape)
+        given: dict[str, Any] = {"record_ids": chosen.record_ids, "settings": settings, "vault": vault}
+        facts["joined"] = joining.measured(tables, release=name, corpus=corpus, **given)
         texts = {
-            **files(chosen.rows, shape=shape),
+            **tables,
             "fetch.csv": _fetch(chosen, key=own_key(entry.key)),
-            REMOVAL: written(["id"], []),
+            REMOVAL: entry.removal_text((), number=0),
             "DATASHEET.md": datasheet.write(facts),
             "LICENSE.txt": terms.licence.strip() + "\n",
-            "hydrate.py": Path(hydrate.__file__).read_text(),
+            PROGRAM: program(),
         }
         digests = {file: digest(text) for file, text in sorted(texts.items())}
-        manifest = dumped({**facts, "status": DRAFT, "withdrawn": 0, "files": digests})
+        manifest = entry.authenticated("manifest", {**facts, "status": DRAFT, "withdrawn": 0, "files": digests})
         # in this order, so that a killed run leaves no package with ids that a takedown cannot find
         _remove_draft(entry)
         entry.put_ids({row.id for row in chosen.rows})
@@ -143,6 +149,10 @@ def run(
             "status": DRAFT,
             "files": digests,
             "columns": list(shape.columns),
+            "removal": facts["removal"],
+            "joined": facts["joined"],
+            "alone": chosen.counts["alone"] / chosen.counts["records"],
+            "limits": {"alone": terms.max_alone, "joined": terms.max_joined},
         }
         entry.put({**state, "drafted": now.isoformat(), "withdrawn": 0, "manifest": digest(manifest)})
         _place({**texts, MANIFEST: manifest}, target=target)
@@ -152,6 +162,8 @@ def run(
         "key": str(entry.key),
         "manifest": digest(manifest),
         "other_columns": _other_columns(settings, corpus=corpus, shape=shape),
+        "risk": datasheet.risk(facts),
+        "joined": facts["joined"],
         **chosen.counts,
     }
 
@@ -171,12 +183,22 @@ def _choose(
     ids = release_ids({r for r, _ in items}, release=release, vault=vault)
     opened = released_posts.read(corpus, record_ids=ids.keys(), vault=vault, root=root)
     order = sorted((ids[r], image, r) for r, image in items if r in opened.posts)
-    coarse = coarsen([opened.posts[r].person for _, _, r in order], columns=shape.metadata, k=k)
-    rows = [
-        Released(release_id, image, items[r, image], metadata)
-        for (release_id, image, r), metadata in zip(order, coarse.values, strict=True)
-        if metadata is not None
-    ]
+    # posts that lose their metadata, and those that would then be left out and keep them
+    bare, kept = frozenset[str](), frozenset[str]()
+    while True:
+        people = [_person(opened.posts[r], bare=release_id in bare) for release_id, _, r in order]
+        coarse = coarsen(people, columns=shape.metadata, k=k)
+        rows = [
+            Released(release_id, image, items[r, image], metadata)
+            for (release_id, image, r), metadata in zip(order, coarse.values, strict=True)
+            if metadata is not None
+        ]
+        lost = bare - {row.id for row in rows}
+        # alone for their metadata only; without these, the classes of others may become too small
+        more = _alone(rows) - _alone(rows, metadata=False) - bare - kept - lost
+        if not (lost or more):
+            break
+        bare, kept = (bare | more) - lost, kept | lost
     left_out = {
         "without_labels": unlabelled,
         "taken_down": sum(r in opened.taken_down for r, _ in items),
@@ -191,20 +213,27 @@ def _choose(
         "left_out": left_out,
         "levels": dict(coarse.levels),
         "smallest": coarse.smallest,
-        "alone": _alone(rows),
+        "alone": len(_alone(rows)),
         "splits": dict(sorted(Counter(row.labelled.split for row in rows).items())),
         "labels": _label_counts(rows, categories=shape.categories),
     }
-    return ReleasedRows(rows, {ids[r]: post for r, post in opened.posts.items()}, counts)
+    posts = {ids[r]: post for r, post in opened.posts.items()}
+    return ReleasedRows(rows, posts, {release_id: r for release_id, _, r in order}, counts)
 
 
-def _alone(rows: Sequence[Released]) -> int:
-    """Return the number of posts with a unique combination of values, by which two releases could be joined."""
+def _person(post: ReleasedPost, *, bare: bool) -> Person:
+    return replace(post.person, month=None, subreddit=None) if bare else post.person
+
+
+def _alone(rows: Sequence[Released], *, metadata: bool = True) -> frozenset[str]:
+    """Return the posts with a unique combination of values, by which two releases could be joined."""
     said: dict[str, list[object]] = {}
     for row in rows:
-        labels, metadata = tuple(row.labelled.labels.items()), tuple(row.metadata.items())
-        said.setdefault(row.id, []).append((row.image, row.labelled.split, row.labelled.agreement, labels, metadata))
-    return sum(n == 1 for n in Counter(map(tuple, said.values())).values())
+        labels, more = tuple(row.labelled.labels.items()), tuple(row.metadata.items()) if metadata else ()
+        said.setdefault(row.id, []).append((row.image, row.labelled.split, row.labelled.agreement, labels, more))
+    of = {release_id: tuple(values) for release_id, values in said.items()}
+    counts = Counter(of.values())
+    return frozenset(release_id for release_id, values in of.items() if counts[values] == 1)
 
 
 def _label_counts(rows: Sequence[Released], *, categories: Sequence[str]) -> dict[str, dict[str, int]]:
@@ -239,7 +268,7 @@ def _target(entry: ReleaseEntry, *, to: Path | None) -> Path:
 
 def _other_columns(settings: Settings, *, corpus: str, shape: Shape) -> list[str]:
     states = [entry.state() for entry in entries(settings)]
-    out = [state for state in states if state["corpus"] == corpus and state["status"] == APPROVED]
+    out = [state for state in states if state["corpus"] == corpus and state["status"] != DRAFT]
     return [state["release"] for state in out if set(state["columns"]) != set(shape.columns)]
 
 

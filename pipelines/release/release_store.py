@@ -16,12 +16,17 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from crisis_corpus import hydrate
 from pipelines.config.settings import Settings
 from pipelines.errors import ConfigError, DataError
-from pipelines.release.rekey import checked_name
+from pipelines.release.rekey import checked_name, own_key
 
-DRAFT, APPROVED = "DRAFT", "APPROVED"
-MANIFEST, REMOVAL = "manifest.json", "removal.csv"
+# A release that is retired is not handed out any more; its removal list continues.
+DRAFT, APPROVED, RETIRED = "DRAFT", "APPROVED", "RETIRED"
+MANIFEST, REMOVAL = "manifest.json", "removal.json"
+# The list of packages that were made before lists were authenticated.
+OLD_REMOVAL = "removal.csv"
+PROGRAM = "hydrate.py"
 
 
 class NoSuchRelease(ConfigError):
@@ -54,6 +59,11 @@ class PackageAltered(DataError):
 def digest(text: str) -> str:
     """Return the SHA-256 of a file's text."""
     return sha256(text.encode()).hexdigest()
+
+
+def program() -> str:
+    """Return the text of the program that a package contains."""
+    return Path(hydrate.__file__).read_text()
 
 
 def write(path: Path, text: str, *, mode: int = 0o644) -> None:
@@ -135,9 +145,25 @@ class ReleaseEntry:
         """Store the release ids of a draft."""
         write(self.folder / "ids.txt", "".join(f"{i}\n" for i in sorted(ids)), mode=0o600)
 
+    def removal(self) -> dict[str, Any]:
+        """Return the published removal list: its ``number`` and ``ids``."""
+        path = self.folder / REMOVAL
+        if not path.exists():
+            return {"number": 0, "ids": (self.folder / OLD_REMOVAL).read_text().split()[1:]}
+        found: dict[str, Any] = json.loads(path.read_text())
+        return found
+
     def withdrawn(self) -> frozenset[str]:
         """Return the ids on the removal list."""
-        return frozenset((self.folder / REMOVAL).read_text().split()[1:])
+        return frozenset(self.removal()["ids"])
+
+    def removal_text(self, ids: Collection[str], *, number: int) -> str:
+        """Return the text of a removal list, authenticated with the release's key."""
+        return self.authenticated("removal list", {"release": self.name, "number": number, "ids": sorted(ids)})
+
+    def authenticated(self, purpose: str, facts: Mapping[str, Any]) -> str:
+        """Return the text of a JSON file that ``hydrate`` verifies with the release's key."""
+        return dumped(hydrate.authenticated(own_key(self.key), purpose, facts))
 
     def stamp(self, state: Mapping[str, Any]) -> None:
         """Update the package's manifest: status, approval date, digests and number of withdrawn ids.
@@ -149,9 +175,9 @@ class ReleaseEntry:
         if (facts := manifest_of(folder, self.name)) is None:
             raise PackageAltered(name=self.name, file=MANIFEST)
         facts |= {key: state[key] for key in ("status", "files", "withdrawn")}
-        if state["status"] == APPROVED:
+        if state["status"] != DRAFT:
             facts["approved_on"] = state["approved"][:10]
-        write(folder / MANIFEST, dumped(facts))
+        write(folder / MANIFEST, self.authenticated("manifest", facts))
 
     def check_draft(self, state: Mapping[str, Any]) -> None:
         """Compare every file of a draft with its stored digest.

@@ -1,48 +1,68 @@
-"""Remove deleted records from the tables of releases, and add them to the removal lists.
+"""Remove deleted records from the tables of releases, and add them to the removal lists, in batches on fixed days.
 
 A release's ids can be computed from the vault's tombstones at any time, so no mapping between them is stored.
-Consumers with an older copy use the list (``hydrate --removal``).
+Consumers with an older copy use the list (``hydrate --removal``). Lists that grow by one id at the same time in two
+releases would join the two ids; therefore the days do not depend on a takedown, and a batch has a minimum size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from datetime import date, datetime, timedelta
 from typing import Any, Literal
 
 from pipelines.config.settings import Settings
 from pipelines.progress import silent
 from pipelines.release.rekey import release_ids
-from pipelines.release.release_store import REMOVAL, ReleaseEntry, digest, entries, locked, manifest_of, write
-from pipelines.release.release_tables import without, written
-from pipelines.vault.vault import Vault
+from pipelines.release.release_store import (
+    DRAFT,
+    OLD_REMOVAL,
+    PROGRAM,
+    REMOVAL,
+    ReleaseEntry,
+    digest,
+    entries,
+    locked,
+    manifest_of,
+    program,
+    write,
+)
+from pipelines.release.release_tables import without
+from pipelines.vault.vault import Tombstone, Vault
 
 # Tests kill the process after these steps.
 Step = Literal["listed", "noted", "rewritten"]
 Say = Callable[[Step], None]
 
 
-def refresh(*, settings: Settings, vault: Vault, say: Say = silent) -> dict[str, dict[str, Any]]:
-    """Remove all records with a tombstone from every release; runs in a takedown and after restoring a backup.
+def refresh(
+    *, settings: Settings, vault: Vault, now: datetime | None, at_once: bool = False, say: Say = silent
+) -> dict[str, dict[str, Any]]:
+    """Remove the records with a tombstone from every release, if they are due; repeating changes nothing.
 
-    Writes ``removal.csv`` in the register and, if the package is still in its folder, its tables without the rows, the
-    same list, and their digests in the manifest. Repeating changes nothing. The other rows keep their bytes: published
-    metadata is not generalised afterwards, though a class may now have fewer than k authors.
+    Writes ``removal.json`` in the register and, if the package is still in its folder, its tables without the rows, the
+    same list, and their digests in the manifest. The other rows keep their bytes: published metadata is not generalised
+    afterwards, though a class may now have fewer than k authors. Drafts are not published: their rows are removed at
+    once. The program in a package is replaced by the current one.
 
     Args:
         settings: the location of the register.
         vault: holds the tombstones.
+        now: the current time; ``None`` publishes no new removals (as in a takedown, whose time reveals its records).
+        at_once: publish all removals now, whatever the schedule of the release.
         say: called after each step.
 
     Returns:
-        by release ``withdrawn`` (records in total), ``new`` (of these since the last call), ``package`` (whether there
-        is one to rewrite) and ``altered``: the number of its tables that are missing or were changed. The rows are
-        removed from changed tables, too, because a takedown must not wait; their digests are left, so that ``hydrate``
+        by release ``withdrawn`` (records in total), ``new`` (of these since the last call), ``waiting`` (for a later
+        day), ``package`` (whether there is one to rewrite) and ``altered``: the number of its tables that are missing
+        or were changed. The rows are removed from changed tables, too; their digests are left, so that ``hydrate``
         rejects the package.
     """
     with locked(settings):
         found = entries(settings)
         tombstones = vault.tombstones() if found else {}
-        return {entry.name: _refresh(entry, tombstones=tombstones, vault=vault, say=say) for entry in found}
+        given: dict[str, Any] = {"now": now, "at_once": at_once, "tombstones": tombstones, "vault": vault, "say": say}
+        return {entry.name: _refresh(entry, **given) for entry in found}
 
 
 def holding(record_ids: Collection[str], *, settings: Settings, vault: Vault) -> dict[str, int]:
@@ -55,19 +75,57 @@ def holding(record_ids: Collection[str], *, settings: Settings, vault: Vault) ->
     return held
 
 
-def _refresh(entry: ReleaseEntry, *, tombstones: Collection[str], vault: Vault, say: Say) -> dict[str, Any]:
-    before, state = entry.withdrawn(), entry.state()
+def due(removed: Mapping[str, date], *, schedule: Mapping[str, int] | None, today: date) -> frozenset[str]:
+    """Return the ids to publish today: those removed before the last fixed day, if they are enough or cannot wait.
+
+    Args:
+        removed: the ids that are not yet on the list, with the days of their takedown.
+        schedule: the release's own, which its datasheet states; ``None`` (an old release) publishes all.
+        today: the current day.
+    """
+    if schedule is None:
+        return frozenset(removed)
+    begin = today - timedelta(days=today.toordinal() % schedule["every_days"])
+    batch = {i: day for i, day in removed.items() if day < begin}
+    deadline = begin + timedelta(days=schedule["every_days"] - schedule["at_most_days"])
+    urgent = any(day < deadline for day in batch.values())
+    return frozenset(batch) if urgent or len(batch) >= schedule["at_least"] else frozenset()
+
+
+def _refresh(
+    entry: ReleaseEntry,
+    *,
+    now: datetime | None,
+    at_once: bool,
+    tombstones: Mapping[str, Tombstone],
+    vault: Vault,
+    say: Say,
+) -> dict[str, Any]:
+    published, state = entry.removal(), entry.state()
+    before, held = frozenset(published["ids"]), entry.ids()
+    names = release_ids(tombstones, release=entry.name, vault=vault)
+    new = {names[r]: t.deleted_at.date() for r, t in tombstones.items() if names[r] in held - before}
+    batch = frozenset[str]()
+    if at_once or state["status"] == DRAFT:
+        batch = frozenset(new)
+    elif now is not None:
+        batch = due(new, schedule=state.get("removal"), today=now.date())
     # ids stay on the list, even if a restored vault lacks their tombstones
-    gone = before | (entry.ids() & set(release_ids(tombstones, release=entry.name, vault=vault).values()))
-    removal = written(["id"], [{"id": i} for i in sorted(gone)])
+    gone = before | batch
+    removal = entry.removal_text(gone, number=published["number"] + (gone != before))
     write(entry.folder / REMOVAL, removal)
+    (entry.folder / OLD_REMOVAL).unlink(missing_ok=True)
     say("listed")
     folder = entry.package(state)
     there = manifest_of(folder, entry.name) is not None
-    told: dict[str, Any] = {"withdrawn": len(gone), "new": len(gone - before), "package": there, "altered": 0}
+    told: dict[str, Any] = {"withdrawn": len(gone), "new": len(batch)}
+    told |= {"waiting": len(new) - len(batch), "package": there, "altered": 0}
     if there:
-        after, digests = {REMOVAL: removal}, {REMOVAL: digest(removal)}
-        for file in (f for f in state["files"] if f.endswith(".csv") and f != REMOVAL):
+        after = {REMOVAL: removal, PROGRAM: program()}
+        digests = {file: digest(text) for file, text in after.items()}
+        state["files"].pop(OLD_REMOVAL, None)
+        (folder / OLD_REMOVAL).unlink(missing_ok=True)
+        for file in (f for f in state["files"] if f.endswith(".csv")):
             text = entry.text(state, file)
             if text is not None:
                 after[file] = without(text, ids=gone)

@@ -173,7 +173,7 @@ def ordinal(key: str, task: Json) -> Sheet | None:
 
 
 def labels_drawing(key: str, task: Json, *, paper: Mapping[str, float]) -> Drawing | None:
-    """Draw F1 by label of a task's best model; ``paper`` contains the values in Table 4 for the paper's best model."""
+    """Draw F1 by label of a task's best model; ``paper``: the values of the paper's best model."""
     best = best_of(task)
     if best is None or best["valid"] is None:
         return None

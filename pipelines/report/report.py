@@ -81,7 +81,7 @@ def _read(path: Path) -> Json | None:
 
 
 def summary(metrics: Json) -> dict[str, Any]:
-    """Return the main results, for the log and for MLflow."""
+    """Return the main results of a report, for the log and for MLflow."""
     best: dict[str, Any] = {}
     for key, task in metrics["tasks"].items():
         model = best_of(task)

@@ -22,6 +22,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import orjson
 
+from pipelines.deployment.guard import local
 from pipelines.sandbox.reddit.api import Catalogue
 from pipelines.sandbox.reddit.image_host import ImageHost, send
 from pipelines.sandbox.vendors.vendors import Vendors
@@ -160,7 +161,10 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Answer a GET, a POST, or a DELETE (used by the vendors' file APIs only)."""
         self._body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        self._route()
+        if local(self.headers.get("Host") or "", self.headers.get("Origin")):
+            self._route()
+        else:
+            self.answer({"message": "Forbidden", "error": 403}, status=403)
 
     do_POST = do_DELETE = do_GET
 

@@ -1,9 +1,12 @@
-"""Tag registered models that were trained on deleted records; withdraw models above a share of such records.
+"""Mark registered models that were trained on deleted records as stale; withdraw models above a share of such records.
+
+The journal's row ``stale`` is written before anything is changed: from then on the gate refuses the version, and
+consumers see it. At the deadline in the row, :mod:`pipelines.takedown.expiry` removes the version.
 
 The deleted ids are also removed from the list of ids in a version's model package. This changes two files of the
 version, ``records.parquet`` and ``files.json``, and so the digest by which its files are verified: the journal gets
-another row ``registered`` with the new digest and the name of the requester. Weights are not changed and may remember
-training records; therefore a version is withdrawn if the share of deleted records is too large.
+another row ``registered`` with the new digest and the name of the requester. Weights stay until the deadline and
+may remember training records; therefore a version is withdrawn at once if the share of deleted records is too large.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import json
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow.compute as pc
@@ -27,6 +31,7 @@ from pipelines.registry import lineage, transitions
 from pipelines.registry.candidate import Context, registration, scratch
 from pipelines.registry.versions import TAKEN_DOWN
 from pipelines.takedown.redaction import Gone
+from pipelines.vault import removals
 
 
 def look(gone: Gone, *, context: Context, keep: bool = False) -> dict[str, int]:
@@ -71,17 +76,19 @@ def run(
     *,
     context: Context,
     terms: Takedown,
+    now: datetime,
     who: str,
     why: str,
     progress: ModelsProgress,
     say: Callable[[str], None],
 ) -> None:
-    """Tag the versions, remove the ids from their packages, and withdraw versions that lost too many records.
+    """Mark the versions, remove the ids from their packages, and withdraw versions that lost too many records.
 
     Args:
         gone: the deleted records.
         context: registry and journal.
-        terms: the share of deleted records from which a version is withdrawn.
+        terms: the share of deleted records from which a version is withdrawn, and the days to the deadline.
+        now: the time of the takedown.
         who: the requester.
         why: the reason, a code.
         progress: what earlier attempts stored, and where to store more.
@@ -94,12 +101,14 @@ def run(
     found = look(gone, context=context, keep=True)
     counts = {name: max(count, progress.known.get(name, 0)) for name, count in {**progress.known, **found}.items()}
     progress.note(counts)
-    given: dict[str, Any] = {"who": who, "why": why, "progress": progress, "say": say}
+    given: dict[str, Any] = {"now": now, "who": who, "why": why, "progress": progress, "say": say}
+    until = (now + timedelta(days=terms.weights_days)).astimezone(UTC).isoformat(timespec="seconds")
     open_move = None
     for name in context.registry.names():
         for version in context.registry.versions(name):
             if not (taken := counts.get(_key(version), 0)):
                 continue
+            _mark(version, taken=taken, until=until, context=context, who=who, why=why)
             if (intention := standing(context.journal, name).intention) is not None:
                 # the other models need not wait for this one
                 open_move = transitions.ahead(intention)
@@ -114,12 +123,25 @@ def run(
         raise open_move
 
 
+def _mark(version: Version, *, taken: int, until: str, context: Context, who: str, why: str) -> None:
+    """Record in the journal that a version is stale, unless a row says so with this number of records."""
+    journal, name = context.journal, version.name
+    rows = [row for row in journal.rows(name) if (row.event, row.from_version) == ("stale", version.version)]
+    if any(row.metrics["taken_down"] >= taken for row in rows):
+        return
+    reason = f"{why}: {taken} training records are taken down"
+    told: dict[str, Any] = {"from_version": version.version, "to_version": standing(journal, name).champion}
+    metrics = {"taken_down": taken, "until": until}
+    journal.append(name, event="stale", who=who, why=reason, metrics=metrics, **told)
+
+
 def _replace(
     version: Version,
     *,
     gone: Gone,
     taken: int,
     context: Context,
+    now: datetime,
     who: str,
     why: str,
     progress: ModelsProgress,
@@ -133,24 +155,25 @@ def _replace(
         table = pq.read_table(pack / RECORDS)
         kept = table.filter(pc.invert(pc.is_in(table["record_id"], value_set=gone.array)))
         if kept.num_rows < table.num_rows:
-            gone.without(pack / RECORDS, made := folder / RECORDS)
+            left = gone.without(pack / RECORDS, made := folder / RECORDS)
+            removals.record(context.vault, [removals.Removal(*one, at=now) for one in left.lists])
             made.replace(pack / RECORDS)
         listed = json.loads((pack / FILES).read_bytes())
         listed[RECORDS] = sha256(pack / RECORDS)
         if json.loads((pack / FILES).read_bytes()) != listed:
             (pack / FILES).write_text(json.dumps(listed, indent=2, sort_keys=True) + "\n")
-        row, now = registration(journal, version), digest(place)
+        row, after = registration(journal, version), digest(place)
         # a version that was altered elsewhere keeps failing verification: its other files are not vouched for
-        sound = row is not None and (row.files == before or progress.promised.get(_key(version)) == now)
+        sound = row is not None and (row.files == before or progress.promised.get(_key(version)) == after)
         if sound:
-            progress.promise(_key(version), now)
+            progress.promise(_key(version), after)
         registry.put(version, [pack / RECORDS, pack / FILES], below=str(pack.relative_to(place)))
         say(f"{_key(version)} changed")
-        if sound and row is not None and row.files != now:
+        if sound and row is not None and row.files != after:
             more = f"{why}: its list of records lost {taken}"
-            told: dict[str, Any] = {"to_version": version.version, "files": now, "metrics": dict(row.metrics)}
+            told: dict[str, Any] = {"to_version": version.version, "files": after, "metrics": dict(row.metrics)}
             journal.append(version.name, event="registered", who=who, why=more, **told)
-        tags = {TAKEN_DOWN: str(taken)} | ({DIGEST: now} if sound else {})
+        tags = {TAKEN_DOWN: str(taken)} | ({DIGEST: after} if sound else {})
         registry.tag(version, tags)
     return int(kept.num_rows)
 

@@ -2,14 +2,15 @@
 
 Pointers are changed to name other objects without checking out data and without running a stage: the digests of stage
 dependencies are computed from names and digests alone. A dependency whose recorded digest did not match its files
-before is left unchanged: that stage was already out of date and runs at the next ``dvc repro``.
+before is left unchanged: that stage was already out of date and runs at the next ``dvc repro``. So do the stages that
+trained a model on a removed record: their dependencies keep the recorded digests.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatch
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 from pipelines.config.settings import Settings
 from pipelines.errors import GitFailed, UnknownName
 from pipelines.takedown.object_versions import Change, Objects, remember, replaced
+from pipelines.train import training_records
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
 from pipelines.workspace.inventory import read_yaml
@@ -51,10 +53,13 @@ class Pointers:
         """Return the paths of a checkout that git tracks."""
         return set(git("ls-files", "-z", cwd=root).split("\0")) - {""}
 
-    def move(self, changes: Changes, *, had: Mapping[str, bytes] | None = None) -> list[str]:
+    def move(
+        self, changes: Changes, *, had: Mapping[str, bytes] | None = None, retrain: Collection[str] = ()
+    ) -> list[str]:
         """Replace old objects by new ones in every pointer file and ``dvc.lock``; return the changed paths.
 
-        ``had``: the previous content of files in git that the caller has changed.
+        ``had``: the previous content of files in git that the caller has changed. ``retrain``: stages whose
+        dependencies keep the recorded digests, so that they run again.
         """
         if not changes and not had:
             return []
@@ -70,12 +75,30 @@ class Pointers:
                 if out["path"] not in self._tracked:
                     self._move_out(out, changes)
         after = self._after(before, changes)
-        for stage in lock.values():
+        for stage in (stage for name, stage in lock.items() if name not in retrain):
             for dep in stage.get("deps", []):
                 self._move_dep(dep, before=before, after=after, texts=texts, changes=changes)
         if lock and self._save_lock(lock):
             written.append(LOCK)
         return written
+
+    def naming(self, trees: Collection[str]) -> set[str]:
+        """Return the stages of ``dvc.lock`` of which a folder is one of these objects."""
+        lock = self._lock().items()
+        return {name for name, stage in lock if any(out.get("md5") in trees for out in stage.get("outs", []))}
+
+    def drop(self, stages: Collection[str]) -> None:
+        """Remove stages from ``dvc.lock``, so that the next ``dvc repro`` runs them."""
+        self._save_lock({name: stage for name, stage in self._lock().items() if name not in stages})
+
+    def trained_on(self, lists: Collection[str]) -> dict[str, str]:
+        """Return the stages that trained a model whose list of records is one of these objects, and its corpus."""
+        found = {}
+        for name, stage in self._lock().items():
+            for out in (out for out in stage.get("outs", []) if out.get("md5", "").endswith(TREE)):
+                if self._tree(out["md5"]).get(training_records.FILE) in lists:
+                    found[name] = Path(out["path"]).parts[1]
+        return found
 
     @cached_property
     def _tracked(self) -> set[str]:

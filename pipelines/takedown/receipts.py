@@ -52,6 +52,7 @@ class TakedownRequest:
         promised: registered version -> the digest that its files will have without the records.
         pending: places that could not be cleared yet -> name of the error.
         ended: end, UTC, as ISO 8601; ``None`` while the request is open.
+        weights_due: when the weights of models that were trained on the records are deleted; ``None`` without any.
         commit: the commit of the corpus without the records.
         tombstones: number of tombstones in the vault at the end.
     """
@@ -68,6 +69,7 @@ class TakedownRequest:
     promised: dict[str, str] = field(default_factory=dict)
     pending: dict[str, str] = field(default_factory=dict)
     ended: str | None = None
+    weights_due: str | None = None
     commit: str | None = None
     tombstones: int | None = None
 

@@ -10,20 +10,24 @@ import mmap
 import re
 import shutil
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipelines.datasets.example import TRAIN
 from pipelines.errors import DataError
 from pipelines.storage import tables
+from pipelines.train.training_records import trained_on
 
 # Columns whose value is the id of a record: the row is about that record and is removed with it.
 ABOUT = ("record_id", "other_id")
 # Columns that name a set of rows after one of them, as "<record_id><mark><image>".
 SETS = ("cluster", "group")
+# The columns of a list of training records: of a trained model, and of a model package.
+LISTS = (tuple(tables.SCHEMAS["splits"].names), ("record_id",))
 TOKEN = re.compile(r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])")
 TOKEN_BYTES = re.compile(TOKEN.pattern.encode())
 BLANK = "0" * 32
@@ -41,10 +45,14 @@ class StillThere(DataError):
 
 @dataclass(frozen=True)
 class Left:
-    """The changes to a file: the number of removed rows, and of record ids that were renamed or blanked."""
+    """The changes to a file: the number of removed rows, and of record ids that were renamed or blanked.
+
+    ``lists`` has, for a list of training records, the digests of its ids before and after and the number removed.
+    """
 
     rows: int = 0
     renamed: int = 0
+    lists: tuple[tuple[str, str, int], ...] = field(default=(), compare=False)
 
 
 class Gone:
@@ -103,15 +111,17 @@ class Gone:
         table = pq.read_table(path)
         kept = table.filter(pc.invert(self._about(table)))
         renamed = 0
-        for at, field in enumerate(kept.schema):
-            if not _is_text(field.type) or field.name in ABOUT:
+        for at, column in enumerate(kept.schema):
+            if not _is_text(column.type) or column.name in ABOUT:
                 continue
-            if mentions := set(self._mentions(kept[field.name]).to_pylist()):
-                values = _renamed(kept, field.name, mentions=mentions, blank=self._blanked)
-                renamed += pc.sum(pc.is_in(_flat(kept[field.name]), value_set=tables.strings(sorted(mentions)))).as_py()
-                kept = kept.set_column(at, field, pa.array(values, field.type))
+            if mentions := set(self._mentions(kept[column.name]).to_pylist()):
+                values = _renamed(kept, column.name, mentions=mentions, blank=self._blanked)
+                renamed += pc.sum(
+                    pc.is_in(_flat(kept[column.name]), value_set=tables.strings(sorted(mentions)))
+                ).as_py()
+                kept = kept.set_column(at, column, pa.array(values, column.type))
         write(kept, to)
-        return Left(rows=table.num_rows - kept.num_rows, renamed=renamed)
+        return Left(rows=table.num_rows - kept.num_rows, renamed=renamed, lists=_lists(table, kept))
 
     def _lines(self, path: Path, to: Path) -> Left:
         old = path.read_bytes()
@@ -163,6 +173,17 @@ def is_table(path: Path) -> bool:
 def _begins(path: Path, mark: bytes) -> bool:
     with path.open("rb") as file:
         return file.read(len(mark)) == mark
+
+
+def _lists(table: pa.Table, kept: pa.Table) -> tuple[tuple[str, str, int], ...]:
+    """Return what :class:`Left` has of a list of training records: of all of it, and of its rows of train."""
+    if tuple(table.column_names) not in LISTS:
+        return ()
+    pairs = [(table, kept)]
+    if "split" in table.column_names:
+        pairs.append((table.filter(pc.equal(table["split"], TRAIN)), kept.filter(pc.equal(kept["split"], TRAIN))))
+    found = [[trained_on(part["record_id"].to_pylist()) for part in pair] for pair in pairs]
+    return tuple((old.digest, new.digest, old.records - new.records) for old, new in found if old != new)
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from pipelines.config.settings import Settings
 from pipelines.errors import CommitLost
 from pipelines.takedown.object_versions import Change, Objects, replaced
 from pipelines.takedown.pointers import Pointers, as_changes, mend
-from pipelines.takedown.redaction import Gone
+from pipelines.takedown.redaction import Gone, Left
 from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.git import git
 
@@ -25,7 +25,10 @@ from pipelines.workspace.git import git
 ATTEMPTS = 5
 # Prefix of a corpus name among the counts of files.
 OF = "of_"
+# The same for the models of a corpus that were trained on one of the records.
+MODELS_OF = "models_of_"
 Note = Callable[[dict[str, int]], None]
+Keep = Callable[[Sequence[Left]], None]
 Say = Callable[[str], None]
 
 
@@ -38,13 +41,14 @@ class Rewritten:
     counts: dict[str, int]
 
 
-def run(gone: Gone, *, settings: Settings, note: Note, say: Say) -> Rewritten:
+def run(gone: Gone, *, settings: Settings, note: Note, keep: Keep, say: Say) -> Rewritten:
     """Remove the records from all files to which the tip of the corpus branch refers.
 
     Args:
         gone: the deleted records.
         settings: the location of the corpus.
         note: called with the counts before anything is committed, so that a repetition does not lose them.
+        keep: called with the changes before anything is committed, to record which lists of training records shrink.
         say: called with ``replaced`` when the new objects are in cache and remote but no commit names them yet.
 
     Raises:
@@ -53,11 +57,11 @@ def run(gone: Gone, *, settings: Settings, note: Note, say: Say) -> Rewritten:
     for _ in range(ATTEMPTS - 1):
         try:
             with workspace(settings) as clone:
-                return _once(clone, gone, note=note, say=say)
+                return _once(clone, gone, note=note, keep=keep, say=say)
         except CommitLost:
             continue
     with workspace(settings) as clone:
-        return _once(clone, gone, note=note, say=say)
+        return _once(clone, gone, note=note, keep=keep, say=say)
 
 
 def look(clone: Workspace, gone: Gone, *, objects: Objects) -> dict[str, int]:
@@ -68,7 +72,7 @@ def look(clone: Workspace, gone: Gone, *, objects: Objects) -> dict[str, int]:
     return _counts(files, named) | {"texts": len(lines_without(clone, gone))}
 
 
-def _once(clone: Workspace, gone: Gone, *, note: Note, say: Say) -> Rewritten:
+def _once(clone: Workspace, gone: Gone, *, note: Note, keep: Keep, say: Say) -> Rewritten:
     with Objects.opened(clone) as objects:
         pointers = Pointers(clone.path, objects=objects)
         files = pointers.files()
@@ -76,11 +80,14 @@ def _once(clone: Workspace, gone: Gone, *, note: Note, say: Say) -> Rewritten:
         changes = {digest: objects.without(digest, gone) for digest in objects.named(gone, among=there)}
         texts = lines_without(clone, gone)
         counts = _counts(files, changes) | {"texts": len(texts), "absent": len(set(files.values()) - there)}
+        retrain = pointers.trained_on({digest for digest, change in changes.items() if change.left.lists})
+        counts |= {"models": len(retrain)} | Counter(f"{MODELS_OF}{corpus}" for corpus in retrain.values())
         note(counts)
+        keep([change.left for change in changes.values()])
         for path, (_, fresh) in texts.items():
             (clone.path / path).write_bytes(fresh)
         had = {path: old for path, (old, _) in texts.items()}
-        written = pointers.move(as_changes(changes, settings=clone.settings), had=had)
+        written = pointers.move(as_changes(changes, settings=clone.settings), had=had, retrain=retrain)
         say("replaced")
     total = sum(change.left.rows for change in changes.values())
     message = f"takedown: {total} rows of {len(changes)} tables"

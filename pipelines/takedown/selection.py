@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -31,6 +32,7 @@ ADDRESS = re.compile(
 )
 SHA256 = re.compile(r"[0-9a-f]{64}")
 DOMAIN = "takedown"
+STDIN = Path("-")
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,8 @@ class Criteria:
         images: SHA-256 of a stored picture, or the path of a picture file.
         subreddits: names, in any case.
         sources: names of sources whose approval ends (retention).
-        files: files with one post per line, as in ``posts``.
+        files: files with one criterion per line: a post, ``u/NAME`` or the SHA-256 of a picture; ``-`` is the standard
+            input, which no other process can read, unlike arguments.
         near: also take down near-duplicates of the pictures, by the corpus's fingerprints; otherwise only count them.
     """
 
@@ -87,8 +90,8 @@ def select(asked: Criteria, *, vault: Vault, objects: Objects, params: Params) -
     """
     if not any(value for name, value in asdict(asked).items() if name != "near"):
         raise BadArgument(where="takedown", detail="has no criterion: give --post, --author, --image, --subreddit, ...")
-    posts = [*asked.posts, *(line for path in asked.files for line in _lines(path))]
-    found = {"posts": {_record(post, vault=vault) for post in posts}}
+    asked = _read(asked)
+    found = {"posts": {_record(post, vault=vault) for post in asked.posts}}
     columns = {
         "authors": ("author_id", {vault.author_id(name.removeprefix("u/")) for name in asked.authors}),
         "subreddits": ("subreddit", {name.removeprefix("r/").lower() for name in asked.subreddits}),
@@ -102,14 +105,12 @@ def select(asked: Criteria, *, vault: Vault, objects: Objects, params: Params) -
     near -= found["images"]
     records = set().union(*found.values(), near if asked.near else set())
     counts = {name: len(ids) for name, ids in found.items()} | {"near": len(near), "near_taken": asked.near * len(near)}
-    return Selection(
-        _key(asked, posts=posts, pictures=pictures, vault=vault), frozenset(records), counts, frozenset(near)
-    )
+    return Selection(_key(asked, pictures=pictures, vault=vault), frozenset(records), counts, frozenset(near))
 
 
-def _key(asked: Criteria, *, posts: Sequence[str], pictures: set[str], vault: Vault) -> str:
+def _key(asked: Criteria, *, pictures: set[str], vault: Vault) -> str:
     values = {
-        "posts": sorted({_record(post, vault=vault) for post in posts}),
+        "posts": sorted({_record(post, vault=vault) for post in asked.posts}),
         "authors": sorted({name.removeprefix("u/").lower() for name in asked.authors}),
         "images": sorted(pictures),
         "subreddits": sorted({name.removeprefix("r/").lower() for name in asked.subreddits}),
@@ -129,9 +130,21 @@ def _record(post: str, *, vault: Vault) -> str:
     return vault.record_id(f"t3_{match[1].lower()}")
 
 
+def _read(asked: Criteria) -> Criteria:
+    """Return the criteria with the lines of their files."""
+    lines = [line for path in asked.files for line in _lines(path)]
+    authors = [line for line in lines if line.startswith("u/")]
+    images = [line for line in lines if SHA256.fullmatch(line)]
+    posts = [line for line in lines if line not in {*authors, *images}]
+    return replace(
+        asked, posts=[*asked.posts, *posts], authors=[*asked.authors, *authors], images=[*asked.images, *images]
+    )
+
+
 def _lines(path: Path) -> list[str]:
     try:
-        return [line for line in path.read_text().splitlines() if line.strip()]
+        text = sys.stdin.read() if path == STDIN else path.read_text()
+        return [line.strip() for line in text.splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         raise BadArgument(where="takedown", detail=f"a file of ids cannot be read ({type(error).__name__})") from None
 

@@ -76,9 +76,20 @@ SINKS = (
             "curate/sample", "curate/split/split", "doctor/remotes", "label/rationales", "label/silver", "label/votes",
             "metrics/recall_constraints", "predict/baselines", "predict/predict_finetuned", "predict/prompted",
             "report/report", "storage/exclusions", "storage/seal", "storage/tables", "takedown/object_versions",
-            "takedown/redaction", "takedown/reseal", "train/classifiers/train", "train/finetuned",
-            "train/knn/neighbours", "workspace/results", "workspace/stages",
+            "takedown/redaction", "takedown/reseal", "train/classifiers/train", "train/knn/neighbours",
+            "train/training_records", "workspace/results", "workspace/stages",
         ),
+    ),
+    Sink(
+        "weights",
+        "content",
+        "models that were trained on the records are marked stale at once, trained again, and refused by the registry; "
+        "at the deadline their weights are removed from cache, remote, every version, MLflow and verified copies "
+        "(`models`, the daily `deletion_sweep`)",
+        keeps="weights that may remember training records, for `takedown.weights_days`; copies that consumers have",
+        paths=_home("models"),
+        outs=("snapshot/${item.corpus}/finetuned/*",),
+        writers=("crisis_corpus/verified", "train/finetuned"),
     ),
     Sink(
         "repository",
@@ -99,7 +110,8 @@ SINKS = (
         "vault",
         "content",
         "key and Reddit name are deleted and overwritten (`tombstone`)",
-        keeps="the tombstone and the splits ever assigned to the id: without them the record could be collected again",
+        keeps="the tombstone and the splits ever assigned to the id: without them the record could be collected again; "
+        "how many ids each list of training records lost, by its digest",
         paths=_database("vault_url"),
         settings=("vault_url",),
         writers=("vault/database",),
@@ -156,7 +168,7 @@ SINKS = (
     Sink(
         "train",
         "content",
-        "checkpoints of the corpus are removed, because their training data cannot be published any more (`purge`)",
+        "checkpoints of the corpus are removed, because their weights may remember the record (`purge`)",
         paths=_home("train"),
         writers=(
             "train/classifiers/checkpoint", "train/classifiers/encoder_training", "train/classifiers/loop",
@@ -177,14 +189,15 @@ SINKS = (
         "lineage",
         "ids",
         "copies of id lists, of verified versions and of their predictions are removed (`purge`, `models`)",
-        paths=_home("registry", "models", "scored"),
-        writers=("predict/batch_predict", "crisis_corpus/verified", "takedown/affected_models"),
+        paths=_home("registry", "scored"),
+        writers=("predict/batch_predict", "takedown/affected_models"),
     ),
     Sink(
         "models",
         "ids",
-        "the ids are removed from the pack's list; the version is tagged and, above a share, withdrawn (`models`)",
-        keeps="weights, which may remember training records; therefore the share",
+        "the ids are removed from the pack's list; the version is stale and, above a share, withdrawn (`models`); at "
+        "the deadline the alias moves to a clean version or is removed, and the stale version is deleted",
+        keeps="the version's weights until the deadline, as under weights; names and numbers of its runs",
         paths=_home("mlflow", "mlflow.sqlite*"),
         settings=("mlflow_tracking_uri",),
         writers=(
@@ -197,15 +210,17 @@ SINKS = (
         "journal",
         "nothing",
         "",
-        paths=_database("journal_url"),
+        paths=lambda settings: [*_database("journal_url")(settings), settings.home / "journal.pub"],
         settings=("journal_url",),
         writers=("crisis_corpus/journal", "registry/journal"),
     ),
     Sink(
         "releases",
         "ids",
-        "rows are removed from packages and added to the removal lists, by the release's own ids (`purge`)",
-        keeps="the release's own id on its removal list; copies that consumers have",
+        "on the next day of the schedule `release.removal`, rows leave the packages, and their ids, which are the "
+        "release's own, go to the removal lists (`run-pending`)",
+        keeps="until that day, labels and the address, which the release's key decrypts; then the release's own id on "
+        "its removal list; copies that consumers have",
         paths=_home("releases"),
         writers=("crisis_corpus/hydrate", "release/release_store", "release/rekey"),
     ),

@@ -12,24 +12,28 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from pipelines.config.settings import Settings
 from pipelines.config.takedown import Takedown
 from pipelines.errors import BadArgument, CorpusError, DataError
 from pipelines.progress import silent
-from pipelines.registry.candidate import Context
-from pipelines.takedown import affected_models, purge, receipts, rewrite
+from pipelines.registry.candidate import Context, opened
+from pipelines.takedown import affected_models, expiry, purge, receipts, rewrite
 from pipelines.takedown.object_versions import Objects, remember, replaced
 from pipelines.takedown.receipts import TakedownRequest
-from pipelines.takedown.redaction import Gone
+from pipelines.takedown.redaction import Gone, Left
 from pipelines.takedown.selection import Selection
+from pipelines.vault import removals
 from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import workspace
 
 # A code or the number of a request, shown in tombstones, commits and journal.
 REASON = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/#-]{0,63}")
+
+STEPS = ("tombstone", "rewrite", "purge", "objects", "models")
 
 Say = Callable[[str], None]
 
@@ -116,7 +120,7 @@ def run(
 def revisit(
     *, settings: Settings, vault: Vault, terms: Takedown, now: datetime, context: Context | None = None
 ) -> list[TakedownRequest]:
-    """Finish open takedowns, then search all places again for every record with a tombstone (for the daily sweep).
+    """Finish open takedowns, search all places for every record with a tombstone, and remove weights that are due.
 
     After a restored backup, replay the tombstones, then call this. A task that was running during a takedown may have
     pushed records that it had read before; this removes them.
@@ -139,7 +143,37 @@ def revisit(
             request.done.append("tombstone")
             _finish(request, settings=settings, vault=vault, terms=terms, now=now, context=context, say=silent)
             ended.append(request)
+        ended += _expire(settings=settings, vault=vault, terms=terms, now=now, context=context)
     return ended
+
+
+def _expire(
+    *, settings: Settings, vault: Vault, terms: Takedown, now: datetime, context: Context | None
+) -> list[TakedownRequest]:
+    """Remove the weights whose deadline has passed; return the receipt, if there are any.
+
+    Raises:
+        TakedownUnfinished: a place could not be cleared now; the next call tries again.
+    """
+    found = expiry.due(settings=settings, vault=vault, terms=terms, now=now, context=context)
+    if not any(found.counts.values()):
+        return []
+    none = Selection(vault.record_id("weights", domain="takedown"), frozenset(), {})
+    request = receipts.begin(none, reason="weights", who="corpus", now=now, settings=settings)
+    # what is due follows from journal and vault: a request that was killed needs no step of its own
+    request.done = list(STEPS)
+    request.note("weights", found.counts, settings=settings)
+    try:
+        opening = partial(opened, settings, vault=vault)
+        request.steps["weights"] |= expiry.run(
+            found, settings=settings, context=context, opening=lambda name: opening(name=name)
+        )
+    except CorpusError as error:
+        request.pending["weights"] = type(error).__name__
+        request.save(settings)
+        raise TakedownUnfinished(request=request.request, detail=f"weights ({type(error).__name__})") from None
+    request.finish(now=now, vault=vault, settings=settings)
+    return [request]
 
 
 def dry_run(
@@ -206,7 +240,10 @@ def _finish(
         return lambda counts: request.note(step, counts, settings=settings)
 
     if "rewrite" not in request.done:
-        came = rewrite.run(gone, settings=settings, note=note("rewrite"), say=lambda what: say(f"rewrite {what}"))
+        came = rewrite.run(
+            gone, settings=settings, note=note("rewrite"), keep=partial(_keep, vault=vault, now=now),
+            say=lambda what: say(f"rewrite {what}"),
+        )  # fmt: skip
         request.commit = came.commit if came.changed or request.commit is None else request.commit
         say("rewrite committed")
         request.end_step("rewrite", settings=settings)
@@ -214,9 +251,15 @@ def _finish(
     if "purge" not in request.done:
         _purge(request, gone, settings=settings, vault=vault, say=say)
     if "objects" not in request.done:
-        _objects(request, gone, settings=settings, now=now, say=say)
+        _objects(request, gone, settings=settings, vault=vault, now=now, say=say)
     if "models" not in request.done:
-        _models(request, gone, context=context, terms=terms, settings=settings, say=say)
+        _models(request, gone, context=context, terms=terms, settings=settings, now=now, say=say)
+    trained = request.steps.get("rewrite", {}).get("models", 0) or any(
+        count for name, count in request.steps.get("models", {}).items() if "/" in name
+    )
+    if trained and request.weights_due is None:
+        begun = datetime.fromisoformat(request.begun)
+        request.weights_due = (begun + timedelta(days=terms.weights_days)).isoformat(timespec="seconds")
     if request.pending:
         request.save(settings)
         detail = ", ".join(f"{place} ({error})" for place, error in sorted(request.pending.items()))
@@ -242,13 +285,22 @@ def _purge(request: TakedownRequest, gone: Gone, *, settings: Settings, vault: V
     say("purge")
 
 
-def _objects(request: TakedownRequest, gone: Gone, *, settings: Settings, now: datetime, say: Say) -> None:
+def _keep(found: Sequence[Left], *, vault: Vault, now: datetime) -> None:
+    """Record in the vault how many ids each list of training records loses, before the list is replaced."""
+    removals.record(vault, [removals.Removal(*one, at=now) for left in found for one in left.lists])
+
+
+def _objects(
+    request: TakedownRequest, gone: Gone, *, settings: Settings, vault: Vault, now: datetime, say: Say
+) -> None:
     with workspace(settings) as clone, Objects.opened(clone) as objects:
         named = objects.named(gone)
         request.note("objects", {"objects": len(named), **objects.places(named)}, settings=settings)
         known = replaced(settings)
         fresh = [digest for digest in named if not (digest in known and objects.exists(known[digest][0]))]
-        remember({digest: objects.without(digest, gone) for digest in fresh}, settings=settings)
+        changes = {digest: objects.without(digest, gone) for digest in fresh}
+        _keep([change.left for change in changes.values()], vault=vault, now=now)
+        remember(changes, settings=settings)
         say("objects replaced")
         objects.remove(named)
         request.note("objects", {"halves": objects.remove_halves(now=now)}, settings=settings)
@@ -259,7 +311,14 @@ def _objects(request: TakedownRequest, gone: Gone, *, settings: Settings, now: d
 
 
 def _models(
-    request: TakedownRequest, gone: Gone, *, context: Context | None, terms: Takedown, settings: Settings, say: Say
+    request: TakedownRequest,
+    gone: Gone,
+    *,
+    context: Context | None,
+    terms: Takedown,
+    settings: Settings,
+    now: datetime,
+    say: Say,
 ) -> None:
     if context is None:
         request.note("models", {"no_registry": 1}, settings=settings)
@@ -272,7 +331,7 @@ def _models(
         )
         try:
             affected_models.run(
-                gone, context=context, terms=terms, who=request.who, why=request.reason, progress=progress,
+                gone, context=context, terms=terms, now=now, who=request.who, why=request.reason, progress=progress,
                 say=lambda what: say(f"models {what}"),
             )  # fmt: skip
         except CorpusError as error:

@@ -22,7 +22,7 @@ OWN = Path("schemes")
 class BadScheme(ConfigError):
     """The data file of a label scheme is invalid or inconsistent."""
 
-    message = "Scheme file {file}: {detail}."
+    message = "Label scheme file {file} is invalid: {detail}."
     remedy = "Correct the file; pipelines/taxonomy/schemes/cradle.yaml is an example that uses every key."
 
 
@@ -49,15 +49,15 @@ class _CategoryFile(Section):
     def _consistent(self) -> _CategoryFile:
         for rule in self.rules:
             if rule.keep == rule.drop or rule.of in rule.same:
-                raise ValueError(f"rule {rule.name} compares a value with itself")
+                raise ValueError(f"rule {rule.name}: keep and drop must differ, and same must not contain `of`")
         names = {label.name for label in self.labels}
         merged = {name for m in self.merges.values() for name in (*m.labels, m.into)}
         if unknown := ({self.none} - {None} | merged) - names:
             raise ValueError(f"there is no label {', '.join(sorted(map(str, unknown)))}")
         if self.task_merge is not None and self.task_merge not in self.merges:
-            raise ValueError(f"there is no merge {self.task_merge}")
+            raise ValueError(f"task_merge names {self.task_merge}, which merges does not have")
         if not any(label.task for label in self.labels):
-            raise ValueError("no label belongs to the task")
+            raise ValueError("every label has task: false")
         meant: dict[str, str] = {}
         for label in self.labels:
             for spelling in (label.name, label.code, *label.aliases):
@@ -92,7 +92,7 @@ class _SchemeFile(Section):
     def _displayed(self) -> _SchemeFile:
         names = {label.name for category in self.categories.values() for label in category.labels}
         if unknown := {name for row in self.display.values() for name in row} - names:
-            raise ValueError(f"display names unknown labels: {', '.join(sorted(unknown))}")
+            raise ValueError(f"display names labels that no category has: {', '.join(sorted(unknown))}")
         return self
 
 
@@ -140,7 +140,7 @@ def _loaded(path: Path) -> Scheme:
 
 
 def load_file(path: Path) -> Scheme:
-    """Read the scheme in a data file.
+    """Read a label scheme from a data file.
 
     Raises:
         BadScheme: the file is invalid; the error names the file and every invalid key.

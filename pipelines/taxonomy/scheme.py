@@ -17,13 +17,13 @@ from pipelines.taxonomy.rules import Checked, Mode, Preference, Text, normal, ti
 class UnknownCategory(ConfigError):
     """A scheme has no category of this key, or several and no key was given."""
 
-    message = "Scheme '{scheme}' has no category '{key}'."
-    remedy = "Name one of {known}."
+    message = "Label scheme '{scheme}' has no category '{key}'."
+    remedy = "Name one of its categories: {known}."
 
 
 @dataclass(frozen=True)
 class Label:
-    """One label of a record.
+    """One label that a record may have.
 
     ``attributes`` are used by rules and tables (CRADLE: type, level, time). ``task`` is false for labels that
     annotators may use but models are not asked for (SPEC 1.1, item 1: third-person descriptions, and a None that is the

@@ -25,8 +25,9 @@ from pipelines.storage.metrics_file import rounded, write_metrics
 from pipelines.taxonomy import Scheme
 from pipelines.taxonomy import load as scheme_of
 from pipelines.taxonomy.task import Task, task_of
-from pipelines.train import finetuned
-from pipelines.train.finetuned import Card, TrainingRecords
+from pipelines.train import finetuned, training_records
+from pipelines.train.finetuned import Card
+from pipelines.train.training_records import TrainingRecords
 from pipelines.vault.vault import Vault
 from pipelines.workspace.git import commit_of
 
@@ -81,7 +82,7 @@ class FinetuneRun:
     @property
     def trained_on(self) -> TrainingRecords:
         """Return the number of training records and the digest of their ids."""
-        return finetuned.trained_on([example.item[0] for example in self.material.train])
+        return training_records.trained_on([example.item[0] for example in self.material.train])
 
     def fit(self, say: Callable[[Numbers], None]) -> dict[str, Any]:
         """Fine-tune the model, write it to ``out``, and return the metrics of its kind."""
@@ -108,8 +109,8 @@ class FinetuneRun:
         said = finetuned.votes_for(self.spec, corpus=self.corpus, task=self.task, root=self.root)
         return knn.fit(self.spec, vault=self.vault, said=said, **given)
 
-    def card(self) -> Card:
-        """Return the card, which describes the model."""
+    def card(self, selected: TrainingRecords) -> Card:
+        """Return the card, which describes the model; ``selected`` are the records of train and dev."""
         return Card(
             kind=self.spec.kind,
             corpus=self.corpus,
@@ -122,6 +123,7 @@ class FinetuneRun:
             seed=self.params.finetune.seed,
             data_commit=commit_of(self.root),
             train=self.trained_on,
+            selected=selected,
             spec=self.spec,
         )
 
@@ -148,10 +150,11 @@ def run(
         root: a clone of the corpus.
 
     Returns:
-        ``kind``, ``base``, ``subset``, ``ensemble`` (``None`` for gold), ``train`` (``records``, ``digest`` of their
-        ids), ``validation`` (records), ``support`` (records of train by label), ``unseen`` (labels that train does not
-        have), ``examples`` (records of dev in the prompt, left out), ``without`` and ``taken_down`` by split, and
-        ``fit``: the metrics of the model's kind.
+        ``kind``, ``base``, ``subset``, ``ensemble`` (``None`` for gold), ``train`` and ``selected`` (train and dev;
+        ``records``, ``digest`` of their ids), ``validation`` (records), ``support`` (records of train by label),
+        ``unseen`` (labels that train does not have), ``examples`` (records of dev in the prompt, left out), ``without``
+        and ``taken_down`` by split, ``weights`` (MLflow's ``run``, and the SHA-256 of each of the model's ``files``),
+        and ``fit``: the metrics of the model's kind.
 
     Raises:
         NotTuned: ``model`` is of another kind, or unknown.
@@ -178,9 +181,10 @@ def run(
     # files of an earlier attempt are not part of this model
     shutil.rmtree(tuning.out, ignore_errors=True)
     tuning.out.mkdir(parents=True)
-    told = _tuned(tuning)
-    card = tuning.card()
-    finetuned.write(tuning.out, card=card, material=material)
+    told, run_id = _tuned(tuning)
+    learnt = {e.item: material.placed[e.item] for e in (*material.train, *material.validation)}
+    card = tuning.card(training_records.write(learnt, folder=tuning.out))
+    finetuned.write(tuning.out, card=card)
     shutil.rmtree(tuning.folder, ignore_errors=True)
     counts = Counter(label for example in material.train for label in example.labels or ())
     support = {label: counts[label] for label in task.labels}
@@ -190,12 +194,15 @@ def run(
         "subset": subset,
         "ensemble": None if subset == GOLD else section.ensemble,
         "train": card.train.model_dump(),
+        "selected": card.selected.model_dump() if card.selected else None,
         "validation": len(material.validation),
         "support": support,
         "unseen": [label for label, count in support.items() if not count],
         "examples": material.examples,
         "without": material.without,
         "taken_down": material.taken_down,
+        # committed to git: what the registry may package
+        "weights": {"run": run_id, "files": training_records.digests(finetuned.parts(tuning.out))},
         # the JSON round trip turns tuples into lists
         "fit": rounded(json.loads(json.dumps(told))),
     }
@@ -209,8 +216,8 @@ def base_of(spec: SftModel | EncoderModel | KnnModel) -> str:
     return embedding.PACKAGE if isinstance(spec, KnnModel) else spec.base
 
 
-def _tuned(tuning: FinetuneRun) -> dict[str, Any]:
-    """Fit the model; log the parameters, the data's commit and the metrics of each epoch to MLflow."""
+def _tuned(tuning: FinetuneRun) -> tuple[dict[str, Any], str | None]:
+    """Fit the model; log parameters, the data's commit and metrics to MLflow; return the metrics and the run's id."""
     from pipelines.train import tracking
 
     commit = commit_of(tuning.root)
@@ -228,4 +235,4 @@ def _tuned(tuning: FinetuneRun) -> dict[str, Any]:
             numbers = {name: value for name, value in epoch.items() if math.isfinite(value)}
             log.metrics(numbers, step=round(epoch["epoch"]))
 
-        return tuning.fit(say)
+        return tuning.fit(say), log.run_id

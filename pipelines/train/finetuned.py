@@ -1,30 +1,30 @@
 """Write and read the folder of a fine-tuned model: weights, card and lineage.
 
-``model.json`` is written last, so a folder that has one is complete. ``records.parquet`` has the rows of the table
-``splits`` that the model was trained on or selected by: ids, by which a deletion finds all models that it affects.
+``model.json`` is written last, so a folder that has one is complete. ``records.parquet`` is the list of
+:mod:`pipelines.train.training_records`.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import pyarrow as pa
 from pydantic import Field, ValidationError
 
 from pipelines.config.base import Section
 from pipelines.config.models import EncoderModel, KnnModel, SftModel
 from pipelines.datasets.example import LabelSet
-from pipelines.datasets.posts import Posts
 from pipelines.errors import ConfigError, DataError
 from pipelines.storage import tables
 from pipelines.taxonomy import load as scheme_of
 from pipelines.taxonomy.task import Task, task_of
+from pipelines.train import training_records
 from pipelines.train.prediction import VOTE
+from pipelines.train.training_records import TrainingRecords
 
-CARD, LINEAGE = "model.json", "records.parquet"
+CARD = "model.json"
+OWN = frozenset({CARD, training_records.FILE})
 
 Row = Mapping[str, Any]
 Tuned = Annotated[SftModel | EncoderModel | KnnModel, Field(discriminator="kind")]
@@ -57,13 +57,6 @@ class ModelOutdated(DataError):
     remedy = "Fine-tune the model again: `dvc repro finetune`."
 
 
-class TrainingRecords(Section):
-    """The number of a model's training records, and the SHA-256 of their sorted ids, one id per line."""
-
-    records: int
-    digest: str
-
-
 class Card(Section):
     """The content of ``model.json``: what is needed to load the model and to trace its origin."""
 
@@ -78,6 +71,8 @@ class Card(Section):
     seed: int
     data_commit: str
     train: TrainingRecords
+    # train and dev; ``None`` in cards of earlier releases
+    selected: TrainingRecords | None = None
     spec: Tuned
 
     @property
@@ -91,19 +86,15 @@ def folder_of(corpus: str, *, subset: str, model: str, root: Path) -> Path:
     return root / "snapshot" / corpus / "finetuned" / subset / model
 
 
-def trained_on(record_ids: Collection[str]) -> TrainingRecords:
-    """Return the number and the digest of record ids; their order does not matter."""
-    lines = "".join(f"{record_id}\n" for record_id in sorted(set(record_ids)))
-    return TrainingRecords(records=len(set(record_ids)), digest=hashlib.sha256(lines.encode()).hexdigest())
-
-
-def write(folder: Path, *, card: Card, material: Posts) -> None:
-    """Write the lineage and then the card, whose presence marks the folder as complete."""
-    rows = [
-        {"record_id": item[0], "image": item[1], "group": material.placed[item][1], "split": material.placed[item][0]}
-        for item in (e.item for e in (*material.train, *material.validation))
+def parts(folder: Path) -> list[Path]:
+    """Return the files of a model besides card and lineage: weights, tokenizer, thresholds; no merged adapter."""
+    return [
+        path for path in sorted(folder.iterdir()) if path.is_file() and path.name not in OWN and path.name[0] != "."
     ]
-    tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS["splits"]), folder / LINEAGE, name="splits")
+
+
+def write(folder: Path, *, card: Card) -> None:
+    """Write the card, whose presence marks the folder as complete."""
     half = folder / f".{CARD}"
     half.write_text(card.model_dump_json(indent=2) + "\n")
     half.replace(folder / CARD)
@@ -131,10 +122,10 @@ def lineage(folder: Path) -> dict[str, str]:
     Raises:
         NoModel: the lineage is missing.
     """
-    if not (folder / LINEAGE).is_file():
-        raise NoModel(folder=folder.name, detail=f"{LINEAGE} is missing")
-    rows = tables.read(folder / LINEAGE, name="splits", columns=["record_id", "split"]).to_pylist()
-    return {row["record_id"]: row["split"] for row in rows}
+    found = training_records.read(folder)
+    if found is None:
+        raise NoModel(folder=folder.name, detail=f"{training_records.FILE} is missing")
+    return found
 
 
 def task_asked(card: Card, *, folder: Path, root: Path = Path()) -> Task:

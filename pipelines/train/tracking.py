@@ -22,6 +22,7 @@ from typing import Any
 
 from pipelines.config.settings import Settings
 from pipelines.errors import RegistryError
+from pipelines.train.training_records import digests
 
 KEY, PROCESS = "key", "process"
 NOT_SET = "MLFLOW_TRACKING_URI is not set"
@@ -84,8 +85,8 @@ class Log:
             with _translated():
                 self._client.log_figure(self.run_id, figure, f"figures/{name}.png")
 
-    def weights(self, path: Path) -> None:
-        """Store a safetensors file in the folder ``model``.
+    def weights(self, path: Path) -> dict[str, Any]:
+        """Store a safetensors file in the folder ``model``; return ``run`` and, in ``files``, its SHA-256 by name.
 
         Raises:
             ValueError: the file has another suffix; such a file might hold content.
@@ -96,6 +97,7 @@ class Log:
         if self.run_id is not None:
             with _translated():
                 self._client.log_artifact(self.run_id, str(path), "model")
+        return {"run": self.run_id, "files": digests([path])}
 
     def _known(self, name: str) -> set[tuple[int, float]]:
         if name not in self._said:

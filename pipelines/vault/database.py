@@ -86,6 +86,16 @@ sweeps = sa.Table(
     sa.Column("missing", sa.Integer, nullable=False),
     sa.Column("marked", sa.Integer, nullable=False),
 )
+# What takedowns removed from the lists of training records: see ``vault.removals``.
+removals = sa.Table(
+    "removals",
+    metadata,
+    sa.Column("before", sa.String(64), primary_key=True),
+    sa.Column("after", sa.String(64), primary_key=True),
+    sa.Column("removed", sa.Integer, nullable=False),
+    sa.Column("at", UtcDateTime, nullable=False),
+    sa.Column("mac", sa.String(32), nullable=False),
+)
 _APPEND_ONLY = {
     "sqlite": [
         f"""CREATE TRIGGER assignments_{event} BEFORE {event} ON assignments

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,11 +18,11 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.settings import Settings
-from pipelines.errors import CommitLost, GitFailed, NoCorpus, StepFailed, UnknownName
+from pipelines.config.settings import Settings, with_secret
+from pipelines.errors import CommitLost, ConfigError, GitFailed, NoCorpus, StepFailed, UnknownName
 from pipelines.process import DIES_WITH_PARENT
 from pipelines.timing import phase
-from pipelines.workspace import dvc_remote
+from pipelines.workspace import dvc_remote, trust
 from pipelines.workspace.address import branches, local_path, shown
 from pipelines.workspace.git import git
 from pipelines.workspace.graph import Graph
@@ -33,6 +34,14 @@ from pipelines.workspace.scratch import scratch_folder
 
 BRANCH = "corpus"
 CODE = "code"
+COMMAND = ["python", "-m", "pipelines"]
+
+
+class NotACommand(ConfigError):
+    """A stage's command line is not a command of this package."""
+
+    message = "The command line of {name} is not `python -m pipelines` with its arguments; it was not run."
+    remedy = "Compare dvc.yaml on branch corpus with that of branch code, and find out who changed it."
 
 
 class Workspace:
@@ -49,7 +58,7 @@ class Workspace:
         """The environment variables of a step; this interpreter's folder comes first in ``PATH``."""
         binaries = str(Path(sys.executable).parent)
         return {
-            **os.environ,
+            **with_secret(),
             "PATH": f"{binaries}{os.pathsep}{os.environ.get('PATH', '')}",
             "CORPUS_HOME": str(self.settings.home),
             "PYTHONPATH": "",
@@ -89,30 +98,33 @@ class Workspace:
         """Run ``python -m pipelines <argv>`` with the clone's code and return the last line of its output.
 
         Raises:
+            CodeNotSigned: no operator signed the clone's code.
             StepFailed: the step failed; the error has its exit status, and its message is on stderr.
         """
-        done = subprocess.run(
-            [sys.executable, "-m", "pipelines", *argv],
-            cwd=self.path,
-            env=self.environment,
-            text=True,
-            stdout=subprocess.PIPE,
-            check=False,
-        )
-        if done.returncode:
-            raise StepFailed(command=f"corpus {argv[0]}", returncode=done.returncode)
-        return done.stdout.strip().rpartition("\n")[2]
+        done = self._run(argv, name=f"corpus {argv[0]}", stdout=subprocess.PIPE)
+        return str(done.stdout).strip().rpartition("\n")[2]
 
     def command(self, cmd: str, *, name: str) -> None:
         """Run a stage's command line with the clone's code; its output is sent to stderr.
 
         Raises:
+            NotACommand: it is not a command of this package.
+            CodeNotSigned: no operator signed the clone's code.
             StepFailed: the command failed; the error has its exit status.
         """
-        # the line is the stage's own, from dvc.yaml of this commit
-        done = subprocess.run(cmd, shell=True, cwd=self.path, env=self.environment, stdout=sys.stderr, check=False)  # noqa: S602
+        # without a shell: DVC fills in values of params.yaml, which any committer to the branch chooses
+        argv = shlex.split(cmd)
+        if argv[:3] != COMMAND:
+            raise NotACommand(name=name)
+        self._run(argv[3:], name=name, stdout=sys.stderr)
+
+    def _run(self, argv: Sequence[str], *, name: str, stdout: Any) -> subprocess.CompletedProcess[str]:
+        trust.require_signed(self.settings, self.head, cwd=self.path)
+        command = [sys.executable, *COMMAND[1:], *argv]
+        done = subprocess.run(command, cwd=self.path, env=self.environment, text=True, stdout=stdout, check=False)
         if done.returncode:
             raise StepFailed(command=name, returncode=done.returncode)
+        return done
 
     def take(self, results: Iterable[StageResult]) -> None:
         """Use the results of other tasks as outputs of stages in this clone, and write their metrics."""
@@ -275,10 +287,15 @@ def workspace(settings: Settings, *, revision: str | None = None) -> Iterator[Wo
         UnknownName: it has no such revision.
     """
     require_corpus(settings)
+    if revision and revision.startswith("-"):
+        # git would take it for an option; a round's manifest names one
+        raise UnknownName(kind="commit", name=revision, known="those of branch corpus")
     with scratch_folder(settings.home) as folder:
         path = folder / "corpus"
         with phase("git"):
-            git("clone", "--quiet", "--shared", "--no-checkout", "--branch", BRANCH, settings.repo, str(path))
+            # without links: one in the branch would let a later write leave the clone
+            plain = ["--config", "core.symlinks=false", "--shared", "--no-checkout"]
+            git("clone", "--quiet", *plain, "--branch", BRANCH, settings.repo, str(path))
             try:
                 git("checkout", "--quiet", *(["--detach", revision] if revision else [BRANCH]), cwd=path)
             except GitFailed:

@@ -21,14 +21,20 @@ IDENTITY = {
 CREDENTIALS = re.compile(r"//[^/@\s]+@")
 
 
-def git(*argv: str, cwd: Path | None = None) -> str:
-    """Run git and return its output without surrounding white space.
+def git(*argv: str, cwd: Path | None = None, given: str | None = None) -> str:
+    """Run git, with ``given`` as its input, and return its output without surrounding white space.
 
     Raises:
         GitFailed: git's exit status was not 0; the error has the line of its message that names the cause.
     """
     done = subprocess.run(
-        ["git", *argv], cwd=cwd, env={**os.environ, **IDENTITY}, text=True, capture_output=True, check=False
+        ["git", *argv],
+        cwd=cwd,
+        env={**os.environ, **IDENTITY},
+        input=given,
+        text=True,
+        capture_output=True,
+        check=False,
     )
     if done.returncode:
         command = next(arg for arg in argv if not arg.startswith("-") and "/" not in arg)

@@ -1,16 +1,19 @@
 """Read and write the pointers of data files: the text of their ``.dvc`` files.
 
-A pointer that was handed over between tasks is untrusted input: it is parsed against a closed schema, because DVC
-would follow other keys to another repository, a URL or a path outside the clone.
+A pointer that was handed over between tasks is untrusted input, because users of Airflow can change it. It has a
+message authentication code, and is parsed against a closed schema, because DVC would follow other keys to another
+repository, a URL or a path outside the clone.
 """
 
 from __future__ import annotations
 
+import hmac
 import re
 from collections.abc import Mapping
-from pathlib import PurePosixPath
+from hashlib import sha256
 
 from pipelines.errors import DataError
+from pipelines.vault.keyring import derive
 from pipelines.workspace.inventory import Out, read_yaml
 
 # Ours: enough for four lines of text with a path.
@@ -36,27 +39,63 @@ def read_pointer(text: str) -> Out:
     return Out.of(out)
 
 
-def check_handed_over(pointers: Mapping[str, str]) -> dict[str, str]:
+def hand_over(pointers: Mapping[str, str], *, secret: bytes) -> dict[str, str]:
+    """Append to each pointer, by path, its authentication code in a comment."""
+    return {path: f"{text}# {_mac(path, text, secret)}\n" for path, text in pointers.items()}
+
+
+def received(pointers: Mapping[str, str], *, secret: bytes) -> dict[str, str]:
+    """Return the pointers of :func:`hand_over` without the codes.
+
+    Raises:
+        BadPointer: a pointer was changed, or written for another path.
+    """
+    found = {}
+    for number, (path, given) in enumerate(pointers.items(), start=1):
+        text, _, mac = str(given).rpartition("# ")
+        if not hmac.compare_digest(mac.rstrip("\n").encode(), _mac(path, text, secret).encode()):
+            raise BadPointer(number=number, detail="no task of this corpus wrote it for this path")
+        found[path] = text
+    return found
+
+
+def _mac(path: str, text: str, secret: bytes) -> str:
+    key = derive(secret, purpose="pointer", length=32)
+    return hmac.new(key, f"{path}\0{text}".encode(), sha256).hexdigest()
+
+
+def check_handed_over(pointers: Mapping[str, str], *, below: str | None = None) -> dict[str, str]:
     """Validate the texts of DVC pointers by path: each must name one local file below ``data/`` or ``work/``.
+
+    ``below``: the only folder in which the files may be.
 
     Raises:
         BadPointer: a pointer does not name such a file; the message has the number of the first such pointer, not its
             text.
     """
     for number, (path, text) in enumerate(pointers.items(), start=1):
-        if fault := _fault(path, text):
+        fault = _fault(path, text)
+        if not fault and below and not path.startswith(f"{below}/"):
+            fault = f"its path is not below {below}/"
+        if fault:
             raise BadPointer(number=number, detail=fault)
     return dict(pointers)
 
 
 def _fault(path: str, text: str) -> str:
-    parts = PurePosixPath(path).parts
-    if not re.fullmatch(r"[A-Za-z0-9_./-]+", path) or len(parts) < 2 or parts[0] not in TOPS or ".." in parts:
+    parts = path.split("/")
+    # no part is empty or begins with a dot, which excludes `..` and `.git`
+    if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)+", path) or parts[0] not in TOPS:
         return "its path is not below data/ or work/"
     if len(text) > MAX_LENGTH:
         return f"it is longer than {MAX_LENGTH} characters"
-    # exactly the form that this project writes; a YAML parser would let unknown keys through
-    found = re.fullmatch(r"outs:\n- md5: ([0-9a-f]{32})\n  size: (\d{1,15})\n  hash: md5\n  path: (.+)\n", text)
-    if found is None:
+    if (named := pointed(text)) is None:
         return "it has other fields than md5, size, hash and path of one file"
-    return "" if found[3] == parts[-1] else "it names another file than its own"
+    return "" if named == parts[-1] else "it names another file than its own"
+
+
+def pointed(text: str) -> str | None:
+    """Return the name of the file in a pointer, or ``None`` if it is not one of :func:`pointer_text`."""
+    # no YAML parser, which would let unknown keys through
+    form = r"outs:\n- md5: [0-9a-f]{32}\n  size: [0-9]{1,15}\n  hash: md5\n  path: (.+)\n"
+    return found[1] if (found := re.fullmatch(form, text)) else None

@@ -52,7 +52,7 @@ def publish_partition(
     with workspace(settings) as clone:
         for stale in (clone.path / folder).rglob("*.dvc"):
             stale.unlink()
-        clone.place(check_handed_over(pointers))
+        clone.place(check_handed_over(pointers, below=folder))
         rows = leave_out(clone, folder)
         clone.check_remote({name: (clone.path / f"{name}.dvc").read_text() for name in pointers})
         commit = clone.commit(f"data({corpus}): {month}", paths=["data", "dvc.lock"])

@@ -12,9 +12,10 @@ from pipelines.config import params_text
 from pipelines.config.added_corpora import complete, create_folders
 from pipelines.config.params import load, parse, validate
 from pipelines.config.settings import HOME_FILE, Settings
-from pipelines.errors import ConfigError, GitFailed
+from pipelines.errors import ConfigError, GitFailed, NoSecret
+from pipelines.process import private_home
 from pipelines.vault.vault import Vault
-from pipelines.workspace import dag_graph
+from pipelines.workspace import dag_graph, trust
 from pipelines.workspace import upgrade as results
 from pipelines.workspace.address import branches, local_path, shown
 from pipelines.workspace.clone import BRANCH, CODE, Workspace, history, require_corpus, workspace
@@ -23,6 +24,7 @@ from pipelines.workspace.git import git
 from pipelines.workspace.merge import Merged, merge
 from pipelines.workspace.parameters import FILE, Layers, at, kept_profile
 from pipelines.workspace.profile import Profile, given
+from pipelines.workspace.trust import CodeNotSigned, StageInPointer
 
 # Edits of these are meant for the corpus; an upgrade that ignored them would surprise.
 READ = ("params.yaml", "dvc.yaml", "profiles", "schemes", "pipelines")
@@ -82,6 +84,7 @@ def init(settings: Settings, *, checkout: Path, profile: str | None) -> str:
         _adopt(settings, found, profile=profile)
     else:
         _create(settings, checkout=checkout, profile=profile)
+    private_home(settings.home)
     if "://" not in settings.remote:
         Path(settings.remote).mkdir(parents=True, exist_ok=True)
     settings.cache.mkdir(parents=True, exist_ok=True)
@@ -133,6 +136,7 @@ def upgrade(
         ParameterConflict: corpus and code have changed the same parameter; nothing was changed.
         Uncommitted: the checkout has edits that are not in a commit.
         UnknownCode: the checkout is not based on the code that the corpus runs.
+        CodeAltered: the corpus branch has code that the checkout does not have.
     """
     upgraded = _upgraded(settings, checkout=checkout, keep=keep, take=take)
     # also without newer code, for a commit that was made without a command
@@ -147,6 +151,8 @@ def _upgraded(settings: Settings, *, checkout: Path, keep: Collection[str], take
         clone.objects.remove_run_cache()
         git("fetch", "--quiet", str(checkout.resolve()), "HEAD", cwd=clone.path)
         if not git("rev-list", "--max-count=1", f"HEAD..{code}", cwd=clone.path):
+            # the tag of a corpus that was made before code was signed, or that was lost
+            _sign(clone, code)
             return None
         if git("rev-list", "--max-count=1", f"{code}..origin/{CODE}", cwd=clone.path):
             there = git("rev-parse", f"origin/{CODE}", cwd=clone.path)[:12]
@@ -163,10 +169,13 @@ def _upgraded(settings: Settings, *, checkout: Path, keep: Collection[str], take
         git("merge", "--quiet", "--no-commit", "--no-ff", "-X", "theirs", code, cwd=clone.path)
         git("checkout", "--quiet", code, "--", FILE, cwd=clone.path)
         _write(clone, merged)
+        trust.require_equal(clone.path, code=code)
         kept, to_run = results.keep(clone, found)
         message = f"corpus: upgrade to {code[:12]}"
         if found.lock:
             message += f"\n\nKept the results of {len(kept)} stages; {len(to_run)} have to run again."
+        # first, so that no task meets the new commit without it
+        _sign(clone, code)
         commit = clone.commit(message, code=code)
         return Upgraded(commit, tuple(kept), tuple(to_run), merged) if commit else None
 
@@ -178,9 +187,20 @@ def clone(settings: Settings, *, folder: Path) -> Path:
 
     Raises:
         NoCorpus: there is no corpus repository.
+        CodeNotSigned: no operator signed the code of the branch.
+        StageInPointer: a pointer of the branch could be a command.
     """
     require_corpus(settings)
-    git("clone", "--quiet", "--branch", BRANCH, settings.repo, str(folder))
+    git("clone", "--quiet", "--no-checkout", "--branch", BRANCH, settings.repo, str(folder))
+    try:
+        # `dvc repro` there runs the code with the secret to which the home file leads
+        with contextlib.suppress(NoSecret):
+            trust.require_signed(settings, "HEAD", cwd=folder)
+        git("checkout", "--quiet", BRANCH, cwd=folder)
+        trust.require_pointers(folder)
+    except (CodeNotSigned, StageInPointer):
+        _remove(folder)
+        raise
     configure(folder.resolve(), settings=settings, scratch=False)
     (folder / HOME_FILE).write_text(str(settings.home))
     return folder
@@ -214,7 +234,8 @@ def _create(settings: Settings, *, checkout: Path, profile: str | None) -> None:
             # last, because a repository without its profile would be taken for a finished one
             partial.rename(target)
         else:
-            git("--git-dir", str(partial), "push", "--quiet", "--atomic", settings.repo, CODE, BRANCH)
+            signed = f"refs/tags/{trust.TAGS}*:refs/tags/{trust.TAGS}*"
+            git("--git-dir", str(partial), "push", "--quiet", "--atomic", settings.repo, CODE, BRANCH, signed)
 
 
 def _build(bare: Path, *, settings: Settings, checkout: Path, profile: Profile | None) -> None:
@@ -229,6 +250,8 @@ def _build(bare: Path, *, settings: Settings, checkout: Path, profile: Profile |
             # fail before the repository exists, not in the first task
             clone.check_remote({})
         clone.commit(f"corpus: begin with profile {profile.name if profile else 'none'}")
+        settings.create_secret()
+        trust.sign(settings, f"origin/{CODE}", who="corpus init", why="the operator's checkout", cwd=clone.path)
 
 
 def _chosen(checkout: Path, profile: str | None) -> Profile | None:
@@ -268,6 +291,10 @@ def _apply(clone: Workspace, *, profile: Profile | None) -> None:
     kept.parent.mkdir(exist_ok=True)
     kept.write_text(profile.text)
     create_folders(clone.path, load(clone.path).corpora)
+
+
+def _sign(clone: Workspace, code: str) -> None:
+    trust.sign(clone.settings, code, who="corpus upgrade", why="the operator's checkout", cwd=clone.path)
 
 
 def _write(clone: Workspace, merged: Merged) -> None:

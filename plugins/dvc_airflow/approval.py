@@ -1,38 +1,57 @@
-"""Ask a person for approval with a reason, and record both; no answer means rejection."""
+"""Ask an authenticated user for approval with a reason, and record both; no answer means rejection."""
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from typing import Any
 
 from airflow.providers.standard.operators.hitl import HITLBranchOperator
 from airflow.sdk import Param
 
+from dvc_airflow.command import run
+from dvc_airflow.tasks import run_of
+
 # Without an answer within this time, the request is rejected.
 PATIENCE = timedelta(days=14)
 # Airflow 3.3 fails a task that is answered within about a second of asking; a retry asks again.
 RETRIES = 5
-REJECT = "Reject"
-UNKNOWN = "unknown"
+REJECT, DECISION = "Reject", "decision"
 
 
 class Approve(HITLBranchOperator):
-    """A branch operator that also pushes to XCom who answered, and why."""
+    """A branch operator that also pushes to XCom who answered, and why, with a code that the next task verifies."""
+
+    template_fields = (*HITLBranchOperator.template_fields, "about")
+
+    def __init__(self, *, about: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.about = about
 
     def execute_complete(self, context: Any, event: dict[str, Any]) -> Any:
-        """Push the person and the reason to XCom, then branch; branching may end the task by an exception."""
+        """Push the decision to XCom, then branch; branching may end the task by an exception."""
         if chosen := event.get("chosen_options"):
-            user = event.get("responded_by_user") or {}
+            user = event.get("responded_by_user")
             why = (event.get("params_input") or {}).get("why") or context["params"].get("reason")
-            context["ti"].xcom_push(key="who", value=user.get("name") or user.get("id") or UNKNOWN)
-            context["ti"].xcom_push(key="why", value=why or f"answered: {chosen[0]}")
+            given = {
+                "user": user and (user.get("name") or user.get("id") or ""),
+                "asked_by": getattr(context["dag_run"], "triggering_user_name", None),
+                "yes": REJECT not in chosen,
+                "why": why or f"answered: {chosen[0]}",
+            }
+            done = run("task", "approve", self.about, *run_of(context["dag_run"]), given=json.dumps(given))
+            context["ti"].xcom_push(key=DECISION, value=done["token"])
         return super().execute_complete(context, event)
 
 
-def approve(*, subject: str, body: str, yes: str, then: str, otherwise: str) -> Any:
-    """Return the task ``approve``, which shows ``body`` and branches to ``then`` or, if not approved, ``otherwise``."""
+def approve(*, about: str, subject: str, body: str, yes: str, then: str, otherwise: str) -> Any:
+    """Return the task ``approve``, which shows ``body`` and branches to ``then`` or, if not approved, ``otherwise``.
+
+    ``about`` is a template of what the decision is valid for, such as ``promote crisis-posts 2``.
+    """
     return Approve(
         task_id="approve",
+        about=about,
         subject=subject,
         body=body,
         options=[yes, REJECT],
@@ -46,7 +65,7 @@ def approve(*, subject: str, body: str, yes: str, then: str, otherwise: str) -> 
     )
 
 
-def decision(ti: Any) -> tuple[str, ...]:
-    """Return the person and the reason as options of a `corpus` command."""
-    who, why = (ti.xcom_pull(task_ids="approve", key=key) for key in ("who", "why"))
-    return ("--who", who, "--why", why)
+def decided(*argv: str, ti: Any, dag_run: Any) -> dict[str, Any]:
+    """Run a `corpus` command that carries out the decision."""
+    decision = json.dumps(ti.xcom_pull(task_ids="approve", key=DECISION))
+    return run(*argv, "--approval", "-", *run_of(dag_run), given=decision)

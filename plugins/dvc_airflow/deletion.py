@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from airflow.sdk import task
+from airflow.sdk.exceptions import AirflowSkipException
 
 from dvc_airflow import settings
 from dvc_airflow.command import run
+from dvc_airflow.graph import graph
+from dvc_airflow.names import asset
 
 
 def sweep(corpus: str) -> Any:
@@ -24,6 +27,25 @@ def sweep(corpus: str) -> Any:
 def run_pending() -> dict[str, Any]:
     """Process pending takedowns; a failed sweep does not delay them."""
     return run("takedown", "run-pending", "--yes", "--who", "deletion_sweep")
+
+
+def retrain(corpus: str, done: Any) -> Any:
+    """Return the task that wakes the training of a corpus, if a model of it was trained on a deleted record.
+
+    It emits the asset of the labels on which the Dag waits, because the takedown has changed the labels.
+    """
+    texts = any(name.startswith(f"finetune@{corpus}-") for name in graph())
+    labels = asset(f"silver/{corpus}" if texts else f"gold/{corpus}")
+
+    @task(task_id=f"retrain__{corpus}", outlets=[labels], doc_md="wake the training of models with deleted records")
+    def wake(done: dict[str, Any], *, outlet_events: Any = None) -> None:
+        if corpus not in done["retrain"]:
+            raise AirflowSkipException("no model of this corpus was trained on a deleted record")
+        if texts:
+            # the Dag that waits for it is partitioned
+            outlet_events[labels].add_partitions("snapshot")
+
+    return wake(done)
 
 
 @task(task_id="swept")

@@ -16,6 +16,7 @@ MODEL = alias("model")
 def approve() -> Any:
     """Return the task that shows the gate's verdict to a person and asks for approval."""
     return approval.approve(
+        about="promote {{ params.name }} {{ params.version }}",
         subject="Promote version {{ params.version }} of {{ params.name }}?",
         body="{{ ti.xcom_pull(task_ids='gate', key='verdict')['text'] }}",
         yes="Promote",
@@ -40,17 +41,17 @@ def refused(*, ti: Any = None) -> list[str]:
 
 
 @task(task_id="promote", outlets=[MODEL])
-def promote(*, params: Any = None, ti: Any = None, outlet_events: Any = None) -> dict[str, Any]:
+def promote(*, params: Any = None, ti: Any = None, dag_run: Any = None, outlet_events: Any = None) -> dict[str, Any]:
     """Set the alias, verify it, record it, and emit `model/<name>`."""
-    done = run("promote", params["name"], str(params["version"]), *approval.decision(ti))
+    done = approval.decided("promote", params["name"], str(params["version"]), ti=ti, dag_run=dag_run)
     outlet_events[MODEL].add(asset(f"model/{params['name']}"), extra={key: done[key] for key in ("name", "champion")})
     return {key: done[key] for key in ("name", "champion", "already")}
 
 
 @task(task_id="reject")
-def reject(*, params: Any = None, ti: Any = None) -> dict[str, Any]:
+def reject(*, params: Any = None, ti: Any = None, dag_run: Any = None) -> dict[str, Any]:
     """Record in the journal that a person rejected the version."""
-    return run("reject", params["name"], str(params["version"]), *approval.decision(ti))
+    return approval.decided("reject", params["name"], str(params["version"]), ti=ti, dag_run=dag_run)
 
 
 @task(task_id="deliver", trigger_rule="none_failed_min_one_success")

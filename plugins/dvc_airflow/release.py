@@ -9,19 +9,21 @@ from airflow.sdk import task
 from dvc_airflow import approval
 from dvc_airflow.command import run
 
-COUNTS = ("items", "records", "left_out", "levels", "smallest", "alone", "other_columns", "splits")
+COUNTS = ("items", "records", "left_out", "levels", "smallest", "alone", "joined", "other_columns", "splits")
 
 
 @task(task_id="make")
 def make(*, params: Any = None) -> dict[str, Any]:
     """Write the package as a draft: ids, labels, splits, the removal list, a datasheet."""
     done = run("release", "make", params["corpus"], params["name"])
-    return {"text": "\n".join(f"- {key}: {done[key]}" for key in COUNTS if key in done), **done}
+    counts = "\n".join(f"- {key}: {done[key]}" for key in COUNTS if key in done)
+    return {"text": f"{done['risk']}\n\n{counts}", **done}
 
 
 def approve() -> Any:
     """Return the task that shows the counts of the release to a person and asks for approval."""
     return approval.approve(
+        about="release {{ params.name }}",
         subject="Release {{ params.name }} of {{ params.corpus }}?",
         body="{{ ti.xcom_pull(task_ids='make')['text'] }}",
         yes="Release",
@@ -31,12 +33,13 @@ def approve() -> Any:
 
 
 @task(task_id="sign")
-def sign(*, params: Any = None, ti: Any = None) -> dict[str, Any]:
+def sign(*, params: Any = None, ti: Any = None, dag_run: Any = None) -> dict[str, Any]:
     """Approve the draft for publication."""
-    return run("release", "approve", params["name"], *approval.decision(ti))
+    return approval.decided("release", "approve", params["name"], ti=ti, dag_run=dag_run)
 
 
 @task(task_id="keep")
 def keep(*, ti: Any = None) -> dict[str, str]:
     """Keep the release as a draft; return the person who decided and the reason."""
-    return {key: ti.xcom_pull(task_ids="approve", key=key) for key in ("who", "why")}
+    decision = ti.xcom_pull(task_ids="approve", key=approval.DECISION)
+    return {key: decision[key] for key in ("who", "why")}

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from pipelines.config import logins
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.deployment.components import down
@@ -157,7 +158,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     deployment = LocalDeployment(settings, root=root, profile="sandbox", sandbox_port=sandbox.port)
     try:
         deployment.up(say=lambda _: None)
-        airflow = AirflowClient(f"http://127.0.0.1:{deployment.ports.airflow}")
+        base = f"http://127.0.0.1:{deployment.ports.airflow}"
+        airflow = AirflowClient(base, login=deployment.login(logins.ADMIN))
+        Settings.from_env()  # sets the login of MLflow for the clients of this process
         yield World(root, settings, deployment, airflow)
     finally:
         down(settings)

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.airflow
 
 
 def journal(world: Any) -> list[JournalRow]:
-    with Journal.open(world.settings.journal_url) as found:
+    with Journal.of(world.settings) as found:
         found.verify(NAME)
         return found.rows(NAME)
 

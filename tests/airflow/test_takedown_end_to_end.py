@@ -198,7 +198,7 @@ def test_the_request_is_gone_and_one_receipt_says_what_was_done(world: Any, cana
 
 def test_models_that_learnt_from_them_are_known_and_over_the_share_withdrawn(world: Any, canary: Canary) -> None:
     assert canary.receipt["steps"]["models"]["crisis-posts/1"] >= EACH
-    with Journal.open(world.settings.journal_url) as journal:
+    with Journal.of(world.settings) as journal:
         assert journal.verify("crisis-posts")
         last = [row for row in journal.rows("crisis-posts") if row.event == "withdrawn"]
     assert {row.from_version for row in last} == {1, 2}

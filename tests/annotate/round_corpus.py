@@ -42,8 +42,8 @@ def begin(home: Path, *, settings: Settings, vault: Vault) -> None:
     values["gold"]["memes"]["splits"] = None
     _stages_results(code / "made", vault=vault)
     stages = {"stages": {name: _stage(*shape) for name, shape in STAGES.items()}}
-    files = {"params.yaml": yaml.safe_dump(values), "dvc.yaml": yaml.safe_dump(stages)}
-    small_corpus.begin(settings, code=small_corpus.code_of(code, small_corpus.ANNOTATED | files))
+    files = {"params.yaml": yaml.safe_dump(values), "dvc.yaml": small_corpus.staged(yaml.safe_dump(stages))}
+    small_corpus.begin(settings, code=small_corpus.code_of(code, small_corpus.ANNOTATED | small_corpus.SHELL | files))
     with workspace(settings) as clone:
         paths = _content(clone.path, vault=vault)
         clone.add(paths)

@@ -300,7 +300,7 @@ def test_a_post_that_the_corpus_has_from_reddit_keeps_its_own_copy(run, tmp_path
 def test_a_month_of_collected_posts_is_never_overwritten(run, tmp_path, params, settings, vault):
     collect_one(settings, vault=vault, params=params, fullname="t3_abcdef", month="2017-12")
     path = sets.jsonl(tmp_path / "dev.jsonl", sets.cradle("dev")[:10])
-    with pytest.raises(BadImport, match="2017-12 of posts holds other posts"):
+    with pytest.raises(BadImport, match="2017-12 of corpus posts has posts from another source"):
         run("posts", "cradle", path)
 
 
@@ -332,7 +332,11 @@ def collect_one(settings: Settings, *, vault: Vault, params: Params, fullname: s
 
 @pytest.mark.parametrize(
     ("corpus", "name", "says"),
-    [("nowhere", "figsim", "describe it"), ("posts", "figsim", "labels by cradle"), ("memes", "cradle", "by figsim")],
+    [
+        ("nowhere", "figsim", "define it"),
+        ("posts", "figsim", "label scheme cradle"),
+        ("memes", "cradle", "label scheme figsim"),
+    ],
 )
 def test_a_corpus_that_does_not_fit_is_refused(run, tmp_path, corpus, name, says):
     sets.figsim(tmp_path / "figsim.csv")

@@ -175,6 +175,9 @@ def test_only_publishes_emit_assets_and_one_at_a_time(dags: dict[str, Any]) -> N
         if (dag_id, task_id) == ("promote", "promote"):
             # its asset follows an alias, which the journal guards, not a commit
             assert task["outlets"] == ["model"]
+        elif task_id.startswith("retrain__"):
+            # the labels changed with the commit of the takedown
+            assert task["outlets"] == [{"memes": "gold/memes", "posts": "silver/posts"}[task_id[9:]]]
         elif task["outlets"] or task_id == "publish":
             assert (task_id, task["pool"]) == ("publish", "publish"), f"{dag_id}.{task_id}: an asset follows its commit"
             assert task["outlets"], f"{dag_id}.{task_id}: a publish without an asset wakes no Dag"
@@ -226,6 +229,13 @@ def test_a_sweep_that_fails_holds_up_no_deletion(dags: dict[str, Any]) -> None:
     assert found["takedown"]["upstream"] == found["swept"]["upstream"] == sweeps
     assert found["takedown"]["rule"] == "all_done"
     assert found["swept"]["rule"] == "all_success"
+
+
+def test_a_takedown_wakes_the_training_that_it_affects(dags: dict[str, Any]) -> None:
+    for dag_id in ("takedown", "deletion_sweep"):
+        found = dags[dag_id]["tasks"]
+        assert {name for name in found if name.startswith("retrain")} == {"retrain__memes", "retrain__posts"}
+        assert found["retrain__memes"]["upstream"] == found["retrain__posts"]["upstream"] == ["takedown"]
 
 
 def test_stages_are_tasks_with_the_edges_of_dvc_yaml(dags: dict[str, Any]) -> None:

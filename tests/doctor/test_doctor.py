@@ -170,6 +170,17 @@ def a_secret_that_others_read(place: Place) -> None:
     (place.home / "secret").chmod(0o644)
 
 
+@fault("permissions", "failure", "others may read or write: home", "chmod 700")
+def a_home_that_others_enter(place: Place) -> None:
+    place.home.chmod(0o755)
+
+
+@fault("secret", "failure", "the project secret is stored beside the vault", "CORPUS_SECRET_FILE")
+def real_posts_under_a_secret_beside_the_vault(place: Place) -> None:
+    place.params("sandbox", to=None)
+    place.set(CORPUS_ARCTIC_SHIFT_URL="https://arctic-shift.example.org")
+
+
 @fault("permissions", "failure", "others may read or write: .env", "chmod 600")
 def variables_that_others_read(place: Place) -> None:
     (place.root / ".env").write_text("")

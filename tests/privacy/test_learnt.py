@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from crisis_corpus import client, integrity
 from crisis_corpus.integrity import digest
+from crisis_corpus.state import standing
 from crisis_corpus.verified import FilesChanged
 from crisis_corpus.versions import CHAMPION, DIGEST, Version
 from pipelines.config.takedown import Takedown
@@ -24,6 +27,8 @@ from tests.registry import conftest
 from tests.registry.small_registry import NAME, add, events, opened, trained
 
 REPO = Path(__file__).resolve().parents[2]
+NOW = datetime(2023, 1, 3, tzinfo=UTC)
+UNTIL = "2023-02-02T00:00:00+00:00"
 
 
 made_registry, small = conftest.made_registry, conftest.small
@@ -55,7 +60,14 @@ class Noted:
         progress = affected_models.ModelsProgress(dict(self.counts), self.promised, note, self.promised.__setitem__)
         terms = Takedown(withdraw_share=share)
         affected_models.run(
-            Gone(ids), context=context, terms=terms, who="a person", why="request-7", progress=progress, say=say
+            Gone(ids),
+            context=context,
+            terms=terms,
+            now=NOW,
+            who="a person",
+            why="request-7",
+            progress=progress,
+            say=say,
         )
 
 
@@ -76,7 +88,7 @@ def test_a_version_is_tagged_and_its_list_loses_the_ids_and_it_stays_sound(conte
     assert entry.faults == {"files": [], "pickle": [], "card": []}, "files, files.json and journal agree"
     assert entry.pack is not None and entry.pack.records == frozenset(ids[3:])
     assert again(one, context=context).tags[DIGEST] == entry.found == registration(context.journal, one).files
-    assert events(context)[-1] == ("registered", None, 1) and context.journal.verify() == 3
+    assert events(context)[-2:] == [("stale", 1, None), ("registered", None, 1)] and context.journal.verify() == 4
     disk = b"".join(p.read_bytes() for p in Path(one.source).rglob("*") if p.is_file())
     assert not [i for i in ids[:3] if i.encode() in disk]
     assert not [p for p in (context.settings.home / "registry").glob("*/*") if Gone(ids[:3]).within(p)]
@@ -92,11 +104,12 @@ def test_a_champion_is_loaded_after_takedowns_but_not_with_its_earlier_files(con
     assert client.load(f"{NAME}@champion", cache=cache).files == version.digest
     for taken in (1, 2):
         Noted().run(ids[:taken], context=context)
-        model = client.load(f"{NAME}@champion", cache=cache)
+        with pytest.warns(client.StaleModel, match="2023-02-02"):
+            model = client.load(f"{NAME}@champion", cache=cache)
         assert (model.version, model.files) == (1, again(version, context=context).digest)
     shutil.rmtree(version.source)
     before.rename(version.source)
-    with pytest.raises(FilesChanged):
+    with pytest.raises(FilesChanged), pytest.warns(client.StaleModel):
         client.load(f"{NAME}@champion", cache=tmp_path / "other")
 
 
@@ -108,7 +121,7 @@ def test_the_next_takedown_adds_to_the_count(context: Context) -> None:
     assert again(version, context=context).tags["taken_down"] == "5"
     Noted().run(ids[:5], context=context)
     assert again(version, context=context).tags["taken_down"] == "5", "the same again changes nothing"
-    assert len(context.journal.rows(NAME)) == 3
+    assert [row.event for row in context.journal.rows(NAME)] == ["registered", "stale"] * 2 + ["registered"]
 
 
 def test_over_the_share_the_champion_is_withdrawn_and_below_it_stays(context: Context) -> None:
@@ -129,6 +142,35 @@ def test_over_the_share_the_champion_is_withdrawn_and_below_it_stays(context: Co
     assert len(context.journal.rows(NAME)) == before
 
 
+def test_a_version_is_stale_at_once_for_the_gate_and_for_consumers(context: Context) -> None:
+    from pipelines.promotion import gate
+    from pipelines.registry import show
+    from pipelines.registry.webhook_delivery import Watch
+
+    ids = trained(context.root)
+    add(context, knows=6)
+    promote.promote(NAME, 1, who="ada", why="a test", context=context)
+    watch = Watch.open(context.journal)
+    watch.subscribe("https://127.0.0.1:1/hook", name=NAME)
+    token = client.load(f"{NAME}@champion").token
+    with pytest.raises(KeyboardInterrupt):
+        # before a file is changed, and whatever a writer of tags does
+        Noted().run(ids[:1], context=context, stop=f"{NAME}/1 changed")
+    context.registry.client.delete_model_version_tag(NAME, "1", "digest")
+    assert standing(context.journal, NAME).stale == {1: UNTIL}
+    assert client.changed(NAME, token) == context.journal.last(NAME).digest != token
+    watch.deliver()
+    assert [json.loads(d.body)["type"] for d in watch.deliveries()] == ["model.stale"]
+    [model] = show.gather(NAME, registry=context.registry, journal=context.journal)
+    assert model["versions"][0]["is"] == ["champion", "stale until 2023-02-02"]
+    assert show.summary(context.journal)[0]["stale"] == UNTIL
+    # another version with the same records is judged by the journal, not by a tag
+    add(context, knows=6)
+    Noted().run(ids[:1], context=context)
+    context.registry.client.set_model_version_tag(NAME, "2", "taken_down", "0")
+    assert gate.judge(NAME, 2, context=context).reasons[0].startswith("stale: ")
+
+
 def test_cut_short_after_the_files_and_repeated_it_is_sound(context: Context, tmp_path: Path) -> None:
     ids = trained(context.root)
     version = add(context, knows=6)
@@ -139,7 +181,7 @@ def test_cut_short_after_the_files_and_repeated_it_is_sound(context: Context, tm
     noted.run(ids[:3], context=context)
     assert enter(version, context=context, folder=tmp_path / "b").faults["files"] == []
     assert again(version, context=context).tags["taken_down"] == "3"
-    assert [row.event for row in context.journal.rows(NAME)] == ["registered", "registered"]
+    assert [row.event for row in context.journal.rows(NAME)] == ["registered", "stale", "registered"]
 
 
 def test_a_version_altered_elsewhere_loses_the_ids_and_is_not_trusted(context: Context, tmp_path: Path) -> None:
@@ -152,7 +194,7 @@ def test_a_version_altered_elsewhere_loses_the_ids_and_is_not_trusted(context: C
     noted = Noted()
     noted.run(ids[:3], context=context)
     assert enter(version, context=context, folder=tmp_path).faults["files"]
-    assert noted.promised == {} and [row.event for row in context.journal.rows(NAME)] == ["registered"]
+    assert noted.promised == {} and [row.event for row in context.journal.rows(NAME)] == ["registered", "stale"]
     assert contents.read_records(integrity.place(Path(version.source)) / integrity.RECORDS) == frozenset(ids[3:])
 
 
@@ -185,8 +227,6 @@ def test_a_look_leaves_no_copy_and_a_version_that_does_not_say_is_counted(contex
 
 
 def test_a_takedown_goes_through_the_models(context: Context) -> None:
-    from datetime import UTC, datetime
-
     from pipelines.takedown import takedown
     from pipelines.takedown.selection import Selection
 
@@ -194,7 +234,7 @@ def test_a_takedown_goes_through_the_models(context: Context) -> None:
     small_corpus.begin(settings, code=small_corpus.code_of(settings.home / "code", {}))
     version = add(context, knows=6)
     selection = Selection("a" * 32, frozenset(ids[:3]), {"posts": 3})
-    given = {"terms": Takedown(withdraw_share=0.5), "now": datetime(2023, 1, 3, tzinfo=UTC), "context": context}
+    given = {"terms": Takedown(withdraw_share=0.5), "now": NOW, "context": context}
     told = takedown.dry_run(selection, settings=settings, vault=context.vault, context=context)
     assert told["models"] == {"unknown": 0, f"{NAME}/1": 3}
     receipt = takedown.run(selection, reason="r-1", who="w", settings=settings, vault=context.vault, **given)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from io import BytesIO
+from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,20 @@ def test_an_id_of_a_record_and_a_file_of_posts(ask: Desk, tmp_path: Path) -> Non
     assert found.key == ask(posts=["p00002", known]).key, "how it was said makes no other request"
     by_id = ask(posts=sorted(found.records))
     assert (by_id.key, by_id.records) == (found.key, found.records)
+
+
+def test_files_and_the_standard_input_name_authors_and_pictures_too(
+    ask: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [known] = ask.ids("memes", 1)
+    lines = f" u/Author-2 \n{known}\n{'0' * 64}\n"
+    (tmp_path / "asked.txt").write_text(lines)
+    monkeypatch.setattr("sys.stdin", StringIO(lines))
+    expected = ask(posts=[known], authors=["Author-2"], images=["0" * 64])
+    assert expected.counts["authors"] > 1 and expected.counts["posts"] == 1
+    for path in (tmp_path / "asked.txt", Path("-")):
+        found = ask(files=[path])
+        assert (found.key, found.records, found.counts) == (expected.key, expected.records, expected.counts)
 
 
 def test_a_post_that_was_never_seen_is_selected(ask: Desk) -> None:

@@ -93,8 +93,12 @@ def test_every_out_goes_to_a_sink_that_is_rewritten() -> None:
     for stage in stages.values():
         for out in [*stage.get("outs", []), *stage.get("metrics", []), *stage.get("plots", [])]:
             path, options = next(iter(out.items())) if isinstance(out, dict) else (out, {})
-            [sink] = [sink for sink in SINKS if any(fnmatch(path, pattern) for pattern in sink.outs)]
-            assert sink.name == ("repository" if options.get("cache") is False else "objects"), path
+            # the most specific pattern tells what a deletion does there
+            found = {pattern: sink for sink in SINKS for pattern in sink.outs if fnmatch(path, pattern)}
+            sink = found[max(found, key=len)]
+            of_weights = path.startswith("snapshot/${item.corpus}/finetuned")
+            kind = "weights" if of_weights else "objects"
+            assert sink.name == ("repository" if options.get("cache") is False else kind), path
 
 
 def names_below_home() -> set[str]:
@@ -123,7 +127,7 @@ def _is_home(node: ast.AST, *, own: bool) -> bool:
 
 def _constant(node: ast.AST) -> str:
     # a name is looked up where it is a constant of a module
-    constants = {"LOCK": "rounds.lock", "MAP": "takedowns", "FOLDER": "takedowns"}
+    constants = {"LOCK": "rounds.lock", "MAP": "takedowns", "FOLDER": "takedowns", "KEY_FILE": "journal.pub"}
     if isinstance(node, ast.Constant):
         return str(node.value)
     if isinstance(node, ast.Name):

@@ -169,7 +169,7 @@ def test_a_rewritten_table_is_what_a_stage_would_write_that_never_saw_the_record
         assert (tmp_path / "again.parquet").read_bytes() == path.read_bytes()
         votes = clone.path / "snapshot" / "posts" / "votes" / "one" / "votes.parquet"
         before = votes.read_bytes()
-        subprocess.run([sys.executable, "stage.py", "votes", "posts", "one"], cwd=clone.path, check=True)
+        subprocess.run([sys.executable, "-P", "stage.py", "votes", "posts", "one"], cwd=clone.path, check=True)
         assert votes.read_bytes() == before
 
 

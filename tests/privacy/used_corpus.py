@@ -69,11 +69,15 @@ def begin(home: Path) -> Settings:
     """Make it, and everything that it leaves around it."""
     settings = settings_of(home)
     stages = {"stages": {name: _stage(name, shape) for name, shape in STAGES.items()}}
-    files = small_corpus.ANNOTATED | {
-        "dvc.yaml": yaml.safe_dump(stages),
-        "stage.py": Path(__file__).with_name("stage.py").read_text(),
-        ".gitignore": "/ran/\n__pycache__/\n",
-    }
+    files = (
+        small_corpus.ANNOTATED
+        | small_corpus.SHELL
+        | {
+            "dvc.yaml": small_corpus.staged(yaml.safe_dump(stages)),
+            "stage.py": Path(__file__).with_name("stage.py").read_text(),
+            ".gitignore": "/ran/\n__pycache__/\n",
+        }
+    )
     code = small_corpus.code_of(home / "code", files)
     small_corpus.begin(settings, code=code)
     shutil.rmtree(code)
@@ -95,7 +99,7 @@ def _stage(name: str, shape: Mapping[str, object]) -> dict[str, object]:
     matrix = {"corpus": corpora} | ({"labeller": ["one", "two"]} if labelled else {})
     more = " ${item.labeller}" if labelled else ""
     out = f"snapshot/${{item.corpus}}/{name}" + ("/${item.labeller}" if labelled else "")
-    cmd = f"python stage.py {name} ${{item.corpus}}{more}"
+    cmd = f"python -P stage.py {name} ${{item.corpus}}{more}"
     return {"matrix": matrix, "cmd": cmd, "outs": [out], **shape}
 
 

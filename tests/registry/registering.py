@@ -42,7 +42,7 @@ def act(asked):
     os.environ |= {"CORPUS_HOME": home, "MLFLOW_TRACKING_URI": f"sqlite:///{home}/mlflow.sqlite"}
     settings = Settings.from_env()
     vault = Vault.open(settings.vault_url, secret=bytes.fromhex(asked["secret"]))
-    with vault, Journal.open(settings.journal_url) as journal:
+    with vault, Journal.of(settings) as journal:
         terms = Promote.model_validate(asked["terms"])
         context = Context(Registry.open(settings), journal, load_params(REPO), terms, settings, vault, Path(home))
         put(asked["name"], Path(asked["folder"]), context=context, who="tester", why="a test", say=say)

@@ -88,7 +88,7 @@ def opened(home: Path, *, terms: Promote = TERMS) -> Iterator[Context]:
     os.environ["CORPUS_HOME"], os.environ["MLFLOW_TRACKING_URI"] = str(home), f"sqlite:///{home}/mlflow.sqlite"
     settings = Settings.from_env()
     params = load_params(REPO)
-    with vault_of(home) as vault, Journal.open(settings.journal_url, clock=_now) as journal:
+    with vault_of(home) as vault, Journal.of(settings, clock=_now) as journal:
         yield Context(Registry.open(settings), journal, params, terms, settings, vault, home)
 
 

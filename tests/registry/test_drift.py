@@ -134,7 +134,7 @@ def test_inputs_are_read_from_images_and_texts_without_content(tmp_path: Path) -
 def test_the_newest_test_of_a_version_is_the_reference(tmp_path: Path) -> None:
     random = np.random.default_rng(1)
     first, second = drawn(random, 10), drawn(random, 20)
-    with Journal.open(f"sqlite:///{tmp_path}/journal.sqlite") as journal:
+    with Journal.open(f"sqlite:///{tmp_path}/journal.sqlite", secret=b"5" * 64) as journal:
         assert drift.reference(journal, name="crisis-posts", version=1) is None
         for counts in ({"1": first}, {"1": second, "2": first}, {"3": first}, {}):
             scores = {"counts": {key: value.model_dump(mode="json") for key, value in counts.items()}} if counts else {}

@@ -24,6 +24,7 @@ from tests.postgres import BOTH, address, postgres
 __all__ = ["postgres"]
 NAME = "crisis-posts"
 SAID: dict[str, Any] = {"who": "tester", "why": "a reason"}
+SECRET = b"5" * 64
 
 
 @pytest.fixture(params=BOTH)
@@ -34,8 +35,12 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 def journal(url: str) -> Iterator[Journal]:
     times = iter(datetime(2023, 1, 2, tzinfo=UTC) + timedelta(seconds=i) for i in range(10_000))
-    with Journal.open(url, clock=lambda: next(times)) as journal:
+    with Journal.open(url, clock=lambda: next(times), secret=SECRET) as journal:
         yield journal
+
+
+def address_of(journal: Journal) -> str:
+    return str(journal.engine.sql.url.render_as_string(hide_password=False))
 
 
 def write(journal: Journal, *events: str, name: str = NAME) -> list[JournalRow]:
@@ -45,8 +50,8 @@ def write(journal: Journal, *events: str, name: str = NAME) -> list[JournalRow]:
 def altered(journal: Journal, statement: str) -> None:
     """Do to the database what its owner can: take the guard away first."""
     with journal.engine.writing() as connection:
-        for drop in ("journal_UPDATE", "journal_DELETE") if journal.engine.backend == "sqlite" else ():
-            connection.exec_driver_sql(f"DROP TRIGGER IF EXISTS {drop}")
+        for drop in ("UPDATE", "DELETE", "INSERT") if journal.engine.backend == "sqlite" else ():
+            connection.exec_driver_sql(f"DROP TRIGGER IF EXISTS journal_{drop}")
         if journal.engine.backend == "postgresql":
             connection.exec_driver_sql("DROP TRIGGER IF EXISTS journal_refuse ON journal")
         connection.exec_driver_sql(statement)
@@ -61,7 +66,7 @@ def test_rows_are_numbered_by_model_and_chained(journal: Journal) -> None:
     assert journal.rows() == [first, second, other]
     assert journal.last(NAME) == second and journal.last("none") is None
     assert journal.verify() == 3
-    with Journal.open(str(journal.engine.sql.url.render_as_string(hide_password=False))) as again:
+    with Journal.open(address_of(journal), secret=SECRET) as again:
         assert again.rows(NAME) == [first, second]
 
 
@@ -149,7 +154,7 @@ def test_a_journal_that_was_cut_is_noticed_by_who_knows_a_row(journal: Journal) 
 
 def test_a_row_that_was_forged_whole_breaks_the_next(journal: Journal) -> None:
     rows = write(journal, "registered", "gated")
-    with Journal.open("sqlite://") as elsewhere:
+    with Journal.open("sqlite://", secret=SECRET) as elsewhere:
         forged = elsewhere.append(NAME, event="registered", to_version=1, who="tester", why="another reason")
     values = f"why = 'another reason', at = '{forged.at}', digest = '{forged.digest}'"
     altered(journal, f"UPDATE journal SET {values} WHERE number = 1")
@@ -159,7 +164,7 @@ def test_a_row_that_was_forged_whole_breaks_the_next(journal: Journal) -> None:
 
 
 def test_the_file_is_the_owners_alone(tmp_path: Path) -> None:
-    with Journal.open(f"sqlite:///{tmp_path}/journal.sqlite") as journal:
+    with Journal.open(f"sqlite:///{tmp_path}/journal.sqlite", secret=SECRET) as journal:
         write(journal, "registered")
     assert (tmp_path / "journal.sqlite").stat().st_mode & 0o077 == 0
     with closing(sqlite3.connect(tmp_path / "journal.sqlite")) as found:

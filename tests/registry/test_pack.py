@@ -15,7 +15,13 @@ from crisis_corpus.integrity import listing
 from crisis_corpus.versions import UnknownModel
 from pipelines.config.models import Chosen
 from pipelines.packaging.model_described import Described
-from pipelines.packaging.refusals import LearntFromDeleted, NothingToPack, NotPackable
+from pipelines.packaging.refusals import (
+    LearntFromDeleted,
+    NothingToPack,
+    NotPackable,
+    WeightsChanged,
+    WeightsDegenerate,
+)
 from pipelines.promotion.holdout import split_digest
 from pipelines.registry.contents import Pack
 from pipelines.taxonomy import load as load_scheme
@@ -97,6 +103,42 @@ def test_who_was_taken_down_keeps_a_model_out(made: Made, tmp_path: Path, split:
             packs.packed(corpus, kind="encoder", to=tmp_path / "pack")
     assert caught.value.fields["count"] == 2
     assert not any(record_id in str(caught.value) for record_id in seen)
+
+
+def zeros(path: Path) -> None:
+    """Replace every weight in a file by zero; names, shapes and size stay."""
+    from safetensors.torch import load_file, save_file
+
+    save_file({name: tensor * 0 for name, tensor in load_file(path).items()}, path, metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "calibration.json", "more.json"])
+def test_a_file_that_the_training_did_not_write_is_not_packed(made: Made, tmp_path: Path, name: str) -> None:
+    with packs.copied(made, to=tmp_path / "root") as corpus:
+        path = folder_of(corpus.root) / name
+        if path.suffix == ".safetensors":
+            zeros(path)
+        else:
+            path.write_text("{}")
+        with pytest.raises(WeightsChanged, match=name):
+            packs.packed(corpus, kind="encoder", to=tmp_path / "pack")
+    assert not (tmp_path / "pack" / integrity.FILES).exists()
+
+
+def test_metrics_that_record_no_weights_are_not_enough(made: Made, tmp_path: Path) -> None:
+    with packs.copied(made, to=tmp_path / "root") as corpus:
+        path = corpus.root / "metrics/posts/finetune-consensus-encoder.json"
+        told = json.loads(path.read_text())
+        weights = told.pop("weights")
+        path.write_text(json.dumps(told))
+        with pytest.raises(NothingToPack, match="names no weights"):
+            packs.packed(corpus, kind="encoder", to=tmp_path / "pack")
+        # even where the digest is that of the zeros
+        zeros(folder_of(corpus.root) / "model.safetensors")
+        weights["files"]["model.safetensors"] = integrity.sha256(folder_of(corpus.root) / "model.safetensors")
+        path.write_text(json.dumps(told | {"weights": weights}))
+        with pytest.raises(WeightsDegenerate, match=r"model\.safetensors"):
+            packs.packed(corpus, kind="encoder", to=tmp_path / "again")
 
 
 def test_who_was_only_asked_about_does_not(made: Made, tmp_path: Path) -> None:

@@ -33,10 +33,10 @@ from pipelines.extract.ocr import open_engine
 from pipelines.packaging import model
 from pipelines.packaging.model_described import Described
 from pipelines.packaging.pack import pack
-from pipelines.packaging.refusals import LearntFromDeleted, NothingToPack, NotPackable
+from pipelines.packaging.refusals import LearntFromDeleted, NothingToPack, NotPackable, WeightsChanged
 from pipelines.registry.contents import Pack
 from pipelines.storage import tables
-from pipelines.train import finetuned
+from pipelines.train import training_records
 from pipelines.train.classifiers import train as stage
 from pipelines.vault.vault import Vault
 from tests.registry import small_registry
@@ -167,7 +167,7 @@ def test_its_files_are_sound_and_say_who_was_learnt_from(lab: Lab, saved: dict[s
     found = Pack.read(saved["tiny-fusion"])
     by_split = {s: {item[0] for item, m in lab.memes.items() if m.split == s} for s in SIZES}
     assert found.records == by_split["train"] | by_split["validation"]
-    assert found.manifest.train.model_dump() == finetuned.trained_on(by_split["train"]).model_dump()
+    assert found.manifest.train.model_dump() == training_records.trained_on(by_split["train"]).model_dump()
     needed = (saved["tiny-image"] / "requirements.txt").read_text()
     assert "rapidocr==" in needed
 
@@ -250,6 +250,43 @@ def test_weights_of_other_numbers_are_not_taken(lab: Lab, tmp_path: Path) -> Non
             lab.pack("tiny-image", to=tmp_path / "pack")
     finally:
         path.write_text(before)
+
+
+def zeroed(path: Path, *, to: Path) -> Path:
+    from safetensors.torch import load_file, save_file
+
+    save_file({name: tensor * 0 for name, tensor in load_file(path).items()}, to)
+    return to
+
+
+def test_a_newer_run_with_the_same_numbers_is_not_taken(lab: Lab, tmp_path: Path) -> None:
+    recorded = json.loads(lab.metrics("tiny-image", 1).read_text())["weights"]
+    client = MlflowClient(tracking_uri=lab.settings.mlflow_tracking_uri)
+    trained = client.get_run(recorded["run"])
+    forged = client.create_run(trained.info.experiment_id, tags={"data_commit": "none"}).info.run_id
+    for name, value in trained.data.params.items():
+        client.log_param(forged, name, value)
+    for epoch in client.get_metric_history(recorded["run"], "validation_macro_f1"):
+        client.log_metric(forged, epoch.key, epoch.value, step=epoch.step)
+    file = client.download_artifacts(recorded["run"], "model/model.safetensors", str(tmp_path))
+    (tmp_path / "forged").mkdir()
+    client.log_artifact(forged, str(zeroed(Path(file), to=tmp_path / "forged" / "model.safetensors")), "model")
+    client.set_terminated(forged, "FINISHED")
+    assert Described.read(lab.pack("tiny-image", to=tmp_path / "pack")).weights.run == recorded["run"]
+
+
+def test_weights_that_were_exchanged_in_the_run_are_not_packed(lab: Lab, tmp_path: Path) -> None:
+    recorded = json.loads(lab.metrics("tiny-image", 1).read_text())["weights"]
+    client = MlflowClient(tracking_uri=lab.settings.mlflow_tracking_uri)
+    own = Path(client.download_artifacts(recorded["run"], "model/model.safetensors", str(tmp_path)))
+    (tmp_path / "zeros").mkdir()
+    client.log_artifact(recorded["run"], str(zeroed(own, to=tmp_path / "zeros" / own.name)), "model")
+    try:
+        with pytest.raises(WeightsChanged, match=r"model\.safetensors"):
+            lab.pack("tiny-image", to=tmp_path / "pack")
+    finally:
+        client.log_artifact(recorded["run"], str(own), "model")
+    assert lab.pack("tiny-image", to=tmp_path / "again").is_dir()
 
 
 def test_what_no_pack_can_hold_is_refused_with_its_reason(lab: Lab, tmp_path: Path) -> None:

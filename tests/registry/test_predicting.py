@@ -55,7 +55,7 @@ def home(made: Made, made_registry: small_registry.Made, tmp_path_factory: pytes
         patch.chdir(home)
         settings, params = Settings.from_env(), load_params(REPO)
         vault = Vault.open(settings.vault_url, secret=small_registry.SECRET)
-        with vault, Journal.open(settings.journal_url) as journal:
+        with vault, Journal.of(settings) as journal:
             registry = Registry.open(settings)
             context = Context(registry, journal, params, small_registry.TERMS, settings, vault, made.corpus.root)
             version, _ = put(NAME, made.saved, context=context, who="tester", why="a test")

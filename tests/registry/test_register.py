@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -14,10 +15,14 @@ from pathlib import Path
 from threading import Barrier
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from crisis_corpus import integrity
-from crisis_corpus.integrity import digest, sha256
+from crisis_corpus.client import load
+from crisis_corpus.integrity import digest, listing, sha256
+from crisis_corpus.verified import FilesChanged
 from crisis_corpus.versions import DIGEST, UnknownModel, Version
 from pipelines.errors import BadParams
 from pipelines.packaging.register import PACK, PLACE, NumberTaken, StoredOtherwise, Unregistrable, put
@@ -85,6 +90,32 @@ def test_a_version_has_its_run_its_files_and_its_row(context: Context, folder: P
     listed = {*row.metrics["outside"], *json.loads((pack / integrity.FILES).read_text())}
     assert len(listed) == sum(path.is_file() for path in folder.rglob("*")) - 1
     assert gate.judge(NAME, 1, context=context).passed
+
+
+def test_weights_that_are_not_the_registered_ones_pass_neither_the_gate_nor_a_load(
+    context: Context, tmp_path: Path
+) -> None:
+    def weights(pack: Path, *, value: float = 1.0) -> None:
+        save_file({"w": np.full(3, value, np.float32)}, pack / "model.safetensors")
+
+    folder = saved(context, to=tmp_path / "model", knows=6, change=weights)
+    version = put(NAME, folder, context=context, **WHO)[0]
+    (row,) = context.journal.rows(NAME)
+    assert row.metrics["weights"] == {"model.safetensors": sha256(integrity.place(folder) / "model.safetensors")}
+    assert gate.judge(NAME, 1, context=context).passed
+    # every list and digest fits the other weights, but for what was registered
+    pack = integrity.place(Path(version.source.removeprefix("file://")))
+    weights(pack, value=2.0)
+    (pack / integrity.FILES).unlink()
+    (pack / integrity.FILES).write_text(json.dumps(listing(pack)))
+    forged = digest(Path(version.source.removeprefix("file://")))
+    context.registry.tag(version, {DIGEST: forged})
+    told = {"event": "registered", "to_version": 1, "files": forged, "metrics": dict(row.metrics)}
+    context.journal.append(NAME, **WHO, **told)
+    said = r"weights are not the registered ones: model\.safetensors"
+    assert re.search(said, "; ".join(gate.judge(NAME, 1, context=context).reasons))
+    with pytest.raises(FilesChanged, match=said):
+        load(f"{NAME}/1", cache=tmp_path / "cache")
 
 
 def test_the_same_pack_is_the_same_version_and_another_the_next(context: Context, folder: Path, tmp_path: Path) -> None:

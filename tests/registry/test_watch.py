@@ -6,6 +6,7 @@ import base64
 import hashlib
 import hmac
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,9 +14,11 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg2
 import pytest
+import sqlalchemy as sa
 
 from crisis_corpus.client import changed, token
 from crisis_corpus.journal import JournalBroken, JournalUnavailable
@@ -23,7 +26,15 @@ from crisis_corpus.versions import UnknownModel
 from pipelines.errors import BadParams
 from pipelines.registry.journal import Journal
 from pipelines.registry.webhook import DELAYS
-from pipelines.registry.webhook_delivery import DEAD, DELIVERED, WAITING, SubscribedAlready, UnknownSubscriber, Watch
+from pipelines.registry.webhook_delivery import (
+    DEAD,
+    DELIVERED,
+    WAITING,
+    SubscribedAlready,
+    UnknownSubscriber,
+    Watch,
+    subscribers,
+)
 from tests.postgres import BOTH, address, postgres
 from tests.registry.receiver import Receiver, receiver
 
@@ -31,6 +42,7 @@ __all__ = ["postgres", "receiver"]
 NAME, OTHER = "crisis-posts", "meme-severity"
 WHO: dict[str, Any] = {"who": "ada", "why": "a reason that is not sent"}
 NOW = datetime(2023, 1, 2, 9, tzinfo=UTC)
+SECRET = b"5" * 64
 
 
 class Clock:
@@ -54,7 +66,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def journal(url: str) -> Iterator[Journal]:
-    with Journal.open(url, clock=lambda: NOW) as journal:
+    with Journal.open(url, clock=lambda: NOW, secret=SECRET) as journal:
         yield journal
 
 
@@ -194,6 +206,25 @@ def test_an_altered_journal_sends_no_webhook(watch: Watch, journal: Journal, rec
     assert receiver.came == [] and watch.deliveries() == []
 
 
+@pytest.mark.parametrize("address", ["https://a.example/", "http://127.0.0.1:9/", "http://[::1]/", "http://localhost/"])
+def test_https_and_this_machine_can_be_subscribed(watch: Watch, address: str) -> None:
+    assert watch.subscribe(address).url == address
+
+
+def test_a_subscriber_from_before_gets_nothing_over_plain_http(
+    watch: Watch, journal: Journal, receiver: Receiver
+) -> None:
+    watch.subscribe(receiver.url)
+    # a name that is not known to be of this machine, though it is
+    port = urlsplit(receiver.url).port
+    with journal.engine.writing() as connection:
+        connection.execute(sa.update(subscribers).values(url=f"http://{socket.gethostname()}:{port}/hook"))
+    moved(journal, "promoted", 1)
+    assert watch.deliver() == {"delivered": 0, "failed": 0, "dead": 1, "waiting": 0}
+    assert [(d.status, d.answer) for d in watch.deliveries()] == [(DEAD, "insecure")]
+    assert receiver.came == []
+
+
 def test_a_removed_subscription_gets_no_webhook(watch: Watch, journal: Journal, receiver: Receiver) -> None:
     made = watch.subscribe(receiver.url)
     with pytest.raises(SubscribedAlready, match=made.id):
@@ -210,9 +241,23 @@ def test_a_removed_subscription_gets_no_webhook(watch: Watch, journal: Journal, 
 
 @pytest.mark.parametrize(
     "wrong",
-    ["", "ftp://a.example/", "https://", "https://ada:key@a.example/", "https://a.example:99999/", "http://a\n.b/"],
+    [
+        "",
+        "ftp://a.example/",
+        "https://",
+        "https://ada:key@a.example/",
+        "https://a.example:99999/",
+        "http://a\n.b/",
+        "http://a.example/",
+        "http://10.0.0.1/",
+        "http://169.254.169.254/",
+        "http://127.0.0.1.a.example/",
+        "http://localhost.a.example/",
+        "http://[::2]/",
+        "http://0.0.0.0/",
+    ],
 )
-def test_what_is_no_address_is_refused(watch: Watch, wrong: str) -> None:
+def test_what_is_no_safe_address_is_refused(watch: Watch, wrong: str) -> None:
     with pytest.raises(BadParams):
         watch.subscribe(wrong)
     with pytest.raises(UnknownModel):
@@ -237,14 +282,14 @@ def test_on_postgresql_a_consumer_reads_the_journal_and_no_secret(postgres: Path
 
     execute("CREATE DATABASE consumers", database="postgres")
     address = f"postgresql+psycopg2://{{}}@/consumers?host={postgres}"
-    with Journal.open(address.format("postgres")) as journal:
+    with Journal.open(address.format("postgres"), secret=SECRET) as journal:
         watch = Watch.open(journal)
         watch.subscribe(receiver.url)
         moved(journal, "promoted", 1)
         assert watch.deliver()["delivered"] == 1 and receiver.told() == [("promoted", 1)]
         execute("CREATE ROLE consumer LOGIN; GRANT SELECT ON journal TO consumer")
         assert token(NAME, journal_url=address.format("consumer")) == journal.last(NAME).digest
-    with Journal.open(address.format("consumer")) as journal:
+    with Journal.open(address.format("consumer"), secret=SECRET) as journal:
         with pytest.raises(JournalUnavailable):
             moved(journal, "promoted", 2)
         with pytest.raises(JournalUnavailable):

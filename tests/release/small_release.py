@@ -42,6 +42,9 @@ POSTS, MEMES = 72, 40
 TERMS = Release.model_validate(
     {
         "k": 3,
+        "max_alone": 1,
+        "max_joined": 1,
+        "removal": {"every_days": 14, "at_least": 3, "at_most_days": 30},
         "licence": "For research only.",
         "contact": "team@example.org",
         "corpora": {
@@ -147,6 +150,11 @@ class World:
 def table(path: Path) -> list[dict[str, str]]:
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
+
+
+def listed(path: Path) -> set[str]:
+    """Return the ids on a removal list."""
+    return set(json.loads(path.read_text())["ids"])
 
 
 def outcomes(out: Path) -> dict[tuple[str, int], tuple[str, str]]:

@@ -47,7 +47,7 @@ def test_a_draft_with_a_tombstone_is_not_signed(world: World) -> None:
     world.vault.destroy([world.record("t3_p002")], reason="test", now=NOW)
     for refreshed in (False, True):
         if refreshed:
-            removal.refresh(settings=world.settings, vault=world.vault)
+            removal.refresh(settings=world.settings, vault=world.vault, now=None)
         with pytest.raises(DraftOutdated, match="1 records of draft 'p2'"):
             world.approve("p2")
         assert manifest(world.folder("p2") / "package")["status"] == "DRAFT"

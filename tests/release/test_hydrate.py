@@ -122,8 +122,8 @@ def test_a_release_from_before_a_takedown_omits_it_and_says_so(world: World) -> 
         assert world.fetched(old, key=world.key("m1"), out=early)[0] == 0
         assert all(list(early.glob(f"*/{i}*")) for i in ids)
         world.vault.destroy([world.record(name) for name in taken], reason="test", now=NOW)
-        removal.refresh(settings=world.settings, vault=world.vault)
-        newer = ("--removal", str(world.folder("m1") / "removal.csv"))
+        removal.refresh(settings=world.settings, vault=world.vault, now=NOW, at_once=True)
+        newer = ("--removal", str(world.folder("m1") / "removal.json"))
         # posts that were fetched before are removed with the newer list
         code, said, _ = world.fetched(old, *newer, key=world.key("m1"), out=early)
         assert code == 0
@@ -239,18 +239,17 @@ def test_drafts_other_keys_and_altered_packages_are_refused(world: World) -> Non
         asked = server.counts["info"]
         code, _, wrong = world.fetched(other, key=world.key("p1"), out=world.home / "other")
         assert code == 65
-        assert "key is of another release" in wrong
+        assert "manifest cannot be verified: the key is of another release" in wrong
         assert world.fetched(other, key=other / "manifest.json", out=out)[0] == 78
         assert world.fetched(other, key=world.key("p2"), out=out, REDDIT_OAUTH_URL="http://example.org")[0] == 78
         code, _, wrong = world.fetched(other, key=world.key("p2"), out=out, REDDIT_CLIENT_SECRET="no")
         assert code == 77
         assert "HTTP 401" in wrong
-        elsewhere = world.home / "other.csv"
-        elsewhere.write_text(f"id\n{world.of('p1', 't3_p000')}\n")
+        elsewhere = draft / "removal.json"
         code, _, wrong = world.fetched(other, "--removal", str(elsewhere), key=world.key("p2"), out=out)
         assert code == 65
-        assert "not in this release" in wrong
-        for file in ("test.csv", "hydrate.py", "removal.csv"):
+        assert "removal list cannot be verified" in wrong
+        for file in ("test.csv", "hydrate.py", "removal.json"):
             shutil.copytree(other, world.home / file)
             with (world.home / file / file).open("a") as changed:
                 changed.write("# one more\n")

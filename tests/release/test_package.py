@@ -126,7 +126,7 @@ def test_no_file_has_a_name_an_author_a_group_or_a_word(world: World, corpus: st
     forbidden |= {world.record(name) for name in items} | {world.vault.author_id(i["author"]) for i in items.values()}
     forbidden |= {"group-1", "group-20", "Harbour", "river", "boats"}
     register = [p for p in world.folder("one").rglob("*") if p.is_file()]
-    assert {p.name for p in register} >= {"release.json", "ids.txt", "removal.csv", "one.key", "fetch.csv"}
+    assert {p.name for p in register} >= {"release.json", "ids.txt", "removal.json", "one.key", "fetch.csv"}
     for path in register:
         if path.name == "hydrate.py":
             continue
@@ -213,8 +213,9 @@ def test_a_release_is_made_of_a_clone_of_the_corpus(world: World, tmp_path: Path
     code, settings = tmp_path / "code", world.settings.model_copy(update=places(world.home))
     outs = ["snapshot/posts/split", "snapshot/posts/gold"]
     stage = {"cmd": "cp -r made/split made/gold snapshot/posts", "deps": ["made"], "outs": outs}
-    stages = yaml.safe_dump({"stages": {"split": {"foreach": {"posts": ""}, "do": stage}}})
-    small_corpus.begin(settings, code=small_corpus.code_of(code, small_corpus.ANNOTATED | {"dvc.yaml": stages}))
+    stages = small_corpus.staged(yaml.safe_dump({"stages": {"split": {"foreach": {"posts": ""}, "do": stage}}}))
+    files = small_corpus.ANNOTATED | small_corpus.SHELL | {"dvc.yaml": stages}
+    small_corpus.begin(settings, code=small_corpus.code_of(code, files))
     with workspace(settings) as clone:
         for folder, to in {"data": "data", "snapshot/posts": "made"}.items():
             shutil.copytree(world.root / folder, clone.path / to, dirs_exist_ok=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.release import removal
-from tests.release.small_release import NOW, World, table
+from tests.release.small_release import NOW, World, listed, table
 
 TAKEN = ("t3_m001", "t3_m004")  # the second is a gallery
 
@@ -19,7 +19,8 @@ class Killed(Exception):
 
 
 def refresh(world: World, **given: object) -> dict[str, dict[str, object]]:
-    return removal.refresh(settings=world.settings, vault=world.vault, **given)  # type: ignore[arg-type]
+    plan = {"now": NOW, "at_once": True} | given
+    return removal.refresh(settings=world.settings, vault=world.vault, **plan)  # type: ignore[arg-type]
 
 
 def state(world: World, name: str) -> dict[str, bytes]:
@@ -36,7 +37,7 @@ def test_rows_go_and_the_others_keep_their_bytes(world: World) -> None:
     asked = {"settings": world.settings, "vault": world.vault}
     assert removal.holding([world.record(n) for n in (*TAKEN, "t3_p001")], **asked) == {"m1": 2}
     take(world, *TAKEN, "t3_p001")
-    assert refresh(world) == {"m1": {"withdrawn": 2, "new": 2, "package": True, "altered": 0}}
+    assert refresh(world) == {"m1": {"withdrawn": 2, "new": 2, "waiting": 0, "package": True, "altered": 0}}
     assert removal.holding([world.record(n) for n in TAKEN], **asked) == {}
     ids = {world.of("m1", name) for name in TAKEN}
     after = {p.name: p.read_text() for p in folder.iterdir()}
@@ -44,8 +45,8 @@ def test_rows_go_and_the_others_keep_their_bytes(world: World) -> None:
         kept = [line for line in before[name].splitlines() if line.partition(",")[0] not in ids]
         assert after[name].splitlines() == kept
         assert len(kept) == 57 - 4
-    assert {row["id"] for row in table(folder / "removal.csv")} == ids
-    assert (world.folder("m1") / "removal.csv").read_text() == after["removal.csv"]
+    assert listed(folder / "removal.json") == ids
+    assert (world.folder("m1") / "removal.json").read_text() == after["removal.json"]
     # nothing leads from the id to what it was
     gone = [line for name in ("annotations.csv", "fetch.csv") for line in before[name].splitlines() if line[:32] in ids]
     forbidden = [value for line in gone for value in line.split(",")[2:] if re.fullmatch("[0-9a-f]{32,}", value)]
@@ -64,13 +65,13 @@ def test_repeating_changes_nothing_and_the_list_only_grows(world: World) -> None
     assert refresh(world)["m1"]["new"] == 1
     then = state(world, "m1")
     assert refresh(world) == {
-        "m1": {"withdrawn": 1, "new": 0, "package": True, "altered": 0},
-        "p1": {"withdrawn": 0, "new": 0, "package": True, "altered": 0},
+        "m1": {"withdrawn": 1, "new": 0, "waiting": 0, "package": True, "altered": 0},
+        "p1": {"withdrawn": 0, "new": 0, "waiting": 0, "package": True, "altered": 0},
     }
     assert state(world, "m1") == then
     take(world, TAKEN[1], "t3_p002")
     assert {name: told["new"] for name, told in refresh(world).items()} == {"m1": 1, "p1": 1}
-    assert len(table(world.folder("m1") / "removal.csv")) == 2
+    assert len(listed(world.folder("m1") / "removal.json")) == 2
 
 
 @pytest.mark.parametrize("more", [False, True])
@@ -95,7 +96,7 @@ def test_killed_anywhere_it_ends_the_same(world: World, more: bool) -> None:
     taken = [*range(10, 16), *(range(20, 26) if more else ())]
     folder = world.folder("m1") / "package"
     ids = {world.of("m1", f"t3_m{n:03d}") for n in taken}
-    assert {row["id"] for row in table(folder / "removal.csv")} == ids
+    assert listed(folder / "removal.json") == ids
     assert not ids & {row["id"] for name in ("annotations", "splits", "fetch") for row in table(folder / f"{name}.csv")}
     then = state(world, "m1")
     refresh(world)
@@ -111,8 +112,8 @@ def test_a_package_that_went_elsewhere_has_its_list_here(world: World) -> None:
     folder = world.approved("memes", "m1")
     folder.rename(world.home / "shared")
     take(world, *TAKEN)
-    assert refresh(world) == {"m1": {"withdrawn": 2, "new": 2, "package": False, "altered": 0}}
-    assert len(table(world.folder("m1") / "removal.csv")) == 2
+    assert refresh(world) == {"m1": {"withdrawn": 2, "new": 2, "waiting": 0, "package": False, "altered": 0}}
+    assert len(listed(world.folder("m1") / "removal.json")) == 2
 
 
 def test_rows_leave_an_altered_table_too_and_it_is_not_passed_off_as_whole(world: World) -> None:
@@ -122,11 +123,11 @@ def test_rows_leave_an_altered_table_too_and_it_is_not_passed_off_as_whole(world
     (folder / "fetch.csv").unlink()
     take(world, *TAKEN)
     for new in (2, 0):
-        assert refresh(world) == {"m1": {"withdrawn": 2, "new": new, "package": True, "altered": 2}}
+        assert refresh(world) == {"m1": {"withdrawn": 2, "new": new, "waiting": 0, "package": True, "altered": 2}}
         ids = {world.of("m1", name) for name in TAKEN}
         for file in ("annotations.csv", "splits.csv"):
             assert not ids & {row["id"] for row in table(folder / file)}
-        assert {row["id"] for row in table(folder / "removal.csv")} == ids
+        assert listed(folder / "removal.json") == ids
     assert world.fetched(folder, key=world.key("m1"), out=world.home / "out")[0] == 65
     assert not (world.home / "out").exists()
 

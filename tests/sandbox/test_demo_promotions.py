@@ -41,7 +41,7 @@ class Gate:
         assert dag_run_id not in {run["dag_run_id"] for run in self.runs}
         name, version = body["conf"]["name"], body["conf"]["version"]
         state = "running"
-        with Journal.open(self.settings.journal_url) as journal:
+        with Journal.of(self.settings) as journal:
             champions = [row.to_version for row in journal.rows(name) if row.event == "promoted"]
         if champions and (champions[-1], version) in self.refuses:
             write(self.settings, name, "refused", version)
@@ -59,7 +59,7 @@ class Gate:
 
 
 def write(settings: Settings, name: str, event: Any, version: int) -> None:
-    with Journal.open(settings.journal_url) as journal:
+    with Journal.of(settings) as journal:
         journal.append(name, event=event, to_version=version, **SAID)
 
 
@@ -87,7 +87,7 @@ def rolled(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def play(settings: Settings, gate: Gate, *, order: tuple[int, int, int]) -> None:
     """Advance to the end with a new act at every look, as a demo that is killed after each step."""
     for _ in range(30):
-        act = Act(gate, settings, None, lambda: order)  # type: ignore[arg-type]
+        act = Act(gate, gate, settings, None, lambda: order)  # type: ignore[arg-type]
         if act.advance(gate.look()):
             return
     raise AssertionError([run["conf"] for run in gate.runs])
@@ -97,7 +97,7 @@ def test_nothing_is_asked_before_the_versions_are_registered(settings: Settings)
     gate = Gate(settings, refuses=set())
     write(settings, CONTESTED, "registered", 1)
     write(settings, CONTESTED, "registered", 2)
-    assert not Act(gate, settings, None, lambda: ()).advance(gate.look())  # type: ignore[arg-type]
+    assert not Act(gate, gate, settings, None, lambda: ()).advance(gate.look())  # type: ignore[arg-type]
     assert gate.runs == [] and gate.awake == []
 
 
@@ -111,7 +111,7 @@ def test_a_champion_a_better_one_a_refusal_and_the_way_back(
             write(settings, name, "registered", version)
     gate = Gate(settings, refuses=refuses)
     play(settings, gate, order=(1, 3, 2))
-    with Journal.open(settings.journal_url) as journal:
+    with Journal.of(settings) as journal:
         events = [row.event for row in journal.rows(CONTESTED)]
     assert events.count("promoted") >= 2 and events.count("refused") == 1 and events.count("rolled_back") == 1
     runs = len(gate.runs)

@@ -111,6 +111,13 @@ def test_praw_asks_for_posts_by_id(server: SandboxServer) -> None:
     assert posts[name(1120)].removed_by_category == "deleted"
 
 
+@pytest.mark.parametrize("headers", [{"Host": "evil.example"}, {"Origin": "http://evil.example"}])
+def test_a_web_page_is_refused(server: SandboxServer, headers: dict[str, str]) -> None:
+    requested = f"{server.address}/_sandbox/requests"
+    assert requests.get(requested, timeout=10).status_code == 200
+    assert requests.get(requested, headers=headers, timeout=10).status_code == 403
+
+
 def test_before_and_after_walk_the_same_listing(server: SandboxServer) -> None:
     reddit = reddit_at(server)
     subreddit = reddit.subreddit("SuicideMeme")

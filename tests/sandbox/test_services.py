@@ -10,7 +10,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import psutil
 import pytest
@@ -18,8 +20,8 @@ from sqlalchemy import create_engine, text
 
 from pipelines.config.settings import Settings
 from pipelines.deployment import services
-from pipelines.deployment.components import PortTaken, ServiceFailed, down, running
-from pipelines.deployment.services import LocalDeployment, Ports
+from pipelines.deployment.components import Ports, PortTaken, ServiceFailed, down, running
+from pipelines.deployment.services import LocalDeployment
 
 ROOT = Path(__file__).resolve().parents[2]
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
@@ -127,6 +129,17 @@ def test_a_taken_port_is_named(deployment: LocalDeployment) -> None:
         with pytest.raises(PortTaken, match=f"Port {port} of thing is taken"):
             deployment._start("thing", SLEEP, port=port)
     assert not (deployment.run / "thing.pid").exists()
+
+
+def test_a_server_without_a_login_is_refused(deployment: LocalDeployment) -> None:
+    """One that an earlier version started still runs: it would stay open after the upgrade."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(
+            ServiceFailed, match="thing did not start: it runs without a login; stop it with `make down`"
+        ):
+            deployment._require_login("thing", f"http://127.0.0.1:{server.server_address[1]}/")
+        server.shutdown()
 
 
 def test_a_component_that_ends_is_named_with_its_log(deployment: LocalDeployment) -> None:

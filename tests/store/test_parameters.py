@@ -86,7 +86,7 @@ def test_a_dry_run_and_an_invalid_value_commit_nothing(settings: Settings) -> No
     for key, value, words in (
         ("sample.memes.size", "many", r"sample\.memes\.size"),
         ("sample.memes.sise", "3", r"sample\.memes\.sise"),
-        ("votes.labellers", "[oracle]", "labellers does not describe oracle"),
+        ("votes.labellers", "[oracle]", "section labellers has no entry oracle"),
         ("profile", "cradle", "corpus init"),
         ("dedupe.radius", "{", "not YAML"),
     ):

@@ -20,12 +20,12 @@ from pipelines.workspace.objects import ObjectIncomplete
 from pipelines.workspace.pointer import BadPointer, check_handed_over, pointer_text
 from pipelines.workspace.results import Results, ResultUnusable, StageResult, Token
 from pipelines.workspace.stages import StageRun
-from tests.small_corpus import begin, code_of
+from tests.small_corpus import SHELL, begin, code_of, sign, staged
 from tests.stages import reproduce, rerun
 
 BASE, RUN, STAGE = "a" * 40, "memes_dataset/1", "join"
 # Each command notes that it ran; the file `salt` is an input that no stage declares.
-DVC_YAML = """
+GRAPH = """
 stages:
   part:
     matrix: {name: [one, two]}
@@ -50,8 +50,8 @@ stages:
     outs: [snapshot/told]
 """
 PARAMS = "rate: 8e-06\nlimits: {low: 1e-3, names: [yes, no], none: null}\n"
-CODE = {
-    "dvc.yaml": DVC_YAML,
+CODE = SHELL | {
+    "dvc.yaml": staged(GRAPH),
     "params.yaml": PARAMS,
     "code/tool.txt": "tool",
     "data/.gitignore": "*.parquet\n",
@@ -367,8 +367,9 @@ def test_a_stage_is_not_run_on_a_folder_whose_stages_did_not_all_hand_over(setti
 def test_what_a_removed_stage_made_is_no_part_of_a_folder_any_more(settings: Settings) -> None:
     commit(settings, stages(settings))
     with workspace(settings) as clone:
-        (clone.path / "dvc.yaml").write_text(DVC_YAML.replace("[one, two]", "[one]"))
+        (clone.path / "dvc.yaml").write_text(staged(GRAPH.replace("[one, two]", "[one]")))
         clone.commit("one part is enough")
+    sign(settings)
     commit(settings, stages(settings))
     assert ran(settings)[len(ALL) :] == ["join", "tell"]
     with workspace(settings) as clone:

@@ -11,7 +11,7 @@ from pipelines.config.settings import Settings
 from pipelines.workspace import publish, repository
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
-from tests.small_corpus import begin, code_of
+from tests.small_corpus import SHELL, begin, code_of, staged
 from tests.stages import reproduce, rerun
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,10 +54,10 @@ def old_params() -> str:
 def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The checkout of a corpus whose two stages were run under their earlier names."""
     monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "var"))
-    files = {
+    files = SHELL | {
         "params.yaml": old_params(),
         "profiles/sandbox.yaml": "{}\n",
-        "dvc.yaml": OLD,
+        "dvc.yaml": staged(OLD),
         "code.txt": "one\n",
         "pipelines/old/module.py": "x = 1\n",
         "crisis_corpus/module.py": "x = 1\n",
@@ -75,7 +75,7 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def upgraded(code: Path, **changes: str) -> Any:
     """Move and change code, add a scheme, rename the stage and the section, apply ``changes``, and upgrade."""
-    given = {"params": PARAMS, "graph": NEW, "text": "one\n"} | changes
+    given = {"params": PARAMS, "graph": staged(NEW), "text": "one\n"} | changes
     git("mv", "pipelines/old", "pipelines/new", cwd=code)
     given = {"own": "of the corpus\n"} | given
     files = {"params.yaml": "params", "dvc.yaml": "graph", "code.txt": "text", "schemes/figsim.yaml": "own"}

@@ -19,12 +19,15 @@ from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.git import git
 from pipelines.workspace.objects import ObjectIncomplete
 from pipelines.workspace.results import Token
+from tests.small_corpus import sign
 from tests.stages import reproduce, rerun
 
 STEP = """
-import json, os, pathlib, sys
+import json, os, pathlib, shutil, sys
 if sys.argv[1] == "write":
     path = pathlib.Path(sys.argv[2]); path.parent.mkdir(parents=True, exist_ok=True); path.write_text(sys.argv[3])
+elif sys.argv[1] == "copy":
+    pathlib.Path(sys.argv[3]).parent.mkdir(parents=True, exist_ok=True); shutil.copy(*sys.argv[2:4])
 elif sys.argv[1] == "fail":
     sys.exit(65)
 else:
@@ -70,6 +73,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settin
     for branch in ("code", "corpus"):
         git("--git-dir", settings.repo, "branch", branch, "main")
     git("--git-dir", settings.repo, "config", "receive.denyNonFastForwards", "true")
+    sign(settings)
     Path(settings.remote).mkdir(parents=True)
     yield settings
     assert not list((settings.home / "scratch").glob("*")), "a scratch clone was left behind"
@@ -237,7 +241,7 @@ def test_a_month_that_came_meanwhile_supersedes_the_snapshot(settings: Settings)
 
 AGREE = """
   agree:
-    cmd: mkdir -p snapshot/memes && cp annotations/memes/said snapshot/memes/agree
+    cmd: python -m pipelines copy annotations/memes/said snapshot/memes/agree
     deps: [annotations/memes]
     outs: [snapshot/memes/agree]
 """
@@ -249,7 +253,9 @@ def say(settings: Settings, text: str) -> str:
         (clone.path / "annotations" / "memes").mkdir(parents=True, exist_ok=True)
         (clone.path / "annotations" / "memes" / "said").write_text(text)
         (clone.path / "dvc.yaml").write_text(DVC_YAML + AGREE)
-        return str(clone.commit(text))
+        commit = str(clone.commit(text))
+    sign(settings)
+    return commit
 
 
 def agree(settings: Settings, *, base: str) -> list[Token]:

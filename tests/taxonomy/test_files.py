@@ -108,13 +108,13 @@ def _wind(**changes):
         (lambda s: s.update(display={"Row": ["tornado"]}), "tornado"),
         (_wind(none="lull"), "lull"),
         (_wind(merges={"m": {"labels": ["calm"], "into": "tornado"}}), "tornado"),
-        (_wind(task_merge="m"), "no merge m"),
+        (_wind(task_merge="m"), "task_merge names m"),
         (_wind(labels=[]), "labels"),
         (lambda s: s["categories"]["wind"]["labels"][0].update(aliases=["Calm!"]), "more than one label"),
         (lambda s: s["categories"]["wind"]["labels"][0].update(name="calm"), "more than one label|the same name"),
         (lambda s: s["categories"]["wind"]["rules"][0].update(tier="base"), "tier"),
-        (lambda s: s["categories"]["wind"]["rules"][0].update(drop="storm"), "compares a value with itself"),
-        (lambda s: [x.update(task=False) for x in s["categories"]["wind"]["labels"]], "no label belongs"),
+        (lambda s: s["categories"]["wind"]["rules"][0].update(drop="storm"), "keep and drop must differ"),
+        (lambda s: [x.update(task=False) for x in s["categories"]["wind"]["labels"]], "every label has task: false"),
     ],
 )
 def test_a_file_that_contradicts_itself_is_refused(tmp_path, break_it, says):

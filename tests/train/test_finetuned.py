@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from pipelines.train import finetuned
-from pipelines.train.finetuned import Card, TrainingRecords
+from pipelines.train import finetuned, training_records
+from pipelines.train.finetuned import Card
+from pipelines.train.training_records import TrainingRecords
 from tests.train import small_posts as small
 from tests.train import small_tuned
 
@@ -26,8 +27,8 @@ def card(**changed: object) -> Card:
 def test_the_digest_is_of_the_sorted_ids() -> None:
     ids = ["b" * 32, "a" * 32, "b" * 32]
     expected = hashlib.sha256(("a" * 32 + "\n" + "b" * 32 + "\n").encode()).hexdigest()
-    assert finetuned.trained_on(ids) == TrainingRecords(records=2, digest=expected)
-    assert finetuned.trained_on(ids[:1]).digest != expected
+    assert training_records.trained_on(ids) == TrainingRecords(records=2, digest=expected)
+    assert training_records.trained_on(ids[:1]).digest != expected
 
 
 def test_a_card_survives_the_disk_and_names_its_model(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from pipelines.train.classifiers.batches import MEGA, ahead, shuffled
 from pipelines.train.classifiers.class_weights import Weights, weigh
 from pipelines.train.classifiers.inference import Diverged, predict
 from pipelines.train.classifiers.loop import fit
-from pipelines.train.classifiers.steps import Loop, optimizer, spare_memory
+from pipelines.train.classifiers.optimization import Loop, optimizer, spare_memory
 from tests.train.small_run import SETTINGS, Bag, a_model, a_run, a_task, captions, plain, prepare
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -233,6 +233,7 @@ if rank == 0:
 """
 
 
+@pytest.mark.faults
 def test_two_processes_fit_what_one_does(tmp_path: Path) -> None:
     """Each batch is shared, not repeated: without dropout and batch normalisation the weights are those of one."""
     with socket.create_server(("127.0.0.1", 0)) as free:

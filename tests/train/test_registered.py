@@ -103,7 +103,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Registered:
     pyfunc.save_model(str(folder / "1"), python_model=str(folder / "code.py"), artifacts=artifacts, pip_requirements=[])
     made = Registered(mlflow_database.place(folder), f"sqlite:///{folder}/journal.sqlite")
     registry, files = versions.Registry(made.uri), integrity.digest(folder / "1")
-    with Journal.open(made.journal_url) as journal:
+    with Journal.open(made.journal_url, secret=b"5" * 64) as journal:
         for number in (1, 2, 3):
             if number > 1:
                 shutil.copytree(folder / "1", folder / str(number))

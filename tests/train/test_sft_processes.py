@@ -62,6 +62,7 @@ def test_it_goes_on_and_does_not_begin_again(tries: Path) -> None:
     ] == [3, 2, 1]
 
 
+@pytest.mark.faults
 def test_two_processes_tune_what_one_does_and_are_handed_their_posts_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,6 +80,7 @@ def test_two_processes_tune_what_one_does_and_are_handed_their_posts_in_memory(
         torch.testing.assert_close(two[name], tensor, rtol=1e-3, atol=2e-4)
 
 
+@pytest.mark.faults
 def test_a_group_that_fails_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "MODULE", "pipelines.nowhere")
     with pytest.raises(launch.GroupFailed, match="status 1"):
@@ -111,6 +113,7 @@ def test_the_command_is_one_that_accelerate_takes_and_shares_the_weights_out() -
     assert asked.master_port not in ("0", "29500"), "a free port, so that two groups on one machine do not meet"
 
 
+@pytest.mark.faults
 def test_a_process_of_a_group_ends_with_the_one_that_began_it() -> None:
     waits = "import sys, time; from pathlib import Path; from pipelines.train.sft.launch import leave_with; "
     waits += "leave_with(Path(sys.argv[1])); print('on', flush=True); time.sleep(60)"

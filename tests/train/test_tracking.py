@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import subprocess
@@ -163,9 +164,11 @@ def test_without_a_server_a_run_says_that_it_is_skipped(monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     with opened() as log:
         log.metrics({"loss": 1.0}, step=1)
-        log.weights(tmp_path / "model.safetensors")
+        (tmp_path / "model.safetensors").write_bytes(b"weights")
+        stored = log.weights(tmp_path / "model.safetensors")
+    assert stored == {"run": None, "files": {"model.safetensors": hashlib.sha256(b"weights").hexdigest()}}
     assert log.skipped == tracking.NOT_SET
-    assert not list(tmp_path.iterdir())
+    assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
 
 
 def test_only_weights_are_kept(client: Any, tmp_path: Path) -> None:

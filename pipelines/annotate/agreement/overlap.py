@@ -21,8 +21,8 @@ LEFT_OUT = ("outside_scheme", "skipped", "single")
 class OverlapAnswers:
     """All answers in one category; each item is identified by round, record id and image number.
 
-    ``given[place][annotator]`` is the label set that the annotator chose. ``skipped`` are the places that someone
-    skipped, ``outside`` those with an answer outside the current scheme.
+    ``given[place][annotator]`` is the label set that the annotator chose for the item at ``place``. ``skipped`` are the
+    places that someone skipped, ``outside`` those with an answer outside the current scheme.
     """
 
     given: dict[Place, dict[str, frozenset[str]]] = field(default_factory=lambda: defaultdict(dict))
@@ -30,7 +30,7 @@ class OverlapAnswers:
     outside: set[Place] = field(default_factory=set)
 
     def doubles(self) -> list[Place]:
-        """Return the sorted items that have two or more answers."""
+        """Return, sorted, the items that two or more annotators answered."""
         return sorted(place for place, by in self.given.items() if len(by) > 1)
 
     def left_out(self) -> dict[str, int]:

@@ -48,7 +48,7 @@ def publish(
 ) -> dict[str, object]:
     """Commit labels, splits and texts of ``entries``, keyed by (record id, image); a repeated import makes no commit.
 
-    ``record``, the report of the import, is committed as ``import.json`` with the digests of the pointers to the texts.
+    ``record``, the report of the import, is committed as ``import.json`` with the digests of the texts' ``.dvc`` files.
 
     Returns:
         ``gold``, ``silver`` and ``splits`` (items of each), ``texts`` (``kept``; ``dropped`` by reason, including
@@ -99,7 +99,7 @@ class _DatasetFiles:
 
     def require_own(self, month: str) -> None:
         if month not in self.months and self._there(month):
-            detail = f"month {month} of {self.corpus} holds other posts"
+            detail = f"month {month} of corpus {self.corpus} has posts from another source"
             raise BadImport(file=self.dataset, mapping=self.dataset, detail=detail)
 
     def collected(self) -> set[str]:
@@ -111,7 +111,7 @@ class _DatasetFiles:
         return set(posts["record_id"].to_pylist())
 
     def replace(self, months: Sequence[str]) -> None:
-        """Push the data of these months and delete the pointers that earlier imports wrote."""
+        """Push the data of these months and delete the ``.dvc`` files that earlier imports wrote."""
         files = [path for month in months for path in (self.data / month).rglob("*.parquet")]
         pointers = self.clone.add(files)
         self.clone.check_remote(pointers)
@@ -121,7 +121,7 @@ class _DatasetFiles:
         self.pointers = {name: _digest(text) for name, text in sorted(pointers.items())}
 
     def replace_labels(self, files: Map[Path, Sequence[Sequence[str]]]) -> None:
-        """Push these CSV files (the first row is the header) and delete the files of earlier imports."""
+        """Push these CSV files (the first row is the header), and delete those that earlier imports wrote."""
         # An earlier release of this software kept the CSV files in git; DVC tracks them now.
         git("rm", "-r", "--quiet", "--ignore-unmatch", "--", f"{self.folder}/*.csv*", cwd=self.clone.path)
         self.folder.mkdir(parents=True, exist_ok=True)

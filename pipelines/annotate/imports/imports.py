@@ -108,7 +108,7 @@ def run(
 
 
 def read_all(files: Sequence[Path], *, mapping: Mapping, scheme: Scheme) -> ReadDataset:
-    """Read the files and compare their counts with the paper's.
+    """Read the files of a dataset, and compare their counts with those in its paper.
 
     Raises:
         BadImport: a column that the mapping needs is missing, or there are no rows.
@@ -191,10 +191,11 @@ def _fit(corpus: str, *, mapping: Mapping, params: Params) -> Scheme:
     section = params.corpora.get(corpus)
     if section is None:
         raise BadParams(
-            where=f"corpora.{corpus}", detail=f"it is missing; describe it to import {mapping.dataset} into it"
+            where=f"corpora.{corpus}",
+            detail=f"there is no such corpus; define it in params.yaml to import {mapping.dataset} into it",
         )
     if section.scheme != mapping.scheme:
-        detail = f"it labels by {section.scheme}, but {mapping.dataset} by {mapping.scheme}"
+        detail = f"the corpus has label scheme {section.scheme}, but {mapping.dataset} has {mapping.scheme}"
         raise BadParams(where=f"corpora.{corpus}.scheme", detail=detail)
     if mapping.columns.body and section.content != "texts":
         raise BadParams(

@@ -26,7 +26,7 @@ Names = tuple[Annotated[str, Field(min_length=1)], ...]
 class BadMapping(ConfigError):
     """A column-mapping file is missing or invalid."""
 
-    message = "Mapping {mapping} is invalid: {detail}."
+    message = "Column mapping {mapping} is invalid: {detail}."
     remedy = (
         "Pass --mapping with one of {known}, or with the path of an edited copy of one of the files in "
         "pipelines/annotate/imports/mappings."
@@ -54,9 +54,9 @@ class Columns(Section):
     @model_validator(mode="after")
     def _named(self) -> Columns:
         if not (self.reddit or self.own or self.text):
-            raise ValueError("set reddit, own or text; a record needs a name")
+            raise ValueError("one of reddit, own and text must name the records")
         if self.text and not self.body:
-            raise ValueError("text names records by their body; set the columns of body")
+            raise ValueError("text: true requires the columns of body")
         return self
 
 
@@ -97,7 +97,7 @@ class Labels(Section):
     @model_validator(mode="after")
     def _somewhere(self) -> Labels:
         if not (self.flags or self.columns):
-            raise ValueError("set flags or columns")
+            raise ValueError("flags or columns must be set")
         return self
 
 
@@ -136,9 +136,9 @@ class Mapping(Section):
     @model_validator(mode="after")
     def _parts(self) -> Mapping:
         if unknown := sorted(set(self.expected) - (set(self.parts) or {EVERYTHING})):
-            raise ValueError(f"expected has keys that are no part: {', '.join(unknown)}")
+            raise ValueError(f"expected names parts that `parts` lacks: {', '.join(unknown)}")
         if self.columns.body and not (self.month or self.columns.created):
-            raise ValueError("texts need a month or the columns of created")
+            raise ValueError("a mapping with texts must set month or columns.created")
         return self
 
 
@@ -147,12 +147,12 @@ EVERYTHING = "all"
 
 
 def available() -> list[str]:
-    """Return the names of the mappings included in the package."""
+    """Return the names of the column mappings included in the package."""
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
 def read(name: str) -> Mapping:
-    """Read the mapping with this name, or from the file at this path.
+    """Read the column mapping with this name, or from the file at this path.
 
     Raises:
         BadMapping: the mapping does not exist, or contradicts itself or its scheme.

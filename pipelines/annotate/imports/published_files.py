@@ -44,7 +44,7 @@ Cells = dict[str, object]
 
 
 class UnreadableFile(DataError):
-    """A file does not have the expected format."""
+    """A file of a published dataset does not have the expected format."""
 
     message = "{file} cannot be read{where}: {detail}."
     remedy = "Nothing was written. Repair the file, or if it is intact, set `format` in the mapping to its format."

@@ -50,7 +50,7 @@ class Pulled:
 
     @property
     def told(self) -> dict[str, object]:
-        """The counts that the commands print; counts for single annotators are listed by pseudonym."""
+        """The counts that the `corpus round` commands print; counts for single annotators are listed by pseudonym."""
         return told(self.round.manifest) | {
             "answered": self.answered,
             "skipped": self.skipped,

@@ -32,8 +32,8 @@ class NothingToDraw(AnnotationError):
         "already contain {taken} of these."
     )
     remedy = (
-        "Raise sample.{corpus}.size in params.yaml and publish the stages `sample` and `split` again, or open a round "
-        "of phase review, which may contain items of other rounds."
+        "Raise sample.{corpus}.size in params.yaml and run the Dag {corpus}_dataset, which draws more items, or open a "
+        "round of phase review, which may contain items of other rounds."
     )
     exit_code = 65
 

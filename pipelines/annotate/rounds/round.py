@@ -1,6 +1,6 @@
 """Open, pull, adjudicate and close annotation rounds between the corpus repository and an annotation backend.
 
-Every command may be repeated. A command commits first and then fills or empties the queues from the commit alone. The
+Every command is idempotent. A command commits first and then fills or empties the queues from the commit alone. The
 same command, or the next pull, therefore completes an interrupted one. A pull without new answers makes no commit.
 """
 
@@ -198,7 +198,7 @@ def close(
             if pulled.cases and go_on and not abandon:
                 raise wrong(
                     found.manifest,
-                    detail=f"{len(pulled.cases)} items wait for the adjudicator; close without them with --abandon",
+                    detail=f"{len(pulled.cases)} items wait for the adjudicator; --abandon closes it without them",
                 )
             written = pulled.write(vault)
             decision = RoundDecision(go_on=go_on, reason=reason, at=now)

@@ -32,7 +32,9 @@ class NotMade(ConfigError):
     """A stage whose result a round needs has not been published."""
 
     message = "The stage {stage} has no published result in the corpus repository."
-    remedy = "Run the Dag that contains this stage (`airflow dags list`), then repeat the command."
+    remedy = (
+        "Run the Dag that has a task for this stage (`airflow tasks list DAG` lists them), then repeat the command."
+    )
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ def _alone(settings: Settings) -> Iterator[None]:
 
 
 def read(clone: Workspace, *, corpus: str, name: str, vault: Vault) -> StoredRound:
-    """Read a round that has been opened.
+    """Read an opened annotation round from a clone.
 
     Raises:
         UnknownRound: the round was not opened.
@@ -144,7 +146,7 @@ def write(folder: Path, content: Sequence[Row], *, name: str, vault: Vault) -> l
 
 
 def fetch_stages(clone: Workspace, *stages: str) -> None:
-    """Check out the published results of stages.
+    """Check out the published results of stages of ``dvc.yaml`` in a clone.
 
     Raises:
         NotMade: a stage has no published result; the error names the first one.

@@ -24,7 +24,7 @@ class SubmissionSource(Protocol):
 
     @property
     def name(self) -> str:
-        """Return the name under ``sources`` in ``params.yaml``."""
+        """Return the source's name in section ``sources`` of ``params.yaml``."""
 
     def submissions(self, window: Window, *, subreddits: Sequence[str]) -> Iterator[Submission | Dropped]:
         """Yield every submission of the subreddits created in the window, each fullname once, in any order.
@@ -46,9 +46,12 @@ def open_source(
     Raises:
         SourceNotApproved: the source is live and lacks an access basis, an approval, a retention, or an expiry in the
             future.
+        SecretBesideVault: the source is live, and the project secret is stored in the home, as the vault is.
         BadParams: a setting that the source needs is missing.
     """
     params.sources[name].check(name, today=today)
+    if params.sources[name].live:
+        settings.require_secret_apart(name)
     if name == "dump":
         from pipelines.collect.sources.dump import DumpSource
 

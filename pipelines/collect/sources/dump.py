@@ -67,7 +67,7 @@ class DumpSource:
         yield from gathered
 
     def files(self, window: Window, *, subreddits: Iterable[str]) -> list[Path]:
-        """Return the files that may contain posts of the window, sorted by name.
+        """Return the dump files that may contain posts of the window, sorted by name.
 
         Raises:
             DumpMissing: neither the subreddit nor the month has a file.

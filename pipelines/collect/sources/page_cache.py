@@ -66,7 +66,7 @@ class ResumeJournal:
         return entries
 
     def add(self, entry: Mapping[str, Any]) -> None:
-        """Write one entry and wait until it is on disk."""
+        """Append one page of a listing, and wait until it is on disk."""
         sealed = seal(self._key, record_id=self._record, column=COLUMN, data=orjson.dumps(entry))
         with self._path.open("ab") as file:
             file.write(len(sealed).to_bytes(LENGTH_BYTES, "big") + sealed)
@@ -75,7 +75,7 @@ class ResumeJournal:
         self._count += 1
 
     def end(self) -> None:
-        """Delete the file when the source was read completely."""
+        """Delete the file, because the source was read completely."""
         self._path.unlink(missing_ok=True)
 
     @property

@@ -18,5 +18,5 @@ class ByContent(UserProvidedCacheLocator):  # type: ignore[misc]
         self._folder = Path(config.CACHE_DIR) / hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
 
     def get_cache_path(self) -> str:
-        """Return the cache folder of the source file."""
+        """Return the folder in which numba caches the compiled functions of the source file."""
         return str(self._folder)

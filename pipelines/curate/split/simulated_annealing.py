@@ -1,4 +1,4 @@
-"""Run the inner loops of the split: place units one after another, then improve by simulated annealing.
+"""Run the inner loops of the split: place groups of items one by one, then improve by simulated annealing.
 
 The functions only index flat sequences and draw no random numbers. They therefore give the same result compiled by
 numba (compilation takes 2 to 3 s and is cached on disk) and, without numba, interpreted, about 60 times slower.

@@ -1,7 +1,7 @@
 """Split the sample into train, validation and test, balanced and without leaks.
 
 FigSIM 5.1 splits 60:20:20, stratified on all annotation categories; until labels exist, the strata are those known
-before (month, kind, subreddit, whether there is text). The vault's ledger stores the splits of published snapshots
+before (month, kind, subreddit, whether there is text). The vault stores the splits of published snapshots
 under ``split.version``: they never change as the corpus grows, and only new units are placed (SPEC.md 2.1).
 """
 
@@ -137,7 +137,9 @@ def _indices(items: list[Item], promised: Mapping[Item, str], *, section: Split,
     index = {name: i for i, name in enumerate(section.ratios)}
     unknown = set(promised.values()) - index.keys()
     if unknown:
-        raise SplitConflict(corpus=corpus, detail=f"split.ratios lacks {sorted(unknown)}, to which items are assigned")
+        raise SplitConflict(
+            corpus=corpus, detail=f"split.{corpus}.ratios lacks {sorted(unknown)}, to which items are assigned"
+        )
     return np.array([index[promised[item]] if item in promised else -1 for item in items], np.int64)
 
 

@@ -34,14 +34,14 @@ DECIMALS = 6  # of a score: smaller differences are rounding noise
 
 
 class GoldTooSmall(LabellingError):
-    """There is too little gold in dev to fit an offline labeller."""
+    """The dev split has too few gold labels to fit an offline labeller."""
 
     message = (
         "Labeller '{labeller}' cannot be trained: the dev split has {records} posts with gold labels, in {groups} "
-        "groups (same author or near-duplicates). At least one label must be on {needed} posts from two or more "
-        "groups, and be absent from other posts."
+        "groups (same author or near-duplicates). The training needs a label that at least {needed} of these posts, "
+        "from two or more groups, have and at least one of them does not have."
     )
-    remedy = "Annotate more posts of the dev split, or lower votes.min_positives in params.yaml."
+    remedy = "Annotate more posts of the dev split in a round, or lower votes.min_positives in params.yaml."
     exit_code = 65
 
 

@@ -50,8 +50,8 @@ def sections(
 
     Args:
         metrics: ``evaluate.json`` with its tasks in order.
-        silver: metrics of the silver labels that models learnt from (Tables 5 and 11).
-        models: the entries of ``params.models`` that are fine-tuned, by name (appendix F).
+        silver: metrics of the silver labels that models learnt from (CRADLE Tables 5 and 11).
+        models: the entries of ``params.models`` that are fine-tuned, by name (CRADLE appendix F).
     """
     paper = metrics["scheme"] == SCHEME
 

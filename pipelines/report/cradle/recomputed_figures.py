@@ -22,24 +22,24 @@ Counts = Mapping[str, tuple[int, int, int]]
 
 
 def names() -> dict[str, str]:
-    """Return the paper's name in Table 4 for each of our model keys."""
+    """Return for each of our model keys the model's name in CRADLE's Table 4."""
     return {key: name for key, name, *_ in published()["table_4"]["rows"]}
 
 
 def row_4(key: str) -> dict[str, float]:
-    """Return the scores of a model as printed in Table 4, by name."""
+    """Return the scores of a model that CRADLE's Table 4 prints, by name of the score."""
     (row,) = [values for known, _, _, *values in published()["table_4"]["rows"] if known == key]
     return dict(zip(SCORES, row, strict=True))
 
 
 def macro_f1() -> dict[str, float]:
-    """Return the macro-F1 of Tables 4 and 8 by model, under the names that this project gives to the models."""
+    """Return the macro-F1 that CRADLE's Tables 4 and 8 print, by this project's name of the model."""
     tuned = {f"{key}-{subset}": cells[3][0] / 100 for key, subset, _, _, *cells in published()["table_8"]["rows"]}
     return {key: row_4(key)["macro_f1"] for key in names()} | tuned
 
 
 def by_label(key: str) -> dict[str, dict[str, float]]:
-    """Return F1, precision and recall of a model by label (Tables 13 to 16)."""
+    """Return F1, precision and recall of a model by label (CRADLE Tables 13 to 16)."""
     found = {}
     for number in PER_LABEL:
         table = published()[f"table_{number}"]
@@ -50,19 +50,19 @@ def by_label(key: str) -> dict[str, dict[str, float]]:
 
 
 def label_f1(key: str) -> dict[str, float]:
-    """Return a model's F1 by label (Tables 13 to 16) as fractions, or nothing if the paper lacks the model."""
+    """Return a model's F1 by label (CRADLE Tables 13 to 16) as fractions, or nothing if the paper lacks the model."""
     return {label: values["f1"] for label, values in by_label(key).items()} if key in names() else {}
 
 
 def support(*, key: str | None = None) -> dict[str, int]:
-    """Return the number of test posts by label (Table 11); with a model, only of the posts that it answered."""
+    """Return the number of test posts by label (CRADLE Table 11); with a model, only of the posts that it answered."""
     test = published()["table_11"]["splits"].index("test")
     blocked = refused(key) if key else {}
     return {label: row[test] - blocked.get(label, 0) for label, row in published()["table_11"]["labels"].items()}
 
 
 def refused(key: str) -> dict[str, int]:
-    """Return by label the number of posts that a model refused (appendix D, SPEC 1.5); only Gemini refused any."""
+    """Return by label how many posts a model refused (CRADLE appendix D, SPEC 1.5); only Gemini refused any."""
     table = published()["table_12"]
     found: dict[str, int] = table["blocked"] if key == table["key"] else {}
     return found
@@ -70,10 +70,10 @@ def refused(key: str) -> dict[str, int]:
 
 @cache
 def counts(key: str) -> Counts:
-    """Reconstruct a model's counts for Tables 13 to 16 on the posts that it answered.
+    """Reconstruct a model's counts for CRADLE's Tables 13 to 16 on the posts that it answered.
 
     If a label's recall is 0, its precision does not determine its false positives. There is at most one such label per
-    model; its false positives follow from the micro-F1 of Table 4.
+    model; its false positives follow from the micro-F1 of CRADLE's Table 4.
     """
     carried = support(key=key)
     found: dict[str, tuple[int, int, int]] = {}
@@ -94,7 +94,7 @@ def counts(key: str) -> Counts:
 def recomputed(key: str, *, whole: bool = False) -> dict[str, float]:
     """Compute the scores that :func:`counts` determines, which are all but Jaccard.
 
-    ``whole``: over all posts, with an empty answer for each unanswered post (Table 12's second row).
+    ``whole``: over all posts, with an empty answer for each unanswered post (second rows of CRADLE's Table 12).
     """
     lost = refused(key) if whole else {}
     n = published()["test"] if whole else answered(key)
@@ -115,11 +115,11 @@ def severity_recall(key: str, *, severities: Mapping[str, int]) -> tuple[float, 
 
 
 def answered(key: str) -> int:
-    """Return how many test posts a model answered; the others were blocked."""
+    """Return how many of CRADLE's test posts a model answered; its provider blocked the others."""
     n: int = published()["table_12"]["n_valid"] if refused(key) else published()["test"]
     return n
 
 
 def exact_hits(key: str) -> int:
-    """Return how many posts a model labels exactly right (Table 4)."""
+    """Return how many posts a model labels exactly right (CRADLE Table 4)."""
     return round(row_4(key)["exact"] * answered(key))

@@ -47,7 +47,7 @@ def task_of(ours: Json | None) -> Json | None:
 
 
 def table_4(ours: Json | None = None) -> Sheet:
-    """Return Table 4 with the paper's models, our models and baselines; models of equal name are adjacent."""
+    """Return CRADLE's Table 4 with the paper's models, our models and baselines; models of equal name are adjacent."""
     task = task_of(ours)
     models: dict[str, Json] = task["models"] if task else {}
     rows: list[tuple[str, ...]] = []
@@ -96,7 +96,7 @@ def _plain(figures: Mapping[str, float | None]) -> Iterator[str]:
 
 
 def table_4_again() -> Sheet:
-    """Return Table 4 as printed, and the scores that follow from Tables 11 and 13 to 16."""
+    """Return CRADLE's Table 4 as printed, and the scores that follow from its Tables 11 and 13 to 16."""
     shown = ("micro_f1", "macro_f1", "micro_recall", "macro_recall")
     rows = []
     for key, name in names().items():
@@ -108,7 +108,7 @@ def table_4_again() -> Sheet:
 
 
 def table_5(silver: Json | None = None) -> Sheet:
-    """Return Table 5, the agreement of three labellers in the paper and in our ensemble (metrics ``silver``)."""
+    """Return CRADLE's Table 5: agreement of three labellers in the paper and in our ensemble (metrics ``silver``)."""
     names_of = {"train": "Train", "test": "Test"}
     columns: dict[str, Mapping[str, int]] = {}
     for split, title in names_of.items():
@@ -121,7 +121,7 @@ def table_5(silver: Json | None = None) -> Sheet:
 
 
 def table_8(ours: Json | None = None) -> Sheet:
-    """Return Table 8: the scores of fine-tuned models in percent, and the change from the untuned model.
+    """Return CRADLE's Table 8: the scores of fine-tuned models in percent, and the change from the untuned model.
 
     Ours are over all records, so that both models are scored on the same records; the last column is the paired
     bootstrap of macro-F1 with Holm's correction (``evaluate.json``'s pairs). A model has a second row if the paper's
@@ -152,7 +152,7 @@ def tuned(task: Json) -> list[str]:
 
 
 def changes(key: str, task: Json) -> Sheet | None:
-    """Return a table like Table 8 for a scheme without a paper, or ``None`` if no model was fine-tuned."""
+    """Return a table like CRADLE's Table 8 for a scheme without a paper, or ``None`` if no model was fine-tuned."""
     rows = [(name, *_tuned(name, task=task)) for name in tuned(task)]
     columns = ("Model", *SCORES.values(), "Macro-F1: p (Holm)")
     return (
@@ -181,7 +181,7 @@ def _changed(value: float, delta: float | None) -> str:
 
 
 def table_12(ours: Json | None = None) -> Sheet:
-    """Return Table 12: models that left posts unanswered, scored on their answers and on all posts."""
+    """Return CRADLE's Table 12: models that left posts unanswered, scored on their answers and on all posts."""
     table, task = published()["table_12"], task_of(ours)
     n, valid = table["n"], table["n_valid"]
     name = names()[table["key"]]
@@ -228,7 +228,7 @@ def _labels(model: Json, *, labels: Sequence[str]) -> Iterator[str]:
 
 
 def table_11(ours: Json | None = None, *, silver: Json | None = None) -> Sheet:
-    """Return Table 11: the number of posts by label, split and training subset, in the paper and in our corpus."""
+    """Return CRADLE's Table 11: the posts by label, split and training subset, in the paper and in our corpus."""
     paper = published()["table_11"]
     gold = {split: found.get(TASK, {}) for split, found in (ours["composition"] if ours else {}).items()}
     given = silver["distributions"] if silver else {}
@@ -245,7 +245,7 @@ def table_11(ours: Json | None = None, *, silver: Json | None = None) -> Sheet:
 
 
 def settings(models: Mapping[str, Json] | None = None) -> Sheet:
-    """Return a table of the fine-tuning settings in the paper (appendix F) and of our ``models``."""
+    """Return a table of the fine-tuning settings in CRADLE's appendix F and of our ``models``."""
     table = published()["table_f"]
     rows = []
     for row in table["rows"]:

@@ -25,12 +25,12 @@ BASELINES = {"majority": "Majority", "every_label": "Every label"}
 
 
 def macro_f1(task: str) -> dict[str, float]:
-    """Return the macro-F1 of Table 3 by model, under the names that this project gives to the models."""
+    """Return the macro-F1 that FigSIM's Table 3 prints, by this project's name of the model."""
     return {row["key"]: row[task][0][0] / 100 for row in _paper_rows() if row[task]}
 
 
 def label_f1(task: str) -> dict[str, float]:
-    """Return the F1 of Table 4 by label, as fractions."""
+    """Return the F1 by label that FigSIM's Table 4 prints, as fractions."""
     return {label: mean / 100 for label, (mean, _) in published()["table_4"][task]["labels"].items()}
 
 
@@ -40,7 +40,7 @@ def misclassified(task: str) -> dict[str, str]:
 
 
 def support(task: str) -> dict[str, int]:
-    """Return how many test memes have each label of a task (Table 8), merged labels added up."""
+    """Return how many test memes have each label of a task (FigSIM Table 8), merged labels added up."""
     category = load("figsim").category(task)
     counts = published()["table_8"]["categories"][task]
     test = published()["table_8"]["splits"].index("test")
@@ -49,7 +49,7 @@ def support(task: str) -> dict[str, int]:
 
 
 def recomputed(task: str) -> tuple[float, float]:
-    """Compute macro-F1 and weighted F1 (times 100) from Table 4's scores and Table 8's numbers of memes."""
+    """Compute macro-F1 and weighted F1 (times 100) from FigSIM's Table 4 (scores) and Table 8 (numbers of memes)."""
     means = {label: mean for label, (mean, _) in published()["table_4"][task]["labels"].items()}
     weights = support(task)
     weighted = sum(mean * weights[label] for label, mean in means.items()) / sum(weights.values())
@@ -57,7 +57,7 @@ def recomputed(task: str) -> tuple[float, float]:
 
 
 def table_3(ours: Json | None = None) -> Sheet:
-    """Return Table 3 with all models and tasks; a model with unanswered items has a second row for all records."""
+    """Return FigSIM's Table 3, all models and tasks; a model with unanswered items has a second row for all items."""
     tasks = ours["tasks"] if ours else {}
     rows = [
         line
@@ -109,7 +109,7 @@ def _cells(paper: Mapping[str, Any], *, ours: Mapping[str, Json]) -> Iterator[st
 
 
 def table_4(ours: Json | None = None) -> Sheet:
-    """Return Table 4: the F1 by label of the best model for each task, in the paper and in our runs."""
+    """Return FigSIM's Table 4: the F1 by label of the best model for each task, in the paper and in our runs."""
     rows: list[tuple[str, ...]] = []
     for task, paper in published()["table_4"].items():
         found = ours["tasks"].get(task) if ours else None
@@ -132,7 +132,7 @@ def table_4(ours: Json | None = None) -> Sheet:
 
 
 def table_8(ours: Json | None = None) -> Sheet:
-    """Return Table 8: the number of memes with each gold label, by split."""
+    """Return FigSIM's Table 8: the number of memes with each gold label, by split."""
     paper = published()["table_8"]
     scheme = load("figsim")
     found = ours["composition"] if ours else {}
@@ -156,7 +156,7 @@ def _counts(paper: Sequence[int], *, own: Sequence[int | None]) -> Iterator[str]
 
 
 def table_9(ours: Json | None = None) -> Sheet:
-    """Return Table 9, the training settings."""
+    """Return FigSIM's Table 9, the training settings."""
     settings = ours["settings"] if ours else {}
     rows = []
     for row in published()["table_9"]:
@@ -166,7 +166,7 @@ def table_9(ours: Json | None = None) -> Sheet:
 
 
 def table_10(ours: Json | None = None) -> Sheet:
-    """Return Table 10, the decoding settings, with one column for each of our models (SPEC 10)."""
+    """Return FigSIM's Table 10, the decoding settings, with one column for each of our models (SPEC 10)."""
     decoding = ours["decoding"] if ours else {}
     rows = []
     for row in published()["table_10"]:
@@ -184,7 +184,7 @@ def _sent(asked: Json, *, parameter: str | None) -> str:
 
 
 def table_12(ours: Json | None = None) -> Sheet:
-    """Return Table 12: how often severity is underpredicted, by figurative subtype."""
+    """Return FigSIM's Table 12: how often severity is underpredicted, by figurative subtype."""
     found = ours["tasks"].get("severity") if ours else None
     best = found["models"][found["best"]]["errors"]["by_figurative"] if found and found["best"] else {}
     paper = published()["table_12"]

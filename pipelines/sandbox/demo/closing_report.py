@@ -36,7 +36,7 @@ def evaluated(settings: Settings, *, corpus: str) -> Json:
 
 def decisions(settings: Settings) -> Iterator[tuple[str, str, str]]:
     """Return a table row for each decision in the models' journal: model and event, versions and reason."""
-    with Journal.open(settings.journal_url) as journal:
+    with Journal.of(settings) as journal:
         for name in NAMES:
             for row in journal.rows(name):
                 if row.event in DECISIONS:
@@ -93,10 +93,10 @@ def divided(tasks: float, phases: list[Json]) -> dict[str, float]:
     }
 
 
-def addresses(airflow: Airflow, look: Look, *, mlflow: str) -> str:
-    """Return the addresses of the reports and the components, one per line."""
+def addresses(airflow: Airflow, look: Look, *, mlflow: str, passwords: Path) -> str:
+    """Return the addresses of the reports and the components, and the file of their passwords, one per line."""
     found = {f"report of {corpus}": _report(airflow, look, models.dag_id) for corpus, models in MODELS.items()}
-    found |= {"Airflow": airflow.base, "MLflow": mlflow}
+    found |= {"Airflow": airflow.base, "MLflow": mlflow, "passwords": str(passwords)}
     found |= {"votes": ".venv/bin/corpus votes-report posts", "stop": "make down"}
     return "\n".join(f"{name:<16}{value}" for name, value in found.items())
 

@@ -11,9 +11,10 @@ from rich.console import Console
 
 from pipelines import status, status_table
 from pipelines.config.collect import Sandbox
+from pipelines.config.logins import APPROVER
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
-from pipelines.deployment.airflow_api import RUN_SECONDS, Airflow, RunFailed
+from pipelines.deployment.airflow_api import RUN_SECONDS, RunFailed
 from pipelines.deployment.services import LocalDeployment
 from pipelines.sandbox.demo import closing_report, promotions
 from pipelines.sandbox.demo.failures import Failures
@@ -53,11 +54,11 @@ def run(settings: Settings, *, root: Path, profile: str, sandbox: Sandbox) -> No
     with console.status("starting") as spinner:
         deployment.up(say=lambda name: spinner.update(f"starting {name}"))
     started = time.monotonic() - starting
-    airflow = Airflow(f"http://127.0.0.1:{deployment.ports.airflow}")
+    airflow = deployment.client()
     mlflow = f"http://127.0.0.1:{deployment.ports.mlflow}"
-    say(f"[green]✓[/] Airflow at {airflow.base}, MLflow at {mlflow}")
+    say(f"[green]✓[/] Airflow at {airflow.base}, MLflow at {mlflow}; users and passwords: {deployment.passwords}")
     plan = DemoPlan(airflow, sandbox.months, partial(newest, settings))
-    act = Act(airflow, settings, deployment, partial(contested, settings, profile=profile))
+    act = Act(airflow, deployment.client(APPROVER), settings, deployment, partial(contested, settings, profile=profile))
     failures = Failures(airflow, logs=settings.home / "airflow" / "logs")
     look = follow(airflow, plan=plan, act=act, failures=failures, console=console)
     forgeries = list(promotions.forgeries(_with_registry(settings, mlflow), name=promotions.CONTESTED))
@@ -65,7 +66,11 @@ def run(settings: Settings, *, root: Path, profile: str, sandbox: Sandbox) -> No
     console.print(status_table.table(status.gather(settings), more=rows))
     total = time.monotonic() - began
     console.print(closing_report.spent(settings, look, started=started, total=total, failures=failures))
-    console.print(closing_report.addresses(airflow, look, mlflow=mlflow), highlight=False, soft_wrap=True)
+    console.print(
+        closing_report.addresses(airflow, look, mlflow=mlflow, passwords=deployment.passwords),
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 def _nothing(_: str) -> None:

@@ -41,9 +41,13 @@ class Answering(Api, Protocol):
 
 @dataclass
 class Act:
-    """Promote versions, one action per poll; ``order`` returns the versions of ``meme-severity`` by ascending score."""
+    """Promote versions, one action per poll; ``order`` returns the versions of ``meme-severity`` by ascending score.
 
-    airflow: Answering
+    ``airflow`` triggers the runs, and ``approver`` answers their questions, as another user.
+    """
+
+    airflow: Api
+    approver: Answering
     settings: Settings
     deployment: LocalDeployment
     order: Callable[[], Sequence[int]]
@@ -57,9 +61,9 @@ class Act:
     def _advance(self, name: str, look: Look) -> bool:
         if run := next((run for run in look.of(DAG) if _open(run, name=name)), None):
             if any(task["state"] == "awaiting_input" for task in look.tasks_of(run)):
-                self.airflow.answer(DAG, run["dag_run_id"], "approve", option="Promote", given={"why": WHY})
+                self.approver.answer(DAG, run["dag_run_id"], "approve", option="Promote", given={"why": WHY})
             return False
-        with Journal.open(self.settings.journal_url) as journal:
+        with Journal.of(self.settings) as journal:
             rows = list(journal.rows(name))
         registered, promoted = (_versions(rows, event) for event in ("registered", "promoted"))
         if name != CONTESTED:

@@ -1,4 +1,4 @@
-"""Form the batches of an epoch and prepare their tensors ahead of use."""
+"""Form the training batches of an epoch, and prepare their tensors ahead of use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 
 def shuffled(lengths: Sequence[int], *, batch: int, seed: int, epoch: int) -> list[list[int]]:
-    """Return the batches of one epoch: each example's position once; equal arguments give equal batches.
+    """Return the training batches of one epoch; each example's position is in one. Equal arguments, equal batches.
 
     All positions are shuffled and cut into runs of :data:`MEGA` batches; each run is sorted by length, and the batches
     are shuffled again. Examples of similar length share a batch, and batches differ between epochs. A last batch of one

@@ -24,7 +24,7 @@ class EncoderPredictor(CalibratedPredictor):
     def __init__(
         self, model: Built, *, words: EncoderWords, task: Task, calibrated: Calibration, thresholds: Floats, batch: int
     ) -> None:
-        """Use :meth:`open`."""
+        """Do not call directly; create an instance with :meth:`open`."""
         super().__init__(task, chunk=CHUNK)
         self._built, self._words, self._batch = model, words, batch
         self._calibration, self._thresholds = calibrated, thresholds

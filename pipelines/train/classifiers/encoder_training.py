@@ -21,7 +21,7 @@ from pipelines.taxonomy.task import Task
 from pipelines.train.classifiers import loop
 from pipelines.train.classifiers.class_weights import weigh
 from pipelines.train.classifiers.inference import machine, predict
-from pipelines.train.classifiers.steps import EncoderRecipe
+from pipelines.train.classifiers.optimization import EncoderRecipe
 
 # SPEC 1.2, item 8.
 MAX_POS_WEIGHT = 20.0

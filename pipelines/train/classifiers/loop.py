@@ -1,7 +1,7 @@
 """Fit and run all classifiers: FigSIM's Table 9, on a CPU, a GPU or several (``accelerate launch``).
 
 On a CPU, the same inputs and number of threads give the same weights, bit for bit, even if the run was killed and
-restarted (``checkpoint.py``). A single step, and what changes on a GPU, is in ``steps.py``.
+restarted (``checkpoint.py``). A single step, and what changes on a GPU, is in ``optimization.py``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pipelines.taxonomy.task import Task
 from pipelines.train.classifiers import checkpoint
 from pipelines.train.classifiers.class_weights import Weights
 from pipelines.train.classifiers.inference import Diverged, predict
-from pipelines.train.classifiers.steps import Loop, TrainingSettings, reproducible
+from pipelines.train.classifiers.optimization import Loop, TrainingSettings, reproducible
 
 Floats = npt.NDArray[np.float64]
 Say = Callable[[dict[str, float]], None]

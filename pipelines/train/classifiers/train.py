@@ -25,6 +25,7 @@ from pipelines.storage import tables
 from pipelines.storage.metrics_file import write_metrics
 from pipelines.taxonomy import load as scheme_of
 from pipelines.taxonomy.task import task_of
+from pipelines.train import training_records
 from pipelines.train.classifiers.class_weights import weigh
 from pipelines.vault.vault import Vault
 from pipelines.workspace.git import commit_of
@@ -64,7 +65,8 @@ def run(
     Returns:
         ``epoch`` (the best one), ``validation_macro_f1``, ``thresholds`` by label, ``history``, ``without`` and
         ``taken_down`` (items by split that have no gold, or were taken down), ``unseen`` (labels that train does not
-        have); or ``skipped`` with the reason.
+        have), ``train`` and ``selected`` (train and validation; ``records``, ``digest`` of their ids), ``weights``
+        (MLflow's ``run``, and the SHA-256 of its ``files``); or ``skipped`` with the reason.
 
     Raises:
         NotTrained: ``model`` is prompted or unknown.
@@ -83,13 +85,17 @@ def run(
         tables.write(tables.SCHEMAS["predictions"].empty_table(), out, name="predictions")
         return write_metrics({"skipped": f"{spec.kind} is about severity alone"}, metrics_file)
     material = load(corpus, task=asked, params=params, vault=vault, root=root)
+    learnt = {e.item: (e.split, e.group) for e in (*material.train, *material.validation)}
+    selected = training_records.write(learnt, folder=out.parent)
     said, metrics = _trained(
         corpus, spec=spec, model=model, seed=seed, material=material, params=params, settings=settings, vault=vault,
         root=root,
     )  # fmt: skip
     rows = [row | {"task": task, "model": model, "seed": seed} for row in said]
     tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS["predictions"]), out, name="predictions")
-    return write_metrics(metrics, metrics_file)
+    own = training_records.trained_on([example.item[0] for example in material.train])
+    lists = {"train": own.model_dump(), "selected": selected.model_dump()}
+    return write_metrics(metrics | lists, metrics_file)
 
 
 def _trained(
@@ -121,7 +127,9 @@ def _trained(
     key = f"{task.key}-{model}-{seed}-{commit_of(root)}"
     folder = settings.home / "train" / corpus / f"{task.key}-{model}-{seed}"
     described = {**train.model_dump(include=LOGGED), "model": model, "kind": spec.kind, "task": task.key, "seed": seed}
-    tags = {"data_commit": commit_of(root), "corpus": corpus}
+    learnt = [example.item[0] for example in (*material.train, *material.validation)]
+    selected = training_records.trained_on(learnt).digest
+    tags = {"data_commit": commit_of(root), "corpus": corpus, training_records.TAG: selected}
     with tracking.run(
         settings, experiment=EXPERIMENT.format(corpus=corpus), key=key, params=described, tags=tags
     ) as log:
@@ -139,7 +147,7 @@ def _trained(
             scores = inference.predict(built, examples=examples, task=task, batch=train.batch)
             sets = decide(scores, task=task, thresholds=fitted.thresholds)
             rows += _rows(examples, scores=scores.tolist(), sets=sets)
-        log.weights(fitted.state)
+        stored = log.weights(fitted.state)
         if examples := material.validation:
             predicted = label_sets.matrix([row["labels"] for row in rows[: len(examples)]], labels=task.labels)
             truth = targets(examples, task=task).astype(bool)
@@ -155,6 +163,7 @@ def _trained(
         "without": material.without,
         "taken_down": material.taken_down,
         "unseen": list(weights.empty),
+        "weights": stored,
         **({"remarks": dict(cues["cues"].outcomes)} if cues else {}),
     }
 

@@ -175,7 +175,7 @@ class KnnPredictor(CalibratedPredictor):
     """A kNN index with its fitted settings, for inference; create it with :meth:`open`."""
 
     def __init__(self, index: Index, *, mixed: Mixed, thresholds: Floats, task: Task, said: Votes) -> None:
-        """Use :meth:`open`."""
+        """Do not call directly; create an instance with :meth:`open`."""
         super().__init__(task, chunk=CHUNK)
         self._index, self._mixed, self._thresholds, self._said = index, mixed, thresholds, said
 

@@ -253,7 +253,7 @@ class CachedRows:
         return said.logits[:, -1]
 
     def keep(self, places: Sequence[int]) -> None:
-        """Remove all other rows from the cache."""
+        """Remove all rows but ``places`` from the model's cache."""
         which = torch.tensor(places, dtype=torch.long)  # on the CPU, as layers may be on several accelerators
         self._mask = self._mask[which]
         self._cache.batch_select_indices(which)

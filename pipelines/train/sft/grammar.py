@@ -108,7 +108,7 @@ class Grammar:
         return [forced[0]] if forced else state.within(room - len(written))
 
     def labels(self, written: Sequence[int]) -> LabelSet | None:
-        """Return the labels of a complete answer, or ``None`` if ``written`` is not a complete answer."""
+        """Return the labels of the answer with the tokens ``written``; ``None`` if it is incomplete or invalid."""
         forced, state = self._walk(written) or ((0,), self.start)
         return None if forced else state.labels
 
@@ -127,7 +127,7 @@ class Grammar:
 
 
 def common(rows: Sequence[tuple[int, ...]]) -> int:
-    """Return the length of the longest common prefix of all rows of tokens."""
+    """Return the number of tokens with which all rows begin."""
     # a common prefix of the first and last row in sorted order is common to all
     first, last = min(rows), max(rows)
     return next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))

@@ -36,8 +36,8 @@ class NoTemplate(ConfigError):
 class NoRoom(ConfigError):
     """The instruction is so long that no post fits in ``max_length`` tokens."""
 
-    message = "The instruction and the answer take {needed} tokens, but max_length is {max_length}."
-    remedy = "Raise max_length of the model in params.yaml."
+    message = "The prompt's instruction and the answer take {needed} tokens, but max_length is {max_length}."
+    remedy = "Raise max_length of the model's entry under models in params.yaml."
 
 
 class _Written(Post):

@@ -31,7 +31,7 @@ from pipelines.llm.prompts import Prompt
 from pipelines.models.backbones import BaseUnfit, had, opened
 from pipelines.taxonomy import Scheme
 from pipelines.taxonomy.task import Task
-from pipelines.train.classifiers.steps import reproducible
+from pipelines.train.classifiers.optimization import reproducible
 from pipelines.train.sft import instruct, launch, packing, recipe
 from pipelines.train.sft.packing import TokenizedSample
 from pipelines.train.sft.trainer import Keeper, RowCollator, Steps, Tuner, best, clear, newest
@@ -46,7 +46,7 @@ class NothingToTune(DataError):
     """A split has no labelled examples for training or validation."""
 
     message = "Split {split} has no labelled examples on which to fine-tune task '{task}'."
-    remedy = "Run the stages `silver` and `gold` first, or set another subset in finetune.subsets in params.yaml."
+    remedy = "First run `dvc repro silver gold`, or set another subset in finetune.subsets in params.yaml."
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ WHOLE, JUDGED = "whole.json", "eval_loss"
 class TuningDiverged(Diverged):
     """The loss of fine-tuning became infinite or undefined."""
 
-    remedy = "Lower learning_rate of the model in params.yaml, then run the stage finetune again."
+    remedy = "Lower learning_rate of the model's entry under models in params.yaml, then run `dvc repro finetune`."
 
 
 class RowCollator:

@@ -6,6 +6,7 @@ import os
 import pickle
 from pathlib import Path
 
+from pipelines.process import hide_messages
 from pipelines.train.sft import launch
 from pipelines.train.sft.sft import tune
 
@@ -22,4 +23,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    hide_messages()
     main()

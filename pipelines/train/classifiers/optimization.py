@@ -51,7 +51,7 @@ TrainingSettings = Train | EncoderRecipe
 
 
 class Loop:
-    """The sequence of optimiser steps over all examples, one epoch after another."""
+    """The sequence of optimiser steps over all training examples, one epoch after another."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Loop:
         self.loss = torch.zeros((), dtype=torch.float64, device=device)
 
     def batches(self, epoch: int) -> list[list[int]]:
-        """Return the batches of an epoch, which are the same in every process."""
+        """Return the training batches of an epoch as positions of examples; every process gets the same batches."""
         return shuffled(self.lengths, batch=self.settings.batch, seed=self.seed, epoch=epoch)
 
     def rate(self) -> float:

@@ -1,0 +1,63 @@
+"""Refuse requests of other sites, and requests without a password, before a web application receives them.
+
+This protects servers on loopback from web pages: one whose name was rebound to 127.0.0.1 sends that name as its host
+(DNS rebinding), and one of another site or port names itself as the origin.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from http import HTTPStatus
+from typing import Any
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+LOOPBACK = frozenset({"127.0.0.1", "localhost"})
+
+
+def local(host: str, origin: str | None) -> bool:
+    """Return whether a request is addressed to loopback, and was sent by no page of another origin."""
+    host = host.lower()
+    return host.partition(":")[0] in LOOPBACK and origin in (None, f"http://{host}")
+
+
+class Guard:
+    """An ASGI application that passes on the requests which it does not refuse.
+
+    Args:
+        app: the application.
+        login: a user and a password, which requests must have (HTTP Basic); default: the application has its own.
+        public: paths that need no login.
+    """
+
+    def __init__(self, app: App, *, login: tuple[str, str] | None = None, public: Collection[str] = ()) -> None:
+        self.app = app
+        self.public = frozenset(public)
+        self.wanted = b"Basic " + base64.b64encode(":".join(login).encode()) if login else None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or answer it with 403 or 401."""
+        status = None if scope["type"] == "lifespan" else self._refusal(scope)
+        if status is None:
+            await self.app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+        else:
+            asks = [(b"www-authenticate", b"Basic")] if status == HTTPStatus.UNAUTHORIZED else []
+            await send({"type": "http.response.start", "status": int(status), "headers": asks})
+            await send({"type": "http.response.body", "body": status.phrase.encode()})
+
+    def _refusal(self, scope: Scope) -> HTTPStatus | None:
+        headers = dict(scope["headers"])
+        origin = headers.get(b"origin")
+        if not local(headers.get(b"host", b"").decode("latin-1"), None if origin is None else origin.decode("latin-1")):
+            return HTTPStatus.FORBIDDEN
+        given = headers.get(b"authorization", b"")
+        if self.wanted is None or scope["path"] in self.public or hmac.compare_digest(given, self.wanted):
+            return None
+        return HTTPStatus.UNAUTHORIZED

@@ -1,0 +1,85 @@
+"""Anchor the journal in signed git tags of the corpus repository, which reveal a journal that was cut or replaced.
+
+After a change of the champion, the tag ``journal/<name>/<row>`` gets the digest of the row that records it. A journal
+must contain the row of the newest signed tag of each model.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from pipelines.config.settings import Settings
+from pipelines.errors import CorpusError, NoSecret
+from pipelines.registry.journal import Journal
+from pipelines.registry.transitions import last_move
+from pipelines.vault.signing import Signer
+from pipelines.workspace import signed_tags
+from pipelines.workspace.address import branches
+from pipelines.workspace.clone import BRANCH, history
+from pipelines.workspace.git import git
+
+log = logging.getLogger(__name__)
+TAGS = "journal/"
+
+
+def write(name: str, *, journal: Journal, settings: Settings) -> None:
+    """Tag the last change of a model's champion; a failure is a warning, because the change is recorded."""
+    row = last_move(journal, name)
+    try:
+        if row is None or BRANCH not in (branches(settings.repo) or {}):
+            return
+        tag, signer = f"{TAGS}{name}/{row.number}", _signer(settings)
+        with history(settings, depth=1) as git_dir:
+            if signed_tags.read(tag, signer=signer, cwd=git_dir) != row.digest:
+                made = signed_tags.write(tag, commit=BRANCH, message=row.digest, signer=signer, cwd=git_dir)
+                git("push", "--quiet", settings.repo, f"+{made}:refs/tags/{tag}", cwd=git_dir)
+    except CorpusError as error:
+        log.warning("The last change of the champion of %s has no tag in the corpus repository: %s", name, error)
+
+
+def known(settings: Settings, *, cwd: Path) -> dict[str, str]:
+    """Return the digest in the newest signed tag of each model, in a clone with all tags."""
+    signer, found = _signer(settings), dict[str, str]()
+    # newest first; a tag that another key signed, or none, is skipped
+    listed = git("for-each-ref", "--sort=-version:refname", "--format=%(refname)", f"refs/tags/{TAGS}", cwd=cwd)
+    for tag in (ref.removeprefix("refs/tags/") for ref in listed.split()):
+        name = tag.removeprefix(TAGS).rpartition("/")[0]
+        if name not in found and (digest := signed_tags.read(tag, signer=signer, cwd=cwd)):
+            found[name] = digest
+    return found
+
+
+def published(settings: Settings) -> dict[str, str]:
+    """Return :func:`known` of the corpus repository; empty without one, or without the secret that signs."""
+    try:
+        if BRANCH not in (branches(settings.repo) or {}):
+            return {}
+        with history(settings) as git_dir:
+            return known(settings, cwd=git_dir)
+    except NoSecret:
+        return {}
+
+
+def check(journal: Journal, *, settings: Settings, cwd: Path) -> None:
+    """Check that the journal is whole and contains what was anchored.
+
+    Raises:
+        JournalBroken: it is not, or it does not.
+    """
+    journal.verify(known=known(settings, cwd=cwd))
+
+
+def sign_earlier(settings: Settings, *, who: str) -> list[str]:
+    """Sign the journals that an earlier version of this package wrote; return the models concerned.
+
+    Raises:
+        JournalBroken: the chain of a model is altered.
+        JournalUnsigned: the journal of a model that has a tag was signed before.
+    """
+    with Journal.of(settings) as journal:
+        return journal.sign_earlier(who=who, known=published(settings))
+
+
+def _signer(settings: Settings) -> Signer:
+    return Signer(settings.secret(), purpose="journal-tag")

@@ -1,0 +1,229 @@
+"""Remove the weights of models that were trained on deleted records, when ``takedown.weights_days`` have passed.
+
+The alias moves first and weights go last. A stale champion is replaced by the newest version that is not stale and
+passes the gate; it need not be better than the stale champion, which goes anyway. Without such a version, the model has
+no champion, and subscribers get a notice. The stale versions are withdrawn, and their files and versions deleted. Then
+the weights of fine-tuned models leave every version of the corpus, cache and remote, and those of training runs leave
+MLflow. Each step may be repeated: what is due follows from the journal and from the vault's table ``removals``, so a
+killed run is finished by the next.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from crisis_corpus.state import standing
+from crisis_corpus.versions import Version
+from pipelines.config.settings import Settings
+from pipelines.config.takedown import Takedown
+from pipelines.errors import ConfigError, DataError
+from pipelines.progress import silent
+from pipelines.promotion import promote
+from pipelines.promotion.promote import NotPromoted
+from pipelines.registry import lineage
+from pipelines.registry.approved import SamePerson
+from pipelines.registry.candidate import Context, registration
+from pipelines.takedown.object_versions import Objects
+from pipelines.takedown.pointers import LOCK, Pointers
+from pipelines.train import finetuned, training_records
+from pipelines.train.classifiers.train import EXPERIMENT
+from pipelines.vault import removals
+from pipelines.vault.vault import Vault
+from pipelines.workspace.clone import workspace
+from pipelines.workspace.objects import TREE
+
+WHO = "corpus takedown"
+WEIGHTS = "model"
+
+
+@dataclass(frozen=True)
+class Expiry:
+    """The weights that are due for removal.
+
+    Args:
+        versions: the registered versions.
+        objects: the DVC objects with weights of fine-tuned models that no other model uses.
+        stages: the stages that name such models at the tip of the corpus.
+        runs: the training runs with weights, by their id.
+    """
+
+    versions: tuple[Version, ...] = ()
+    objects: frozenset[str] = frozenset()
+    stages: frozenset[str] = frozenset()
+    runs: tuple[str, ...] = ()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Return the number of each."""
+        return {name: len(getattr(self, name)) for name in ("versions", "objects", "stages", "runs")}
+
+
+def due(*, settings: Settings, vault: Vault, terms: Takedown, now: datetime, context: Context | None) -> Expiry:
+    """Return the weights whose deadline has passed; nothing is changed.
+
+    Raises:
+        RemovalAltered: the vault's table was altered.
+        RegistryUnavailable: MLflow does not answer.
+    """
+    before = now - timedelta(days=terms.weights_days)
+    lists = {digest: at for digest, at in removals.begun(vault).items() if at <= before}
+    objects, stages = _trained(settings, lists=set(lists)) if lists else (frozenset[str](), frozenset[str]())
+    if context is None:
+        return Expiry((), objects, stages)
+    return Expiry(tuple(_stale(context, now=now)), objects, stages, tuple(_runs(context, lists=lists)))
+
+
+def run(
+    found: Expiry,
+    *,
+    settings: Settings,
+    context: Context | None,
+    opening: Callable[[str], AbstractContextManager[Context]],
+    say: Callable[[str], None] = silent,
+) -> dict[str, int]:
+    """Remove the weights that :func:`due` found; return how many aliases moved, and how many models have none now.
+
+    Args:
+        found: what to remove.
+        settings: the places.
+        context: registry and journal; ``None`` if none is configured.
+        opening: opens the context in which the gate judges a version of the named model.
+        say: called after each action; tests kill the process there.
+
+    Raises:
+        PromotionAhead: a promotion of one of the models is in progress; finish or abandon it first.
+        CommitLost: another publisher moved the branch first.
+        RegistryUnavailable: MLflow does not answer.
+    """
+    counts = Counter({"moved": 0, "without_champion": 0})
+    if context is not None:
+        for version in found.versions:
+            counts.update(_leave(version, context=context, opening=opening, say=say))
+            _delete(version, context=context)
+            say(f"{version.name}/{version.version} deleted")
+    if found.stages:
+        with workspace(settings) as clone, Objects.opened(clone) as objects:
+            Pointers(clone.path, objects=objects).drop(found.stages)
+            clone.commit(f"takedown: {len(found.stages)} models are trained again", paths=[LOCK])
+        say("stages dropped")
+    if found.objects:
+        with workspace(settings) as clone, Objects.opened(clone) as objects:
+            objects.remove(found.objects)
+        say("objects removed")
+    if context is not None:
+        for run_id in found.runs:
+            _empty(run_id, context=context)
+            say("run emptied")
+    return dict(counts)
+
+
+def _stale(context: Context, *, now: datetime) -> list[Version]:
+    stamp = now.astimezone(UTC).isoformat(timespec="seconds")
+    found = []
+    for name in context.registry.names():
+        until = standing(context.journal, name).stale
+        found += [v for v in context.registry.versions(name) if until.get(v.version, stamp + "~") <= stamp]
+    return found
+
+
+def _leave(
+    version: Version,
+    *,
+    context: Context,
+    opening: Callable[[str], AbstractContextManager[Context]],
+    say: Callable[[str], None],
+) -> dict[str, int]:
+    """Move the alias to a version that is not stale, if this one is champion, and withdraw this one."""
+    name, number = version.name, version.version
+    counts = {}
+    if standing(context.journal, name).champion == number:
+        moved = _successor(name, context=context, opening=opening, why=f"version {number} learnt from deleted records")
+        counts = {"moved": 1} if moved else {"without_champion": 1}
+        say(f"{name}/{number} left")
+    reason = "its weights are deleted, because it was trained on records that were taken down"
+    promote.withdraw(name, number, who=WHO, why=reason, context=context)
+    say(f"{name}/{number} withdrawn")
+    return counts
+
+
+def _successor(
+    name: str, *, context: Context, opening: Callable[[str], AbstractContextManager[Context]], why: str
+) -> bool:
+    """Promote the newest version that is not stale and passes the gate; return whether there is one."""
+    state = standing(context.journal, name)
+    versions = [v for v in context.registry.versions(name) if v.version not in {*state.stale, *state.withdrawn}]
+    for version in reversed([v for v in versions if registration(context.journal, v) is not None]):
+        try:
+            with opening(name) as own:
+                promote.promote(name, version.version, who=WHO, why=why, context=own, compare=False)
+            return True
+        except (NotPromoted, SamePerson, ConfigError, DataError):
+            # it failed the gate, cannot be judged, or needs two persons: the weights must go all the same
+            continue
+    return False
+
+
+def _delete(version: Version, *, context: Context) -> None:
+    """Delete a version with its files, and the verified copies of this machine."""
+    if lineage.DIGESTED.fullmatch(version.digest):
+        shutil.rmtree(context.settings.home / "models" / version.digest, ignore_errors=True)
+    lineage.forget(version, settings=context.settings)
+    context.registry.remove(version)
+
+
+def _trained(settings: Settings, *, lists: set[str]) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the objects with weights of models that were trained on these lists, and the stages that name them."""
+    doomed, kept, folders = set[str](), set[str](), set[str]()
+    with workspace(settings) as clone, Objects.opened(clone) as objects:
+        for digest in (digest for digest in objects.digests() if digest.endswith(TREE)):
+            entries = objects.tree(digest)
+            if _lists(entries, objects=objects) & lists:
+                own = {file for name, file in entries.items() if name not in finetuned.OWN}
+                doomed |= {file for file in own if objects.exists(file)}
+                folders.add(digest)
+            else:
+                kept |= set(entries.values())
+        stages = Pointers(clone.path, objects=objects).naming(folders)
+    return frozenset(doomed - kept), frozenset(stages)
+
+
+def _lists(entries: dict[str, str], *, objects: Objects) -> set[str]:
+    """Return the digests of the lists on which the model of a folder was trained; empty for any other folder."""
+    card = entries.get(finetuned.CARD)
+    if card is None or training_records.FILE not in entries or not objects.exists(card):
+        return set()
+    with objects.file(card) as path:
+        told = json.loads(path.read_bytes())
+    return {part["digest"] for name in ("train", "selected") if (part := told.get(name))}
+
+
+def _runs(context: Context, *, lists: dict[str, datetime]) -> list[str]:
+    """Return the training runs with weights that were trained on these lists.
+
+    Runs of earlier releases name no list: they count if they are older than the last of the removals.
+    """
+    if not lists:
+        return []
+    last, found = max(lists.values()).timestamp() * 1000, []
+    for corpus in context.params.corpora:
+        for one in context.registry.runs(EXPERIMENT.format(corpus=corpus)):
+            own = one.data.tags.get(training_records.TAG)
+            if (own in lists if own else one.info.start_time <= last) and _weights(one.info.run_id, context=context):
+                found.append(one.info.run_id)
+    return found
+
+
+def _weights(run_id: str, *, context: Context) -> list[Any]:
+    return list(context.registry.client.list_artifacts(run_id, WEIGHTS))
+
+
+def _empty(run_id: str, *, context: Context) -> None:
+    if _weights(run_id, context=context):
+        context.registry.run_files(run_id).delete_artifacts(WEIGHTS)

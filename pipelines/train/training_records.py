@@ -1,0 +1,58 @@
+"""Write and read the list of records that a model was trained on or selected by.
+
+``records.parquet`` has their rows of the table ``splits``, so a deletion finds the models that it affects and removes
+the ids. The digest of the list stays in the committed metrics: a list that has changed since is recognised.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+
+import pyarrow as pa
+
+from pipelines.config.base import Section
+from pipelines.storage import tables
+from pipelines.storage.tables import Item
+
+FILE = "records.parquet"
+# Tag of a training run in MLflow: the digest of its list.
+TAG = "selected"
+
+
+class TrainingRecords(Section):
+    """The number of a model's training records, and the SHA-256 of their sorted ids, one id per line."""
+
+    records: int
+    digest: str
+
+
+def trained_on(record_ids: Collection[str]) -> TrainingRecords:
+    """Return the number and the digest of record ids; their order does not matter."""
+    lines = "".join(f"{record_id}\n" for record_id in sorted(set(record_ids)))
+    return TrainingRecords(records=len(set(record_ids)), digest=hashlib.sha256(lines.encode()).hexdigest())
+
+
+def digests(files: Iterable[Path]) -> dict[str, str]:
+    """Return the SHA-256 of each file by its name."""
+    found = {}
+    for path in files:
+        with path.open("rb") as file:
+            found[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
+
+
+def write(placed: Mapping[Item, tuple[str, str]], *, folder: Path) -> TrainingRecords:
+    """Write the list of a model: the split and the group of every item; return the number and digest of the records."""
+    rows = [{"record_id": r, "image": n, "group": g, "split": s} for (r, n), (s, g) in placed.items()]
+    tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS["splits"]), folder / FILE, name="splits")
+    return trained_on([record_id for record_id, _ in placed])
+
+
+def read(folder: Path) -> dict[str, str] | None:
+    """Return the split of every record on which a model was trained or selected, or ``None`` without a list."""
+    if not (folder / FILE).is_file():
+        return None
+    rows = tables.read(folder / FILE, name="splits", columns=["record_id", "split"]).to_pylist()
+    return {row["record_id"]: row["split"] for row in rows}

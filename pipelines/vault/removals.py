@@ -1,0 +1,94 @@
+"""Record what takedowns removed from the lists of records that models were trained on.
+
+A list is identified by its digest, which the model's committed metrics hold, too. Each row says how many ids a takedown
+removed from a list, and which list was left, so that a shortened list is recognised as one. The rows hold digests and
+counts; each is authenticated under the project secret.
+"""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from pipelines.errors import DataError
+from pipelines.vault.database import removals
+from pipelines.vault.vault import Vault
+
+
+class RemovalAltered(DataError):
+    """A row of the table ``removals`` was not written by this project, or was altered."""
+
+    message = "The vault's table 'removals' has {count} rows that this project did not write."
+    remedy = "Restore the vault from a backup, and replay the tombstones (docs/privacy.md)."
+    exit_code = 65
+
+
+@dataclass(frozen=True)
+class Removal:
+    """The removal of ids from one list: the digests of the list before and after, the number of ids, and the time."""
+
+    before: str
+    after: str
+    removed: int
+    at: datetime
+
+
+def record(vault: Vault, found: list[Removal]) -> None:
+    """Store removals; one that is stored already keeps its time."""
+    if not found:
+        return
+    with vault.database.writing() as connection:
+        known = {(row.before, row.after) for row in connection.execute(sa.select(removals))}
+        rows = {(r.before, r.after): r for r in found if (r.before, r.after) not in known}
+        if rows:
+            connection.execute(sa.insert(removals), [_values(r) | {"mac": _mac(vault, r)} for r in rows.values()])
+
+
+def every(vault: Vault) -> list[Removal]:
+    """Return all removals, oldest first.
+
+    Raises:
+        RemovalAltered: a row is not authentic.
+    """
+    with vault.database.reading() as connection:
+        rows = connection.execute(sa.select(removals).order_by(removals.c.at, removals.c.before)).all()
+    found = [Removal(row.before, row.after, row.removed, row.at) for row in rows]
+    if wrong := sum(not hmac.compare_digest(row.mac, _mac(vault, r)) for row, r in zip(rows, found, strict=True)):
+        raise RemovalAltered(count=wrong)
+    return found
+
+
+def removed(vault: Vault, *, before: str, after: str) -> int | None:
+    """Return how many ids takedowns removed from one list to leave another, or ``None`` if they did not.
+
+    Raises:
+        RemovalAltered: a row is not authentic.
+    """
+    reached = {before: 0}
+    rows = every(vault)
+    # each pass follows one takedown further
+    for _ in rows:
+        reached = {r.after: reached[r.before] + r.removed for r in rows if r.before in reached} | reached
+    return reached.get(after)
+
+
+def begun(vault: Vault) -> dict[str, datetime]:
+    """Return when takedowns first removed an id from each list, by the list's digest.
+
+    Raises:
+        RemovalAltered: a row is not authentic.
+    """
+    return {r.before: r.at for r in reversed(every(vault))}
+
+
+def _values(removal: Removal) -> dict[str, Any]:
+    return {"before": removal.before, "after": removal.after, "removed": removal.removed, "at": removal.at}
+
+
+def _mac(vault: Vault, removal: Removal) -> str:
+    text = f"{removal.before} {removal.after} {removal.removed} {removal.at.isoformat()}"
+    return vault.record_id(text, domain="removals")

@@ -1,0 +1,125 @@
+"""Run only code of the corpus branch that an operator has signed.
+
+A person who may push to the corpus repository can change its code, and tasks run that code with the project secret.
+What tasks may run is therefore signed: a tag ``code/<fingerprint>`` under a key that is derived from the secret. The
+fingerprint covers every file of a commit that Python can import or DVC obeys. `corpus init` and `corpus upgrade` sign
+the code of the operator's checkout.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.machinery import all_suffixes
+from pathlib import Path
+
+from pipelines.config.settings import Settings
+from pipelines.errors import ConfigError
+from pipelines.vault.signing import Signer
+from pipelines.workspace import signed_tags
+from pipelines.workspace.git import git
+from pipelines.workspace.pointer import pointed
+
+# All of these, also their data files; and of the rest, what Python imports from the folder in which a command starts.
+FOLDERS = ("pipelines/", "crisis_corpus/", "client/", ".dvc/")
+FILES = ("dvc.yaml", ".dvcignore", ".gitattributes", ".gitmodules")
+PLAIN = "100644"
+TAGS = "code/"
+
+
+class CodeNotSigned(ConfigError):
+    """The code of a commit was not signed, so it may be that of an attacker; it was not run."""
+
+    message = "The code of commit {commit} in the corpus repository is not signed; nothing of it was run."
+    remedy = (
+        "After an update of the package, run `corpus upgrade`. Otherwise find out who pushed the commit; if you have "
+        "reviewed its code, sign it with `corpus trust {commit} --who WHO --why WHY`."
+    )
+    exit_code = 77
+
+
+class CodeAltered(ConfigError):
+    """The corpus branch has other code than the branch ``code``, which an upgrade would run unsigned."""
+
+    message = "On branch corpus, {count} files of code differ from the checkout after the merge, such as {path}."
+    remedy = (
+        "Nothing was changed. Find out who changed them: `git log corpus -- {path}`. Commit the edits to the checkout, "
+        "or revert them on branch corpus, then run `corpus upgrade` again."
+    )
+    exit_code = 77
+
+
+class StageInPointer(ConfigError):
+    """A ``.dvc`` file of the corpus branch is not a pointer; `dvc repro` would run the command in it."""
+
+    message = "The file {path} on branch corpus is not a pointer of this project, and DVC might run a command in it."
+    remedy = "No clone was made. Find out who committed the file: `git log corpus -- {path}`."
+    exit_code = 77
+
+
+def require_pointers(folder: Path) -> None:
+    """Check that all ``.dvc`` files in a working tree are plain pointers.
+
+    Raises:
+        StageInPointer: for the first one that is not.
+    """
+    for path in sorted(folder.rglob("*.dvc")):
+        if path.is_file() and pointed(path.read_text()) != path.name.removesuffix(".dvc"):
+            raise StageInPointer(path=path.relative_to(folder))
+
+
+def require_signed(settings: Settings, commit: str, *, cwd: Path) -> None:
+    """Check that the code of a commit is signed.
+
+    Raises:
+        CodeNotSigned: it is not.
+    """
+    tag = f"{TAGS}{_fingerprint(_code(commit, cwd=cwd))}"
+    if signed_tags.read(tag, signer=_signer(settings), cwd=cwd) is None:
+        raise CodeNotSigned(commit=git("rev-parse", "--short=12", commit, cwd=cwd))
+
+
+def sign(settings: Settings, commit: str, *, who: str, why: str, cwd: Path, to: str = "origin") -> str:
+    """Sign the code of a commit and push the tag to the remote ``to``; return the tag's name."""
+    tag, signer = f"{TAGS}{_fingerprint(_code(commit, cwd=cwd))}", _signer(settings)
+    if signed_tags.read(tag, signer=signer, cwd=cwd) is None:
+        made = signed_tags.write(tag, commit=commit, message=f"{who}: {why}", signer=signer, cwd=cwd)
+        # over a tag of this name that is not ours
+        git("push", "--quiet", to, f"+{made}:refs/tags/{tag}", cwd=cwd)
+    return tag
+
+
+def require_equal(clone: Path, *, code: str) -> None:
+    """Check that the code in the index of a clone is exactly that of a commit.
+
+    Raises:
+        CodeAltered: it is not.
+    """
+    different = sorted(_code(code, cwd=clone) ^ _code(None, cwd=clone))
+    if different:
+        paths = sorted({entry.partition("\t")[2] for entry in different})
+        raise CodeAltered(count=len(paths), path=paths[0])
+
+
+def _signer(settings: Settings) -> Signer:
+    return Signer(settings.secret(), purpose="code")
+
+
+def _code(commit: str | None, *, cwd: Path) -> set[str]:
+    """Return ``<mode> <digest><tab><path>`` of each file of code in a commit, or in the index for ``None``."""
+    listed = git(*(["ls-tree", "-r", "--full-tree", "-z", commit] if commit else ["ls-files", "-s", "-z"]), cwd=cwd)
+    found = set()
+    for entry in filter(None, listed.split("\0")):
+        about, _, path = entry.partition("\t")
+        mode, digest = about.split()[0], about.split()[2 if commit else 1]
+        if (
+            mode != PLAIN
+            or path.startswith(FOLDERS)
+            or path.rpartition("/")[2] in FILES
+            or path.endswith(tuple(all_suffixes()))
+        ):
+            found.add(f"{mode} {digest}\t{path}")
+    return found
+
+
+def _fingerprint(code: set[str]) -> str:
+    return hashlib.sha256("\0".join(sorted(code)).encode()).hexdigest()

@@ -1,0 +1,228 @@
+"""A person who can write to the journal's database, but lacks the secret, forges no decision about a model."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crisis_corpus import journal as reading
+from crisis_corpus.journal import KEY_FILE, JournalBroken, JournalUnsigned, canonical, opened, sealed
+from pipelines.config.settings import Settings
+from pipelines.errors import BadParams
+from pipelines.registry import anchors
+from pipelines.registry.journal import CannotSign, Journal
+from pipelines.vault.signing import Signer
+from pipelines.workspace.clone import workspace
+from pipelines.workspace.git import git
+from tests.small_corpus import begin, code_of
+
+NAME = "crisis-posts"
+SAID: dict[str, Any] = {"who": "ada", "why": "a reason"}
+COLUMNS = [column.name for column in reading.journal.columns]
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "var"))
+    return Settings.from_env()
+
+
+@pytest.fixture
+def journal(settings: Settings) -> Iterator[Journal]:
+    with Journal.of(settings) as journal:
+        for event in ("registered", "gated", "intended", "promoted"):
+            journal.append(NAME, event=event, to_version=1, **SAID)  # type: ignore[arg-type]
+        yield journal
+
+
+def database(settings: Settings) -> sqlite3.Connection:
+    """Connect as another program does."""
+    return sqlite3.connect(settings.journal_url.removeprefix("sqlite:///"), isolation_level=None)
+
+
+def rows_of(settings: Settings) -> list[dict[str, Any]]:
+    with closing(database(settings)) as connection:
+        found = connection.execute(f"SELECT {', '.join(COLUMNS)} FROM journal ORDER BY number").fetchall()
+    return [dict(zip(COLUMNS, row, strict=True)) for row in found]
+
+
+def put(settings: Settings, rows: list[dict[str, Any]], *, how: str = "INSERT") -> None:
+    """Write rows with the digests that belong to them."""
+    previous = reading.BEGINNING
+    with closing(database(settings)) as connection:
+        for row in rows:
+            row["previous"] = previous
+            row["digest"] = previous = sealed({key: row[key] for key in COLUMNS if key not in ("digest", "signature")})
+            marks = ", ".join("?" * len(COLUMNS))
+            connection.execute(f"{how} INTO journal ({', '.join(COLUMNS)}) VALUES ({marks})", [*row.values()])
+
+
+def forge(settings: Settings, rows: list[dict[str, Any]]) -> None:
+    """Replace all rows, as the owner of the database can."""
+    with closing(database(settings)) as connection:
+        for trigger in ("UPDATE", "DELETE", "INSERT"):
+            connection.execute(f"DROP TRIGGER journal_{trigger}")
+        connection.execute("DELETE FROM journal")
+    put(settings, rows)
+
+
+@pytest.mark.parametrize("how", ["INSERT OR REPLACE", "REPLACE", "INSERT OR IGNORE"])
+def test_a_row_is_not_replaced(settings: Settings, journal: Journal, how: str) -> None:
+    forged = [row | {"who": "mallory"} for row in rows_of(settings)]
+    with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+        put(settings, forged, how=how)
+    assert journal.verify() == 4
+
+
+def test_neither_is_one_of_a_journal_that_an_earlier_version_created(settings: Settings, journal: Journal) -> None:
+    with closing(database(settings)) as connection:
+        connection.execute("DROP TRIGGER journal_INSERT")
+    with Journal.of(settings), pytest.raises(sqlite3.IntegrityError, match="append-only"):
+        put(settings, rows_of(settings), how="REPLACE")
+
+
+@pytest.mark.parametrize("signatures", ["kept", "removed", "another key", "of another row"])
+def test_forged_rows_are_refused_by_writer_and_consumer(
+    settings: Settings, journal: Journal, signatures: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = rows_of(settings)
+    rows[3] |= {"who": "mallory", "to_version": 2}
+    if signatures == "removed":
+        rows = [row | {"signature": None} for row in rows]
+    if signatures == "of another row":
+        rows[3]["signature"] = rows[2]["signature"]
+    if signatures == "another key":
+        with Journal.open("sqlite://", secret=b"7" * 64) as elsewhere:
+            for row in rows:
+                given = {key: row[key] for key in ("event", "who", "why", "to_version")}
+                made = elsewhere.append(NAME, **given)
+                row |= {"at": made.at, "signature": made.signature}
+    forge(settings, rows)
+    refused = JournalUnsigned if signatures != "removed" else JournalBroken
+    with pytest.raises(refused):
+        journal.verify()
+    with opened(settings.journal_url) as reader, pytest.raises(refused):
+        reader.verify(NAME)
+    # a consumer without the home knows the key by its setting
+    (settings.home / KEY_FILE).unlink()
+    monkeypatch.setenv("CORPUS_JOURNAL_KEY", Signer(settings.secret(), purpose="journal").public.hex())
+    with opened(settings.journal_url) as reader, pytest.raises(refused):
+        reader.verify(NAME)
+
+
+def test_no_row_is_written_after_one_that_is_not_signed(settings: Settings, journal: Journal) -> None:
+    last = rows_of(settings)[-1]
+    added = last | {"number": 5, "who": "mallory", "previous": last["digest"], "signature": None}
+    added["digest"] = sealed({key: added[key] for key in COLUMNS if key not in ("digest", "signature")})
+    with closing(database(settings)) as connection:
+        connection.execute(f"INSERT INTO journal VALUES ({', '.join('?' * len(COLUMNS))})", [*added.values()])
+    with pytest.raises(JournalUnsigned, match="row 5"):
+        journal.append(NAME, event="gated", to_version=1, **SAID)
+    assert journal.sign_earlier(who="ada") == []
+    with pytest.raises(JournalUnsigned, match="row 5"):
+        journal.verify()
+
+
+def test_without_the_secret_nothing_is_written(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CORPUS_SECRET")
+    with Journal.of(settings) as journal:
+        with pytest.raises(CannotSign):
+            journal.append(NAME, event="registered", to_version=1, **SAID)
+        assert journal.rows() == []
+
+
+def test_a_key_that_is_none_is_refused(journal: Journal, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CORPUS_JOURNAL_KEY", "5e5e")
+    with pytest.raises(BadParams, match="CORPUS_JOURNAL_KEY"), opened(settings.journal_url):
+        pass
+
+
+def earlier(settings: Settings) -> None:
+    """Turn the journal into one of an earlier version: no signatures, no column for them."""
+    rows = [row | {"signature": None} for row in rows_of(settings)]
+    forge(settings, rows)
+    with closing(database(settings)) as connection:
+        connection.execute("ALTER TABLE journal DROP COLUMN signature")
+
+
+def test_a_journal_of_an_earlier_version_is_signed_once(settings: Settings, journal: Journal) -> None:
+    earlier(settings)
+    with opened(settings.journal_url) as reader:
+        assert [row.signature for row in reader.rows()] == [None] * 4
+    with Journal.of(settings) as later:
+        with pytest.raises(JournalUnsigned, match="corpus upgrade"):
+            later.append(NAME, event="gated", to_version=1, **SAID)
+        assert later.sign_earlier(who="ada") == [NAME]
+        assert later.sign_earlier(who="ada") == []
+        later.append(NAME, event="gated", to_version=1, **SAID)
+        assert later.verify() == 6
+    rows = rows_of(settings)
+    rows[1]["who"] = "mallory"
+    forge(settings, rows)
+    with Journal.of(settings) as later, pytest.raises(JournalUnsigned):
+        later.verify()
+
+
+@pytest.fixture
+def anchored(settings: Settings, journal: Journal, tmp_path: Path) -> Journal:
+    """The journal of a corpus whose last decision has its tag."""
+    begin(settings, code=code_of(tmp_path / "code", {"params.yaml": "{}\n"}))
+    anchors.write(NAME, journal=journal, settings=settings)
+    anchors.check(journal, settings=settings, cwd=Path(settings.repo))
+    return journal
+
+
+@pytest.mark.parametrize("left", [0, 2, 3])
+def test_a_tag_in_the_corpus_repository_reveals_a_cut_journal(settings: Settings, anchored: Journal, left: int) -> None:
+    rows = rows_of(settings)[:left]
+    with closing(database(settings)) as connection:
+        connection.execute("DROP TRIGGER journal_DELETE")
+        connection.execute("DELETE FROM journal WHERE number > ?", (left,))
+    assert anchored.verify() == len(rows)
+    with pytest.raises(JournalBroken, match="missing"):
+        anchors.check(anchored, settings=settings, cwd=Path(settings.repo))
+
+
+def test_a_journal_whose_signatures_were_removed_is_not_signed_anew(settings: Settings, anchored: Journal) -> None:
+    rows = [row | {"signature": None} for row in rows_of(settings)]
+    rows[3]["who"] = "mallory"
+    forge(settings, rows)
+    with pytest.raises(JournalBroken):
+        anchors.check(anchored, settings=settings, cwd=Path(settings.repo))
+    with pytest.raises(JournalUnsigned):
+        anchors.sign_earlier(settings, who="ada")
+
+
+def test_a_forged_tag_hides_nothing(settings: Settings, anchored: Journal) -> None:
+    repo = Path(settings.repo)
+    git("tag", "--annotate", f"journal/{NAME}/9", "-m", "0" * 64, "corpus", cwd=repo)
+    git("tag", "journal/x/y", "corpus", cwd=repo)
+    assert anchors.known(settings, cwd=repo) == {NAME: rows_of(settings)[3]["digest"]}
+
+
+def test_a_branch_of_the_same_name_hides_no_tag(settings: Settings, anchored: Journal) -> None:
+    git("branch", f"journal/{NAME}/4", "corpus", cwd=Path(settings.repo))
+    forge(settings, [])
+    with workspace(settings) as clone, pytest.raises(JournalBroken, match="missing"):
+        anchors.check(anchored, settings=settings, cwd=clone.path)
+    assert anchors.published(settings).keys() == {NAME}
+
+
+def test_a_decision_is_anchored_once_and_none_needs_no_tag(settings: Settings, anchored: Journal) -> None:
+    before = git("--git-dir", settings.repo, "show-ref", "--tags")
+    anchors.write(NAME, journal=anchored, settings=settings)
+    anchors.write("meme-severity", journal=anchored, settings=settings)
+    assert git("--git-dir", settings.repo, "show-ref", "--tags") == before
+
+
+def test_metrics_are_covered(settings: Settings, journal: Journal) -> None:
+    rows = rows_of(settings)
+    rows[1]["metrics"] = canonical({"macro_f1": 1.0})
+    forge(settings, rows)
+    with pytest.raises(JournalUnsigned, match="row 2"):
+        journal.verify()

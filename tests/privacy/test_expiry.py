@@ -1,0 +1,239 @@
+"""A model that was trained on a deleted record: trained again, and without weights when the deadline has passed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import nullcontext
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import yaml
+
+from crisis_corpus import client
+from crisis_corpus.state import standing
+from crisis_corpus.trusted import NoChampion, Withdrawn
+from crisis_corpus.versions import CHAMPION, Version
+from pipelines.config.takedown import Takedown
+from pipelines.packaging.refusals import LearntFromDeleted, LineageAltered, refuse_deleted
+from pipelines.promotion import promote
+from pipelines.registry.candidate import Context
+from pipelines.registry.webhook_delivery import Watch
+from pipelines.takedown import expiry, receipts, takedown
+from pipelines.takedown.selection import Selection
+from pipelines.train import training_records
+from pipelines.vault import removals
+from pipelines.vault.removals import RemovalAltered
+from pipelines.workspace.clone import workspace
+from pipelines.workspace.git import git
+from tests import small_corpus
+from tests.privacy import used_corpus as used
+from tests.privacy.test_learnt import NOW as TAKEN
+from tests.privacy.test_learnt import Noted
+from tests.privacy.test_takedown import REPO, House
+from tests.privacy.used_corpus import EACH, NOW, fullname
+from tests.registry import conftest
+from tests.registry.small_registry import NAME, add, opened, trained
+from tests.stages import reproduce, rerun
+
+TERMS = Takedown(withdraw_share=0.01, weights_days=30)
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    """A used corpus in which two models were trained: on all records of posts, and on those of test."""
+    from pipelines.config.params import load
+
+    settings = used.copy(tmp_path / "home")
+    with workspace(settings) as clone:
+        path = clone.path / "dvc.yaml"
+        shape = yaml.safe_load(path.read_text())
+        shape["stages"]["finetune"] = {
+            "foreach": ["all", "some"],
+            "do": {
+                "cmd": "python stage.py finetune posts ${item}",
+                "deps": ["snapshot/posts/split"],
+                "outs": ["snapshot/posts/finetuned/gold/${item}"],
+                "metrics": [{"metrics/posts/finetune-gold-${item}.json": {"cache": False}}],
+            },
+        }
+        path.write_text(yaml.safe_dump(shape))
+        clone.checkout("snapshot/posts/split")
+        reproduce(clone, "finetune@all", "finetune@some")
+        clone.commit("models", paths=["dvc.yaml", "dvc.lock", "metrics"])
+    with used.vault_of(settings) as vault:
+        yield House(settings, vault, load(REPO))
+
+
+def weights(house: House, name: str) -> list[Path]:
+    """The objects of cache and remote with the weights of a model."""
+    return [path for path in used.stored(house.settings) if path.read_bytes().startswith(f"weights of {name}".encode())]
+
+
+def a_deletion(house: House) -> Selection:
+    """The first record of posts that is in the list of one model only."""
+    with workspace(house.settings) as clone:
+        clone.checkout("snapshot/posts/finetuned")
+        told = {n: training_records.read(clone.path / f"snapshot/posts/finetuned/gold/{n}") for n in ("all", "some")}
+    learnt = told["all"].keys() - told["some"].keys()
+    names = [fullname("posts", n) for n in range(2 * EACH)]
+    return house.select(posts=[next(name for name in names if house.vault.record_id(name) in learnt)])
+
+
+def test_a_model_that_learnt_from_a_deleted_record_is_trained_again_and_no_other(house: House) -> None:
+    receipt = house.take_down(a_deletion(house), terms=TERMS)
+    assert receipt.steps["rewrite"]["models"] == 1
+    assert receipt.weights_due == (NOW + timedelta(days=30)).isoformat(timespec="seconds")
+    with workspace(house.settings) as clone:
+        assert rerun(clone) == ["finetune@all"], "nothing else runs again"
+
+
+def test_weights_go_from_every_version_when_the_deadline_has_passed(house: House) -> None:
+    house.take_down(a_deletion(house), terms=TERMS)
+    given = {"settings": house.settings, "vault": house.vault, "terms": TERMS}
+    assert takedown.revisit(now=NOW + timedelta(days=29), **given) == []
+    assert len(weights(house, "all")) == 2
+    [receipt] = takedown.revisit(now=NOW + timedelta(days=30), **given)
+    assert receipt.steps["weights"] == {
+        "versions": 0, "objects": 1, "stages": 1, "runs": 0, "moved": 0, "without_champion": 0
+    }  # fmt: skip
+    assert weights(house, "all") == [] and len(weights(house, "some")) == 2
+    lock = yaml.safe_load(git("--git-dir", house.settings.repo, "show", "corpus:dvc.lock"))["stages"]
+    assert "finetune@all" not in lock and "finetune@some" in lock
+    assert takedown.revisit(now=NOW + timedelta(days=31), **given) == []
+    with workspace(house.settings) as clone:
+        clone.checkout("snapshot/posts/finetuned/gold/some")
+        reproduce(clone, "finetune@all")
+        clone.commit("trained again", paths=["dvc.lock", "metrics"])
+    assert takedown.revisit(now=NOW + timedelta(days=60), **given) == [], "the new model never saw the record"
+    assert len(weights(house, "all")) == 2 and len(receipts.receipts(house.settings)) == 2
+
+
+def test_a_list_that_a_takedown_shortened_hides_nothing(house: House) -> None:
+    def judged() -> None:
+        with workspace(house.settings) as clone:
+            clone.checkout("snapshot/posts/finetuned")
+            metrics = json.loads((clone.path / "metrics/posts/finetune-gold-all.json").read_text())
+            records = training_records.read(clone.path / "snapshot/posts/finetuned/gold/all") or {}
+        given = {"name": "crisis-posts", "model": "all", "where": "metrics", "vault": house.vault}
+        refuse_deleted(records, metrics=metrics, **given)
+
+    judged()
+    selection = a_deletion(house)
+    house.take_down(selection, terms=TERMS)
+    with pytest.raises(LearntFromDeleted) as caught:
+        judged()
+    assert caught.value.fields["count"] == 1
+    [row] = [r for r in removals.every(house.vault) if r.removed == 1][:1]
+    with house.vault.database.writing() as connection:
+        connection.exec_driver_sql("UPDATE removals SET removed = 7")
+    with pytest.raises(RemovalAltered):
+        judged()
+    with house.vault.database.writing() as connection:
+        connection.exec_driver_sql("DELETE FROM removals")
+    with pytest.raises(LineageAltered) as altered:
+        judged()
+    assert row.removed == 1 and not any(i in str(altered.value) for i in selection.records)
+
+
+def test_removals_of_several_takedowns_add_up(house: House) -> None:
+    ids = [hashlib.sha256(str(n).encode()).hexdigest()[:32] for n in range(6)]
+    digests = [training_records.trained_on(ids[:n]).digest for n in (6, 5, 3)]
+    rows = [removals.Removal(digests[0], digests[1], 1, NOW), removals.Removal(digests[1], digests[2], 2, NOW)]
+    for _ in range(2):
+        removals.record(house.vault, rows)
+    assert removals.removed(house.vault, before=digests[0], after=digests[2]) == 3
+    assert removals.removed(house.vault, before=digests[2], after=digests[2]) == 0
+    assert removals.removed(house.vault, before=digests[2], after=digests[0]) is None
+
+
+# -- registered models ------------------------------------------------------------------------------------------------
+
+made_registry, small = conftest.made_registry, conftest.small
+
+
+@pytest.fixture
+def context(small: Path) -> Iterator[Context]:
+    with opened(small) as context:
+        small_corpus.begin(context.settings, code=small_corpus.code_of(context.settings.home / "code", {}))
+        yield context
+
+
+def a_stale_champion(context: Context) -> Version:
+    """Register a champion, a better version and an equal one; a record goes on which the first two were trained."""
+    ids = trained(context.root)
+    version = add(context, knows=6)
+    promote.promote(NAME, 1, who="ada", why="a test", context=context)
+    add(context, knows=6, records=ids[:6])
+    add(context, knows=6, records=ids[4:])
+    add(context, knows=1, records=ids[4:])
+    Noted().run(ids[:3], context=context)
+    assert standing(context.journal, NAME).stale.keys() == {1, 2}
+    return version
+
+
+def expire(context: Context, *, days: int = 30, stop: str | None = None) -> dict[str, int]:
+    def say(what: str) -> None:
+        if what == stop:
+            raise KeyboardInterrupt
+
+    given = {"settings": context.settings, "context": context}
+    found = expiry.due(vault=context.vault, terms=TERMS, now=TAKEN + timedelta(days=days), **given)
+    return found.counts | expiry.run(found, opening=lambda name: nullcontext(context), say=say, **given)
+
+
+@pytest.mark.parametrize("stop", [None, f"{NAME}/1 left", f"{NAME}/1 withdrawn", f"{NAME}/1 deleted"])
+def test_the_alias_moves_to_a_clean_version_through_the_gate_and_the_weights_go(
+    context: Context, stop: str | None
+) -> None:
+    version = a_stale_champion(context)
+    with pytest.warns(client.StaleModel):
+        copy = client.download(f"{NAME}@champion")
+    assert expire(context, days=29)["versions"] == 0 and context.registry.alias(NAME, CHAMPION) == 1
+    if stop is not None:
+        with pytest.raises(KeyboardInterrupt):
+            expire(context, stop=stop)
+    expire(context)
+    # 4 is newer and fails the gate
+    assert context.registry.alias(NAME, CHAMPION) == 3 and client.load(f"{NAME}@champion").stale is None
+    assert [v.version for v in context.registry.versions(NAME)] == [3, 4]
+    assert not list(Path(version.source).rglob("*")) and not copy.exists()
+    events = [row.event for row in context.journal.rows(NAME)]
+    assert events.count("promoted") == 2 and events.count("withdrawn") == 2
+    with pytest.raises(Withdrawn, match="its weights are deleted"):
+        client.load(f"{NAME}/1")
+    assert not any(expire(context).values())
+
+
+def test_without_a_clean_version_the_model_is_withdrawn_with_notice(context: Context) -> None:
+    ids = trained(context.root)
+    add(context, knows=6)
+    promote.promote(NAME, 1, who="ada", why="a test", context=context)
+    Noted().run(ids[:1], context=context)
+    watch = Watch.open(context.journal)
+    watch.subscribe("https://127.0.0.1:1/hook")
+    assert expire(context)["without_champion"] == 1
+    assert context.registry.alias(NAME, CHAMPION) is None and context.registry.versions(NAME) == []
+    watch.deliver()
+    assert [json.loads(d.body)["type"] for d in watch.deliveries()] == ["model.withdrawn"]
+    with pytest.raises(NoChampion):
+        client.load(f"{NAME}@champion")
+
+
+def test_weights_leave_the_training_runs_of_affected_lists_only(context: Context, tmp_path: Path) -> None:
+    ids, runs = trained(context.root), context.registry.client
+    place = runs.create_experiment("memes_train")
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    made = {}
+    for name, learnt in {"affected": ids, "clean": ids[4:], "unknown": None}.items():
+        tags = {training_records.TAG: training_records.trained_on(learnt).digest} if learnt else {}
+        made[name] = runs.create_run(place, tags=tags, start_time=1000).info.run_id
+        runs.log_artifact(made[name], str(tmp_path / "model.safetensors"), "model")
+    add(context, knows=6)
+    Noted().run(ids[:1], context=context)
+    assert expire(context)["runs"] == 2
+    left = {name for name, run_id in made.items() if runs.list_artifacts(run_id, "model")}
+    assert left == {"clean"}, "a run that names no list and is older than the takedown counts as affected"
+    assert expire(context)["runs"] == 0

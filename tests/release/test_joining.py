@@ -1,0 +1,229 @@
+"""Two releases of one corpus: what the joining attack finds, and what keeps both from being published."""
+
+from __future__ import annotations
+
+import json
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from pipelines.config.release import Release, RemovalSchedule
+from pipelines.release import approval, joining, removal
+from pipelines.release.approval import NotApproved, ReleaseJoinable, TooManyAlone
+from pipelines.release.release_store import PackageAltered, ReleaseEntry, summary
+from tests.release.small_release import NOW, TERMS, World, listed, table
+
+STRICT = {"max_joined": 0.01}
+WHO: dict[str, Any] = {"who": "A. Person", "why": "replaced", "now": NOW}
+
+
+def terms(**changes: Any) -> Release:
+    return TERMS.model_copy(update=changes)
+
+
+def fewer(*columns: str) -> Release:
+    shape = TERMS.corpora["memes"].model_copy(update={"columns": columns})
+    return terms(**STRICT, corpora={**TERMS.corpora, "memes": shape})
+
+
+def tables(folder: Path) -> dict[str, str]:
+    return {p.name: p.read_text() for p in folder.glob("*.csv") if p.name != "fetch.csv"}
+
+
+def truly(world: World, one: str, other: str) -> dict[str, str]:
+    """Return the id in the other release of each post in one."""
+    return {world.of(one, name): world.of(other, name) for name in world.items}
+
+
+@pytest.mark.parametrize("corpus", ["memes", "posts"])
+def test_the_attack_finds_posts_of_two_equal_releases_and_its_rate_is_stated(world: World, corpus: str) -> None:
+    one = world.approved(corpus, "r1")
+    told = world.release(corpus, "r2")
+    two, truth = Path(told["package"]), truly(world, "r1", "r2")
+    pairs = joining.matched(joining.values(tables(one)), joining.values(tables(two)))
+    right = {pair for pair in pairs if truth[pair[0]] == pair[1]}
+    assert right == pairs, "equal values of one commit do not mislead"
+    share = len(right) / told["records"]
+    # losing metadata is enough for posts with one column of labels, not for memes with three
+    assert (share > 0) == (corpus == "memes")
+    assert told["joined"] == {"r1": pytest.approx(share, abs=1e-4)}
+    # the datasheet, the manifest and the page of approval say so
+    sheet, facts = (two / "DATASHEET.md").read_text(), json.loads((two / "manifest.json").read_text())
+    assert facts["joined"] == told["joined"]
+    for text in (sheet, told["risk"]):
+        assert f"matches with release `r1` is {share:.1%}" in text
+        assert f"{told['alone']} of {told['records']} posts" in text
+    assert "on no others" not in sheet
+
+
+def test_only_one_of_two_equal_releases_is_live(world: World) -> None:
+    world.approved("memes", "m1")
+    world.release("memes", "m2", terms=terms(**STRICT))
+    with pytest.raises(ReleaseJoinable, match=r"'m2'.*'m1'.*%"):
+        world.approve("m2")
+    assert ReleaseEntry.of(world.settings, "m2").state()["status"] == "DRAFT"
+    # another corpus has other posts
+    world.release("posts", "p1", terms=terms(**STRICT))
+    world.approve("p1")
+    told = approval.retire("m1", settings=world.settings, **WHO)
+    assert told["status"] == "RETIRED"
+    assert approval.retire("m1", settings=world.settings, **WHO) == told
+    assert world.approve("m2")["status"] == "APPROVED"
+    assert {row["release"]: row["status"] for row in summary(world.settings)}["m1"] == "RETIRED"
+
+
+def test_a_draft_from_before_the_other_was_approved_is_measured_again(world: World) -> None:
+    for name in ("m1", "m2"):
+        world.release("memes", name, terms=terms(**STRICT))
+    world.approve("m1")
+    with pytest.raises(ReleaseJoinable, match="how many is unknown"):
+        world.approve("m2")
+
+
+def test_a_release_with_coarser_columns_can_be_live_beside_another(world: World) -> None:
+    world.approved("memes", "m1")
+    told = world.release("memes", "m2", terms=fewer("figurative"))
+    assert told["joined"]["m1"] <= 0.01
+    assert world.approve("m2")["status"] == "APPROVED"
+
+
+def test_a_release_whose_package_went_elsewhere_counts_as_joinable(world: World) -> None:
+    world.approved("memes", "m1").rename(world.home / "shared")
+    told = world.release("memes", "m2", terms=fewer("figurative"))
+    assert told["joined"] == {"m1": None}
+    with pytest.raises(ReleaseJoinable, match="unknown"):
+        world.approve("m2")
+    assert approval.retire("m1", settings=world.settings, **WHO)["status"] == "RETIRED"
+
+
+def test_more_posts_alone_than_allowed_are_not_approved(world: World) -> None:
+    told = world.release("memes", "m1")
+    share = told["alone"] / told["records"]
+    assert share > 0
+    world.release("memes", "m1", terms=terms(max_alone=share - 0.001))
+    with pytest.raises(TooManyAlone, match=f"{share:.1%}"):
+        world.approve("m1")
+    world.release("memes", "m1", terms=terms(max_alone=share))
+    assert world.approve("m1")["status"] == "APPROVED"
+
+
+@pytest.mark.parametrize("corpus", ["memes", "posts"])
+def test_a_post_that_only_its_metadata_singles_out_loses_them(world: World, corpus: str) -> None:
+    told = world.release(corpus, "r1")
+    posts = joining.values(tables(Path(told["package"])))
+    columns = {column for found in posts.values() for column in found}
+    alone = set(joining.unique(posts, columns=columns).values())
+    by_labels = set(joining.unique(posts, columns=columns - {"month", "subreddit"}).values())
+    assert len(alone) == told["alone"]
+    assert told["left_out"]["suppressed"] == 0
+    for release_id in alone - by_labels if corpus == "posts" else ():
+        assert {value for c in ("month", "subreddit") for _, value in posts[release_id][c]} == {"any", "other"}
+
+
+def test_a_draft_is_not_retired_and_one_of_an_old_version_not_approved(world: World) -> None:
+    world.release("memes", "m1")
+    with pytest.raises(NotApproved):
+        approval.retire("m1", settings=world.settings, **WHO)
+    entry = ReleaseEntry.of(world.settings, "m1")
+    entry.put({key: value for key, value in entry.state().items() if key not in ("limits", "joined", "alone")})
+    with pytest.raises(PackageAltered):
+        world.approve("m1")
+
+
+def test_a_retired_release_fetches_nothing_more(world: World) -> None:
+    folder = world.approved("posts", "p1")
+    approval.retire("p1", settings=world.settings, **WHO)
+    code, _, wrong = world.fetched(folder, key=world.key("p1"), out=world.home / "out")
+    assert (code, "RETIRED" in wrong) == (77, True)
+
+
+def test_lists_that_grow_at_the_same_time_do_not_show_whose_id_is_whose(world: World) -> None:
+    """The attack by date: a takedown whose id is alone on the lists of two releases joins the two ids."""
+    for name in ("m1", "m2"):
+        world.approved("memes", name)
+    fixed = NOW - timedelta(days=NOW.toordinal() % 14)  # a day of the schedule
+    given: dict[str, Any] = {"settings": world.settings, "vault": world.vault}
+
+    def grown(day: int) -> list[int]:
+        before = [listed(world.folder(name) / "removal.json") for name in ("m1", "m2")]
+        removal.refresh(**given, now=fixed + timedelta(days=day))
+        after = [listed(world.folder(name) / "removal.json") for name in ("m1", "m2")]
+        return [len(new - old) for old, new in zip(before, after, strict=True)]
+
+    def take(number: int, day: int) -> None:
+        record = world.record(f"t3_m{number:03d}")
+        world.vault.destroy([record], reason="test", now=fixed + timedelta(days=day))
+        # a takedown itself publishes nothing
+        removal.refresh(**given, now=None)
+
+    take(1, 1)
+    assert [grown(day) for day in (1, 2, 13, 14, 27)] == [[0, 0]] * 5
+    take(2, 15)
+    take(3, 16)
+    # three wait at the next fixed day, and leave together; rows and addresses with them
+    assert grown(27) == [0, 0]
+    assert grown(28) == [3, 3]
+    ids = listed(world.folder("m1") / "removal.json")
+    for file in ("annotations.csv", "splits.csv", "fetch.csv"):
+        assert not ids & {row["id"] for row in table(world.folder("m1") / "package" / file)}
+    # one alone waits for others, but no longer than promised
+    take(4, 30)
+    assert [grown(day) for day in (42, 55)] == [[0, 0]] * 2
+    assert grown(56) == [1, 1]
+    assert removal.refresh(**given, now=fixed + timedelta(days=57))["m1"]["waiting"] == 0
+
+
+@given(
+    days=st.lists(st.integers(0, 200), max_size=30),
+    every=st.integers(1, 40),
+    more=st.integers(0, 40),
+    at_least=st.integers(1, 10),
+)
+def test_no_removal_waits_longer_than_promised(days: list[int], every: int, more: int, at_least: int) -> None:
+    schedule = {"every_days": every, "at_least": at_least, "at_most_days": 2 * every + more}
+    assert RemovalSchedule.model_validate(schedule)
+    waiting = {str(i): date(2023, 1, 1) + timedelta(days=day) for i, day in enumerate(days)}
+    for number in range(200 + 3 * (every + more) + 1):
+        today = date(2023, 1, 1) + timedelta(days=number)
+        arrived = {i: day for i, day in waiting.items() if day <= today}
+        batch = removal.due(arrived, schedule=schedule, today=today)
+        if batch:
+            assert today.toordinal() % every == 0, "published on the fixed days only"
+            oldest = min(waiting[i] for i in batch)
+            assert len(batch) >= at_least or (today - oldest).days > more
+        waiting = {i: day for i, day in waiting.items() if i not in batch}
+        assert all((today - day).days <= schedule["at_most_days"] for day in waiting.values() if day <= today)
+    assert not waiting
+
+
+def test_a_schedule_on_which_nothing_could_wait_is_refused() -> None:
+    with pytest.raises(ValidationError, match="twice"):
+        RemovalSchedule.model_validate({"every_days": 14, "at_least": 5, "at_most_days": 27})
+
+
+def test_an_old_release_gets_an_authenticated_list(world: World) -> None:
+    """An upgrade: a package with a plain list and manifest, whose program deletes what the list says."""
+    folder = world.approved("memes", "m1")
+    entry = ReleaseEntry.of(world.settings, "m1")
+    state = entry.state()
+    for place in (folder, entry.folder):
+        (place / "removal.json").unlink()
+        (place / "removal.csv").write_text(f"id\n{world.of('m1', 't3_m001')}\n")
+    facts = json.loads((folder / "manifest.json").read_text())
+    state["files"] = {"removal.csv": "x", "hydrate.py": "y", **state["files"]}
+    del state["files"]["removal.json"], state["removal"], facts["mac"]
+    entry.put(state)
+    (folder / "manifest.json").write_text(json.dumps(facts))
+    (folder / "hydrate.py").write_text("print('old')\n")
+    assert world.fetched(folder, key=world.key("m1"), out=world.home / "out")[:2] == (0, "old\n")
+    removal.refresh(settings=world.settings, vault=world.vault, now=NOW)
+    assert listed(folder / "removal.json") == {world.of("m1", "t3_m001")}
+    assert not list(folder.glob("removal.csv")) + list(entry.folder.glob("removal.csv"))
+    with world.reddit():
+        code, _, wrong = world.fetched(folder, key=world.key("m1"), out=world.home / "out")
+    assert (code, wrong) == (0, "")
