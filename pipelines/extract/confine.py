@@ -75,6 +75,8 @@ def allow_only(readable: Sequence[str] = (), *, writable: Sequence[str] = ()) ->
 
     Return whether the kernel does so; call again for a narrower rule.
     """
+    if sys.platform != "linux":
+        return False
     try:
         abi = _call(LANDLOCK_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(WHICH_ABI))
         files = (1 << {1: 13, 2: 14, 3: 15, 4: 15}.get(abi, 16)) - 1
@@ -117,12 +119,12 @@ def _drop() -> bool:
             os.setresuid(UID, UID, UID)
     except (OSError, AttributeError):
         return False
-    return 0 not in os.getresuid()
+    return 0 not in (os.getuid(), os.geteuid())
 
 
 def _filter(*, programs: bool) -> bool:
     """Install the system call filter in all threads; return whether it holds."""
-    if platform.machine() not in ARCHITECTURES or sys.maxsize < 2**32:
+    if sys.platform != "linux" or platform.machine() not in ARCHITECTURES or sys.maxsize < 2**32:
         return False
     arch, column, seccomp = ARCHITECTURES[platform.machine()]
     step = struct.Struct("<HBBI")
