@@ -35,6 +35,8 @@ need.%:
 	@want="$*"; cmd=$${want%%.*}; pkg=$${want#*.}; command -v $$cmd >/dev/null || { \
 	  if [ "$$(id -u)" = 0 ]; then apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$pkg >/dev/null; \
 	  else echo "$$cmd is missing. Run: sudo apt-get install $$pkg"; exit 1; fi; }
+# one after the other, because apt-get locks its database
+need.bwrap.bubblewrap: need.tesseract.tesseract-ocr
 
 demo: .venv/.installed  ## two months of the offline Reddit, end to end, in a real Airflow
 	@$(BIN)/corpus sandbox demo
@@ -58,11 +60,11 @@ lint: .venv/.installed  ## ruff, mypy, the layers of pipelines/ and the declared
 	$(BIN)/deptry .
 	$(BIN)/deptry crisis_corpus --config client/pyproject.toml
 test: .venv/.installed  ## everything but the slow tiers, the real Airflow included
-	@$(MAKE) --no-print-directory --jobs 2 lint .label-studio/.installed need.tesseract.tesseract-ocr
+	@$(MAKE) --no-print-directory --jobs 2 lint .label-studio/.installed need.bwrap.bubblewrap
 	@$(BIN)/python tests/tiers.py
 test-argilla: .argilla/.installed  ## the Argilla backend on a real Argilla server
 	$(BIN)/python -m pytest -m argilla
-test-faults: .venv/.installed need.tesseract.tesseract-ocr  ## kills, cuts and corruptions; CORPUS_STRESS_SHARDS sets how many disturbed runs
+test-faults: .venv/.installed need.bwrap.bubblewrap  ## kills, cuts and corruptions; CORPUS_STRESS_SHARDS sets how many disturbed runs
 	$(BIN)/python -m pytest -m faults
 walk: .venv/.installed  ## a team's own corpus, from the documentation alone: about 16 minutes, with downloads
 	$(BIN)/python -m pytest -s tests/walk.py
