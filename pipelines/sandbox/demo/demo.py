@@ -61,7 +61,8 @@ def run(settings: Settings, *, root: Path, profile: str, sandbox: Sandbox) -> No
     act = Act(airflow, deployment.client(APPROVER), settings, deployment, partial(contested, settings, profile=profile))
     failures = Failures(airflow, logs=settings.home / "airflow" / "logs")
     look = follow(airflow, plan=plan, act=act, failures=failures, console=console)
-    forgeries = list(promotions.forgeries(_with_registry(settings, mlflow), name=promotions.CONTESTED))
+    # read again for the address and the login of MLflow, which had not started before
+    forgeries = list(promotions.forgeries(Settings.from_env(), name=promotions.CONTESTED))
     rows = [*closing_report.decisions(settings), *(("forgeries", what, reason) for what, reason in forgeries)]
     console.print(status_table.table(status.gather(settings), more=rows))
     total = time.monotonic() - began
@@ -75,10 +76,6 @@ def run(settings: Settings, *, root: Path, profile: str, sandbox: Sandbox) -> No
 
 def _nothing(_: str) -> None:
     """Print nothing."""
-
-
-def _with_registry(settings: Settings, mlflow: str) -> Settings:
-    return settings.model_copy(update={"mlflow_tracking_uri": mlflow})
 
 
 def follow(
