@@ -24,6 +24,7 @@ from pipelines.cli.curate import app as curate
 from pipelines.cli.doctor import app as doctor
 from pipelines.cli.doctor import plan
 from pipelines.cli.evaluate import app as evaluate
+from pipelines.cli.init import app as init
 from pipelines.cli.label import app as label
 from pipelines.cli.params import app as params
 from pipelines.cli.registry import app as registry
@@ -107,7 +108,7 @@ def status(as_json: AsJson = False) -> None:
         numbers.show(gathered)
 
 
-for layer in (repository, collect, curate, annotate, label, train, evaluate, registry, privacy, doctor):
+for layer in (init, repository, collect, curate, annotate, label, train, evaluate, registry, privacy, doctor):
     app.add_typer(layer)
 app.add_typer(params, name="params", rich_help_panel="Repository")
 app.add_typer(plan, name="plan", rich_help_panel="Repository")

@@ -1,0 +1,315 @@
+"""Define the command that creates or adopts the corpus repository, with a profile and a file of addresses."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pipelines.cli.shared import doing, emit
+from pipelines.config.settings import Settings, with_secret
+from pipelines.errors import BadParams
+
+if TYPE_CHECKING:
+    from pipelines.config.new_profile import Choices
+    from pipelines.config.params import Params
+
+app = typer.Typer()
+
+PER_CORPUS = "one value for both corpora, or CORPUS=VALUE, repeatedly"
+# Addresses that `corpus init` writes into the file of environment variables.
+ADDRESSES = {
+    "CORPUS_HOME": "home",
+    "CORPUS_REPO": "repo",
+    "CORPUS_REMOTE": "remote",
+    "CORPUS_VAULT_URL": "vault_url",
+    "CORPUS_ANSWERS_URL": "answers_url",
+    "CORPUS_JOURNAL_URL": "journal_url",
+}
+# More than its slowest check may take, on a machine that is busy.
+DOCTOR_SECONDS = 120
+ASKED = {
+    "repo": "Corpus repository: a path, or the git address of an empty repository",
+    "remote": "DVC remote: a path, or an address such as s3://bucket/path",
+    "vault_url": "Vault: sqlite:///FILE or postgresql+psycopg2://…",
+    "answers_url": "Answers of labellers: a database address, as above",
+    "journal_url": "Journal of models: a database address, as above",
+}
+
+
+@app.command(rich_help_panel="Repository")
+def init(
+    *,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            help="the profile: a name in profiles/ or a YAML file; written from --source to --budget if given"
+        ),
+    ] = None,
+    source: Annotated[
+        list[str] | None, typer.Option(help=f"the source: dump, reddit or arctic_shift; {PER_CORPUS}")
+    ] = None,
+    subreddits: Annotated[
+        list[str] | None, typer.Option(help="subreddits to collect: CORPUS=NAME,NAME, repeatedly")
+    ] = None,
+    first_month: Annotated[
+        list[str] | None, typer.Option(help=f"first month to collect, YYYY-MM; {PER_CORPUS}")
+    ] = None,
+    last_month: Annotated[list[str] | None, typer.Option(help=f"last month, or null; {PER_CORPUS}")] = None,
+    labellers: Annotated[str | None, typer.Option(help="labellers of posts, joined by commas")] = None,
+    budget: Annotated[float | None, typer.Option(help="spending limit for remote labellers in US dollars")] = None,
+    repo: Annotated[
+        str | None, typer.Option(help="path or git address of the corpus repository to create or adopt")
+    ] = None,
+    remote: Annotated[str | None, typer.Option(help="path or address of the DVC remote")] = None,
+    vault_url: Annotated[
+        str | None,
+        typer.Option(help="database address of the vault; if it contains a password, set CORPUS_VAULT_URL instead"),
+    ] = None,
+    answers_url: Annotated[
+        str | None,
+        typer.Option(help="database address of the answers; if it contains a password, set CORPUS_ANSWERS_URL instead"),
+    ] = None,
+    journal_url: Annotated[
+        str | None,
+        typer.Option(help="database address of the journal; if it contains a password, set CORPUS_JOURNAL_URL instead"),
+    ] = None,
+    env_file: Annotated[
+        Path | None,
+        typer.Option(help="write the addresses given by the other options to this file, as CORPUS_* variables"),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="print the files that would be written; change nothing")
+    ] = False,
+) -> None:
+    """Create the corpus repository from this checkout's HEAD, or adopt one; without options, ask at the terminal."""
+    from pipelines.config.new_profile import Choices
+    from pipelines.config.params import load
+    from pipelines.workspace.repository import NotARepository
+
+    addresses = {"repo": repo, "remote": remote, "vault_url": vault_url, "answers_url": answers_url,
+                 "journal_url": journal_url}  # fmt: skip
+    _refuse_passwords(addresses)
+    if not Path("params.yaml").exists():
+        raise NotARepository(path=Path.cwd().name)
+    # absolute, because the file of addresses is read elsewhere
+    given = {
+        name: _absolute(value) if name in ("repo", "remote") else value for name, value in addresses.items() if value
+    }
+    settings = Settings.from_env().model_copy(update=given)
+    params = load()
+    values = {"source": source, "subreddits": subreddits, "first_month": first_month, "last_month": last_month}
+    choices = Choices(_by_corpus(values, corpora=params.corpora), _names(labellers), budget)
+    begin = Beginning(settings, choices, profile=profile, env_file=env_file)
+    if sys.stdin.isatty() and not (profile or given or env_file or choices.any()):
+        begin = begin.ask(params)
+    emit(begin.run(params, dry_run=dry_run))
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """Everything that `corpus init` writes: the profile, the file of addresses and the repository."""
+
+    settings: Settings
+    choices: Choices
+    profile: str | None
+    env_file: Path | None
+
+    def ask(self, params: Params) -> Beginning:
+        """Ask the person at the terminal for each value and return the result; an empty answer keeps the default."""
+        from pipelines.config.new_profile import Choices
+        from pipelines.workspace.address import branches
+
+        update = {"repo": typer.prompt(ASKED["repo"], default=self.settings.repo)}
+        settings = self.settings.model_copy(update=update)
+        if branches(settings.repo):
+            return replace(self, settings=settings)
+        if not typer.confirm("Write a profile of your own? (no: the values of params.yaml)", default=True):
+            return replace(self, settings=settings)
+        name = typer.prompt("Name of the profile", default="team")
+        corpora = {}
+        for corpus, known in params.corpora.items():
+            asked = {
+                "source": (f"{corpus}: source (dump, reddit, arctic_shift)", known.source),
+                "subreddits": (f"{corpus}: subreddits, joined by commas", ",".join(known.subreddits)),
+                "first_month": (f"{corpus}: first month", known.first_month),
+                "last_month": (f"{corpus}: last month, or null", known.last_month or "null"),
+            }
+            corpora[corpus] = {key: _value(key, typer.prompt(text, default=old)) for key, (text, old) in asked.items()}
+        labellers = typer.prompt("Labellers of posts", default=",".join(params.votes.labellers))
+        budget = typer.prompt("Budget for remote labellers in US dollars", default=params.votes.budget_usd, type=float)
+        others = {
+            name: typer.prompt(text, default=getattr(settings, name)) for name, text in ASKED.items() if name != "repo"
+        }
+        env = typer.prompt("File for these addresses", default=str(_default_env()))
+        return Beginning(
+            settings.model_copy(update=others), Choices(corpora, _names(labellers), budget), name, Path(env)
+        )
+
+    def run(self, params: Params, *, dry_run: bool) -> dict[str, Any]:
+        """Write everything, or print it; return what `corpus init` prints as JSON."""
+        from pipelines.config import new_profile
+        from pipelines.workspace import repository
+        from pipelines.workspace.address import shown
+
+        checkout, profile, text = Path.cwd(), self.profile, None
+        env = self._env(params)
+        if self.env_file:
+            _check_env_file(self.env_file, checkout=checkout)
+        if self.choices.any():
+            if profile is None:
+                raise BadParams(where="--profile", detail="is needed: the name of the profile to write")
+            path = Path(profile if profile.endswith((".yaml", ".yml")) else f"profiles/{profile}.yaml")
+            text, profile = new_profile.profile_text(self.choices, params=params), str(path)
+        if dry_run:
+            _show([(profile, text), (self.env_file, shown(env) if self.env_file else None)])
+            action = repository.plan(self.settings, checkout=checkout, profile=None if text else profile)
+            return {"commit": None, "would": action}
+        with_profile = _written(Path(profile), text) if text and profile else None
+        try:
+            commit = repository.init(self.settings, checkout=checkout, profile=profile)
+        except BaseException:
+            if with_profile:
+                with_profile.unlink()
+            raise
+        if self.env_file:
+            new_profile.write_env(self.env_file, env)
+        _warn_uncommitted(repository.uncommitted(checkout), written=profile if text else None)
+        _next_steps(self.settings, params=params, choices=self.choices, env_file=self.env_file)
+        return {"commit": commit}
+
+    def _env(self, params: Params) -> str:
+        from pipelines.config.new_profile import env_text
+
+        labellers = [params.labellers[name] for name in self.choices.labellers if name in params.labellers]
+        keys = {f"CORPUS_{one.provider.upper()}_KEY" for one in labellers if one.kind == "remote"}
+        sources = {fields.get("source") for fields in self.choices.corpora.values()}
+        if "reddit" in sources:
+            keys |= {"CORPUS_REDDIT_CLIENT_ID", "CORPUS_REDDIT_CLIENT_SECRET", "CORPUS_CONTACT"}
+        values = {name: str(getattr(self.settings, field)) for name, field in ADDRESSES.items()}
+        return env_text(values, secrets=sorted(keys))
+
+
+def _by_corpus(values: Mapping[str, list[str] | None], *, corpora: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return the fields of corpora that options give, such as ``memes=dump`` or ``dump``."""
+    found: dict[str, dict[str, Any]] = {}
+    names = list(corpora)
+    for field, options in values.items():
+        for option in options or ():
+            corpus, equals, value = option.partition("=")
+            if equals and corpus not in names:
+                raise BadParams(where=f"--{field.replace('_', '-')}", detail=f"names no corpus of {', '.join(names)}")
+            for name in [corpus] if equals else names:
+                found.setdefault(name, {})[field] = _value(field, value if equals else option)
+    return found
+
+
+def _value(field: str, text: str) -> Any:
+    if field == "subreddits":
+        return _names(text)
+    return None if text in ("", "null") else text
+
+
+def _names(text: str | None) -> list[str]:
+    return [name for part in (text or "").split(",") if (name := part.strip())]
+
+
+def _absolute(place: str) -> str:
+    from pipelines.workspace.address import local_path
+
+    path = local_path(place)
+    return str(path.resolve()) if path else place
+
+
+def _refuse_passwords(addresses: Mapping[str, str | None]) -> None:
+    from urllib.parse import urlsplit
+
+    for name, value in addresses.items():
+        if value and "://" in value and urlsplit(value).password:
+            option = f"--{name.replace('_', '-')}"
+            detail = f"contains a password, which other users see in the list of processes; set CORPUS_{name.upper()}"
+            raise BadParams(where=option, detail=detail)
+
+
+def _default_env() -> Path:
+    folder = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(folder) / "crisis-corpus" / "corpus.env"
+
+
+def _check_env_file(path: Path, *, checkout: Path) -> None:
+    from pipelines.config.new_profile import FileExists
+
+    if path.resolve().is_relative_to(checkout.resolve()):
+        raise BadParams(
+            where="--env-file", detail="is inside the checkout; give a path outside, as it may hold passwords"
+        )
+    if path.exists():
+        raise FileExists(path=path)
+
+
+def _show(files: Iterable[tuple[object, str | None]]) -> None:
+    for path, text in files:
+        if text is not None:
+            typer.echo(f"--- {path}\n{text}")
+
+
+def _written(path: Path, text: str) -> Path | None:
+    """Write the profile; return its path if it is new."""
+    from pipelines.config.new_profile import write_profile
+
+    new = not path.exists()
+    write_profile(path, text)
+    return path if new else None
+
+
+def _warn_uncommitted(paths: Iterable[str], *, written: str | None) -> None:
+    edited = [path for path in paths if path != written]
+    if edited:
+        more = "" if len(edited) < 4 else f" and {len(edited) - 3} more"
+        typer.echo(f"Not in the corpus, because uncommitted: {', '.join(edited[:3])}{more}.", err=True)
+
+
+def _next_steps(settings: Settings, *, params: Params, choices: Choices, env_file: Path | None) -> None:
+    """Print what `corpus doctor` finds in the new deployment, and what to do next."""
+    from pipelines.workspace import parameters
+
+    findings = _examined(settings)
+    if findings:
+        typer.echo("Findings of `corpus doctor`, to fix before the first month:\n" + "\n".join(findings), err=True)
+    chosen = (name for name, fields in choices.corpora.items() if "subreddits" in fields)
+    corpus = next(chosen, next(iter(params.corpora)))
+    month = parameters.show(settings, section=f"corpora.{corpus}.first_month")
+    steps = [f"set -a; . {env_file}; set +a"] if env_file else []
+    # a trial reads a dump to its last byte, which may take hours, so it is left to the person
+    steps += ["corpus params diff", "corpus doctor", f"corpus try --corpus {corpus} --day {month}-01"]
+    typer.echo("Next:\n" + "\n".join(f"  {step}" for step in steps), err=True)
+
+
+def _examined(settings: Settings) -> list[str]:
+    """Return a line for each finding that is not ok.
+
+    The doctor runs in a process of its own: whatever it finds, and even if it hangs, the corpus is created.
+    """
+    addresses = {name: str(getattr(settings, field)) for name, field in ADDRESSES.items()}
+    argv = [sys.executable, "-m", "pipelines", "doctor", "--json"]
+    try:
+        with doing("examining the deployment"):
+            done = subprocess.run(
+                argv,
+                env=with_secret() | addresses,
+                capture_output=True,
+                text=True,
+                timeout=DOCTOR_SECONDS,
+                check=False,
+            )
+        checks = json.loads(done.stdout.strip().rpartition("\n")[2])["checks"]
+    except (subprocess.TimeoutExpired, ValueError, KeyError):
+        return ["  the doctor did not end; run `corpus doctor`"]
+    return [f"  {c['status']} {c['check']}: {c['found']}. {c['fix']}" for c in checks if c["status"] != "ok"]
