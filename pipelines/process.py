@@ -19,7 +19,7 @@ DIES_WITH_PARENT = "CORPUS_DIES_WITH_PARENT"
 
 
 def now() -> datetime:
-    """Return the current time in UTC; only commands call this function, steps receive the time as an argument."""
+    """Return the current time in UTC; only commands and the check of consents call this; steps receive it."""
     return datetime.now(UTC)
 
 

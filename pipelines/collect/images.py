@@ -117,7 +117,7 @@ class _PictureReader:
     """The engines that process a picture, loaded once for a shard."""
 
     def __init__(self, params: Params) -> None:
-        self.engine: OcrEngine = open_engine(params.images.ocr)
+        self.engine: OcrEngine = open_engine(params.images.ocr, consent=params.consents.get(params.images.ocr.engine))
         self.gate = LanguageGate(params.language)
         self.kinds = params.collect.scrub
         self.fingerprint = params.images.fingerprint

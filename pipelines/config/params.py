@@ -32,6 +32,7 @@ from pipelines.config.collect import (
     SourceName,
     Texts,
 )
+from pipelines.config.consent import Consent
 from pipelines.config.curate import Dedupe, Quality, Sample, Split
 from pipelines.config.doctor import Doctor
 from pipelines.config.label import Ensemble, InjectionTest, Labeller, Provider, RemoteLabeller, Silver, VotesParams
@@ -93,6 +94,7 @@ class Params(Section):
     agreement: Agreement
     gold: dict[str, GoldParams]
     providers: dict[str, Provider]
+    consents: dict[str, Consent] = Field(default_factory=dict)
     labellers: dict[str, Labeller]
     ensembles: dict[str, Ensemble]
     votes: VotesParams

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import date
 from http import HTTPStatus
 
 from pipelines.collect.month import Window
 from pipelines.config.collect import SourceName
+from pipelines.config.consent import Consent, on_this_machine
 from pipelines.config.label import RemoteLabeller
 from pipelines.config.models import M3hModel, PromptedModel
 from pipelines.config.params import Params
 from pipelines.doctor.deployment import Deployment
 from pipelines.doctor.finding import Finding, failure, of_error, ok, warning
 from pipelines.errors import SourceNotApproved
+from pipelines.extract.ocr import GOOGLE_VISION
 from pipelines.llm.capabilities import Api, deprecated
 from pipelines.llm.client import ADDRESSES, NO_KEY
 
@@ -32,17 +35,36 @@ def labellers(params: Params) -> dict[str, RemoteLabeller]:
 
 def approval(deployment: Deployment, name: SourceName) -> Finding:
     """Check that a source may be read, and for how long."""
-    source, today = deployment.params.sources[name], deployment.now.date()
-    source.check(name, today=today)
+    source = deployment.params.sources[name]
+    source.check(name, today=deployment.now.date())
     if not source.live or source.expires is None:
         return ok("needs no approval")
-    days = (source.expires - today).days
+    return _until(deployment, source.expires, what="approval", key=f"sources.{name}.expires")
+
+
+def recipients(params: Params) -> list[str]:
+    """Return the providers that receive items: those of the labellers in use, and of an OCR engine that sends."""
+    pictures = any(corpus.content == "images" for corpus in params.corpora.values())
+    engines = {params.images.ocr.engine} & {GOOGLE_VISION} if pictures else set()
+    return sorted({labeller.provider for labeller in labellers(params).values()} | engines)
+
+
+def consent(deployment: Deployment, name: str) -> Finding:
+    """Check that a provider may receive items, and for how long."""
+    if name != GOOGLE_VISION and on_this_machine(deployment.settings.endpoint(name).url):
+        return ok("on this machine, needs no consent")
+    given = deployment.params.consents.get(name, Consent())
+    given.check(name, today=deployment.now.date())
+    return _until(deployment, given.expires or deployment.now.date(), what="consent", key=f"consents.{name}.expires")
+
+
+def _until(deployment: Deployment, expires: date, *, what: str, key: str) -> Finding:
+    days = (expires - deployment.now.date()).days
     if days <= deployment.limits.expires_days:
         return warning(
-            f"the approval ends on {source.expires}, in {days} days",
-            fix=f"Renew the approval, then set sources.{name}.expires in params.yaml.",
+            f"the {what} ends on {expires}, in {days} days", fix=f"Renew the {what}, then set {key} in params.yaml."
         )
-    return ok(f"until {source.expires}")
+    return ok(f"until {expires}")
 
 
 def source(deployment: Deployment, name: SourceName) -> Finding:

@@ -54,6 +54,10 @@ def checks(deployment: Deployment, *, seconds: float, deep: bool) -> list[Check]
             Check(f"labeller {name}", partial(accounts.labeller, deployment, name, seconds=soon))
             for name in accounts.labellers(params)
         ),
+        *(
+            Check(f"consent {name}", partial(accounts.consent, deployment, name))
+            for name in accounts.recipients(params)
+        ),
         Check("mlflow", partial(servers.mlflow, deployment, seconds=soon)),
         Check("airflow", partial(servers.airflow, deployment, seconds=soon)),
         Check("deadlines", partial(servers.deadlines, deployment, seconds=soon)),

@@ -145,6 +145,6 @@ def ocr(deployment: Deployment) -> Finding:
     from pipelines.extract.ocr import open_engine
 
     images = deployment.params.images
-    open_engine(images.ocr)
+    open_engine(images.ocr, consent=deployment.params.consents.get(images.ocr.engine))
     with Decoder(images.decode) as decoder:
         return ok(f"{images.ocr.engine} opens; pictures are decoded under {', '.join(decoder.layers)}")

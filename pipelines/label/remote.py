@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, Self
 
+from pipelines.config.consent import Consent
 from pipelines.config.label import Provider, RemoteLabeller, VotesParams
 from pipelines.config.params import Params
 from pipelines.config.settings import Endpoint, Settings
@@ -53,6 +54,7 @@ class Remote:
         answers: AnswerStore,
         vault: Vault,
         secret: bytes,
+        consent: Consent | None = None,
     ) -> None:
         """``secret`` keys the digests of content and the delimiters around posts.
 
@@ -62,7 +64,7 @@ class Remote:
         self.name = name
         self._labeller, self._provider, self._endpoint, self._votes = labeller, provider, endpoint, votes
         self._prompt, self._scheme, self._secret = prompt, scheme, secret
-        self._answers, self._vault = answers, vault
+        self._answers, self._vault, self._consent = answers, vault, consent
         self._can = capabilities(labeller.model, api=provider.api)
         self._price = price(labeller.model, api=provider.api, given=labeller.price, name=name)
         self._sampling = self._can.sampling(max_output_tokens=votes.max_output_tokens)
@@ -91,6 +93,7 @@ class Remote:
             endpoint=settings.endpoint(labeller.provider),
             votes=votes or params.votes,
             secret=settings.secret(),
+            consent=params.consents.get(labeller.provider),
             **given,
         )
 
@@ -108,6 +111,7 @@ class Remote:
         Raises:
             BudgetSpent: every answer so far is kept.
             LabellerRefused: the provider rejects the key, the model or the account; every answer so far is kept.
+            ProviderNotConsented: no consent for the provider is on record, and a post would have to be sent.
         """
         under = self._vault.keys({post.record_id for post in posts})
         keys = [self._key(post) for post in posts]
@@ -199,7 +203,12 @@ class Remote:
         from pipelines.llm.client import Client
 
         client = Client(
-            self._labeller, name=self.name, provider=self._provider, endpoint=self._endpoint, votes=self._votes
+            self._labeller,
+            name=self.name,
+            provider=self._provider,
+            endpoint=self._endpoint,
+            votes=self._votes,
+            consent=self._consent,
         )
         client.sampling |= self._decoding
         shared: dict[str, Any] = {"schema": self._prompt.schema, "price": self._price, "answers": self._answers}

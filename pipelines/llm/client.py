@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from pipelines.config.consent import Consent, on_this_machine
 from pipelines.config.label import Provider, RemoteLabeller, VotesParams
 from pipelines.config.settings import Endpoint
 from pipelines.errors import ConfigError
 from pipelines.llm.capabilities import capabilities
 from pipelines.llm.outcome import Raw
+from pipelines.process import now
 
 if TYPE_CHECKING:
     import httpx2
@@ -64,21 +66,31 @@ class Client:
         provider: protocol and time limit (``timeout_seconds`` covers a whole request, including a slow response).
         endpoint: address and key.
         votes: ``max_output_tokens``, the limit on visible tokens.
+        consent: the consent on record for the provider; without one, only an endpoint on this machine is used.
     """
 
     def __init__(
-        self, labeller: RemoteLabeller, *, name: str, provider: Provider, endpoint: Endpoint, votes: VotesParams
+        self,
+        labeller: RemoteLabeller,
+        *,
+        name: str,
+        provider: Provider,
+        endpoint: Endpoint,
+        votes: VotesParams,
+        consent: Consent | None = None,
     ) -> None:
         self.labeller, self.name, self.provider, self._endpoint = labeller, name, provider, endpoint
+        self._consent = consent or Consent()
         self.capabilities = capabilities(labeller.model, api=provider.api)
         self.sampling: dict[str, Any] = self.capabilities.sampling(max_output_tokens=votes.max_output_tokens)
         self._shapes: dict[int, RequestShape] = {}
         self._http: httpx2.AsyncClient | None = None
 
     async def __aenter__(self) -> Self:
-        """Open the HTTP connections to the provider.
+        """Open the HTTP connections to the provider: no request of a labeller is sent without passing here.
 
         Raises:
+            ProviderNotConsented: the provider may not receive items today.
             LabellerRefused: no key is set for a provider's own address.
         """
         import httpx2
@@ -91,6 +103,9 @@ class Client:
         )
         if self._endpoint.url is None and not self._endpoint.key.get_secret_value():
             raise self.asked.refused("no key is set")
+        if not on_this_machine(self._endpoint.url):
+            # the day on which items are sent, which for a retried task is not the day of its run
+            self._consent.check(self.labeller.provider, today=now().date())
         # pool=None: requests never wait for a connection; Google's provider warns about a plain five seconds
         timeout = httpx2.Timeout(self.provider.timeout_seconds, pool=None)
         self._http = httpx2.AsyncClient(transport=transport.Connections(), timeout=timeout)

@@ -17,6 +17,8 @@ PROTECTED = (
     "sources.*.approval",
     "sources.*.expires",
     "sources.*.retention_days",
+    "consents",
+    "consents.*",
     "*.budget_usd",
 )
 
@@ -27,6 +29,10 @@ class _Missing:
 
 
 MISSING = _Missing()
+
+
+def _blank(value: Any) -> Any:
+    return {name: _blank(below) for name, below in value.items()} if isinstance(value, Mapping) else None
 
 
 class ParameterConflict(ConfigError):
@@ -121,12 +127,8 @@ class _Merger:
         if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
             return self.mapping(base, ours, theirs, key)
         name, merged = dotted(key), self.merged
-        if ours is not MISSING and theirs is not MISSING and any(fnmatch(name, pattern) for pattern in PROTECTED):
-            if theirs not in (ours, base):
-                merged.protected.append(Difference(name, ours, theirs))
-            elif ours != theirs:
-                merged.kept.append(Difference(name, ours, theirs))
-            return ours
+        if any(fnmatch(name, p) for p in PROTECTED) and (MISSING not in (ours, theirs) or key[0] == "consents"):
+            return self._protected(name, base, ours, theirs)
         if ours == theirs:
             return theirs
         if ours == base or (theirs != base and self._named(name, self._take)):
@@ -136,4 +138,13 @@ class _Merger:
             merged.kept.append(Difference(name, ours, theirs))
             return ours
         self.conflicts.append(name)
+        return ours
+
+    def _protected(self, name: str, base: Any, ours: Any, theirs: Any) -> Any:
+        if ours is MISSING:
+            return _blank(theirs)  # newer code may add a provider, and never a consent
+        if theirs not in (ours, base):
+            self.merged.protected.append(Difference(name, ours, theirs))
+        elif ours != theirs:
+            self.merged.kept.append(Difference(name, ours, theirs))
         return ours

@@ -214,6 +214,23 @@ def a_dump_without_its_checksum(place: Place) -> None:
     (place.home / "dumps" / "RS_2022-12.zst.sha256").unlink()
 
 
+def elsewhere(place: Place) -> None:
+    """Give the provider an address that is this machine, but not on loopback."""
+    place.set(CORPUS_OPENAI_URL=f"{place.sandbox.address}/openai/v1".replace("127.0.0.1", "0.0.0.0"))
+
+
+@fault("consent openai", "failure", "lacks terms, retention_days, approved_by, approved_on, expires", "consents.openai")
+def a_provider_without_consent(place: Place) -> None:
+    elsewhere(place)
+
+
+@fault("consent openai", "warning", "in 10 days", "set consents.openai.expires")
+def a_consent_that_ends_soon(place: Place) -> None:
+    elsewhere(place)
+    given = {"terms": "agreement 1", "retention_days": 0, "approved_by": "officer", "approved_on": "2026-01-01"}
+    place.params("consents", "openai", to=given | {"expires": f"{place.now + timedelta(days=10):%Y-%m-%d}"})
+
+
 @fault("labeller gpt", "failure", "HTTP 401", "Check CORPUS_OPENAI_KEY")
 def a_wrong_key(place: Place) -> None:
     place.set(CORPUS_OPENAI_KEY="wrong")
@@ -363,6 +380,9 @@ FOLLOWS = {
     "the_secret_of_another_vault": {"sweep memes", "sweep posts"},
     "an_expired_approval": {"source reddit"},
     "a_wrong_key": {"labeller gpt-5-mini"},
+    # the sandbox answers requests for its loopback name only
+    "a_provider_without_consent": {"labeller gpt", "labeller gpt-5-mini"},
+    "a_consent_that_ends_soon": {"labeller gpt", "labeller gpt-5-mini"},
     "a_dead_airflow": {"pools", "queues", "deadlines"},
     "a_full_disk": {"disk cache", "disk remote"},
     "an_airflow_that_asks_for_a_login": {"queues"},

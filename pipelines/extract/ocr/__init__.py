@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from pipelines.config.collect import Ocr
+    from pipelines.config.consent import Consent
+
+# The only engine that sends pictures to a provider.
+GOOGLE_VISION = "google_vision"
 
 
 @dataclass(frozen=True)
@@ -47,16 +51,22 @@ class OcrFailed(Exception):
     """One picture cannot be read; the message is the drop reason."""
 
 
-def open_engine(params: Ocr) -> OcrEngine:
+def open_engine(params: Ocr, *, consent: Consent | None = None) -> OcrEngine:
     """Return the engine that ``ocr.engine`` names; libraries of other engines are not imported.
 
-    Engines that read pictures on this machine run in a confined child process; ``google_vision`` needs the network.
+    Engines that read pictures on this machine run in a confined child process; ``google_vision`` needs the network, and
+    ``consent``, the one on record for it.
 
     Raises:
+        ProviderNotConsented: the provider may not receive pictures today.
         EngineMissing: the engine's program, model or credentials are missing.
         SandboxMissing: the child cannot be confined, and ``ocr.sandbox`` is ``required``.
     """
-    if params.engine == "google_vision":
+    if params.engine == GOOGLE_VISION:
+        from pipelines.config.consent import Consent
+        from pipelines.process import now
+
+        (consent or Consent()).check(GOOGLE_VISION, today=now().date())
         engine: OcrEngine = import_module("pipelines.extract.ocr.google_vision").engine(params)
         return engine
     return import_module("pipelines.extract.ocr.confined_engine").ConfinedEngine(params)  # type: ignore[no-any-return]

@@ -1,6 +1,6 @@
 """Read pictures with Google Cloud Vision, the engine of FigSIM's paper (section 5.1), which sends them to Google.
 
-Use it only for corpora whose access basis allows that; no other engine sends anything. Credentials are Google's
+It needs a consent on record (``consents.google_vision``); no other engine sends anything. Credentials are Google's
 standard ones (``GOOGLE_APPLICATION_CREDENTIALS``, ``gcloud auth application-default login`` or the machine's identity).
 """
 

@@ -8,11 +8,15 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import vision
 
 from pipelines.config.collect import Ocr
+from pipelines.config.consent import Consent, ProviderNotConsented
 from pipelines.errors import DataError, EngineMissing, SourceRefused, SourceThrottled, SourceUnavailable
 from pipelines.extract.ocr import open_engine
 from pipelines.extract.ocr.google_vision import GoogleVision, parse
 
 PARAMS = Ocr(engine="google_vision", side=736, split_words_from=8)
+CONSENT = Consent(
+    terms="agreement 1", retention_days=0, approved_by="officer", approved_on="2026-01-01", expires="2099-01-01"
+)
 PICTURE = b"\xff\xd8 stands for a picture"
 
 
@@ -146,4 +150,6 @@ def test_missing_credentials_say_what_to_set(monkeypatch, tmp_path):
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
     monkeypatch.setenv("NO_GCE_CHECK", "true")
     with pytest.raises(EngineMissing, match="GOOGLE_APPLICATION_CREDENTIALS"):
+        open_engine(PARAMS, consent=CONSENT)
+    with pytest.raises(ProviderNotConsented, match="No item may be sent"):
         open_engine(PARAMS)

@@ -1,0 +1,204 @@
+"""No item reaches a provider without a complete, current consent; a server on this machine needs none."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, date, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from pipelines.config.collect import Ocr
+from pipelines.config.consent import Consent, ProviderNotConsented, on_this_machine
+from pipelines.config.params import Params, load, overlay
+from pipelines.config.settings import Settings
+from pipelines.extract.ocr import open_engine
+from pipelines.label.meme_labels import MemeLabeller
+from pipelines.label.rationales import Explainer
+from pipelines.label.remote import Remote
+from pipelines.llm.prompts import build
+from pipelines.storage.answers import AnswerStore
+from pipelines.taxonomy import load as scheme
+from pipelines.vault.vault import Vault
+from pipelines.workspace.merge import merge
+from tests.label.small_vendor import SECRET, posts
+
+ROOT = Path(__file__).resolve().parents[2]
+TODAY = datetime.now(UTC).date()
+COMPLETE: dict[str, Any] = {
+    "terms": "data processing agreement of 2026-03-02",
+    "retention_days": 0,
+    "approved_by": "the data protection officer",
+    "approved_on": TODAY - timedelta(days=30),
+    "expires": TODAY + timedelta(days=30),
+}
+BROKEN = {
+    "none": {},
+    **{f"no_{name}": {**COMPLETE, name: None} for name in COMPLETE},
+    "ended": {**COMPLETE, "expires": TODAY},
+    "not_begun": {**COMPLETE, "approved_on": TODAY + timedelta(days=1)},
+}
+
+
+@contextmanager
+def listener() -> Iterator[tuple[str, list[bytes]]]:
+    """Yield an address that is not loopback, though it is this machine, and what arrives there."""
+    arrived: list[bytes] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            arrived.append(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(401)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+        def handle(self) -> None:
+            arrived.append(b"connected")
+            super().handle()
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://0.0.0.0:{server.server_port}/v1", arrived
+    server.shutdown()
+    server.server_close()
+
+
+def params(consent: dict[str, Any], *, batch: bool = False) -> Params:
+    values = load(ROOT)
+    votes = values.votes.model_copy(update={"budget_usd": 100.0, "batch": batch})
+    consents = {**values.consents, "openai": Consent(**consent)}
+    return values.model_copy(update={"votes": votes, "consents": consents})
+
+
+@contextmanager
+def labeller(kind: type[Remote], url: str, *, folder: Path, given: Params) -> Iterator[tuple[Remote, Vault]]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CORPUS_HOME", str(folder))
+        patch.setenv("CORPUS_SECRET", SECRET.hex())
+        patch.setenv("CORPUS_OPENAI_URL", url)
+        patch.setenv("CORPUS_OPENAI_KEY", "k")
+        settings, cradle = Settings.from_env(), scheme("cradle")
+        with (
+            Vault.open(f"sqlite:///{folder}/vault.sqlite", secret=SECRET) as vault,
+            AnswerStore.open(f"sqlite:///{folder}/answers.sqlite") as answers,
+        ):
+            prompt = build(cradle, keys=["labels"], system="commercial")
+            made = {"prompt": prompt, "scheme": cradle, "answers": answers, "vault": vault}
+            yield kind.of("gpt", labeller=given.labellers["gpt"], params=given, settings=settings, **made), vault
+
+
+@pytest.mark.parametrize("kind", [Remote, MemeLabeller, Explainer])
+@pytest.mark.parametrize("consent", BROKEN.values(), ids=BROKEN)
+def test_nothing_is_sent_without_consent(kind: type[Remote], consent: dict[str, Any], tmp_path: Path) -> None:
+    with listener() as (url, arrived), labeller(kind, url, folder=tmp_path, given=params(consent)) as (asked, vault):
+        with pytest.raises(ProviderNotConsented, match="may be sent to provider 'openai'"):
+            asked.label(posts(3, vault=vault))
+        assert arrived == []
+        assert asked.spent() == 0
+
+
+def test_a_batch_is_not_handed_over_without_consent(tmp_path: Path) -> None:
+    given = params({}, batch=True)
+    with listener() as (url, arrived), labeller(Remote, url, folder=tmp_path, given=given) as (asked, vault):
+        with pytest.raises(ProviderNotConsented):
+            asked.hand_over(posts(3, vault=vault))
+        assert arrived == []
+
+
+def test_with_consent_posts_are_sent(tmp_path: Path) -> None:
+    with listener() as (url, arrived), labeller(Remote, url, folder=tmp_path, given=params(COMPLETE)) as (asked, vault):
+        with pytest.raises(Exception, match="cannot be used"):
+            asked.label(posts(1, vault=vault))
+        assert any(b"A long week" in data for data in arrived)
+
+
+def test_a_server_on_this_machine_needs_no_consent(tmp_path: Path) -> None:
+    with (
+        listener() as (url, arrived),
+        labeller(Remote, url.replace("0.0.0.0", "127.0.0.1"), folder=tmp_path, given=params({})) as (asked, vault),
+    ):
+        with pytest.raises(Exception, match="cannot be used"):
+            asked.label(posts(1, vault=vault))
+        assert arrived
+
+
+@pytest.mark.parametrize(
+    ("url", "here"),
+    [
+        ("http://127.0.0.1:8000/v1", True),
+        ("http://[::1]:8000", True),
+        ("http://localhost:8000", True),
+        (None, False),
+        ("", False),
+        ("https://api.openai.com/v1", False),
+        ("http://127.0.0.1@example.org/v1", False),
+        ("http://127.0.0.1.example.org", False),
+        ("http://localhost.example.org", False),
+        ("http://0.0.0.0:8000", False),
+        ("http://10.0.0.1:8000", False),
+        ("127.0.0.1:8000", False),
+        ("http://[::ffff:10.0.0.1]", False),
+    ],
+)
+def test_only_loopback_is_this_machine(url: str | None, here: bool) -> None:
+    assert on_this_machine(url) is here
+
+
+def test_pictures_do_not_go_to_google_vision_without_consent() -> None:
+    given = Ocr(**{**load(ROOT).images.ocr.model_dump(), "engine": "google_vision"})
+    for consent in (None, *(Consent(**broken) for broken in BROKEN.values())):
+        with pytest.raises(ProviderNotConsented, match="google_vision"):
+            open_engine(given, consent=consent)
+
+
+def test_words_without_content_are_no_consent() -> None:
+    for name in ("terms", "approved_by"):
+        with pytest.raises(ValidationError):
+            Consent(**{**COMPLETE, name: "  "})
+    with pytest.raises(ValidationError):
+        Consent(**{**COMPLETE, "retention_days": -1})
+
+
+def test_the_shipped_parameters_consent_to_nothing() -> None:
+    for profile in (None, *(path.stem for path in (ROOT / "profiles").glob("*.yaml"))):
+        given = load(ROOT, profile=profile)
+        assert set(given.providers) <= set(given.consents)
+        for name, consent in given.consents.items():
+            with pytest.raises(ProviderNotConsented):
+                consent.check(name, today=date(2026, 11, 23))
+
+
+FULL = {name: str(value) if isinstance(value, date) else value for name, value in COMPLETE.items()}
+
+
+@pytest.mark.parametrize("base", [{}, {"consents": {"openai": dict.fromkeys(FULL)}}, {"consents": {"openai": FULL}}])
+@pytest.mark.parametrize("ours", [{}, {"consents": {"openai": dict.fromkeys(FULL)}}, {"consents": {"openai": FULL}}])
+@pytest.mark.parametrize(
+    "theirs", [{}, {"consents": {"openai": {**FULL, "terms": "other"}}}, {"consents": {"mistral": FULL}}]
+)
+def test_an_upgrade_neither_grants_changes_nor_withdraws_a_consent(
+    base: dict[str, Any], ours: dict[str, Any], theirs: dict[str, Any]
+) -> None:
+    for take in ((), ("consents",), ("consents.openai.terms",)):
+        merged = merge(base, ours, theirs, take=take).values
+        before, after = (
+            {(provider, name): value for provider, of in side.get("consents", {}).items() for name, value in of.items()}
+            for side in (ours, merged)
+        )
+        assert {key: value for key, value in before.items() if value is not None} == {
+            key: value for key, value in after.items() if value is not None
+        }
+
+
+def test_a_profile_may_consent_and_dates_are_quoted(tmp_path: Path) -> None:
+    values = overlay(yaml.safe_load((ROOT / "params.yaml").read_text()), {"consents": {"openai": FULL}})
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(values))
+    load(tmp_path).consents["openai"].check("openai", today=TODAY)
