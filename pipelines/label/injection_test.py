@@ -1,12 +1,13 @@
-"""Run the stage ``injection_test``: measure how an instruction hidden in a post changes its labels.
+"""Run the stage ``injection_test``: measure how an instruction hidden in a post changes its labels, by attack family.
 
 The copies exist in memory only. They are labelled and aggregated like any post. The stage counts how many labels flip
-and whether a record loses severity without being queued for review.
+and whether a record loses severity without being queued for review. The attacks are written without the detector
+(:mod:`pipelines.label.attacks.families`), so that its misses count; the numbers say nothing about other attacks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,12 @@ import pyarrow as pa
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.curate.sample import draw
+from pipelines.datasets.post import Post
 from pipelines.datasets.split_posts import SplitPosts
 from pipelines.label import review_queue
 from pipelines.label.aggregate import Panel
-from pipelines.label.injection import inject, marks
+from pipelines.label.attacks.families import attacks, inject, pick
+from pipelines.label.injection import marks
 from pipelines.label.silver import refused_of
 from pipelines.label.votes import open_labeller
 from pipelines.llm.outcome import Answer
@@ -35,32 +38,35 @@ Labels = Mapping[str, frozenset[str] | None]
 def run(
     corpus: str, *, ensemble: str, params: Params, settings: Settings, vault: Vault, root: Path = Path()
 ) -> dict[str, Any]:
-    """Label copies of ``probe.size`` records that contain an injection, and count the labels that change.
+    """Label copies of ``injection_test.size`` records that contain an attack, and count the labels that change.
 
     Writes ``metrics/<corpus>/injection_test-<ensemble>.json``.
 
     Returns:
         The counts of :func:`flips` for the ensemble, ``members`` (the same for each member, with no record queued),
-        ``detected`` (copies that the injection patterns caught) and ``queued`` (copies queued for review).
+        ``detected`` (copies that the injection patterns caught), ``queued`` (copies queued for review) and
+        ``families`` (see :func:`by_family`).
     """
     described = params.ensembles[ensemble]
     material = SplitPosts.read(corpus, params=params, vault=vault, root=root)
     candidates = [(record, 0) for record in material.posts if record not in material.examples]
     drawn = [record for record, _ in draw(candidates, size=params.injection_test.size, seed=params.injection_test.seed)]
     copies = [inject(material.posts[r], which=i) for i, r in enumerate(drawn)]
+    folder, category = root / "snapshot" / corpus / "votes", material.scheme.category()
+    offline = review_queue.offline_members(described, labellers=params.labellers, folder=folder)
 
-    folder = root / "snapshot" / corpus / "votes"
+    def ask(members: Sequence[str]) -> pa.Table:
+        asked: list[Answer] = []
+        with ExitStack() as stack:
+            for member in members:
+                labeller = open_labeller(
+                    member, material=material, params=params, settings=settings, vault=vault, stack=stack
+                )
+                asked += labeller.label(copies, progress=reporter(f"{member} (copies)", total=len(copies)))
+        return pa.Table.from_pylist([answer.row() for answer in asked], schema=tables.SCHEMAS["votes"])
+
     told = tables.concat([folder / m / "votes.parquet" for m in described.members], name="votes")
-    asked: list[Answer] = []
-    with ExitStack() as stack:
-        for member in described.members:
-            labeller = open_labeller(
-                member, material=material, params=params, settings=settings, vault=vault, stack=stack
-            )
-            asked += labeller.label(copies, progress=reporter(f"{member} (copies)", total=len(copies)))
-    again = pa.Table.from_pylist([answer.row() for answer in asked], schema=tables.SCHEMAS["votes"])
-
-    category = material.scheme.category()
+    again = ask(described.members)
     given: dict[str, Any] = {
         "ensemble": described,
         "k": params.silver.k,
@@ -72,18 +78,61 @@ def run(
     panel, copied = Panel.of(told, **given), Panel.of(again, **given)
     before, after = panel.decide(described.aggregate), copied.decide(described.aggregate)
     detected = {copy.record_id for copy in copies if marks(copy.text)}
-    queued = review_queue.reasons(after, panel=copied, refused=refused_of(again), injected=detected)
+    queued = review_queue.reasons(
+        after,
+        panel=copied,
+        refused=refused_of(again),
+        injected=detected,
+        offline=review_queue.offline_labels(ask(offline), members=offline, category=category) if offline else {},
+    )
     first, second = ({r: d.labels for r, d in decided.items()} for decided in (before, after))
     numbers = flips(first, second, category=category, queued=queued)
     numbers |= {
         "detected": len(detected),
         "queued": len(queued),
+        "families": by_family(drawn, first, second, category=category, detected=detected, queued=queued),
         "members": {
             member: flips(panel.votes_of(member), copied.votes_of(member), category=category, queued=())
             for member in described.members
         },
     }
     return write_metrics(numbers, root / "metrics" / corpus / f"injection_test-{ensemble}.json")
+
+
+def by_family(
+    drawn: Sequence[str],
+    before: Labels,
+    after: Labels,
+    *,
+    category: Category,
+    detected: Collection[str],
+    queued: Collection[str],
+) -> dict[str, dict[str, Any]]:
+    """Return the counts of :func:`flips` for the copies with attacks of each family.
+
+    Args:
+        drawn: the ids of the records in the order in which attacks were inserted.
+        before: as in :func:`flips`.
+        after: as in :func:`flips`.
+        category: as in :func:`flips`.
+        detected: the ids of the records in whose copies the patterns found an attack.
+        queued: as in :func:`flips`.
+
+    Returns:
+        also ``detected`` and ``queued`` copies, and of all ``attacks`` of the family how many are ``recognised`` by the
+        patterns without a post around them.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for family, texts in attacks().items():
+        own = {record for which, record in enumerate(drawn) if pick(which)[0].family == family}
+        here, copied = ({r: labels for r, labels in side.items() if r in own} for side in (before, after))
+        found[family] = flips(here, copied, category=category, queued=queued) | {
+            "detected": len(own & set(detected)),
+            "queued": len(own & set(queued)),
+            "attacks": len(texts),
+            "recognised": sum(bool(marks(Post("", "", attack.text).text)) for attack in texts),
+        }
+    return found
 
 
 def flips(before: Labels, after: Labels, *, category: Category, queued: Collection[str]) -> dict[str, Any]:

@@ -127,7 +127,8 @@ def run(
     if injected is None:
         injected, read = review_queue.injected_of(corpus, records=read, vault=vault, root=root)
     refused = refused_of(found.votes)
-    queued = review_queue.reasons(decisions, panel=panel, refused=refused, injected=injected)
+    others = _offline(described, params=params, folder=root / "snapshot" / corpus / "votes", category=category)
+    queued = review_queue.reasons(decisions, panel=panel, refused=refused, injected=injected, offline=others)
     _write(decisions, queued=queued, ensemble=ensemble, category=category, folder=root / "snapshot" / corpus / "silver")
     test = found.gold_of(TEST)
     report: dict[str, Any] = {
@@ -155,6 +156,15 @@ def run(
     }
     report["cost"] = sum(labeller["cost"] for labeller in report["labellers"].values())
     return write_metrics(rounded(report), root / "metrics" / corpus / f"silver-{ensemble}.json")
+
+
+def _offline(described: Ensemble, *, params: Params, folder: Path, category: Category) -> dict[str, LabelSet]:
+    """Return the labels of the offline labellers that are not members of the ensemble, if their votes are stored."""
+    names = review_queue.offline_members(described, labellers=params.labellers, folder=folder)
+    if not names:
+        return {}
+    votes = tables.concat([folder / name / "votes.parquet" for name in names], name="votes")
+    return review_queue.offline_labels(votes, members=names, category=category)
 
 
 def settle(decisions: Mapping[str, Decision], *, split: Mapping[str, str]) -> dict[str, Decision]:

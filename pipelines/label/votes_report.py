@@ -59,6 +59,7 @@ def sheets(gathered: Mapping[str, Any], *, root: Path = Path()) -> Iterator[Shee
         yield from _ensemble(name, found, root=root)
     if gathered.get("injection_test"):
         yield _flat("Injected copies", gathered["injection_test"])
+        yield from _families(gathered["injection_test"])
 
 
 def overview(gathered: Mapping[str, Any]) -> Iterator[Sheet]:
@@ -179,6 +180,25 @@ def queue(found: Mapping[str, Any], *, records: int) -> Sheet:
     ]
     rows.append(("in all", f"{found['records']:,}", percent(found["records"], records, digits=1)))
     return Sheet("For people to look at", ("Reason", "Records", "%"), tuple(rows))
+
+
+def _families(found: Mapping[str, Mapping[str, Any]]) -> Iterator[Sheet]:
+    """Yield for each ensemble a table with a row per family of attacks."""
+    keys = (
+        "attacks",
+        "recognised",
+        "asked",
+        "detected",
+        "queued",
+        "flipped",
+        "lost_severity",
+        "lost_severity_not_queued",
+    )
+    for name, values in found.items():
+        families = values.get("families", {}).items()
+        rows = tuple((family.replace("_", " "), *(_text(of.get(k)) for k in keys)) for family, of in families)
+        if rows:
+            yield Sheet(f"Attacks, {name}", ("", *(key.replace("_", " ") for key in keys)), rows)
 
 
 def _flat(title: str, found: Mapping[str, Mapping[str, Any]]) -> Sheet:

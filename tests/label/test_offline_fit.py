@@ -13,7 +13,7 @@ import pytest
 from pipelines.config.label import OfflineLabeller
 from pipelines.config.params import load
 from pipelines.datasets.post import Post
-from pipelines.label.injection import inject
+from pipelines.label.attacks.families import inject
 from pipelines.label.offline.fit import GoldTooSmall, Offline, fit
 from pipelines.llm.outcome import Answer, Outcome
 from pipelines.metrics.decoding import decode

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pipelines import taxonomy
 from pipelines.datasets.post import Post
-from pipelines.label.injection import TEMPLATES
+from pipelines.label.attacks.families import attacks
 from pipelines.llm.prompts import RESERVED, BadExample, PromptExample, build, choose, clean, delimiter, register
 from pipelines.taxonomy.scheme import UnknownCategory
 from tests import mlflow_database
@@ -282,5 +282,6 @@ def test_the_registry_gets_each_prompt_once_and_no_example(tmp_path):
 
 
 def test_the_probes_own_sentences_lose_their_tokens_too():
-    for template in TEMPLATES:
-        assert not RESERVED.search(clean(template, delimiters=()))
+    for family in attacks().values():
+        for attack in family:
+            assert not RESERVED.search(clean(attack.text, delimiters=()))

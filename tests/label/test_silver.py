@@ -166,6 +166,20 @@ def test_people_get_what_is_open_or_milder_than_someone_saw(corpus: Path, params
     }
 
 
+def test_offline_labellers_queue_what_the_ensemble_finds_milder(corpus: Path, params: Params, vault: Vault) -> None:
+    for labeller in OFFLINE:
+        votes = [answer(record, labeller, ACTIVE if record in ("d3", "x1") else HARM, surely=0.9) for record in CASES]
+        write(corpus, "votes", f"votes/{labeller}/votes.parquet", votes)
+    metrics = run(corpus, params=params, vault=vault, injected=set())
+    queued = {r: row["reasons"] for r, row in made(corpus, "cradle", "queue").items()}
+    assert queued["d3"] == queued["x1"] == ["offline_dissent"]
+    assert "t1" not in queued and "t2" not in queued, "they find it as severe as the ensemble does"
+    assert metrics["queue"]["reasons"]["offline_dissent"] == sum(
+        "offline_dissent" in found for found in queued.values()
+    )
+    assert set(metrics["labellers"]) == set(LLMS), "they are no members"
+
+
 def test_the_metrics_say_what_was_counted(corpus: Path, params: Params, vault: Vault) -> None:
     metrics = run(corpus, params=params, vault=vault)
     assert metrics == json.loads((corpus / "metrics" / "posts" / "silver-cradle.json").read_text())
@@ -188,6 +202,7 @@ def test_the_metrics_say_what_was_counted(corpus: Path, params: Params, vault: V
         "severity_dissent": 6,
         "refused_by_most": 1,
         "injection": 1,
+        "offline_dissent": 0,
     }
     # d4 was shown to the labellers as an example: no labeller is scored on it
     assert metrics["comparison"]["gpt"]["n"] == 3

@@ -25,7 +25,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.datasets.post import Post
-from pipelines.label.injection import inject
+from pipelines.label.attacks.families import inject
 from pipelines.sandbox.reddit.label_quotas import CRADLE, cradle
 from pipelines.sandbox.reddit.narratives import write
 from pipelines.sandbox.server import SandboxServer

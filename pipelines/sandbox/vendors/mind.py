@@ -16,20 +16,18 @@ from functools import cache, lru_cache
 from random import Random
 from typing import Any
 
-from pipelines.label.injection import marks
+from pipelines.label.attacks.families import attacks
+from pipelines.llm.prompts import clean
 from pipelines.sandbox.reddit.chance import seeded
 from pipelines.sandbox.reddit.label_quotas import CRADLE, NAMES
 from pipelines.sandbox.reddit.markers import PHRASES
 from pipelines.sandbox.reddit.narratives import fingerprint, recognise
+from pipelines.sandbox.reddit.post_world import INJECTIONS
 
 CALM = "no_crisis"
 # The delimiter that a prompt puts around a post: a word that the post's author cannot know.
 DELIMITER = re.compile(r"(?<![0-9A-Za-z])[0-9a-f]{16}(?![0-9A-Za-z])")
-SENTENCES = re.compile(r"(?<=[.!?])\s+|\n+")
 KEYS = re.compile(r'"(labels|figurative|severity|related|modality|context)"')
-WORDS = re.compile(r"[a-z0-9']+")
-# How an instruction names the empty set without naming a label.
-NOTHING = re.compile(r"no crisis|no labels?|empty (?:list|set)", re.IGNORECASE)
 # Spellings used in CRADLE's own tables and prose (SPEC.md 1.4, 19).
 ALIASES = {
     "childabuse_endangerment_past": "childabuseendangerment_past",
@@ -154,21 +152,38 @@ def post_of(asked: VendorQuestion) -> tuple[str, bool]:
 
 @lru_cache(maxsize=50_000)
 def reading(post: str) -> PostReading:
-    """Recognise a post's labels; sentences that give the model instructions change neither labels nor digest."""
-    own, addressed = post, ""
-    if marks(post):
-        spoken = [(sentence, bool(marks(sentence))) for sentence in SENTENCES.split(post)]
-        own, addressed = (" ".join(s for s, to_model in spoken if to_model is kind) for kind in (False, True))
+    """Recognise a post's labels; instructions that the model understands change neither labels nor digest."""
+    own, dictated = _bare(post), None
+    for order, labels in _orders().items():
+        if order in own:
+            own, dictated = own.replace(order, "", 1), labels
     lower, digest = post.lower(), fingerprint(post)
     if digest == _nothing():  # none of the sandbox's own posts
-        digest = hashlib.sha256(" ".join(WORDS.findall(own.lower())).encode()).hexdigest()
-    named = tuple(n for n in CRADLE if n in addressed)
+        digest = hashlib.sha256(own.encode()).hexdigest()
     return PostReading(
         labels=recognise(post),
         codes=frozenset(code for code, phrases in PHRASES.items() if any(p in lower for p in phrases)),
         digest=digest,
-        dictated=named or ((CALM,) if NOTHING.search(addressed) else None),
+        dictated=dictated,
     )
+
+
+@cache
+def _orders() -> Mapping[str, tuple[str, ...]]:
+    """Return the instructions that a simulated model understands, and the labels that each dictates.
+
+    It knows the texts, and not the detector: an attack that is not detected is obeyed like any other.
+    """
+    told: dict[str, tuple[str, ...]] = {
+        _bare(attack.text): (CALM,) for family in attacks().values() for attack in family
+    }
+    told |= {_bare(text): tuple(n for n in CRADLE if n in text) or (CALM,) for text in INJECTIONS}
+    return dict(sorted(told.items(), key=lambda order: -len(order[0])))
+
+
+def _bare(text: str) -> str:
+    """Return the characters of a text that a prompt does not change: no blanks, reserved tokens or unseen signs."""
+    return re.sub(r"\s", "", clean(text, delimiters=()))
 
 
 @cache
