@@ -336,7 +336,7 @@ def test_sixty_four_at_once(served: SandboxServer) -> None:
 def test_an_answer_that_was_not_taken_is_booked_so(served: SandboxServer, tmp_path: Path) -> None:
     served.vendors.latency = 0.3
     body = json.dumps({"model": "gpt-5", "messages": [{"role": "user", "content": "Title: tea"}]})
-    head = "POST /openai/v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer k\r\n"
+    head = "POST /openai/v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer k\r\n"
     head += f"Content-Length: {len(body)}"
     with socket.create_connection(served.server_address) as caller:
         caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
