@@ -8,26 +8,34 @@ export OMP_NUM_THREADS ?= 1
 # every task is a process, which would compile the package again
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo annotate down test test-argilla test-faults walk bench docs lint status setup clean
+.PHONY: help demo annotate down test test-argilla test-faults walk bench docs lint status setup lock audit sbom clean
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
 
-# The lock names one file a requirement; pip's find-links (a local torch wheel, say) are handed on to uv. Without any,
-# torch's CPU build comes from its makers' index: the one on PyPI brings gigabytes of CUDA libraries that the lock lacks.
-TORCH = $(if $(PIP_FIND_LINKS),--find-links "$(PIP_FIND_LINKS)",--index https://download.pytorch.org/whl/cpu --index-strategy unsafe-best-match)
-.venv/.installed: requirements.lock pyproject.toml client/pyproject.toml
-	@test -n "$(PYTHON)" || { echo "Python 3.11 is needed. Run: python3 -m venv ~/.uv && ~/.uv/bin/pip install uv && ~/.uv/bin/uv python install 3.11, then: make PYTHON=\$$(~/.uv/bin/uv python find 3.11)"; exit 1; }
+# Every lock is complete and has the hashes of its files, also of what builds the two that have no wheel: a file that was
+# exchanged is refused, and nothing else is installed.
+LOCKED = pip install --quiet --no-deps --require-hashes --build-constraints tools.lock --compile-bytecode
+# torch comes from its makers' index alone, whose CPU builds torch.lock names (PyPI's brings gigabytes of CUDA libraries),
+# or from pip's find-links if there is a wheel.
+TORCH = $(if $(wildcard $(addsuffix /torch-*,$(PIP_FIND_LINKS))),--no-index --find-links "$(PIP_FIND_LINKS)",--default-index https://download.pytorch.org/whl/cpu)
+.venv/.installed: tools.lock torch.lock requirements.lock pyproject.toml client/pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Python 3.11 is needed. Run: python3 -m venv ~/.uv && ~/.uv/bin/pip install --require-hashes -r tools.lock && ~/.uv/bin/uv python install 3.11, then: make PYTHON=\$$(~/.uv/bin/uv python find 3.11)"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode $(TORCH) -r requirements.lock
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable client --editable .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tools.lock
+	$(BIN)/uv $(LOCKED) --python $(BIN)/python $(TORCH) -r torch.lock
+	$(BIN)/uv $(LOCKED) --python $(BIN)/python -r requirements.lock
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable client --editable .
 	$(BIN)/corpus compile
+	@touch $@
+# What only tests, checks and benchmarks need.
+.venv/.dev: dev.lock .venv/.installed
+	$(BIN)/uv $(LOCKED) --python $(BIN)/python -r dev.lock
 	@touch $@
 setup: .venv/.installed  ## the environment alone
 # Annotation servers pin other versions of what Airflow uses, so each lives in an environment of its own.
 .%/.installed: %.lock .venv/.installed
 	test -x .$*/bin/python || $(PYTHON) -m venv .$*
-	$(BIN)/uv pip install --quiet --python .$*/bin/python --compile-bytecode $(if $(PIP_FIND_LINKS),--find-links "$(PIP_FIND_LINKS)") -r $<
+	$(BIN)/uv $(LOCKED) --python .$*/bin/python -r $<
 	@touch $@
 
 # need.COMMAND.PACKAGE: as root install it, else say the one line that does.
@@ -52,26 +60,33 @@ docs: .venv/.installed .docs/.installed  ## draw docs/images/flow.svg, generate 
 	$(BIN)/python docs/reference.py
 	.docs/bin/zensical build --strict
 
-lint: .venv/.installed  ## ruff, mypy, the layers of pipelines/ and the declared requirements
+lint: .venv/.dev  ## ruff, mypy, the layers of pipelines/ and the declared requirements
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/deptry .
 	$(BIN)/deptry crisis_corpus --config client/pyproject.toml
-test: .venv/.installed  ## everything but the slow tiers, the real Airflow included
+test: .venv/.dev  ## everything but the slow tiers, the real Airflow included
 	@$(MAKE) --no-print-directory --jobs 2 lint .label-studio/.installed need.bwrap.bubblewrap
 	@$(BIN)/python tests/tiers.py
-test-argilla: .argilla/.installed  ## the Argilla backend on a real Argilla server
+test-argilla: .venv/.dev .argilla/.installed  ## the Argilla backend on a real Argilla server
 	$(BIN)/python -m pytest -m argilla
-test-faults: .venv/.installed need.bwrap.bubblewrap  ## kills, cuts and corruptions; CORPUS_STRESS_SHARDS sets how many disturbed runs
+test-faults: .venv/.dev need.bwrap.bubblewrap  ## kills, cuts and corruptions; CORPUS_STRESS_SHARDS sets how many disturbed runs
 	$(BIN)/python -m pytest -m faults
-walk: .venv/.installed  ## a team's own corpus, from the documentation alone: about 16 minutes, with downloads
+walk: .venv/.dev  ## a team's own corpus, from the documentation alone: about 16 minutes, with downloads
 	$(BIN)/python -m pytest -s tests/walk.py
 # imagededup is measured against and never imported: without its own torch, outside the environment
-bench: .venv/.installed need.zstd.zstd  ## measure, and render docs/performance.md
+bench: .venv/.dev need.zstd.zstd  ## measure, and render docs/performance.md
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --target var/imagededup imagededup==0.3.3.post2
 	PYTHONPATH=var/imagededup $(BIN)/python bench/run.py
+lock: .venv/.installed  ## write the hashes of all pinned versions again, but torch's
+	@for lock in $(filter-out torch.lock,$(wildcard *.lock)); do \
+	  $(BIN)/uv pip compile --quiet --no-deps --no-header --no-annotate --generate-hashes --python-version 3.11.9 $$lock -o $$lock || exit 1; done
+audit: .audit/.installed  ## look the locked versions up among the known vulnerabilities
+	@for lock in *.lock; do echo $$lock; .audit/bin/pip-audit --strict --disable-pip --require-hashes --progress-spinner off -r $$lock || bad=1; done; exit $$bad
+sbom: .audit/.installed  ## write the software bill of materials, sbom.json (CycloneDX)
+	.audit/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-file sbom.json requirements.lock
 clean: down      ## remove var/ with the keys of all records: make clean CONFIRM=var
 	@test "$(CONFIRM)" = var || { echo "This destroys var/ with the vault and its secret. Run: make clean CONFIRM=var"; exit 1; }
 	rm -rf var

@@ -39,7 +39,7 @@ def versions(deployment: Deployment) -> Finding:
     locked = dict(re.findall(r"^([\w.-]+)==([^\s;]+)", lock, re.MULTILINE))
     wrong = [f"{name} {_installed(name)}, not {locked[name]}" for name in LOCKED if _installed(name) != locked[name]]
     if wrong:
-        return failure("; ".join(wrong), fix="Run `uv pip sync requirements.lock` in this environment.")
+        return failure("; ".join(wrong), fix="Run `uv pip install --no-deps --require-hashes -r requirements.lock`.")
     return ok(f"Python 3.11, git, {', '.join(f'{name} {locked[name]}' for name in LOCKED)}")
 
 
