@@ -2,9 +2,9 @@
 ### takedown
 
 Take the posts of a deletion request down everywhere: **look** lists every place that holds them, **takedown** destroys
-their keys, rewrites the live tables, queues them for the next batch of removals of the releases, removes the old objects
-of every version and marks the models trained on them as stale; **retrain** triggers the training of their corpus. A
-killed task resumes where it stopped.
+their keys, rewrites the live tables, adds them to the releases' next batch of removals, removes the old objects of
+every version and marks the models trained on them as stale; **retrain** triggers the training of their corpus. A killed
+task resumes where it stopped.
 
 The posts must not be stored in Airflow's database, so a request is a file with one post per line (id, fullname or URL)
 in `$CORPUS_HOME/requests/<request>.txt`, which is removed when all is done. Then `airflow dags trigger takedown --conf
