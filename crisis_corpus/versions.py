@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from crisis_corpus.errors import ConfigError, RegistryError
+from crisis_corpus.integrity import digest
 
 CHAMPION = "champion"
 # Tag of a version: :func:`crisis_corpus.integrity.digest` of its files.
 DIGEST = "digest"
+COMPILED = "__pycache__"
 # Tag of a version: the digest of the row that last made it champion; it reveals a journal that was cut.
 RECORDED = "journal"
 # Registered name -> corpus and category; models of posts use the category of params.finetune.
@@ -125,13 +127,14 @@ class RegistryReader:
     def fetch(self, version: Version, *, to: Path, path: str = "") -> Path:
         """Download a version's files, or the one at ``path``, into the new folder ``to``; return the local path.
 
-        Compiled code is deleted, which is never part of a version: `mlflow models serve` on a store of files leaves it
-        there. The files are not verified: compare :func:`crisis_corpus.integrity.digest` with the journal.
+        Compiled code that was not registered is deleted: `mlflow models serve` on a store of files leaves it there. The
+        files are not verified: compare :func:`crisis_corpus.integrity.digest` with the journal.
         """
         to.mkdir(parents=True, exist_ok=True)
         with translated():
             fetched = Path(self.artifacts(version).download_artifacts(path, str(to)))
-        delete_compiled(fetched)
+        if any(fetched.rglob(COMPILED)) and digest(fetched) != version.digest:
+            delete_compiled(fetched)
         return fetched
 
     def artifacts(self, version: Version) -> Any:
@@ -145,7 +148,7 @@ class RegistryReader:
 
 def delete_compiled(folder: Path) -> None:
     """Delete the compiled code below a folder: Python would run it in place of the verified source."""
-    for compiled in list(folder.rglob("__pycache__")):
+    for compiled in list(folder.rglob(COMPILED)):
         shutil.rmtree(compiled)
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from crisis_corpus import integrity
 from crisis_corpus.integrity import digest
+from crisis_corpus.versions import delete_compiled
 from pipelines.errors import RegistryError
 from pipelines.packaging import model_code
 from pipelines.packaging.model_described import OF_POSTS, Described
@@ -92,6 +93,8 @@ def save(pack: Path, *, to: Path) -> Path:
                 signature=signature(described.kind),
                 pip_requirements=model_code.requirements(roots, more=_beside(described)),
             )
+    # MLflow has imported the code, and bytecode differs between machines
+    delete_compiled(to)
     return to
 
 

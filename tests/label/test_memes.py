@@ -82,7 +82,7 @@ def test_a_label_that_train_does_not_have_is_named() -> None:
 
 @pytest.mark.parametrize("count", [3, 61])
 def test_examples_that_cannot_show_every_label_are_refused(count: int) -> None:
-    with pytest.raises(few_shot.TooFewExamples, match=f"{count} prompt examples"):
+    with pytest.raises(few_shot.TooFewExamples, match=f"cannot show {count} examples"):
         few_shot.draw(many(), task=figurative(), count=count, seed=1)
 
 

@@ -36,6 +36,7 @@ from tests.privacy.test_takedown import REPO, House
 from tests.privacy.used_corpus import EACH, NOW, fullname
 from tests.registry import conftest
 from tests.registry.small_registry import NAME, add, opened, trained
+from tests.small_corpus import sign
 from tests.stages import reproduce, rerun
 
 TERMS = Takedown(withdraw_share=0.01, weights_days=30)
@@ -53,16 +54,19 @@ def house(tmp_path: Path) -> Iterator[House]:
         shape["stages"]["finetune"] = {
             "foreach": ["all", "some"],
             "do": {
-                "cmd": "python stage.py finetune posts ${item}",
+                "cmd": "python -m pipelines 'python -P stage.py finetune posts ${item}'",
                 "deps": ["snapshot/posts/split"],
                 "outs": ["snapshot/posts/finetuned/gold/${item}"],
                 "metrics": [{"metrics/posts/finetune-gold-${item}.json": {"cache": False}}],
             },
         }
         path.write_text(yaml.safe_dump(shape))
+        clone.commit("a stage of models", paths=["dvc.yaml"])
+    sign(settings)
+    with workspace(settings) as clone:
         clone.checkout("snapshot/posts/split")
         reproduce(clone, "finetune@all", "finetune@some")
-        clone.commit("models", paths=["dvc.yaml", "dvc.lock", "metrics"])
+        clone.commit("models", paths=["dvc.lock", "metrics"])
     with used.vault_of(settings) as vault:
         yield House(settings, vault, load(REPO))
 

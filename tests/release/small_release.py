@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -29,6 +28,7 @@ from pipelines.storage import tables
 from pipelines.vault.vault import Vault
 from pipelines.workspace.git import git
 from tests import small_corpus
+from tests.ports import free_port
 from tests.small_corpus import ROOT as REPO
 from tests.small_corpus import write_table
 
@@ -165,9 +165,7 @@ def outcomes(out: Path) -> dict[tuple[str, int], tuple[str, str]]:
 
 def make(home: Path) -> int:
     """Write Reddit and both corpora below ``home``; return the port that its pictures' addresses have."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    port = free_port()
     items = {
         **{i["name"]: i for i in map(_post, range(POSTS))},
         **{i["name"]: i for i in (_meme(n, port) for n in range(MEMES))},

@@ -146,7 +146,7 @@ def test_only_columns_that_are_named_can_get_in(world: World) -> None:
     assert list(table(folder / "annotations.csv")[0]) == ["id", "image", "severity"]
     with pytest.raises(ValidationError, match="agreement"):
         Shape(form="figsim", title="t", columns=("severity", "agreement"))
-    with pytest.raises(ValidationError, match="one category"):
+    with pytest.raises(ValidationError, match="one label category"):
         Shape(form="cradle", title="t", columns=("severity", "related"))
 
 
