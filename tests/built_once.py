@@ -20,6 +20,11 @@ def share(factory: pytest.TempPathFactory) -> None:
     _places[0].mkdir(exist_ok=True)
 
 
+def one_at_a_time(name: str) -> FileLock:
+    """Return a lock that one worker of the session holds at a time, such as for a port that a fixture contains."""
+    return FileLock(_places[0] / f"{name}.held")
+
+
 def built_once(name: str, make: Callable[[Path], object]) -> Path:
     """Return a folder that ``make`` has filled; the first worker to ask fills it, the others wait for it.
 

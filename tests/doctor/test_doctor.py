@@ -219,6 +219,11 @@ def elsewhere(place: Place) -> None:
     place.set(CORPUS_OPENAI_URL=f"{place.sandbox.address}/openai/v1".replace("127.0.0.1", "0.0.0.0"))
 
 
+def consented(place: Place, provider: str, *, days: int) -> None:
+    given = {"terms": "agreement 1", "retention_days": 0, "approved_by": "officer", "approved_on": "2026-01-01"}
+    place.params("consents", provider, to=given | {"expires": f"{place.now + timedelta(days=days):%Y-%m-%d}"})
+
+
 @fault("consent openai", "failure", "lacks terms, retention_days, approved_by, approved_on, expires", "consents.openai")
 def a_provider_without_consent(place: Place) -> None:
     elsewhere(place)
@@ -227,8 +232,7 @@ def a_provider_without_consent(place: Place) -> None:
 @fault("consent openai", "warning", "in 10 days", "set consents.openai.expires")
 def a_consent_that_ends_soon(place: Place) -> None:
     elsewhere(place)
-    given = {"terms": "agreement 1", "retention_days": 0, "approved_by": "officer", "approved_on": "2026-01-01"}
-    place.params("consents", "openai", to=given | {"expires": f"{place.now + timedelta(days=10):%Y-%m-%d}"})
+    consented(place, "openai", days=10)
 
 
 @fault("labeller gpt", "failure", "HTTP 401", "Check CORPUS_OPENAI_KEY")
@@ -244,6 +248,7 @@ def an_empty_account(place: Place) -> None:
 @fault("labeller gemini", "failure", "no key is set", "Set CORPUS_GOOGLE_KEY")
 def no_key(place: Place) -> None:
     place.set(CORPUS_GOOGLE_URL="", CORPUS_GOOGLE_KEY="")
+    consented(place, "google", days=300)
 
 
 @fault("labeller claude", "failure", "has no model claude-2.1", "labellers.claude.model")

@@ -28,6 +28,7 @@ from pipelines.storage import tables
 from pipelines.vault.vault import Vault
 from pipelines.workspace.git import git
 from tests import small_corpus
+from tests.built_once import one_at_a_time
 from tests.ports import free_port
 from tests.small_corpus import ROOT as REPO
 from tests.small_corpus import write_table
@@ -116,7 +117,11 @@ class World:
         shown = {name: {**item, **(changes or {}).get(name, {})} for name, item in self.items.items()
                  if (changes or {}).get(name, {}) is not None}  # fmt: skip
         (self.home / "reddit" / "submissions.jsonl").write_text("".join(json.dumps(i) + "\n" for i in shown.values()))
-        with SandboxServer(self.home / "reddit", port=self.port, **given) as server:
+        # the port is part of the pictures' addresses, and with them of the corpus that all workers share
+        with (
+            one_at_a_time("release-port"),
+            SandboxServer(self.home / "reddit", port=self.port, **given) as server,
+        ):
             yield server
 
     @property
