@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from pipelines.doctor.doctor import Found
 
 app = typer.Typer()
-plan = typer.Typer(no_args_is_help=True, help="Estimate a backfill before it starts.")
+plan = typer.Typer(
+    no_args_is_help=True, help="Estimate the requests, time, cost and disk space of a backfill before it starts."
+)
 AsJson = Annotated[bool, typer.Option("--json", help="print the result as one JSON object")]
 COLOURS = {"ok": "green", "warning": "yellow", "failure": "red"}
 

@@ -115,7 +115,7 @@ def init(
 
 @dataclass(frozen=True)
 class Beginning:
-    """Everything that `corpus init` writes: the profile, the file of addresses and the repository."""
+    """Everything that `corpus init` writes: the profile, the repository, and the file of environment variables."""
 
     settings: Settings
     choices: Choices

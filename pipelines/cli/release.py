@@ -33,7 +33,9 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="the release's name, s
 def make(
     corpus: CorpusName,
     name: Name,
-    to: Annotated[Path | None, typer.Option(help="the folder of the package; default: below CORPUS_HOME")] = None,
+    to: Annotated[
+        Path | None, typer.Option(help="the folder of the release package; default: CORPUS_HOME/releases/NAME")
+    ] = None,
 ) -> None:
     """Write the package of a release as a draft, replacing an earlier draft of the same name."""
     from pipelines.release import package

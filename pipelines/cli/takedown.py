@@ -43,7 +43,7 @@ def takedown(
     ] = None,
     subreddit: Annotated[list[str] | None, typer.Option(help="take down all posts of this subreddit")] = None,
     source: Annotated[
-        list[str] | None, typer.Option(help="take down all posts of this source (section sources)")
+        list[str] | None, typer.Option(help="take down all posts of this source, a name under sources in params.yaml")
     ] = None,
     file: Annotated[
         list[Path] | None,

@@ -100,7 +100,7 @@ def label(
 
 @app.command("estimate")
 def estimate(corpus: CorpusName, base: Base, run: RunName, results: Results = "[]") -> None:
-    """Estimate the cost of labelling a commit's records, and list the jobs."""
+    """Estimate the cost of labelling a commit's records, and list a labelling task for each labeller and shard."""
     with _received(base=base, run=run, results=results) as (clone, _):
         clone.checkout(*_labelled(corpus))
         emit(json.loads(clone.step("estimate", corpus)))
@@ -119,7 +119,9 @@ def agreement(corpus: CorpusName, name: str, base: Base, run: RunName) -> None:
 
 @app.command("approve")
 def approve(
-    subject: Annotated[str, typer.Argument(help="what the answer is about, such as `promote crisis-posts 2`")],
+    subject: Annotated[
+        str, typer.Argument(help="what the person approves or rejects, such as `promote crisis-posts 2`")
+    ],
     run: RunName,
 ) -> None:
     """Authenticate the answer of a user of Airflow, read from stdin as JSON; print it as a token."""

@@ -40,7 +40,7 @@ def training_subsets(decisions: Mapping[str, Decision], *, train: Collection[str
 
 
 def labellers(votes: pa.Table) -> dict[str, dict[str, Any]]:
-    """Return the outcomes, the number of repaired votes, the tokens and the cost in US dollars of each labeller."""
+    """Return for each labeller its votes by outcome, its repaired votes, its tokens, and its cost in US dollars."""
     rows = votes.select(
         ["labeller", "outcome", "reason", "repaired", "input_tokens", "output_tokens", "cost"]
     ).to_pylist()

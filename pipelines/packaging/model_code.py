@@ -35,7 +35,7 @@ class TooMuchCode(ConfigError):
         "The code of a registered model imports {libraries}, which consumers should not have to install. These modules "
         "import them: {modules}."
     )
-    remedy = "Move the imports to other modules, or move the code that predictions need to modules without them."
+    remedy = "Move the code that needs these libraries to a module that predictions do not import, then register again."
 
 
 class NotLocked(ConfigError):

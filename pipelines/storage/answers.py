@@ -64,9 +64,9 @@ ALL = "all"
 class AnswersUnavailable(LabellingError):
     """The database of answers is busy, cannot be reached or refuses to write."""
 
-    message = "The database of answers cannot be used now: {detail}."
+    message = "The database of the labellers' answers cannot be used: {detail}."
     remedy = (
-        "Run the same command again: each answer is stored whole or not at all; stored ones are not requested again."
+        "Check the database at CORPUS_ANSWERS_URL, then repeat the command: stored answers are not requested again."
     )
     exit_code = 75
 

@@ -38,7 +38,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Place:
-    """A place to clear, with functions that count and remove items; both may be repeated."""
+    """A store from which taken-down records are removed, with idempotent functions that count and remove them."""
 
     name: str
     count: Callable[[Site], int]

@@ -95,7 +95,7 @@ def run(
     Args:
         corpus: the corpus of the records.
         params: ``corpora`` names the subreddits of the corpus.
-        terms: bands, budget and limits.
+        terms: how often records of an age are checked (bands), the request budget, and the limits.
         vault: the open vault.
         now: the current time.
         reddit: the client, see :func:`client`.
@@ -113,7 +113,7 @@ def run(
         ``remain``, or ``None``; ``quarantined`` and ``takedown`` (due for one) at the end.
 
     Raises:
-        SweepImplausible: too many records are gone at once; this run's missing and marked records were reverted.
+        SweepImplausible: too many records are gone at once; what this run recorded as missing or deleted was reverted.
         SourceThrottled: Reddit asks to wait. Answers so far are kept, as with the next two.
         SourceRefused: bad credentials, or Reddit refuses this client.
         SourceUnavailable: requests fail repeatedly.
@@ -215,7 +215,7 @@ class _Sweeper:
         """Stop if implausibly many records are gone; ``of``: the number of records not quarantined before the run.
 
         Raises:
-            SweepImplausible: after the run's entries on missing and marked records were reverted.
+            SweepImplausible: after what the run recorded as missing or deleted was reverted.
         """
         if self._believe:
             return

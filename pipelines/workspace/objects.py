@@ -25,7 +25,10 @@ class ObjectIncomplete(DataError):
     """A DVC object that is needed is missing or damaged in the cache or on the remote."""
 
     message = "DVC object {digest} is missing or damaged in the {place}."
-    remedy = "Nothing was committed. Clear the Airflow task that wrote the object, so that it runs again."
+    remedy = (
+        "Nothing was committed. `git log -S {digest} -- dvc.lock` on branch corpus names the stage that wrote it: "
+        "clear its Airflow task, so that it runs again."
+    )
     exit_code = 75
 
 

@@ -182,7 +182,7 @@ def change(
 
 
 def from_file(path: Path) -> dict[Key, Any]:
-    """Read the values in a YAML file that has the form of a profile, by key.
+    """Read the values in a YAML file with the keys of params.yaml, as a profile has, by key.
 
     Raises:
         BadParams: the file cannot be read.

@@ -24,7 +24,7 @@ TOPS = ("data", "work")
 class BadPointer(DataError):
     """A pointer that another task handed over is malformed."""
 
-    message = "Pointer {number} that another task passed to this one is invalid: {detail}."
+    message = "DVC pointer {number}, which another Airflow task passed to this one, is invalid: {detail}."
     remedy = "Nothing was committed. Clear the Airflow task that passed it, so that it runs again."
 
 

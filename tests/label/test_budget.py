@@ -103,5 +103,5 @@ def test_failing_database_reaches_waiting_callers(tmp_path: Path) -> None:
             (tmp_path / "answers.sqlite").write_bytes(b"x" * 5000)
             await asyncio.gather(budget.reserve(10), budget.reserve(10))
 
-    with pytest.raises(Exception, match="answers cannot be used now"):
+    with pytest.raises(Exception, match="answers cannot be used"):
         asyncio.run(run())

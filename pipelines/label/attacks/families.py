@@ -38,7 +38,7 @@ class Attack:
 
 @cache
 def attacks() -> dict[str, tuple[Attack, ...]]:
-    """Return all attacks by family; the same in every process."""
+    """Return all injected instructions by family; their texts are the same in every process."""
     data: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "attacks.yaml").read_text())
     texts: dict[str, list[str]] = {family: data[family] for family in AS_WRITTEN}
     texts["other_languages"] = [text for language in data["languages"].values() for text in language]
