@@ -122,7 +122,7 @@ SINKS = (
         "",
         keeps="`tombstones.json`, to be kept apart from the vault and replayed after a restore; receipts hold counts",
         paths=_home("takedowns"),
-        writers=("takedown/object_versions", "takedown/receipts", "takedown/steps"),
+        writers=("takedown/object_versions", "takedown/receipts", "takedown/steps", "takedown/takedown"),
     ),
     Sink(
         "requests",
