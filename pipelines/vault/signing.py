@@ -56,8 +56,3 @@ def _strings(*values: bytes) -> bytes:
 
 def _message(text: str) -> bytes:
     return b"SSHSIG" + _strings(b"git", b"", b"sha512", hashlib.sha512(text.encode()).digest())
-
-
-def public_line(public: bytes) -> str:
-    """Return a public key as one line of OpenSSH's `authorized_keys`."""
-    return f"{KIND.decode()} {base64.b64encode(_strings(KIND, public)).decode()}"

@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 import yaml
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from pipelines.config.settings import Settings
 from pipelines.errors import StepFailed
-from pipelines.vault.signing import Signer, public_line
+from pipelines.vault.signing import Signer
 from pipelines.vault.vault import Vault
 from pipelines.workspace import publish, repository, signed_tags, trust
 from pipelines.workspace.clone import NotACommand, Workspace, workspace
@@ -133,7 +135,9 @@ def test_a_forged_signature_is_refused(settings: Settings, tmp_path: Path, how: 
 
 def test_git_itself_verifies_the_tag(settings: Settings, tmp_path: Path) -> None:
     allowed = tmp_path / "allowed"
-    allowed.write_text(f"corpus@localhost {public_line(Signer(settings.secret(), purpose='code').public)}\n")
+    key = Ed25519PublicKey.from_public_bytes(Signer(settings.secret(), purpose="code").public)
+    line = key.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH).decode()
+    allowed.write_text(f"corpus@localhost {line}\n")
     [tag] = git("--git-dir", settings.repo, "tag", "--list").splitlines()
     ssh = ["-c", "gpg.format=ssh", "-c", f"gpg.ssh.allowedSignersFile={allowed}"]
     if shutil.which("ssh-keygen"):
