@@ -8,26 +8,38 @@ from pydantic import Field
 
 from pipelines.config.base import Fraction, Positive, Section
 
+# A commit: a branch such as `main` or a tag can move to other weights.
+Revision = Annotated[str, Field(pattern="^[0-9a-f]{40}$")]
 
-class TextModel(Section):
+
+class Based(Section):
+    """A model on a base model: a folder, a ``tiny:`` name, or an id on the hub, which needs a ``revision``."""
+
+    base: str
+    revision: Revision | None = None
+
+    @property
+    def bases(self) -> tuple[tuple[str, str | None], ...]:
+        """Return each base model with its revision."""
+        return ((self.base, self.revision),)
+
+
+class TextModel(Based):
     """A text encoder with a classification head."""
 
     kind: Literal["text"]
-    base: str
 
 
-class ImageModel(Section):
+class ImageModel(Based):
     """An image encoder with a classification head."""
 
     kind: Literal["image"]
-    base: str
 
 
-class FusionModel(Section):
+class FusionModel(Based):
     """A text and image encoder with a classification head on the joint features."""
 
     kind: Literal["fusion"]
-    base: str
 
 
 class YadavModel(Section):
@@ -36,13 +48,19 @@ class YadavModel(Section):
     kind: Literal["yadav"]
     text: str
     image: str
+    text_revision: Revision | None = None
+    image_revision: Revision | None = None
+
+    @property
+    def bases(self) -> tuple[tuple[str, str | None], ...]:
+        """Return each base model with its revision."""
+        return ((self.text, self.text_revision), (self.image, self.image_revision))
 
 
-class M3hModel(Section):
+class M3hModel(Based):
     """M3H (Mazhar et al. 2025), which fuses a labeller's figurative and commonsense features with text and picture."""
 
     kind: Literal["m3h"]
-    base: str
     labeller: str
 
 
@@ -55,11 +73,10 @@ class PromptedModel(Section):
     runs: Positive
 
 
-class SftModel(Section):
+class SftModel(Based):
     """A causal language model that is fine-tuned to generate the labels as JSON (CRADLE 5.2, F)."""
 
     kind: Literal["sft"]
-    base: str
     tuning: Literal["full", "lora"]
     rank: Positive | None = None
     alpha: Positive | None = None
@@ -74,11 +91,10 @@ class SftModel(Section):
     packing: bool
 
 
-class EncoderModel(Section):
+class EncoderModel(Based):
     """A text encoder with one output per label, for machines without a large accelerator."""
 
     kind: Literal["encoder"]
-    base: str
     batch: Positive
     max_tokens: Positive
     learning_rate: Annotated[float, Field(gt=0)]
@@ -100,11 +116,10 @@ class KnnModel(Section):
     blend: tuple[Fraction, ...]
 
 
-class LocalModel(Section):
+class LocalModel(Based):
     """A causal language model that runs locally and is prompted without tuning."""
 
     kind: Literal["local"]
-    base: str
     batch: Positive
     max_length: Positive
 

@@ -140,6 +140,7 @@ def _local(spec: LocalModel, *, desk: BaselineContext) -> BaselineAnswers:
         batch=spec.batch,
         seed=section.seed,
         folder=desk.settings.home / "train",
+        revision=spec.revision,
     )
     return desk.asked(generator)
 

@@ -25,7 +25,7 @@ from pipelines.storage.metrics_file import rounded, write_metrics
 from pipelines.taxonomy import Scheme
 from pipelines.taxonomy import load as scheme_of
 from pipelines.taxonomy.task import Task, task_of
-from pipelines.train import finetuned, training_records
+from pipelines.train import environment, finetuned, training_records
 from pipelines.train.finetuned import Card
 from pipelines.train.training_records import TrainingRecords
 from pipelines.vault.vault import Vault
@@ -150,11 +150,12 @@ def run(
         root: a clone of the corpus.
 
     Returns:
-        ``kind``, ``base``, ``subset``, ``ensemble`` (``None`` for gold), ``train`` and ``selected`` (train and dev;
-        ``records``, ``digest`` of their ids), ``validation`` (records), ``support`` (records of train by label),
-        ``unseen`` (labels that train does not have), ``examples`` (records of dev in the prompt, left out), ``without``
-        and ``taken_down`` by split, ``weights`` (MLflow's ``run``, and the SHA-256 of each of the model's ``files``),
-        and ``fit``: the metrics of the model's kind.
+        ``kind``, ``base``, ``bases`` (``models.base_files.identified``), ``environment`` (``train.environment``),
+        ``subset``, ``ensemble`` (``None`` for gold), ``train`` and ``selected`` (train and dev; ``records``,
+        ``digest`` of their ids), ``validation`` (records), ``support`` (records of train by label), ``unseen``
+        (labels that train does not have), ``examples`` (records of dev in the prompt, left out), ``without`` and
+        ``taken_down`` by split, ``weights`` (MLflow's ``run``, and the SHA-256 of each of the model's ``files``), and
+        ``fit``: the metrics of the model's kind.
 
     Raises:
         NotTuned: ``model`` is of another kind, or unknown.
@@ -191,6 +192,8 @@ def run(
     metrics = {
         "kind": spec.kind,
         "base": card.base,
+        "bases": _bases(spec),
+        "environment": environment.described(),
         "subset": subset,
         "ensemble": None if subset == GOLD else section.ensemble,
         "train": card.train.model_dump(),
@@ -216,19 +219,26 @@ def base_of(spec: SftModel | EncoderModel | KnnModel) -> str:
     return embedding.PACKAGE if isinstance(spec, KnnModel) else spec.base
 
 
+def _bases(spec: SftModel | EncoderModel | KnnModel) -> list[dict[str, Any]]:
+    from pipelines.models import base_files
+
+    return [] if isinstance(spec, KnnModel) else base_files.identified(spec.bases)
+
+
 def _tuned(tuning: FinetuneRun) -> tuple[dict[str, Any], str | None]:
     """Fit the model; log parameters, the data's commit and metrics to MLflow; return the metrics and the run's id."""
     from pipelines.train import tracking
 
     commit = commit_of(tuning.root)
     section = tuning.params.finetune.model_dump(include={"category", "ensemble", "recall_floors", "seed"})
+    data = {"data_commit": commit, "corpus": tuning.corpus, "train_digest": tuning.trained_on.digest}
     described = {**tuning.spec.model_dump(), **section, "model": tuning.model, "subset": tuning.subset}
     with tracking.run(
         tuning.settings,
         experiment=EXPERIMENT.format(corpus=tuning.corpus),
         key=f"{tuning.task.key}-{tuning.subset}-{tuning.model}-{tuning.params.finetune.seed}-{commit}",
         params={name: str(value) for name, value in described.items()},
-        tags={"data_commit": commit, "corpus": tuning.corpus, "train_digest": tuning.trained_on.digest},
+        tags=data | environment.tags(),
     ) as log:
 
         def say(epoch: Numbers) -> None:

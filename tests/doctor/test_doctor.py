@@ -351,6 +351,11 @@ def a_large_model_without_a_gpu(place: Place) -> None:
     place.params("finetune", "models", to=["qwen3-14b"])
 
 
+@fault("bases", "warning", "without a revision, which are refused: mentalbert", "corpus params set models")
+def a_base_model_that_can_change(place: Place) -> None:
+    place.params("train", "models", to=["bert", "mentalbert"])
+
+
 @fault("versions", "failure", "not 9.9.9", "requirements.lock")
 def another_version(place: Place) -> None:
     lock = place.root / "requirements.lock"

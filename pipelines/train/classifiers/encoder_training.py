@@ -69,8 +69,8 @@ def fit(
         BadParams: a recall floor names a label that is not in the task.
     """
     recipe = EncoderRecipe(
-        **spec.model_dump(exclude={"kind"}), mode="improved", clip=CLIP, min_positives=recall_constraints.MIN_POSITIVES,
-        checkpoint_steps=settings.checkpoint_steps,
+        **spec.model_dump(exclude={"kind", "revision"}), mode="improved", clip=CLIP,
+        min_positives=recall_constraints.MIN_POSITIVES, checkpoint_steps=settings.checkpoint_steps,
     )  # fmt: skip
     model, words = _new(spec, task=task, seed=seed, folder=folder)
     weights = weigh(train, task=task, max_pos_weight=MAX_POS_WEIGHT)
@@ -100,7 +100,7 @@ def fit(
 
 
 def _new(spec: EncoderModel, *, task: Task, seed: int, folder: Path) -> tuple[Built, EncoderWords]:
-    with opened(spec.base, seed=seed, folder=folder) as place:
+    with opened(spec.base, revision=spec.revision, seed=seed, folder=folder) as place:
         words = EncoderWords(place, base=spec.base, limit=spec.max_tokens)
         module = Headed(AutoModelForSequenceClassification, place, base=spec.base, labels=len(task.labels))
     config = module.model.config

@@ -22,6 +22,7 @@ from pipelines.models.backbones import BaseUnfit, had, opened
 from pipelines.taxonomy import Scheme
 from pipelines.taxonomy.task import Task
 from pipelines.train.prediction import MALFORMED, VOTE, Prediction
+from pipelines.train.sft import adapter
 from pipelines.train.sft.grammar import Grammar, common
 from pipelines.train.sft.instruct import conversation, instruction, read
 
@@ -66,6 +67,7 @@ class Generator:
         seed: int = 0,
         folder: Path,
         constrained: bool = True,
+        revision: str | None = None,
     ) -> Generator:
         """Load a model on all accelerators, in bfloat16 if supported, else in float32.
 
@@ -80,6 +82,7 @@ class Generator:
             seed: seeds the weights of a ``tiny:`` base model.
             folder: where a temporary ``tiny:`` base model is created.
             constrained: if false, the model may write anything; for comparison.
+            revision: of a base model on the hub.
 
         Raises:
             BaseMissing: the base model is neither local nor downloadable.
@@ -88,7 +91,7 @@ class Generator:
             BadParams: ``max_new_tokens`` is less than the shortest answer.
         """
         name = str(base)
-        with opened(name, seed=seed, folder=folder) as place:
+        with opened(name, revision=revision, seed=seed, folder=folder) as place:
             tokenizer = had(AutoTokenizer, place, base=name)
             model = _loaded(place, base=name)
         if not _ends(model, tokenizer):
@@ -280,7 +283,10 @@ def _loaded(place: str, *, base: str) -> Any:
     gpu = torch.cuda.is_available()
     form = torch.bfloat16 if gpu and torch.cuda.is_bf16_supported() else torch.float32
     where = {"device_map": "auto"} if gpu else {}
-    model, info = had(AutoModelForCausalLM, place, base=base, output_loading_info=True, dtype=form, **where)
+    if adapter.stored(place):
+        model, info = adapter.loaded(place, base=base, dtype=form, **where)
+    else:
+        model, info = had(AutoModelForCausalLM, place, base=base, output_loading_info=True, dtype=form, **where)
     lacking = sorted([*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])])
     if lacking:
         raise BaseUnfit(base=base, detail=f"its checkpoint lacks {len(lacking)} weights (such as {lacking[0]})")
