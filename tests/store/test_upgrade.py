@@ -135,6 +135,6 @@ def test_a_result_that_was_outdated_before_stays_outdated(code: Path) -> None:
 
 
 def test_a_library_that_a_stage_names_for_the_first_time_runs_nothing(code: Path) -> None:
-    named = NEW.replace("quality, ", "{pipelines/libraries.yaml: [torch]}, quality, ")
+    named = NEW.replace("params: [revisions.q", "params: [{pipelines/libraries.yaml: [torch]}, revisions.q")
     found = upgraded(code, graph=staged(named), versions=VERSIONS.replace("2.13.0", "3.0.0"))
     assert found.to_run == ()
