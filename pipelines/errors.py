@@ -295,7 +295,9 @@ class RoundState(AnnotationError):
     """The status of an annotation round does not allow the command."""
 
     message = "Round {name} of {corpus} is {status}: {detail}."
-    remedy = "Run `corpus round status {corpus} {name}` to see its progress."
+    remedy = (
+        "The command is not possible in this state. `corpus round status {corpus} {name}` shows what is left to do."
+    )
     exit_code = 65
 
 
