@@ -96,7 +96,7 @@ def said(made: Adapted) -> tuple[list[int], Any]:
     served = mlflow.pyfunc.load_model(str(made.saved))
     watch = torch.nn.modules.module.register_module_forward_hook(look, with_kwargs=True)
     try:
-        served.predict(pd.DataFrame([{"title": "another long week", "body": "and nobody to talk to"}]))
+        served.predict(pd.DataFrame([{"title": "another long week", "body": "and no friend to talk to"}]))
     finally:
         watch.remove()
     return [*seen[0][0], *seen[1][0]], seen[1][1]
