@@ -129,10 +129,10 @@ def test_the_package_has_the_adapter_alone_and_pins_its_base(made: Adapted) -> N
     weights = integrity.weights_of(integrity.listing(made.pack))
     assert list(weights) == [adapter.WEIGHTS]
     assert (made.pack / adapter.WEIGHTS).stat().st_size < (made.base / "model.safetensors").stat().st_size / 20
-    origin = json.loads((made.pack / adapter.ORIGIN).read_text())
+    origin = json.loads((made.pack / adapter.IDENTITY).read_text())
     assert (origin["base"], origin["revision"], origin["files"]) == ("team/base", REVISION, files_of(made.base))
     assert made.metrics["weights"]["files"][adapter.WEIGHTS] == weights[adapter.WEIGHTS]
-    assert {adapter.CONFIG, adapter.ORIGIN} <= made.metrics["weights"]["files"].keys()
+    assert {adapter.CONFIG, adapter.IDENTITY} <= made.metrics["weights"]["files"].keys()
     config = json.loads((made.pack / adapter.CONFIG).read_text())
     assert (config["base_model_name_or_path"], config["revision"]) == ("team/base", REVISION)
     assert "peft==" in (made.saved / "requirements.txt").read_text()

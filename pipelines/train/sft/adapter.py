@@ -23,11 +23,11 @@ from pipelines.models.base_files import files_of, located, on_hub
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 # The identity of a base model on the hub, or the folder with another base model.
-ORIGIN, COPY = "base.json", "base"
+IDENTITY, COPY = "base.json", "base"
 SHARD = "5GB"
 
 
-class Origin(Section):
+class BaseIdentity(Section):
     """The content of ``base.json``: a base model on the hub, its revision, and the SHA-256 of its files by name."""
 
     base: str
@@ -51,8 +51,8 @@ def write(spec: SftModel, *, place: str, checkpoint: Path, out: Path) -> None:
     (out / CONFIG).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
     shutil.copy(checkpoint / WEIGHTS, out / WEIGHTS)
     if hub and spec.revision:
-        origin = Origin(base=spec.base, revision=spec.revision, files=files_of(place))
-        (out / ORIGIN).write_text(origin.model_dump_json(indent=2) + "\n")
+        identity = BaseIdentity(base=spec.base, revision=spec.revision, files=files_of(place))
+        (out / IDENTITY).write_text(identity.model_dump_json(indent=2) + "\n")
     else:
         base = had(AutoModelForCausalLM, place, base=spec.base, dtype="auto")
         base.save_pretrained(str(out / COPY), max_shard_size=SHARD)
@@ -88,10 +88,10 @@ def loaded(place: str, *, base: str, **options: Any) -> tuple[Any, dict[str, Any
 
 def _base(folder: Path) -> str:
     """Return the folder of the base model of an adapter, after comparing its files with the recorded ones."""
-    if not (folder / ORIGIN).is_file():
+    if not (folder / IDENTITY).is_file():
         return str(folder / COPY)
-    origin = Origin.model_validate_json((folder / ORIGIN).read_bytes())
-    found = located(origin.base, revision=origin.revision)
-    if wrong := different(files_of(found), origin.files):
-        raise BaseAltered(base=origin.base, detail=", ".join(wrong))
+    identity = BaseIdentity.model_validate_json((folder / IDENTITY).read_bytes())
+    found = located(identity.base, revision=identity.revision)
+    if wrong := different(files_of(found), identity.files):
+        raise BaseAltered(base=identity.base, detail=", ".join(wrong))
     return found
