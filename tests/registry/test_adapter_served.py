@@ -118,11 +118,12 @@ def test_the_served_model_is_the_base_plus_the_adapter_within_the_rounding_of_bf
     expected = logits(PeftModel.from_pretrained(plain(made), str(made.tuned)), ids)
     added = (expected - before).abs().max()
     assert added > 0
-    assert (found - expected).abs().max() <= ROUNDING * added
+    assert (found - expected).abs().max() <= ROUNDING * min(added, expected.abs().max())
 
     half = PeftModel.from_pretrained(plain(made, torch.bfloat16), str(made.tuned)).merge_and_unload()
     merged = logits(half.float(), ids)
-    assert (merged - expected).abs().max() > 20 * ROUNDING * added, "as served before: the same test fails"
+    lost = (merged - expected).abs().max()
+    assert lost > added / 2 and lost > ROUNDING * expected.abs().max(), "as served before: the same test fails"
 
 
 def test_the_package_has_the_adapter_alone_and_pins_its_base(made: Adapted) -> None:
@@ -135,6 +136,7 @@ def test_the_package_has_the_adapter_alone_and_pins_its_base(made: Adapted) -> N
     assert {adapter.CONFIG, adapter.IDENTITY} <= made.metrics["weights"]["files"].keys()
     config = json.loads((made.pack / adapter.CONFIG).read_text())
     assert (config["base_model_name_or_path"], config["revision"]) == ("team/base", REVISION)
+    assert config["target_modules"] == sorted(config["target_modules"]), "the same inputs give the same bytes"
     assert "peft==" in (made.saved / "requirements.txt").read_text()
     assert not [path for path in made.pack.rglob("*.json") if str(made.base.parents[3]) in path.read_text()]
 

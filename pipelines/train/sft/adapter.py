@@ -47,6 +47,8 @@ def write(spec: SftModel, *, place: str, checkpoint: Path, out: Path) -> None:
     """Write the adapter of a checkpoint to ``out``, with the identity or a copy of the base model in ``place``."""
     hub = on_hub(spec.base)
     config = json.loads((checkpoint / CONFIG).read_text())
+    # a set in memory, whose order differs between runs
+    config["target_modules"] = sorted(config["target_modules"])
     config |= {"base_model_name_or_path": spec.base if hub else COPY, "revision": spec.revision if hub else None}
     (out / CONFIG).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
     shutil.copy(checkpoint / WEIGHTS, out / WEIGHTS)
