@@ -27,14 +27,14 @@ EMPTY = "None"
 
 
 @dataclass(frozen=True)
-class Columns:
+class BalanceColumns:
     """The item x column matrix of ones, with the names of its columns (such as ``kind=image``)."""
 
     names: list[str]
     matrix: sparse.csr_matrix
 
     @classmethod
-    def of(cls, cells: Iterable[tuple[int, str]], *, rows: int) -> Columns:
+    def of(cls, cells: Iterable[tuple[int, str]], *, rows: int) -> BalanceColumns:
         """Return the columns of the given (item, name) cells."""
         found = sorted(set(cells))
         names = sorted({name for _, name in found})
@@ -48,8 +48,8 @@ class Balance:
     """The columns on which the items of a corpus are balanced, and the splits that labelled items may join."""
 
     section: Split
-    labels: Columns
-    strata: Columns
+    labels: BalanceColumns
+    strata: BalanceColumns
     labelled: NDArray[np.bool_]
     confined: tuple[str, ...] | None
 
@@ -81,7 +81,7 @@ class Balance:
         )
         some = None if labelled_in is None else tuple(name for name in section.ratios if name in labelled_in)
         confined = None if some == tuple(section.ratios) else some
-        return cls(section, Columns.of(said, rows=n), Columns.of(known, rows=n), labelled, confined)
+        return cls(section, BalanceColumns.of(said, rows=n), BalanceColumns.of(known, rows=n), labelled, confined)
 
     def place(self, units: Units, within: Ints) -> Ints:
         """Return the split index of every item of the corpus, -1 for those that are not in ``within``."""
@@ -133,16 +133,16 @@ class Balance:
         return {"items": len(rows), **{key: report[key] for key in ("max_deviation", "mean_deviation", "bound_mean")}}
 
     @property
-    def _all(self) -> Columns:
+    def _all(self) -> BalanceColumns:
         matrix = sparse.hstack([self.labels.matrix, self.strata.matrix], format="csr")
-        return Columns([*self.labels.names, *self.strata.names], sparse.csr_matrix(matrix))
+        return BalanceColumns([*self.labels.names, *self.strata.names], sparse.csr_matrix(matrix))
 
     def _ratios(self, items: int) -> Mapping[str, float]:
         """Return the paper's split sizes if they sum to this number of items, else the ratios."""
         sizes = self.section.sizes
         return sizes if sizes is not None and sum(sizes.values()) == items else self.section.ratios
 
-    def _divide(self, unit: Ints, held: Ints, columns: Columns, *, ratios: Mapping[str, float]) -> Ints:
+    def _divide(self, unit: Ints, held: Ints, columns: BalanceColumns, *, ratios: Mapping[str, float]) -> Ints:
         """Return the split index of each item; ``unit`` and ``held`` are its group and that group's split or -1."""
         if not len(unit):
             return np.empty(0, np.int64)
@@ -159,8 +159,8 @@ class Balance:
         return found[number]
 
 
-def _present(columns: Columns, rows: Ints) -> Columns:
+def _present(columns: BalanceColumns, rows: Ints) -> BalanceColumns:
     """Return these rows of the columns that at least one of them has."""
     matrix = sparse.csr_matrix(columns.matrix[rows])
     there = np.flatnonzero(np.asarray(matrix.sum(axis=0)).ravel())
-    return Columns([columns.names[j] for j in there], sparse.csr_matrix(matrix[:, there]))
+    return BalanceColumns([columns.names[j] for j in there], sparse.csr_matrix(matrix[:, there]))

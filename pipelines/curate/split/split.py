@@ -83,9 +83,9 @@ def run(
     held = balance.labelled & (assigned >= 0) & (begun < 0)
     # below this no split could be enough better
     if held.any() and (of := report.get("labels")) and of["mean_deviation"] > UNUSED * of["bound_mean"]:
-        anew = resolve(links, assigned=begun)
-        free = _among(everything.items, chosen - (unfit - imported.keys())) & ~anew.excluded
-        other = balance.of_labels(balance.place(anew, np.flatnonzero(free)))
+        fresh = resolve(links, assigned=begun)
+        free = _among(everything.items, chosen - (unfit - imported.keys())) & ~fresh.excluded
+        other = balance.of_labels(balance.place(fresh, np.flatnonzero(free)))
         of |= {"new_version": other, "unused": of["mean_deviation"] > UNUSED * other["mean_deviation"]}
     out = [everything.items[i] for i in np.flatnonzero(sampled & units.excluded)]
     report |= {"leakage": leaks, "missed_pairs": missed, "excluded": len(out), "unfit": len(unfit - promised.keys())}
