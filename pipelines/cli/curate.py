@@ -41,7 +41,7 @@ def sample(corpus: CorpusName) -> None:
 
 @app.command(rich_help_panel=STAGES)
 def split(corpus: CorpusName) -> None:
-    """Split the sample into train, validation and test; keep near-duplicates together and earlier splits unchanged."""
+    """Split the sample, stratified on gold labels; keep near-duplicates together and earlier splits unchanged."""
     from pipelines.curate.split import split as stage
 
     run_stage(stage.run, corpus, needs_settings=False)

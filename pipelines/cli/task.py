@@ -221,8 +221,8 @@ def _received(*, base: str, run: str, results: str) -> Iterator[tuple[Workspace,
 
 
 def _labelled(corpus: str) -> tuple[str, ...]:
-    """Return the paths that labelling reads: records, split, and gold, from which prompt examples are chosen."""
-    return f"data/{corpus}", f"snapshot/{corpus}/split", f"snapshot/{corpus}/gold"
+    """Return the paths that labelling reads: records, split, gold and the examples of the prompts."""
+    return f"data/{corpus}", *(f"snapshot/{corpus}/{name}" for name in ("split", "gold", "few_shot"))
 
 
 def _json(text: str) -> Any:

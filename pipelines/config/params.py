@@ -35,7 +35,16 @@ from pipelines.config.collect import (
 from pipelines.config.consent import Consent
 from pipelines.config.curate import Dedupe, Quality, Sample, Split
 from pipelines.config.doctor import Doctor
-from pipelines.config.label import Ensemble, InjectionTest, Labeller, Provider, RemoteLabeller, Silver, VotesParams
+from pipelines.config.label import (
+    Ensemble,
+    FewShot,
+    InjectionTest,
+    Labeller,
+    Provider,
+    RemoteLabeller,
+    Silver,
+    VotesParams,
+)
 from pipelines.config.models import (
     Baselines,
     Chosen,
@@ -97,6 +106,7 @@ class Params(Section):
     consents: dict[str, Consent] = Field(default_factory=dict)
     labellers: dict[str, Labeller]
     ensembles: dict[str, Ensemble]
+    few_shot: FewShot
     votes: VotesParams
     silver: Silver
     injection_test: InjectionTest

@@ -17,6 +17,8 @@ SECTIONS = {
 STAGES = {**SECTIONS, "remarks": "rationales"}
 # Sections that are now part of another one.
 NESTED = {"fetch": "images", "decode": "images", "ocr": "images", "fingerprint": "images"}
+# Values that are now in another section.
+MOVED = {("votes", "examples"): "few_shot"}
 
 
 def params(values: dict[str, Any]) -> dict[str, Any]:
@@ -34,6 +36,10 @@ def params(values: dict[str, Any]) -> dict[str, Any]:
             found[name] = {**found[name], **section}
         else:
             found[name] = section
+    for (name, key), now in MOVED.items():
+        if isinstance(found.get(name), dict) and key in found[name]:
+            found[name] = dict(found[name])
+            found[now] = {key: found[name].pop(key), **found.get(now, {})}
     return found
 
 

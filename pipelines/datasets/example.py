@@ -32,10 +32,10 @@ class LeakRefused(DataError):
 class NoGold(ConfigError):
     """The current folder lacks the split or the gold labels."""
 
-    message = "snapshot/{corpus}/split or snapshot/{corpus}/gold is missing in the current folder."
+    message = "snapshot/{corpus}/split, gold or few_shot is missing in the current folder."
     remedy = (
         "Run the command in a clone of the corpus: `corpus clone FOLDER && cd FOLDER && dvc pull --allow-missing`. If "
-        "the files are missing there too, run `dvc repro split@{corpus} gold@{corpus}` first."
+        "the files are missing there too, run `dvc repro few_shot@{corpus}` first."
     )
 
 

@@ -142,12 +142,13 @@ def _gold(
 ) -> tuple[dict[Item, LabelSet], set[Item]]:
     """Return the gold that models see by item, and the items of validation left out because the prompt shows them."""
     rows = tables.read(folder / "gold" / "gold.parquet", name="gold").to_pylist()
+    examples = tables.examples(folder)
     labels, shown = {}, set()
     for row in rows:
         item = (str(row["record_id"]), int(row["image"]))
         if row["category"] != task.key or item not in inside:
             continue
-        if row["example"] and inside[item][0] == VALIDATION:
+        if item in examples and inside[item][0] == VALIDATION:
             shown.add(item)
         else:
             labels[item] = task.seen(frozenset(row["labels"]))

@@ -63,7 +63,7 @@ class Snapshot:
             split={row["record_id"]: row["split"] for row in splits},
             group={row["record_id"]: row["group"] for row in splits},
             gold={row["record_id"]: frozenset(row["labels"]) for row in gold},
-            examples=frozenset(row["record_id"] for row in gold if row["example"]),
+            examples=frozenset(record_id for record_id, _ in tables.examples(folder)),
         )
 
     def gold_of(self, split: str) -> dict[str, LabelSet]:

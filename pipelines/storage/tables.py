@@ -148,8 +148,9 @@ SCHEMAS: dict[str, pa.Schema] = {
         LABELS,
         ("how", pa.string()),
         ("round", pa.string()),
-        ("example", pa.bool_()),
     ),
+    # The items whose gold labels the prompts show; no model is scored on them.
+    "examples": _schema("record_id,image", RECORD, IMAGE),
     "votes": _schema(
         "record_id,labeller,category",
         RECORD,
@@ -301,6 +302,11 @@ def concat(paths: list[Path], *, name: str, columns: list[str] | None = None) ->
 def items_of(table: pa.Table) -> list[Item]:
     """Return the item of each row as (record id, image number)."""
     return list(zip(table["record_id"].to_pylist(), table["image"].to_pylist(), strict=True))
+
+
+def examples(snapshot: Path) -> frozenset[Item]:
+    """Return the items that prompts show as examples, from the result of the stage ``few_shot``."""
+    return frozenset(items_of(read(snapshot / "few_shot" / "examples.parquet", name="examples")))
 
 
 def strings(values: list[str]) -> pa.Array:

@@ -73,11 +73,12 @@ SINKS = (
         writers=(
             "annotate/agreement/kappa_plot", "annotate/gold", "annotate/imports/commit", "annotate/rounds/store",
             "collect/collect", "collect/images", "collect/partition", "collect/texts", "curate/dedupe/dedupe",
-            "curate/sample", "curate/split/split", "doctor/remotes", "label/rationales", "label/silver", "label/votes",
-            "metrics/recall_constraints", "predict/baselines", "predict/predict_finetuned", "predict/prompted",
-            "report/report", "storage/exclusions", "storage/seal", "storage/tables", "takedown/object_versions",
-            "takedown/redaction", "takedown/reseal", "train/classifiers/train", "train/knn/neighbours",
-            "train/training_records", "workspace/results", "workspace/stages",
+            "curate/sample", "curate/split/split", "doctor/remotes", "label/few_shot", "label/rationales",
+            "label/silver", "label/votes", "metrics/recall_constraints", "predict/baselines",
+            "predict/predict_finetuned", "predict/prompted", "report/report", "storage/exclusions", "storage/seal",
+            "storage/tables", "takedown/object_versions", "takedown/redaction", "takedown/reseal",
+            "train/classifiers/train", "train/knn/neighbours", "train/training_records", "workspace/results",
+            "workspace/stages",
         ),
     ),
     Sink(

@@ -16,6 +16,7 @@ from pipelines.evaluate.model_scores import BadPredictions, Sampling
 from pipelines.evaluate.sources import BadSpent
 from pipelines.storage import tables
 from tests.evaluate.posts_runs import TASK, Sets, gold_of, write_gold, write_run
+from tests.small_corpus import write_examples
 
 REPO = Path(__file__).resolve().parents[2]
 PARAMS = load_params(REPO)
@@ -196,11 +197,12 @@ def test_an_own_scheme_is_scored_on_what_it_has(tmp_path: Path) -> None:
     tables.write(
         pa.Table.from_pylist(rows, schema=tables.SCHEMAS["splits"]), folder / "split" / "splits.parquet", name="splits"
     )
-    base = {"image": 0, "how": "published", "round": None, "example": False}
+    base = {"image": 0, "how": "published", "round": None}
     rows = [{"record_id": r, "category": "severity", "labels": [c], **base} for r, c in people.items()]
     tables.write(
         pa.Table.from_pylist(rows, schema=tables.SCHEMAS["gold"]), folder / "gold" / "gold.parquet", name="gold"
     )
+    write_examples(folder)
     said = [
         {"record_id": r, "image": 0, "task": "severity", "model": "m-gold", "seed": 1, "split": "test",
          "outcome": "vote", "scores": None, "labels": ["Ideation"]}

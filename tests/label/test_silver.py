@@ -83,12 +83,13 @@ def write_corpus(
     rows = [
         {
             **{"record_id": r, "image": 0, "category": "labels", "labels": [g]},
-            **{"how": "published", "round": None, "example": r in EXAMPLES},
+            **{"how": "published", "round": None},
         }
         for r, g in gold.items()
         if g is not None
     ]
     write(root, "gold", "gold/gold.parquet", rows)
+    write(root, "examples", "few_shot/examples.parquet", [{"record_id": r, "image": 0} for r in EXAMPLES])
     for labeller in sorted({vote["labeller"] for vote in votes}):
         own = [vote for vote in votes if vote["labeller"] == labeller]
         write(root, "votes", f"votes/{labeller}/votes.parquet", own)

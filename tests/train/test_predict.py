@@ -168,7 +168,7 @@ def test_another_schemes_labels_are_learnt_alike(posts: SmallPosts, settings: Se
     path = posts.snapshot / "gold/gold.parquet"
     rows = [
         {"record_id": r, "image": 0, "category": "severity", "labels": [grades[n % 5]], "how": "published",
-         "round": None, "example": False}
+         "round": None}
         for n, r in enumerate(sorted(posts.posts))
     ]  # fmt: skip
     small.write_table(path, rows, name="gold")
