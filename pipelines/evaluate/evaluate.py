@@ -6,7 +6,8 @@ value is ``null``. Its shape::
 
     {
       "scheme": "figsim", "split": "test",
-      "sampling": {"resamples": int, "seed": int, "confidence": 0.95},
+      "sampling": {"resamples": int, "seed": int, "confidence": 0.95,
+                   "intervals": {"figures" | "rates" | "pairs" | "calibration": str}},     # the kind of each interval
       "items": {split: int},                          # items with gold, including the prompt's examples
       "composition": {split: {category: {label: int}}},        # FigSIM T8, CRADLE T11: annotators' labels, the empty
                                                       # set as its None
@@ -50,8 +51,8 @@ value is ``null``. Its shape::
     figure: macro_f1, macro_precision, macro_recall, weighted_f1, exact; for multi jaccard, micro_f1, micro_precision,
     micro_recall; for an ordinal kappa (quadratic weights), mae; if the scheme has severities severity_recall
     Figures = {"figures": {figure: float | null}, "labels": {label: {"f1", "precision", "recall": float | null}}}
-    Cell = {"mean", "std", "n", "low", "high"}        # std over n runs (ddof 1; null for one); the 95 % interval is
-                                                      # over items, drawn by group, and excludes the seeds' spread
+    Cell = {"mean", "std", "n", "low", "high"}        # std over n runs (ddof 1; null for one); the 95 % BCa interval is
+                                                      # over items, drawn by group, and over runs if there are several
     Errors = {
       "answers": int, "unanswered": int, "wrong": Rate,                   # wrong: not exactly gold's set
       "by_label": {label: {"over": Rate, "under": Rate}},                 # Figures 4 (ordinal, by true label), 7 and 8
@@ -92,6 +93,13 @@ from pipelines.taxonomy.guideline import offered
 from pipelines.taxonomy.task import TASKS, Task, task_of
 
 OUTPUT_TOKENS = 128  # FigSIM T10
+# bootstraps that draw whole groups of near-duplicates, and runs where a model has several
+INTERVALS = {
+    "figures": "BCa bootstrap over groups and runs",
+    "rates": "percentile bootstrap over groups",
+    "pairs": "percentile bootstrap over groups and runs",
+    "calibration": "bootstrap over groups and runs, test inversion",
+}
 
 
 @dataclass(frozen=True)
@@ -137,7 +145,7 @@ def run(corpus: str, *, params: Params, root: Path = Path(), sampling: Sampling 
     metrics = {
         "scheme": scheme.name,
         "split": TEST,
-        "sampling": {"resamples": sampling.resamples, "seed": sampling.seed, "confidence": CONFIDENCE},
+        "sampling": {**vars(sampling), "confidence": CONFIDENCE, "intervals": INTERVALS},
         "items": dict(sorted(Counter(gold.split[i] for i in set().union(*gold.labels.values())).items())),
         "composition": composition(gold, scheme=scheme),
         "settings": (params.train if memes else params.finetune).model_dump(mode="json"),
