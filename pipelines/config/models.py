@@ -55,6 +55,10 @@ class PromptedModel(Section):
     runs: Positive
 
 
+# How much the records of train count in the loss: all the same (the papers), or by their labels' posterior in silver.
+ExampleWeights = Literal["equal", "posterior"]
+
+
 class SftModel(Section):
     """A causal language model that is fine-tuned to generate the labels as JSON (CRADLE 5.2, F)."""
 
@@ -72,6 +76,7 @@ class SftModel(Section):
     weight_decay: Annotated[float, Field(ge=0)]
     epochs: Positive
     packing: bool
+    weights: ExampleWeights = "equal"
 
 
 class EncoderModel(Section):
@@ -85,6 +90,7 @@ class EncoderModel(Section):
     warmup: Fraction
     weight_decay: Annotated[float, Field(ge=0)]
     epochs: Positive
+    weights: ExampleWeights = "equal"
 
 
 class KnnModel(Section):
@@ -171,6 +177,12 @@ class Finetune(Section):
     checkpoint_steps: Positive
     max_new_tokens: Positive
     seed: int
+
+
+class Repeats(Section):
+    """The further seeds with which each model of ``finetune`` is trained, for the spread of its scores over seeds."""
+
+    seeds: tuple[int, ...]
 
 
 class PredictFinetuned(Section):

@@ -69,8 +69,8 @@ def fit(
         BadParams: a recall floor names a label that is not in the task.
     """
     recipe = EncoderRecipe(
-        **spec.model_dump(exclude={"kind"}), mode="improved", clip=CLIP, min_positives=recall_constraints.MIN_POSITIVES,
-        checkpoint_steps=settings.checkpoint_steps,
+        **spec.model_dump(exclude={"kind", "weights"}), mode="improved", clip=CLIP,
+        min_positives=recall_constraints.MIN_POSITIVES, checkpoint_steps=settings.checkpoint_steps,
     )  # fmt: skip
     model, words = _new(spec, task=task, seed=seed, folder=folder)
     weights = weigh(train, task=task, max_pos_weight=MAX_POS_WEIGHT)
