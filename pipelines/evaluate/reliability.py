@@ -51,7 +51,7 @@ from pipelines.metrics.recall_constraints import MIN_POSITIVES, highest
 
 Bools = npt.NDArray[np.bool_]
 BLOCKS = 2  # of 1,000 resamples (ours): ten columns a label are expensive, and the ends of an interval need no more
-SCALES = np.linspace(0, 3, 25)  # the multiples t that are tried; between them, ranges are interpolated
+SCALES = np.linspace(0, 3, 13)  # the multiples t that are tried; between them, ranges are interpolated
 BINS = 10  # of equal width, as in Guo et al. (2017); fewer than their 15, for 600 posts (ours)
 
 

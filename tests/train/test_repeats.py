@@ -19,6 +19,8 @@ from tests.train import small_posts as small
 from tests.train import small_tuned
 from tests.train.small_posts import SmallPosts
 
+pytestmark = pytest.mark.usefixtures("embedded_once")
+
 
 @pytest.fixture
 def posts(tmp_path: Path) -> Iterator[SmallPosts]:
