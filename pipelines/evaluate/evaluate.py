@@ -79,12 +79,13 @@ from pipelines.config.label import RemoteLabeller
 from pipelines.config.models import PromptedModel
 from pipelines.config.params import Params
 from pipelines.evaluate import crisis_errors, label_errors, model_scores, paired, reliability, sources
+from pipelines.evaluate.constant_baselines import baselines
 from pipelines.evaluate.inputs import DEV, TEST, TRAIN, EvaluationGold, runs_of
 from pipelines.evaluate.label_errors import Traits
 from pipelines.evaluate.model_scores import ABSTAINED, ALL, VALID, Board, Json, Run, Sampling
 from pipelines.evaluate.sources import Origin
 from pipelines.llm.capabilities import capabilities
-from pipelines.metrics.bootstrap import CONFIDENCE
+from pipelines.metrics.bootstrap import CONFIDENCE, INTERVALS
 from pipelines.metrics.label_sets import LabelSet
 from pipelines.metrics.recall_constraints import floors_of
 from pipelines.storage.metrics_file import write_metrics
@@ -93,13 +94,6 @@ from pipelines.taxonomy.guideline import offered
 from pipelines.taxonomy.task import TASKS, Task, task_of
 
 OUTPUT_TOKENS = 128  # FigSIM T10
-# bootstraps that draw whole groups of near-duplicates, and runs where a model has several
-INTERVALS = {
-    "figures": "BCa bootstrap over groups and runs",
-    "rates": "percentile bootstrap over groups",
-    "pairs": "percentile bootstrap over groups and runs",
-    "calibration": "bootstrap over groups and runs, test inversion",
-}
 
 
 @dataclass(frozen=True)
@@ -198,7 +192,7 @@ def measure(
     }
     if not board.items:
         return found
-    found["baselines"] = model_scores.baselines(board, train=list(gold.seen(task, split=learnt[0]).values()))
+    found["baselines"] = baselines(board, train=list(gold.seen(task, split=learnt[0]).values()))
     scored = {name: model_scores.score(board, runs=made, valid=False) for name, made in sorted(runs.items())}
     for name, made in sorted(runs.items()):
         origin = beside.origins.get(name, Origin(None, name))

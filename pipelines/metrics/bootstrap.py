@@ -19,6 +19,13 @@ import numpy as np
 from pipelines.metrics.label_sets import NAMES, Floats, LabelSet, Tally, figures, tally
 
 CONFIDENCE = 0.95  # SPEC 2.5
+# the kind of each interval of evaluate.json; all draw whole groups of near-duplicates
+INTERVALS = {
+    "figures": "BCa bootstrap over groups and runs",
+    "rates": "percentile bootstrap over groups and runs",
+    "pairs": "percentile bootstrap over groups and runs",
+    "calibration": "bootstrap over groups and runs, test inversion",
+}
 # resamples per block: 1,000 x 4,000 clusters are 32 MB
 BLOCK = 1000
 NORMAL = NormalDist()
