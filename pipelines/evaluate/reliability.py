@@ -2,22 +2,16 @@
 
 Calibration is measured per label: of the items to which a model gives a label with probability .3, three in ten should
 have the label. The expected calibration error of a rare label is small for any model. The Brier score is therefore
-given too, and for comparison the Brier score of always predicting the label's frequency.
-
-The ECE of few answers is too high, because chance alone moves frequencies off their probabilities (``noise``), and a
-resample adds that chance once more: percentiles of resampled ECEs can lie above the truth altogether. Its interval
-therefore inverts a test. Let the true differences of predicted and observed frequencies be t times the observed ones,
-t from 0 (calibrated), and let chance add the deviations of the resamples from the data: the interval has all t times
-ECE whose 95 % range of possible ECEs contains the measured one. It is widened to contain that one. The shapes in
+given too, and for comparison the Brier score of always predicting the label's frequency. The shapes in
 ``evaluate.json``::
 
     Calibration = {                                   # over test answers with probabilities
       "n": int,                                       # answers, over all runs
       "ece": float, "brier": float,                   # means over the labels
-      "intervals": {"ece" | "brier": [low, high]},    # 95 %
+      "intervals": {"ece" | "brier": [low, high]},    # 95 %, see calibration_errors.py
       "noise": float,                                 # the ECE that perfectly calibrated answers of this number have
-      "labels": {label: {"ece", "brier", "base", "noise": float, "interval": [low, high]}},    # interval: of the ECE;
-                                                      # base: the Brier score of always saying its frequency
+      "labels": {label: {"ece", "interval", "noise", "brier", "base": float}},      # interval: of the ECE; base: the
+                                                      # Brier score of always saying its frequency
       "bins": [{"low", "high": float, "n": int, "said": float | null, "seen": float | null}]   # all labels together
     }
     Floor = {
@@ -43,15 +37,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.evaluate import calibration_errors
 from pipelines.evaluate.label_errors import Rates, gather
 from pipelines.evaluate.model_scores import Board, Json, Run, bounds, number
-from pipelines.metrics.bootstrap import CONFIDENCE
 from pipelines.metrics.label_sets import Floats, matrix
 from pipelines.metrics.recall_constraints import MIN_POSITIVES, highest
 
 Bools = npt.NDArray[np.bool_]
-BLOCKS = 2  # of 1,000 resamples (ours): ten columns a label are expensive, and the ends of an interval need no more
-SCALES = np.linspace(0, 3, 13)  # the multiples t that are tried; between them, ranges are interpolated
 BINS = 10  # of equal width, as in Guo et al. (2017); fewer than their 15, for 600 posts (ours)
 
 
@@ -78,10 +70,9 @@ def calibration(board: Board, *, runs: Sequence[Run]) -> Json | None:
     if not len(said):
         return None
     briers, seen = ((said - true) ** 2).mean(axis=0), true.mean(axis=0)
-    eces = np.array([_ece(said[:, i], true=true[:, i]) for i in range(said.shape[1])])
-    drawn = resampled_errors(board, runs=runs)
-    ends = error_intervals(eces, drawn=drawn)
-    noise = np.mean([_noise(s.said[s.known]) for s in scored if s.known.any()], axis=0)
+    eces = [_ece(said[:, i], true=true[:, i]) for i in range(said.shape[1])]
+    errors = calibration_errors.resampled(board, said=np.stack([s.said for s in scored]), bins=BINS)
+    ends, noise = errors.intervals(), calibration_errors.noise(said, runs=len(runs), bins=BINS)
     labels = {
         label: {
             "ece": number(eces[i]),
@@ -96,85 +87,17 @@ def calibration(board: Board, *, runs: Sequence[Run]) -> Json | None:
         "n": len(said),
         "ece": number(np.mean(eces)),
         "brier": number(briers.mean()),
-        "intervals": {"ece": ends[-1], "brier": list(bounds(drawn.brier))},
+        "intervals": {"ece": ends[-1], "brier": list(bounds(errors.brier))},
         "noise": number(noise.mean()),
         "labels": labels,
         "bins": _bins(said.ravel(), true=true.ravel()),
     }
 
 
-@dataclass(frozen=True)
-class ResampledErrors:
-    """The differences of predicted and observed frequency by label and bin, (labels, bins), as shares of all answers.
-
-    ``gaps`` is that of the data, ``drawn`` has one for each resample, and ``brier`` the resampled mean Brier scores.
-    """
-
-    gaps: Floats
-    drawn: Floats
-    brier: Floats
-
-    def errors(self, gaps: Floats) -> Floats:
-        """Return the ECE of each label and, as the last column, their mean; ``gaps`` has shape (..., labels, bins)."""
-        eces = np.abs(gaps).sum(axis=-1)
-        return np.concatenate([eces, eces.mean(axis=-1, keepdims=True)], axis=-1)
-
-
-def resampled_errors(board: Board, *, runs: Sequence[Run]) -> ResampledErrors:
-    """Resample the calibration errors of a model over groups and runs."""
-    scored = [_Probabilities.of(board, run=run) for run in runs]
-    items, labels = scored[0].said.shape
-    rows = np.zeros((items, len(scored), labels * BINS + 2))
-    for run, one in enumerate(scored):
-        known = np.flatnonzero(one.known)
-        off = one.said[known] - one.true[known]
-        columns = np.arange(labels) * BINS + _place(one.said[known])
-        rows[known[:, None], run, columns] = off
-        rows[known, run, -2], rows[known, run, -1] = (off**2).mean(axis=1), 1
-    sums = np.concatenate([rows.sum(axis=(0, 1))[None], board.resampled(rows, blocks=BLOCKS)])
-    sums = sums[sums[:, -1] > 0]
-    sums = sums[:, :-1] / sums[:, -1:]
-    gaps = sums[:, :-1].reshape(len(sums), labels, BINS)
-    return ResampledErrors(gaps[0], gaps[1:], sums[1:, -1])
-
-
-def error_intervals(eces: Floats, *, drawn: ResampledErrors) -> list[list[float | None]]:
-    """Return the interval of each label's ECE and, last, of their mean (see the module's docstring)."""
-    values = np.append(eces, eces.mean())
-    if not len(drawn.drawn):
-        return [[None, None] for _ in values]
-    chance = drawn.drawn - drawn.gaps
-    tail = 100 * (1 - CONFIDENCE) / 2
-    expected = [np.percentile(drawn.errors(t * drawn.gaps + chance), [tail, 100 - tail], axis=0) for t in SCALES]
-    lowest, highest = np.maximum.accumulate(np.array(expected), axis=0).swapaxes(0, 1)
-    ends = []
-    for i, value in enumerate(values):
-        low, high = np.interp(value, highest[:, i], SCALES), np.interp(value, lowest[:, i], SCALES)
-        ends.append([number(low * value), number(max(1.0, high) * value)])
-    return ends
-
-
-def _place(said: Floats) -> npt.NDArray[np.int64]:
-    """Return the bin of each value; one on an edge belongs to the bin above it, except 1, which belongs to the last."""
-    return np.minimum((said * BINS).astype(np.int64), BINS - 1)
-
-
-def _noise(said: Floats) -> Floats:
-    """Return the ECE to expect of each label if all probabilities are right (normal approximation in each bin)."""
-    place = _place(said)
-    found = np.zeros(said.shape[1])
-    for i in range(said.shape[1]):
-        p, others, variance = (
-            np.bincount(place[:, i], weights=part[:, i], minlength=BINS) for part in (said, 1 - said, said * (1 - said))
-        )
-        # of less than one expected event, the mean deviation is at most twice that expectation
-        found[i] = np.minimum(np.sqrt(2 * variance / np.pi), 2 * np.minimum(p, others)).sum() / len(said)
-    return found
-
-
 def _sums(said: Floats, *, true: Floats) -> tuple[Floats, Floats, Floats]:
     """Return, for each bin, the number of values and the sums of predicted and of true values."""
-    place = _place(said)
+    # a value on an edge belongs to the bin above it, except 1, which belongs to the last bin
+    place = np.minimum((said * BINS).astype(int), BINS - 1)
     columns = (np.ones(len(said)), said, true)
     n, p, y = (np.bincount(place, weights=c, minlength=BINS).astype(np.float64) for c in columns)
     return n, p, y
