@@ -26,7 +26,7 @@ from pipelines.metrics.bootstrap import percentile
 from pipelines.taxonomy import load
 from pipelines.taxonomy.task import task_of
 
-SETS, RESAMPLES = 2_000, 1_000
+SETS, RESAMPLES = 1_000, 1_000
 TASK = task_of(load("figsim"), "severity")
 SHARES = np.array([0.5, 0.25, 0.15, 0.07, 0.03])  # of the labels: the last has few items in every set
 Ends = tuple[float | None, float | None]
