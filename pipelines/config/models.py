@@ -73,6 +73,10 @@ class PromptedModel(Section):
     runs: Positive
 
 
+# How much the records of train count in the loss: all the same (the papers), or by their labels' posterior in silver.
+ExampleWeights = Literal["equal", "posterior"]
+
+
 class SftModel(Based):
     """A causal language model that is fine-tuned to generate the labels as JSON (CRADLE 5.2, F)."""
 
@@ -89,6 +93,7 @@ class SftModel(Based):
     weight_decay: Annotated[float, Field(ge=0)]
     epochs: Positive
     packing: bool
+    weights: ExampleWeights = "equal"
 
 
 class EncoderModel(Based):
@@ -101,6 +106,7 @@ class EncoderModel(Based):
     warmup: Fraction
     weight_decay: Annotated[float, Field(ge=0)]
     epochs: Positive
+    weights: ExampleWeights = "equal"
 
 
 class KnnModel(Section):
@@ -186,6 +192,12 @@ class Finetune(Section):
     checkpoint_steps: Positive
     max_new_tokens: Positive
     seed: int
+
+
+class Repeats(Section):
+    """The further seeds with which each model of ``finetune`` is trained, for the spread of its scores over seeds."""
+
+    seeds: tuple[int, ...]
 
 
 class PredictFinetuned(Section):

@@ -57,6 +57,7 @@ class Example:
         labels: the gold labels in the task's label space; ``None`` if the labels are hidden, as opposed to an empty
             set.
         group: the group of items (near-duplicates, one author) that must be in one split.
+        weight: how much the example counts in a training loss, relative to the others.
     """
 
     item: Item
@@ -65,6 +66,7 @@ class Example:
     image: bytes | None = field(repr=False)
     labels: LabelSet | None = field(repr=False)
     group: str
+    weight: float = 1.0
 
 
 def only(examples: Sequence[Example], *, splits: Collection[str]) -> Sequence[Example]:

@@ -8,7 +8,10 @@ given too, and for comparison the Brier score of always predicting the label's f
     Calibration = {                                   # over test answers with probabilities
       "n": int,                                       # answers, over all runs
       "ece": float, "brier": float,                   # means over the labels
-      "labels": {label: {"ece", "brier", "base": float}},      # base: the Brier score of always saying its frequency
+      "intervals": {"ece" | "brier": [low, high]},    # 95 %, see calibration_errors.py
+      "noise": float,                                 # the ECE that perfectly calibrated answers of this number have
+      "labels": {label: {"ece", "interval", "noise", "brier", "base": float}},      # interval: of the ECE; base: the
+                                                      # Brier score of always saying its frequency
       "bins": [{"low", "high": float, "n": int, "said": float | null, "seen": float | null}]   # all labels together
     }
     Floor = {
@@ -34,8 +37,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.evaluate import calibration_errors
 from pipelines.evaluate.label_errors import Rates, gather
-from pipelines.evaluate.model_scores import Board, Json, Run, number
+from pipelines.evaluate.model_scores import Board, Json, Run, bounds, number
 from pipelines.metrics.label_sets import Floats, matrix
 from pipelines.metrics.recall_constraints import MIN_POSITIVES, highest
 
@@ -67,14 +71,24 @@ def calibration(board: Board, *, runs: Sequence[Run]) -> Json | None:
         return None
     briers, seen = ((said - true) ** 2).mean(axis=0), true.mean(axis=0)
     eces = [_ece(said[:, i], true=true[:, i]) for i in range(said.shape[1])]
+    errors = calibration_errors.resampled(board, said=np.stack([s.said for s in scored]), bins=BINS)
+    ends, noise = errors.intervals(), calibration_errors.noise(said, runs=len(runs), bins=BINS)
     labels = {
-        label: {"ece": number(eces[i]), "brier": number(briers[i]), "base": number(seen[i] * (1 - seen[i]))}
+        label: {
+            "ece": number(eces[i]),
+            "interval": ends[i],
+            "noise": number(noise[i]),
+            "brier": number(briers[i]),
+            "base": number(seen[i] * (1 - seen[i])),
+        }
         for i, label in enumerate(board.task.labels)
     }
     return {
         "n": len(said),
         "ece": number(np.mean(eces)),
         "brier": number(briers.mean()),
+        "intervals": {"ece": ends[-1], "brier": list(bounds(errors.brier))},
+        "noise": number(noise.mean()),
         "labels": labels,
         "bins": _bins(said.ravel(), true=true.ravel()),
     }

@@ -127,9 +127,10 @@ def _use(use: Json) -> Iterator[str]:
 def _measured(found: Json) -> Iterator[str]:
     yield from ("", "## Measured", "")
     several = f", mean of {found['runs']} runs" if found["runs"] > 1 else ""
+    drawn = "near-duplicate groups and runs" if several else "near-duplicate groups (one run: not over seeds)"
     yield (
         f"On the {found['items']} items of `{found['split']}` that people labelled{several}; a missing answer counts "
-        f"as wrong. Brackets: {found['confidence']:.0%} interval over items."
+        f"as wrong. Brackets: {found['confidence']:.0%} BCa bootstrap interval over {drawn}."
     )
     yield from ("", "| figure | value | this seed | majority |", "|---|---|---|---|")
     for name, cell in found["figures"].items():

@@ -174,6 +174,9 @@ SCHEMAS: dict[str, pa.Schema] = {
         LABELS,
         ("agreement", pa.string()),
         ("how", pa.string()),
+        # probabilities of the label set, and of each label in the scheme's order (pipelines/label/label_models.py)
+        ("posterior", pa.float32()),
+        ("scores", pa.list_(pa.float32())),
     ),
     "queue": _schema("record_id", RECORD, ("ensemble", pa.string()), ("reasons", pa.list_(pa.string()))),
     # A run's prediction for one item and task; ``scores`` are probabilities in the task's order of labels.

@@ -71,7 +71,7 @@ SINKS = (
         settings=("cache", "remote", "remote_options"),
         outs=("data/*", "annotations/*", "snapshot/*"),
         writers=(
-            "annotate/agreement/kappa_plot", "annotate/gold", "annotate/imports/commit", "annotate/rounds/store",
+            "annotate/agreement/alpha_plot", "annotate/gold", "annotate/imports/commit", "annotate/rounds/store",
             "collect/collect", "collect/images", "collect/partition", "collect/texts", "curate/dedupe/dedupe",
             "curate/sample", "curate/split/split", "doctor/remotes", "label/few_shot", "label/rationales",
             "label/silver", "label/votes", "metrics/recall_constraints", "predict/baselines",

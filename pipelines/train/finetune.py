@@ -55,7 +55,7 @@ class NothingToLearn(DataError):
 
 @dataclass(frozen=True)
 class FinetuneRun:
-    """The inputs of one fine-tuning run."""
+    """The inputs of one fine-tuning run, the folder ``out`` of its model, and ``folder`` of its checkpoints."""
 
     corpus: str
     subset: str
@@ -68,16 +68,8 @@ class FinetuneRun:
     scheme: Scheme
     task: Task
     material: Posts
-
-    @property
-    def out(self) -> Path:
-        """Return the folder of the fine-tuned model."""
-        return finetuned.folder_of(self.corpus, subset=self.subset, model=self.model, root=self.root)
-
-    @property
-    def folder(self) -> Path:
-        """Return the folder of the checkpoints, which is deleted at the end of the run."""
-        return self.settings.home / "train" / self.corpus / f"finetune-{self.subset}-{self.model}"
+    out: Path
+    folder: Path
 
     @property
     def trained_on(self) -> TrainingRecords:
@@ -166,6 +158,28 @@ def run(
         BaseMissing: a base model cannot be found.
         Diverged: the loss became infinite or undefined.
     """
+    out = finetuned.folder_of(corpus, subset=subset, model=model, root=root)
+    folder = settings.home / "train" / corpus / f"finetune-{subset}-{model}"
+    metrics = tune(
+        corpus, subset=subset, model=model, params=params, settings=settings, vault=vault, root=root, out=out,
+        folder=folder,
+    )  # fmt: skip
+    return write_metrics(metrics, root / "metrics" / corpus / f"finetune-{subset}-{model}.json")
+
+
+def tune(
+    corpus: str,
+    *,
+    subset: str,
+    model: str,
+    params: Params,
+    settings: Settings,
+    vault: Vault,
+    root: Path,
+    out: Path,
+    folder: Path,
+) -> dict[str, Any]:
+    """Do the work of :func:`run`, with the model in ``out`` and checkpoints in ``folder``; return the metrics."""
     spec = params.models.get(model)
     if not isinstance(spec, SftModel | EncoderModel | KnnModel):
         raise NotTuned(model=model, kinds=", ".join(KINDS))
@@ -173,12 +187,15 @@ def run(
     scheme = scheme_of(params.corpora[corpus].scheme, root=root)
     task = task_of(scheme, section.category)
     material = posts.load(
-        corpus, task=task, subset=subset, ensemble=section.ensemble, params=params, vault=vault, root=root
-    )
+        corpus, task=task, subset=subset, ensemble=section.ensemble, params=params, vault=vault, root=root,
+        weighted=not isinstance(spec, KnnModel) and spec.weights == "posterior",
+    )  # fmt: skip
     for split, examples in (("train", material.train), (material.validation_name, material.validation)):
         if not examples:
             raise NothingToLearn(model=model, split=split, subset=subset, corpus=corpus)
-    tuning = FinetuneRun(corpus, subset, model, spec, params, settings, vault, root, scheme, task, material)
+    tuning = FinetuneRun(
+        corpus, subset, model, spec, params, settings, vault, root, scheme, task, material, out, folder
+    )
     # files of an earlier attempt are not part of this model
     shutil.rmtree(tuning.out, ignore_errors=True)
     tuning.out.mkdir(parents=True)
@@ -189,7 +206,7 @@ def run(
     shutil.rmtree(tuning.folder, ignore_errors=True)
     counts = Counter(label for example in material.train for label in example.labels or ())
     support = {label: counts[label] for label in task.labels}
-    metrics = {
+    return {
         "kind": spec.kind,
         "base": card.base,
         "bases": _bases(spec),
@@ -209,7 +226,6 @@ def run(
         # the JSON round trip turns tuples into lists
         "fit": rounded(json.loads(json.dumps(told))),
     }
-    return write_metrics(metrics, root / "metrics" / corpus / f"finetune-{subset}-{model}.json")
 
 
 def base_of(spec: SftModel | EncoderModel | KnnModel) -> str:

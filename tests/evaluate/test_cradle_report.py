@@ -188,7 +188,8 @@ def test_calibration_is_drawn_where_there_are_probabilities(text: str, metrics: 
     rows = rows_of(text, "**Calibration, mean over the labels**")
     assert list(rows) == ["tiny-causal-consensus"]
     found = metrics["tasks"]["labels"]["models"]["tiny-causal-consensus"]["calibration"]
-    assert rows["tiny-causal-consensus"][:2] == ["36", f"{found['ece']:.4f}"]
+    low, high = found["intervals"]["ece"]
+    assert rows["tiny-causal-consensus"][:2] == ["36", f"{found['ece']:.4f} [{low:.4f}, {high:.4f}]"]
     assert rows_of(text, "**Brier score by label**").keys() == set(TASK.labels)
     seen = rows_of(text, "**Reliability of tiny-causal-consensus's probabilities")
     assert sum(int(row[-1]) for row in seen.values()) == 36 * 15

@@ -7,7 +7,7 @@ intervals; an undefined value is a dash.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 
 from pipelines.evaluate.model_scores import Json
@@ -223,9 +223,23 @@ def calibration(task: Json) -> Sheet | None:
     rows = []
     for name, found in _calibrated(task).items():
         base = fmean(label["base"] for label in found["labels"].values())
-        rows.append((name, f"{found['n']:,}", f"{found['ece']:.4f}", f"{found['brier']:.4f}", f"{base:.4f}"))
-    columns = ("Model", "Answers", "Expected calibration error", "Brier score", "Brier score of the frequencies")
+        cells = (_ranged(found["ece"], found["intervals"]["ece"]), f"{found['noise']:.4f}")
+        briers = (_ranged(found["brier"], found["intervals"]["brier"]), f"{base:.4f}")
+        rows.append((name, f"{found['n']:,}", *cells, *briers))
+    columns = (
+        "Model",
+        "Answers",
+        "Expected calibration error (ECE)",
+        "ECE of right probabilities",
+        "Brier score",
+        "Brier score of the frequencies",
+    )
     return Sheet("Calibration, mean over the labels", columns, tuple(rows)) if rows else None
+
+
+def _ranged(value: float, ends: Sequence[float | None]) -> str:
+    low, high = ends
+    return f"{value:.4f}" if low is None or high is None else f"{value:.4f} [{low:.4f}, {high:.4f}]"
 
 
 def _calibrated(task: Json) -> dict[str, Json]:

@@ -26,9 +26,10 @@ AS_PRINTED = (
     "percent."
 )
 READING = (
-    "[ ] is a 95 % bootstrap interval over {noun}, drawn in groups of near-duplicates: the range of results for other "
-    "test sets of this size. It does not include the variation between seeds. ± is the standard deviation over runs, "
-    "if there are several.",
+    "[ ] is a 95 % bootstrap interval over {noun}, drawn in groups of near-duplicates, and over runs if a model has "
+    "several: the range of results for other test sets of this size and other seeds. It is BCa for scores, percentile "
+    "for shares and differences, and inverts a test for calibration errors. That of a single run does not cover other "
+    "seeds. ± is the standard deviation over runs.",
     "Unanswered {noun} are left out of a model's scores (CRADLE's rule), and counted as an empty, wrong answer "
     "where a table says all {noun}. Changes by fine-tuning are over all {noun}.",
     "The best model is the one with the highest macro-F1 on the test set: it is selected and scored on the same test "

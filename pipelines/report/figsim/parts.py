@@ -17,8 +17,9 @@ from pipelines.report.sections import section
 READING = (
     "Scores are times 100, as the paper prints them. ± is the standard deviation over runs (n - 1); the number of runs "
     "is printed with it, unlike in the paper.",
-    "[ ] is a 95 % bootstrap interval over memes, drawn in groups of near-duplicates: the range of results for other "
-    "test sets of this size. It does not include the variation between seeds.",
+    "[ ] is a 95 % bootstrap interval over memes, drawn in groups of near-duplicates, and over runs if a model has "
+    "several: the range of results for other test sets of this size and other seeds. It is BCa for scores and "
+    "percentile for shares and differences. That of a single run does not cover other seeds.",
     "Unanswered memes are left out of a model's scores, as the paper does for Llama; a separate table shows the scores "
     "over all memes, where a missing answer counts as wrong.",
     "The best model of a task is the one with the highest macro-F1 on the test set, as in the paper: it is selected "

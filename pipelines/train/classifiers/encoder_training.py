@@ -69,7 +69,7 @@ def fit(
         BadParams: a recall floor names a label that is not in the task.
     """
     recipe = EncoderRecipe(
-        **spec.model_dump(exclude={"kind", "revision"}), mode="improved", clip=CLIP,
+        **spec.model_dump(exclude={"kind", "revision", "weights"}), mode="improved", clip=CLIP,
         min_positives=recall_constraints.MIN_POSITIVES, checkpoint_steps=settings.checkpoint_steps,
     )  # fmt: skip
     model, words = _new(spec, task=task, seed=seed, folder=folder)

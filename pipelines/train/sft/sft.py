@@ -184,7 +184,7 @@ class _Reader:
             room=max(self._room, len(ids)),
         )  # fmt: skip
         self.truncated += cut
-        return TokenizedSample((*asked, *ids), len(ids))
+        return TokenizedSample((*asked, *ids), len(ids), example.weight)
 
 
 def _trained(tuner: Tuner, *, folder: Path, key: str) -> list[dict[str, float]]:
@@ -217,7 +217,7 @@ def _key(spec: SftModel, *, model: Any, samples: Sequence[Sequence[TokenizedSamp
         "spec": spec.model_dump(mode="json"),
         "seed": seed,
         "prompt": prompt.digest,
-        "samples": [[[s.answer, *s.ids] for s in part] for part in samples],
+        "samples": [[[s.answer, *s.ids, *([] if s.weight == 1 else [s.weight])] for s in part] for part in samples],
         "begin": begin,
         "processes": launch.world(),
         "versions": [str(torch.__version__), transformers.__version__],
