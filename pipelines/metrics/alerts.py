@@ -15,7 +15,7 @@ threshold, and no item raises the alert.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal
@@ -26,6 +26,13 @@ import numpy.typing as npt
 Scores = npt.NDArray[np.floating]
 Verdict = Literal["below", "not_below", "too_few"]
 
+# A verdict on test as cards and reports print it; without a guaranteed recall there is none.
+VERDICTS: Mapping[str | None, str] = {
+    "below": "below the guarantee",
+    "not_below": "not below the guarantee",
+    "too_few": "too few positives to decide",
+    None: "–",
+}
 CONFIDENCE = 0.95  # of a one-sided bound; the report's intervals have the same (SPEC 2.5)
 DECIMALS = 9  # of a number of positives: smaller differences are rounding noise
 

@@ -57,7 +57,7 @@ def loaded(made: Made) -> Any:
 
 def asked(model: Any, rows: Sequence[dict[str, Any]]) -> list[tuple[frozenset[str], list[float], bool]]:
     answer = model.predict(pd.DataFrame(list(rows)))
-    assert list(answer.columns) == ["labels", "probabilities", "abstain"]
+    assert list(answer.columns) == ["labels", "probabilities", "abstain", "alerts"]
     return [(frozenset(row.labels), list(row.probabilities), bool(row.abstain)) for row in answer.itertuples()]
 
 

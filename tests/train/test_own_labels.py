@@ -109,7 +109,7 @@ def test_the_model_learns_from_people_and_from_nothing_else(ran: Ran) -> None:
     assert (told["subset"], told["ensemble"], told["train"]["records"], told["validation"]) == ("gold", None, 81, 27)
     assert sum(told["support"].values()) == 81
     assert told["unseen"] == []
-    assert told["fit"]["floors"].keys() == {"Attempt"}, "floors of another scheme's labels are put out"
+    assert told["fit"]["alerts"].keys() == {"Attempt"}, "floors of another scheme's labels are put out"
 
 
 def test_the_tuned_model_beats_the_majority_in_every_figure_of_an_order(ran: Ran) -> None:
