@@ -38,7 +38,7 @@ def fit(job: SftJob) -> dict[str, Any]:
     fitted = calibration.fit(raw, examples=job.validation, task=job.task)
     alerts, metrics = recall_constraints.learned(
         fitted(raw), raw=raw, examples=job.validation, task=job.task, floors=job.settings.recall_floors,
-        sets=[generator.sets[best] for best in found.argmax(axis=1)],
+        sets=[generator.sets[best] for best in found.argmax(axis=1)] if job.task.kind == "multi" else None,
     )  # fmt: skip
     recall_constraints.save(job.out, task=job.task, alerts=alerts, calibration=fitted.as_json())
     return metrics

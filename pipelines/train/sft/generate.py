@@ -150,7 +150,8 @@ class Generator:
     ) -> list[Prediction]:
         """Return the most probable answers, with calibrated probabilities of the labels and with alerts.
 
-        The labels are those of the one most probable answer; on a tie, of the smallest, then the first alphabetically.
+        The labels are those of the one most probable answer, in a single-label task by the calibrated probabilities;
+        on a tie, of the smallest, then the first alphabetically.
         Without constraint the model decodes greedily, gives no probabilities, and its answers may be malformed.
         ``record_ids`` are not used.
 
@@ -163,6 +164,9 @@ class Generator:
             return self._written(prompts, progress=progress)
         found = self._posteriors(prompts, progress=progress)
         scores = self._decoding.calibrated(found @ self.member)
+        if self._task.kind == "single":
+            # calibration knows how frequent the classes are, the model may not
+            found = scores @ self.member.T
         alerts = raised(scores, task=self._task, alerts=self._decoding.alerts)
         return [
             Prediction(VOTE, self.sets[best], tuple(row), len(prompt), self._lengths[best], alert)
