@@ -80,9 +80,9 @@ class Calibration:
 def fit(scores: npt.NDArray[np.floating], *, examples: Sequence[Example], task: Task) -> Calibration:
     """Fit a calibration on dev by Platt scaling of each label; rare labels share a slope (``metrics.sigmoids``).
 
-    A single-label task has one temperature for all classes (Guo et al. 2017) and a bias of each class (Alexandari et al.
-    2020): the loss of an encoder weighs rare classes as much as frequent ones, so that its most probable class, and
-    with a weak signal even its exact match, would be below the majority class.
+    A single-label task has one temperature for all classes (Guo et al. 2017) and a bias of each class (Alexandari et
+    al. 2020): the loss of an encoder weighs rare classes as much as frequent ones, so that with a weak signal the exact
+    match of its most probable class would be below that of the majority class.
 
     Args:
         scores: scores in [0, 1], shape (examples, labels), rows in the order of ``examples``.

@@ -69,7 +69,7 @@ def write(pack: Path, *, described: Described, measured: Mapping[str, Any]) -> J
     return made
 
 
-def card(described: Described, *, measured: Mapping[str, Any], alerts: Mapping[str, Json]) -> Json:
+def card(described: Described, *, measured: Mapping[str, Any], alerts: Mapping[str, Json] | None = None) -> Json:
     """Return ``card.json``: ``model``, ``data``, ``use``, ``measured``, ``alerts``, ``failures`` and ``help``.
 
     ``alerts`` has for each label the package's ``metrics.alerts.Alert``, and in ``test`` what was measured on test.
@@ -113,7 +113,8 @@ def card(described: Described, *, measured: Mapping[str, Any], alerts: Mapping[s
             "decoding": DECODED[decoded],
         },
         "alerts": {
-            label: dict(one) | {"test": _on_test(model["floors"].get(label))} for label, one in sorted(alerts.items())
+            label: dict(one) | {"test": _on_test(model["floors"].get(label))}
+            for label, one in sorted((alerts or {}).items())
         },
         "failures": list(failures(model, measured=measured, thing=thing)),
         "help": list(HELP),

@@ -86,7 +86,7 @@ def test_classes_of_a_single_label_task_add_up_and_their_odds_keep_their_order()
     assert fitted.temperature > 2
     np.testing.assert_allclose(found.sum(axis=1), 1)
     odds, before = (np.log(p[:, 1:] / p[:, :1]) for p in (found, scores))
-    assert (odds.argsort(axis=0) == before.argsort(axis=0)).all()
+    assert all((np.diff(odds[before[:, k].argsort(), k]) >= -1e-9).all() for k in range(odds.shape[1]))
 
 
 @settings(max_examples=25, deadline=None)
