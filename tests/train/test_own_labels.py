@@ -102,14 +102,14 @@ def run_all(target: str, *, clone: Workspace) -> tuple[str, ...]:
 
 def test_the_imported_labels_are_gold_of_every_split(ran: Ran) -> None:
     assert (ran.imported["items"], ran.imported["gold"], ran.imported["texts"]["kept"]) == (PEOPLE,) * 3
-    assert ran.metrics["gold"]["records"] == {"dev": 100, "test": 100, "train": 300}
+    assert ran.metrics["gold"]["records"] == {"dev": 100, "test": 99, "train": 299}  # two wrote what others had
     assert ran.metrics["gold"]["how"] == {"published": PEOPLE}
 
 
 def test_the_model_learns_from_people_and_from_nothing_else(ran: Ran) -> None:
     told = ran.metrics["finetune-gold-tiny-encoder"]
-    assert (told["subset"], told["ensemble"], told["train"]["records"], told["validation"]) == ("gold", None, 300, 100)
-    assert sum(told["support"].values()) == 300
+    assert (told["subset"], told["ensemble"], told["train"]["records"], told["validation"]) == ("gold", None, 299, 100)
+    assert sum(told["support"].values()) == 299
     assert told["unseen"] == []
     assert told["fit"]["alerts"].keys() == {"Behavior", "Attempt"}, "floors of another scheme's labels are put out"
 
@@ -119,20 +119,19 @@ def test_the_tuned_model_beats_the_majority_in_every_figure_of_an_order(ran: Ran
     assert (task["kind"], task["ordinal"], task["labels"]) == ("single", True, list(own.LEVELS))
     tuned = {name: cell["mean"] for name, cell in task["models"][MODEL]["valid"]["figures"].items()}
     majority = task["baselines"]["majority"]["figures"]
-    assert task["n"] == 100
+    assert task["n"] == 99
     assert tuned["exact"] > majority["exact"] + 0.3
     assert tuned["macro_f1"] > majority["macro_f1"] + 0.3
     assert tuned["kappa"] > 0.5 > majority["kappa"] == 0
     assert tuned["mae"] < majority["mae"]
-    assert task["models"][MODEL]["outcomes"] == {"vote": 100}
+    assert task["models"][MODEL]["outcomes"] == {"vote": 99}
 
 
 def test_no_model_with_an_alert_scores_below_the_majority_class(ran: Ran) -> None:
     task = ran.metrics["evaluate"]["tasks"][TASK]
     majority = task["baselines"]["majority"]["figures"]
-    warning = {
-        name: model for name, model in task["models"].items() if any(f["alert"] for f in model["floors"].values())
-    }
+    models = task["models"].items()
+    warning = {name: model for name, model in models if any(floor["alert"] for floor in model["floors"].values())}
     assert warning.keys() >= {MODEL, "knn-gold"}
     for model in warning.values():
         figures = model["all"]["figures"]
@@ -158,10 +157,10 @@ def test_the_page_has_the_order_and_no_crises(ran: Ran) -> None:
 
 
 def test_everybody_has_one_grade_in_each_prediction(ran: Ran) -> None:
-    outcomes = {"dev": {"vote": 100}, "test": {"vote": 100}}
+    outcomes = {"dev": {"vote": 100}, "test": {"vote": 99}}
     assert ran.metrics["predict_finetuned-gold-tiny-encoder"]["outcomes"] == outcomes
     confusion = ran.metrics["evaluate"]["tasks"][TASK]["models"][MODEL]["confusion"]
-    assert sum(map(sum, confusion)) == 100
+    assert sum(map(sum, confusion)) == 99
 
 
 def test_the_stages_are_those_of_every_corpus_of_posts(ran: Ran) -> None:

@@ -189,7 +189,9 @@ def test_another_schemes_labels_are_learnt_alike(posts: SmallPosts, settings: Se
         alert = tuned["fit"]["alerts"]["Attempt"]
         assert (alert["guarantee"], alert["recall"]) == (False, 1)
         on_dev = [row for row in answers if row["split"] == "dev"]
-        assert sum("Attempt" in row["alerts"] for row in on_dev) / len(on_dev) == pytest.approx(alert["alert_rate"])
+        assert sum("Attempt" in row["alerts"] for row in on_dev) / len(on_dev) == pytest.approx(
+            alert["alert_rate"], abs=1e-5
+        )
         assert all(sum(row["scores"]) == pytest.approx(1, abs=1e-5) for row in answers)
 
 
