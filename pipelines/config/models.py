@@ -182,7 +182,7 @@ class Prompted(Section):
 
 
 class Finetune(Section):
-    """Parameters of fine-tuning (CRADLE 5.1, 5.2); ``recall_floors`` maps labels to the recall required on dev."""
+    """Parameters of fine-tuning (CRADLE 5.1, 5.2); ``recall_floors``: the recall that a label's alert must have."""
 
     category: str
     ensemble: str

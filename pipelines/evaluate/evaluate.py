@@ -43,7 +43,7 @@ value is ``null``. Its shape::
       "errors": Errors,                               # of the answers, summed over the runs
       "dev": {"n": int, "by_seed": {the same}} | null,         # on the split "dev", without the prompt's examples
       "calibration": Calibration | null,              # null: no run gives probabilities
-      "floors": {label: Floor},                       # the labels of params.finetune.recall_floors
+      "floors": {label: Floor},                       # labels of params.finetune.recall_floors, with their alerts
       "spent": Spent | null,                          # null: no spent.json beside its predictions
       "crises": Crises | null                         # null: the labels are not crises with a time
     }

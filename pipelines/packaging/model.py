@@ -114,6 +114,7 @@ def signature(kind: str) -> ModelSignature:
         ColSpec(Array(DataType.string), "labels"),
         ColSpec(Array(DataType.double), "probabilities"),
         ColSpec(DataType.boolean, "abstain"),
+        ColSpec(Array(DataType.string), "alerts"),
     ]
     return ModelSignature(inputs=Schema(asked), outputs=Schema(answered))
 

@@ -31,7 +31,7 @@ def filled(
     root: Path,
     to: Path,
 ) -> tuple[Described, Collection[str]]:
-    """Copy weights, tokenizer, thresholds and calibration; return the model's description and record ids.
+    """Copy weights, tokenizer, alerts and calibration; return the model's description and record ids.
 
     Raises:
         see ``pack``.

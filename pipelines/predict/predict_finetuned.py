@@ -200,6 +200,7 @@ def rows_of(
                 "outcome": said.outcome,
                 "scores": list(said.scores),
                 "labels": sorted(said.labels),
+                "alerts": sorted(said.alerts),
             }
 
 

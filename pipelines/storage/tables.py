@@ -191,6 +191,7 @@ SCHEMAS: dict[str, pa.Schema] = {
         ("outcome", pa.string()),
         ("scores", pa.list_(pa.float32())),
         LABELS,
+        ("alerts", pa.list_(pa.string())),
     ),
     # A labeller's remarks on a meme beyond its text; null if the outcome is not a vote.
     "remarks": _schema(
@@ -204,6 +205,9 @@ SCHEMAS: dict[str, pa.Schema] = {
     # The training posts of a tuned model of kind knn; an embedding is content.
     "neighbours": _schema("record_id", RECORD, LABELS, _sealed("vector")),
 }
+
+# Columns that tables of earlier releases lack.
+ADDED = {"predictions": ("alerts",)}
 
 # Columns that change with the content of a row: content is bound to them, so that an older value does not open.
 VERSION = {
@@ -284,14 +288,22 @@ def _sortable(table: pa.Table) -> pa.Table:
 def read(path: Path, *, name: str, columns: list[str] | None = None) -> pa.Table:
     """Read the table ``name`` from a file; content columns remain encrypted; what decryption needs comes along.
 
+    A column of :data:`ADDED` that the file lacks is null.
+
     Raises:
         SchemaMismatch: a column is missing.
     """
-    wanted = with_bound(name, columns or SCHEMAS[name].names)
-    missing = set(wanted) - set(pq.read_schema(path).names)
+    wanted, known = with_bound(name, columns or SCHEMAS[name].names), pq.read_schema(path).names
+    later = [column for column in wanted if column not in known and column in ADDED.get(name, ())]
+    missing = set(wanted) - set(known) - set(later)
     if missing:
         raise SchemaMismatch(table=name, detail=f"missing columns {sorted(missing)}")
-    return pq.read_table(path, columns=columns and wanted)
+    if not later:
+        return pq.read_table(path, columns=columns and wanted)
+    table = pq.read_table(path, columns=[column for column in wanted if column in known])
+    for column in later:
+        table = table.append_column(SCHEMAS[name].field(column), pa.nulls(len(table), SCHEMAS[name].field(column).type))
+    return table.select(wanted)
 
 
 def concat(paths: list[Path], *, name: str, columns: list[str] | None = None) -> pa.Table:

@@ -88,10 +88,10 @@ class FinetuneRun:
             "out": self.out,
         }
         if isinstance(self.spec, SftModel):
-            from pipelines.train.sft import sft
+            from pipelines.train.sft import answer_calibration, sft
 
             job = sft.SftJob(self.spec, scheme=self.scheme, folder=self.folder, **given)
-            return asdict(sft.fit(job, say=say))
+            return asdict(sft.fit(job, say=say)) | answer_calibration.fit(job)
         if isinstance(self.spec, EncoderModel):
             from pipelines.train.classifiers import encoder_training
 

@@ -133,9 +133,11 @@ def test_probabilities_are_checked_for_what_they_mean(tmp_path: Path, gold: dict
     assert found["calibration"]["ece"] == pytest.approx(0.1, abs=1e-6)
     assert found["calibration"]["brier"] == pytest.approx(0.01, abs=1e-6)
     floor = found["floors"][ACTIVE]
-    assert (floor["met"], floor["recall"]["count"], floor["tuned"]["positives"]) == (True, 5, 5)
-    assert floor["tuned"]["threshold"] == pytest.approx(0.5)
-    assert floor["tuned"]["recall"]["rate"] == floor["tuned"]["precision"]["rate"] == 1
+    alert = floor["alert"]
+    assert (floor["recall"]["count"], alert["dev"]["positives"], alert["dev"]["guarantee"]) == (5, 5, False)
+    assert alert["dev"]["threshold"] == pytest.approx(0.9)
+    assert alert["recall"]["rate"] == alert["precision"]["rate"] == 1
+    assert alert["alert_rate"]["rate"] == pytest.approx(5 / 30)
 
 
 def test_a_floor_of_no_label_is_refused(tmp_path: Path, gold: dict[str, Sets]) -> None:

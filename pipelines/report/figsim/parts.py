@@ -26,6 +26,8 @@ READING = (
     "and scored on the same test set, so its figure is slightly too high.",
     "The best baseline gives every meme the majority label or, for tasks with several labels, all of them or the most "
     "frequent set, whichever scores highest.",
+    "Where a meme has several labels, each is given from the threshold with its best F1 on validation, which aims at "
+    "the gate's macro-F1; the severity is the most probable class, which aims at exact match.",
     "– marks a value that is undefined or was not measured, never 0.",
 )
 FIGURES = {"severity": 4, "figurative": 7, "related": 8}

@@ -1,7 +1,7 @@
 """Fit and load a text encoder with a classification head, for deployments without a large accelerator.
 
 The encoder is fitted like the benchmark's models (``loop.py``), on a labeller's silver. Its scores are then calibrated
-and its thresholds tuned on dev's gold (``calibration.py``, ``recall_constraints.py``).
+and its alerts fitted on dev's gold (``calibration.py``, ``recall_constraints.py``).
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def fit(
     )  # fmt: skip
     raw = predict(model, examples=validation, task=task, batch=recipe.batch)
     calibrated = calibration.fit(raw, examples=validation, task=task)
-    thresholds, metrics = recall_constraints.learned(
+    alerts, metrics = recall_constraints.learned(
         calibrated(raw), raw=raw, examples=validation, task=task, floors=settings.recall_floors
     )
     if machine().is_main_process:
@@ -88,7 +88,7 @@ def fit(
         model.module.model.save_pretrained(out)
         words.tokens.save_pretrained(out)
         recall_constraints.save(
-            out, task=task, thresholds=thresholds, calibration=calibrated.as_json(), recipe=recipe.model_dump()
+            out, task=task, alerts=alerts, calibration=calibrated.as_json(), recipe=recipe.model_dump()
         )
     return {
         "epoch": fitted.epoch,
