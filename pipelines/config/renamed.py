@@ -34,7 +34,17 @@ def params(values: dict[str, Any]) -> dict[str, Any]:
             found[name] = {**found[name], **section}
         else:
             found[name] = section
+    if isinstance(found.get("promote"), dict):
+        found["promote"] = _promote(found["promote"])
     return found
+
+
+def _promote(section: dict[str, Any]) -> dict[str, Any]:
+    """Return the terms of the gate; the level of one test becomes the level of all looks together."""
+    new = {name: value for name, value in section.items() if name not in ("min_probability", "min_positives")}
+    if (least := section.get("min_probability")) is not None:
+        new.setdefault("alpha", round(1 - float(least), 9) or 0.001)
+    return new
 
 
 def stage(name: str) -> str:
