@@ -70,8 +70,13 @@ class World:
 
     @staticmethod
     def sets(task: Task, rows: np.ndarray) -> tuple[frozenset[str], ...]:
-        """Return the rows as label sets."""
-        return tuple(frozenset(task.labels[k] for k in np.flatnonzero(row)) for row in rows)
+        """Return the rows as label sets; equal rows are one object."""
+        codes = rows @ (1 << np.arange(rows.shape[1]))
+        known = {
+            code: frozenset(label for k, label in enumerate(task.labels) if code >> k & 1)
+            for code in set(codes.tolist())
+        }
+        return tuple(known[code] for code in codes.tolist())
 
     def answers(self, *, share: float = 0.0) -> np.ndarray:
         """Return the answers of a model that knows a share of the items by heart."""
@@ -147,13 +152,20 @@ def main(histories: int, items: int, resamples: int) -> None:
             false[method] += wrong[method]
             for key, verdict in found.items():
                 power[key][method] += verdict[method]
-    for method in METHODS:
-        places = {f"{lead:.2f}@{place}": power[lead, place][method] / histories for lead in LEADS for place in PLACES}
-        print(f"# {method}: false {false[method] / histories:.4f}, power {json.dumps(places)}", file=sys.stderr)
+        if seed + 1 == histories or not (seed + 1) % 50:
+            told(false, power, histories=seed + 1)
     line("gate_false_promotions", items, false[METHODS[0]], false[METHODS[-1]], histories, METHODS[-1], worse=True)
     for lead in LEADS:
         ours, other = (sum(power[lead, place][m] for place in PLACES) for m in METHODS[:2])
         line(f"gate_power_{lead:.2f}", items, ours, other, histories * len(PLACES), METHODS[1])
+
+
+def told(false: dict[str, int], power: dict[tuple[float, int], dict[str, int]], *, histories: int) -> None:
+    """Print every method's shares so far to stderr."""
+    for method in METHODS:
+        places = {f"{lead:.2f}@{place}": power[lead, place][method] / histories for lead in LEADS for place in PLACES}
+        shares = f"false {false[method] / histories:.4f}, power {json.dumps(places)}"
+        print(f"# {histories} histories, {method}: {shares}", file=sys.stderr, flush=True)
 
 
 def line(name: str, items: int, mine: int, other: int, of: int, baseline: str, *, worse: bool = False) -> None:

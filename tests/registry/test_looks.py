@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipelines.config import renamed
 from pipelines.config.models import Promote
 from pipelines.errors import BadParams
 from pipelines.evaluate.model_scores import VOTE, Board, Run, Sampling
@@ -254,6 +255,12 @@ def test_equal_candidates_are_promoted_no_more_often_than_alpha_allows() -> None
             used |= set(found.crossed)
             false += found.better
     assert false < 14
+
+
+def test_terms_of_an_earlier_version_become_a_bound_over_all_looks() -> None:
+    values = {"promote": {"min_probability": 0.9, "min_positives": 5, "tolerance": 0.2}}
+    assert renamed.params(values) == {"promote": {"alpha": 0.1, "tolerance": 0.2}}
+    assert renamed.params({"promote": {"min_probability": 1}})["promote"]["alpha"] > 0
 
 
 def test_parts_follow_groups_and_do_not_move() -> None:
