@@ -24,7 +24,7 @@ import numpy as np
 from pipelines.evaluate.model_scores import VOTE, Board, Run, Sampling, counted
 from pipelines.evaluate.paired import exchanged
 from pipelines.metrics.bootstrap import cluster_sums
-from pipelines.promotion.looks import Budget, GateSet, Look
+from pipelines.promotion.looks import Budget, GateSet, RecordedLook
 from pipelines.promotion.superiority import left, ranked
 from pipelines.taxonomy import load
 from pipelines.taxonomy.task import Task, task_of
@@ -107,7 +107,7 @@ def verdicts(
     """Judge one candidate by every method at the next look; return the verdicts and the draws that the look uses."""
     apart, drawn = exchanged(world.board, a=world.sums(answers), b=champion)
     number, everything = len(budget.looks) + 1, np.arange(len(drawn))
-    look = Look(GATE, f"{number}", "same", number, budget.level)
+    look = RecordedLook(GATE, f"{number}", "same", number, budget.level)
     p, crossed = ranked(apart, drawn=drawn, alive=left(len(drawn), used=budget.before(look)), level=look.level)
     alone, _ = ranked(apart, drawn=drawn, alive=everything, level=0)
     levels = (ALPHA / LOOKS, ALPHA * 6 / (math.pi * number) ** 2)
@@ -133,7 +133,7 @@ def history(world: World) -> tuple[dict[str, bool], dict[tuple[float, int], dict
                 found[lead, number], _ = verdicts(world, answers=answers, champion=champion, budget=budget)
         verdict, crossed = verdicts(world, answers=world.candidate(), champion=champion, budget=budget)
         false = {method: false[method] or verdict[method] for method in METHODS}
-        look = Look(GATE, f"{number}", "same", number, budget.level)
+        look = RecordedLook(GATE, f"{number}", "same", number, budget.level)
         better = budget.better | ({look.pair} if verdict[METHODS[0]] else set())
         budget = replace(
             budget, looks=(*budget.looks, look), better=better, crossed={**budget.crossed, look.pair: crossed}

@@ -16,7 +16,7 @@ from pipelines.evaluate.model_scores import Json, Run
 from pipelines.promotion import holdout, looks, rivals, scores
 from pipelines.promotion.case import GateCase
 from pipelines.promotion.holdout import Answered, CannotBeAsked
-from pipelines.promotion.looks import Look
+from pipelines.promotion.looks import RecordedLook
 from pipelines.promotion.rivals import Rival
 from pipelines.promotion.superiority import Superiority, compared
 from pipelines.registry.candidate import Context
@@ -165,7 +165,7 @@ class GateComparison:
         pack = case.entry.pack
         return rivals.seeds(pack, frozen=case.test, corpus=self.corpus, root=self.context.root) if pack else []
 
-    def _look(self, *, look: bool, who: str) -> Look | None:
+    def _look(self, *, look: bool, who: str) -> RecordedLook | None:
         """Take a look, or add the reason why there is none."""
         case, terms = self.case, self.context.terms
         resamples = case.divided.gate.sampling.resamples
@@ -196,7 +196,7 @@ class GateComparison:
             case.reasons["looks"] = ["not compared, because a comparison is a look at the gate set, which is recorded"]
         return taken
 
-    def _told(self, look: Look | None, *, budget: looks.Budget, tested: Superiority) -> Json:
+    def _told(self, look: RecordedLook | None, *, budget: looks.Budget, tested: Superiority) -> Json:
         values = {"p": tested.p, "p_seeds": tested.p_seeds, "better": tested.better}
         if look is None:
             return values | {"level": tested.level}

@@ -13,7 +13,7 @@ All checks are made, and each failed check is reported with its numbers:
 - ``asked``, ``champion``: the test has items with gold, and both the version (``asked``) and the champion could be run
   on them.
 - ``looks``: alpha is not spent at this gate set (:mod:`pipelines.promotion.looks`).
-- ``better``: :mod:`pipelines.promotion.superiority`, against the champion or, if there is none that can be compared,
+- ``better``: :mod:`pipelines.promotion.superiority`, against the champion or, without one that can be compared,
   the best baseline (:mod:`pipelines.promotion.rivals`).
 - ``recall``: :mod:`pipelines.promotion.recall_checks`.
 

@@ -47,7 +47,7 @@ class GateSet:
 
 
 @dataclass(frozen=True)
-class Look:
+class RecordedLook:
     """A look, as recorded before its result is known.
 
     Args:
@@ -65,7 +65,7 @@ class Look:
     level: float
 
     @classmethod
-    def of(cls, values: dict[str, Any]) -> Look:
+    def of(cls, values: dict[str, Any]) -> RecordedLook:
         """Return the look in a journal row's metrics."""
         return cls(**{**values, "gate": GateSet(**values["gate"])})
 
@@ -86,7 +86,7 @@ class Budget:
     gate: GateSet
     alpha: float
     planned: int
-    looks: tuple[Look, ...]
+    looks: tuple[RecordedLook, ...]
     better: frozenset[str]
     crossed: Mapping[str, tuple[int, ...]]
 
@@ -106,7 +106,7 @@ class Budget:
         """How many looks remain."""
         return max(0, math.floor((self.alpha - self.spent) * self.planned / self.alpha * (1 + ROUNDING) + ROUNDING))
 
-    def before(self, look: Look) -> frozenset[int]:
+    def before(self, look: RecordedLook) -> frozenset[int]:
         """Return the draws that earlier looks have used; they are comparable only with the same ``draws``."""
         if self.alpha >= 1:
             # no bound on a probability: each look is a test of its own
@@ -115,8 +115,8 @@ class Budget:
         earlier = pairs[: pairs.index(look.pair)] if look.pair in pairs else pairs
         return frozenset(draw for pair in earlier for draw in self.crossed.get(pair, ()))
 
-    def told(self, look: Look) -> dict[str, Any]:
-        """Return what the approver and the journal are told about a look."""
+    def told(self, look: RecordedLook) -> dict[str, Any]:
+        """Return the figures of a look for the approver and the journal."""
         return {
             "number": look.number,
             "pair": look.pair,
@@ -130,11 +130,11 @@ class Budget:
 
 def budget(rows: Iterable[JournalRow], *, gate: GateSet, terms: Promote) -> Budget:
     """Return the budget of a gate set that follows from a model's journal rows."""
-    looks: list[Look] = []
+    looks: list[RecordedLook] = []
     better, crossed = set[str](), dict[str, tuple[int, ...]]()
     for row in rows:
         if row.event == EVENT:
-            look = Look.of(dict(row.metrics["look"]))
+            look = RecordedLook.of(dict(row.metrics["look"]))
             looks += [look] if look.gate.overlaps(gate) else []
             continue
         result = row.metrics.get("figures", {}).get("scores", {}).get("look", {})
@@ -157,7 +157,7 @@ def take(
     files: str,
     journal: Journal,
     who: str | None,
-) -> Look | None:
+) -> RecordedLook | None:
     """Record a look before its result is known and return it; return the earlier one if this pair was compared before.
 
     Returns:
@@ -173,7 +173,7 @@ def take(
             return known
         if who is None or not found.level:
             return None
-        look = Look(gate, pair, draws, len(found.looks) + 1, found.level)
+        look = RecordedLook(gate, pair, draws, len(found.looks) + 1, found.level)
         try:
             journal.append(
                 name,
@@ -192,5 +192,5 @@ def take(
         return look
 
 
-def _known(looks: Sequence[Look], *, pair: str) -> Look | None:
+def _known(looks: Sequence[RecordedLook], *, pair: str) -> RecordedLook | None:
     return next((look for look in looks if look.pair == pair), None)

@@ -1,4 +1,4 @@
-"""What a candidate is compared with: the best baseline; and by what it is judged: all its seeds, and its alerts."""
+"""The rival of a candidate is the best baseline; all its seeds and its alerts are judged."""
 
 from __future__ import annotations
 
