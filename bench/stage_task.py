@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from pipelines.config.settings import Settings
 from pipelines.workspace import repository
 from pipelines.workspace.clone import workspace
+from pipelines.workspace.step_environment import step_environment
 
 ROOT = Path(__file__).resolve().parents[1]
 STAGE = "agreement@posts"
@@ -93,7 +94,7 @@ def main() -> None:
         settings = begin(Path(folder) / "var")
         with workspace(settings) as clone:
             base = clone.head
-        os.environ |= clone.environment
+        os.environ |= step_environment(settings)
         theirs(settings, base)
         for earlier in EARLIER:
             fill(settings, results=earlier)

@@ -103,7 +103,7 @@ def scores(
 
 
 def by_agreement(decisions: Mapping[str, Decision], *, gold: Mapping[str, LabelSet]) -> dict[str, dict[str, int]]:
-    """Count by agreement the records with gold (``n``) and those that are labelled exactly right (``exact``)."""
+    """Count, by the labellers' agreement, records with gold (``n``) and those labelled exactly as gold (``exact``)."""
     found = {}
     for name in AGREEMENTS:
         own = [(gold[r], decisions[r].labels) for r in gold if r in decisions and decisions[r].agreement == name]

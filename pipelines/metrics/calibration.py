@@ -37,7 +37,8 @@ class NothingToCalibrate(DataError):
 
     message = "The classifier of task '{task}' cannot be calibrated: the dev split has no gold labels for this task."
     remedy = (
-        "Annotate posts of the dev split for '{task}', then run `dvc repro gold@CORPUS` and the failed stage again."
+        "Annotate posts of the dev split for '{task}' (`corpus round open`), then run `dvc repro gold@CORPUS` and the "
+        "failed stage again."
     )
 
 

@@ -278,7 +278,7 @@ def _sortable(table: pa.Table) -> pa.Table:
 
 
 def read(path: Path, *, name: str, columns: list[str] | None = None) -> pa.Table:
-    """Read the table ``name`` from a file; content columns remain encrypted and bring the columns they are bound to.
+    """Read the table ``name`` from a file; content columns remain encrypted; what decryption needs comes along.
 
     Raises:
         SchemaMismatch: a column is missing.

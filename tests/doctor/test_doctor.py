@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_a_healthy_deployment_has_no_fault(place: Place) -> None:
-    found = place.examine(seconds=60)
+    found = place.examine(seconds=60, ocr=True)
     assert {name: f"{f.status}: {f.found}" for name, f in found.items() if f.status != "ok"} == {}
     assert {"repository", "push", "vault", "queues", "ocr", "labeller claude", "source reddit"} <= set(found)
 
@@ -399,7 +399,7 @@ def test_a_planted_fault_is_named_with_its_fix(name: str, place: Place) -> None:
     plant, check, status, found, fix = FAULTS[name]
     plant(place)
     try:
-        findings = place.examine(seconds=30)
+        findings = place.examine(seconds=30, ocr=check == "ocr")
     finally:
         for stop in place.stop:
             stop()

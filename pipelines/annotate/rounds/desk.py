@@ -32,7 +32,7 @@ class Pulled:
     """The answers in the queues, merged with the stored tables of the round.
 
     ``round`` has the merged rows. ``answered`` counts finished items by person, including skipped ones; ``skipped``
-    counts the skips of all people together. ``problems`` counts faults by person and name. ``cases`` are the
+    counts the skips of all people together. ``problems`` counts faults by person and kind. ``cases`` are the
     adjudicator's undecided cases.
     """
 
