@@ -25,7 +25,7 @@ from pipelines.evaluate.model_scores import VOTE, Board, Run, Sampling, counted
 from pipelines.evaluate.paired import exchanged
 from pipelines.metrics.bootstrap import cluster_sums
 from pipelines.promotion.looks import Budget, GateSet, RecordedLook
-from pipelines.promotion.superiority import left, ranked
+from pipelines.promotion.superiority import SLACK, p_value
 from pipelines.taxonomy import load
 from pipelines.taxonomy.task import Task, task_of
 
@@ -101,43 +101,32 @@ class World:
         return cluster_sums(rows, groups=self.board.groups)
 
 
-def verdicts(
-    world: World, *, answers: np.ndarray, champion: np.ndarray, budget: Budget
-) -> tuple[dict[str, bool], tuple[int, ...]]:
-    """Judge one candidate by every method at the next look; return the verdicts and the draws that the look uses."""
-    apart, drawn = exchanged(world.board, a=world.sums(answers), b=champion)
-    number, everything = len(budget.looks) + 1, np.arange(len(drawn))
-    look = RecordedLook(GATE, f"{number}", "same", number, budget.level)
-    p, crossed = ranked(apart, drawn=drawn, alive=left(len(drawn), used=budget.before(look)), level=look.level)
-    alone, _ = ranked(apart, drawn=drawn, alive=everything, level=0)
-    levels = (ALPHA / LOOKS, ALPHA * 6 / (math.pi * number) ** 2)
-    slack = 1 + 1e-9
-    better = (
-        p <= look.level * slack,
-        *(alone <= level * slack for level in levels),
-        apart > drawn.std(),
-        alone <= ALPHA,
-    )
-    return dict(zip(METHODS, map(bool, better), strict=True)), crossed
+def verdicts(world: World, *, answers: np.ndarray, champion: np.ndarray, budget: Budget) -> dict[str, bool]:
+    """Judge one candidate by every method at the next look."""
+    sums, number = world.sums(answers), len(budget.looks) + 1
+    p = p_value(world.board, candidate=sums, rival=champion)
+    levels = (budget.level, ALPHA / LOOKS, ALPHA * 6 / (math.pi * number) ** 2)
+    spent = [p <= level * (1 + SLACK) for level in levels]
+    # the parameter-free Ladder: ahead by more than the standard error of the difference
+    apart, drawn = exchanged(world.board, a=sums, b=champion)
+    return dict(zip(METHODS, map(bool, (*spent, apart > drawn.std(), p <= ALPHA)), strict=True))
 
 
 def history(world: World) -> tuple[dict[str, bool], dict[tuple[float, int], dict[str, bool]]]:
     """Play one history; return which methods promoted falsely, and by lead and place which found a better candidate."""
     champion = world.sums(world.champion)
-    budget = Budget(GATE, ALPHA, LOOKS, (), frozenset(), {})
+    budget = Budget(GATE, ALPHA, LOOKS, (), frozenset())
     false, found = dict.fromkeys(METHODS, False), {}
     for number in range(1, LOOKS + 1):
         if number in PLACES:
             for lead in LEADS:
                 answers = world.candidate(share=share_of(lead))
-                found[lead, number], _ = verdicts(world, answers=answers, champion=champion, budget=budget)
-        verdict, crossed = verdicts(world, answers=world.candidate(), champion=champion, budget=budget)
+                found[lead, number] = verdicts(world, answers=answers, champion=champion, budget=budget)
+        verdict = verdicts(world, answers=world.candidate(), champion=champion, budget=budget)
         false = {method: false[method] or verdict[method] for method in METHODS}
-        look = RecordedLook(GATE, f"{number}", "same", number, budget.level)
+        look = RecordedLook(GATE, f"{number}", number, budget.level)
         better = budget.better | ({look.pair} if verdict[METHODS[0]] else set())
-        budget = replace(
-            budget, looks=(*budget.looks, look), better=better, crossed={**budget.crossed, look.pair: crossed}
-        )
+        budget = replace(budget, looks=(*budget.looks, look), better=better)
     return false, found
 
 

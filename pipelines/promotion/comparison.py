@@ -134,8 +134,6 @@ class GateComparison:
             candidate=runs,
             rival=rival.run,
             level=taken.level if taken else terms.single,
-            used=budget.before(taken) if taken else (),
-            bound=taken is not None and terms.alpha < 1,
         )
         found = scores.compare(
             board,
@@ -181,7 +179,6 @@ class GateComparison:
             rival=case.rival,
             gate=case.divided.identity,
             pair=pair,
-            draws=case.divided.draws,
             terms=terms,
             files=case.entry.found,
             journal=self.context.journal,
@@ -200,7 +197,7 @@ class GateComparison:
         values = {"p": tested.p, "p_seeds": tested.p_seeds, "better": tested.better}
         if look is None:
             return values | {"level": tested.level}
-        return values | budget.told(look) | {"crossed": list(tested.crossed)}
+        return values | budget.told(look)
 
     def _counts(self, said: dict[int, Answered]) -> Json:
         severe = self.context.terms.severe

@@ -41,12 +41,6 @@ class DividedTest:
         rows = zip(board.items, board.groups, board.gold, strict=True)
         return digest_of(f"{i[0]} {i[1]} {g} {','.join(sorted(s))}" for i, g, s in rows)
 
-    @property
-    def draws(self) -> str:
-        """The digest of what determines the draws of the randomisation test."""
-        sampling = self.gate.sampling
-        return digest_of([f"{sampling.resamples} {sampling.seed}", *sorted(set(self.gate.groups))])
-
 
 def divide(board: Board, *, corpus: str, version: int, terms: Promote) -> DividedTest:
     """Divide a test; ``version`` is the split's."""

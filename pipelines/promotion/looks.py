@@ -2,14 +2,12 @@
 
 A look is one comparison of one candidate with one rival on one gate set. Its row ``looked`` is written before a model
 is run; a repeated task finds the row and makes no second look. Each look may promote a candidate that is not better
-with probability ``promote.alpha / promote.looks`` (Bonferroni over the looks that are planned), its *level*. Two rules
-gain power over Bonferroni, neither at the cost of the bound:
-
-- A look that finds a better candidate returns its level (online fallback; Tian and Ramdas 2021, "Online control of the
-  familywise error rate"). If that was an error, the error has already happened.
-- Candidates that are compared on the same items err together. The randomisation test exchanges the same groups in each
-  look, so the draws in which an earlier look would have promoted are known. Each look spends its level on other draws
-  (Slud and Wei 1982): all looks together promote falsely in a share ``alpha`` of the draws at most.
+with probability ``promote.alpha / promote.looks``, its *level*: Bonferroni over the looks that are planned, which for
+equal shares has the largest mean power, because power is concave in the level. A look that finds a better candidate
+returns its level (online fallback; Tian and Ramdas 2021, "Online control of the familywise error rate"): if that was an
+error, the error has already happened. More looks then remain than Bonferroni has. The bound holds however the looks
+depend on each other. Thresholdout and the Ladder (Blum and Hardt 2015) bound how wrong the best score is, not how often
+a candidate is promoted falsely; ``bench/promotion_gate.py`` compares the Ladder.
 
 The identity of a gate set is the corpus, the task, the split's version and the part of the test. Sets that may overlap
 (another number of parts) share their looks.
@@ -18,7 +16,7 @@ The identity of a gate set is the corpus, the task, the split's version and the 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -53,14 +51,12 @@ class RecordedLook:
     Args:
         gate: the gate set.
         pair: the digest of candidate, rival and gate set.
-        draws: the digest of what determines the draws of the randomisation test.
         number: its number among the looks at this gate set, from 1.
         level: the probability with which it may promote a candidate that is not better.
     """
 
     gate: GateSet
     pair: str
-    draws: str
     number: int
     level: float
 
@@ -80,7 +76,6 @@ class Budget:
         planned: ``promote.looks``.
         looks: the looks so far, oldest first.
         better: the pairs of the looks that found a better candidate, and returned their level.
-        crossed: by pair, the draws on which the look would have found the candidate better.
     """
 
     gate: GateSet
@@ -88,7 +83,6 @@ class Budget:
     planned: int
     looks: tuple[RecordedLook, ...]
     better: frozenset[str]
-    crossed: Mapping[str, tuple[int, ...]]
 
     @property
     def level(self) -> float:
@@ -106,15 +100,6 @@ class Budget:
         """How many looks remain."""
         return max(0, math.floor((self.alpha - self.spent) * self.planned / self.alpha * (1 + ROUNDING) + ROUNDING))
 
-    def before(self, look: RecordedLook) -> frozenset[int]:
-        """Return the draws that earlier looks have used; they are comparable only with the same ``draws``."""
-        if self.alpha >= 1:
-            # no bound on a probability: each look is a test of its own
-            return frozenset()
-        pairs = [one.pair for one in self.looks if one.draws == look.draws and one.pair not in self.better]
-        earlier = pairs[: pairs.index(look.pair)] if look.pair in pairs else pairs
-        return frozenset(draw for pair in earlier for draw in self.crossed.get(pair, ()))
-
     def told(self, look: RecordedLook) -> dict[str, Any]:
         """Return the figures of a look for the approver and the journal."""
         return {
@@ -130,19 +115,16 @@ class Budget:
 
 def budget(rows: Iterable[JournalRow], *, gate: GateSet, terms: Promote) -> Budget:
     """Return the budget of a gate set that follows from a model's journal rows."""
-    looks: list[RecordedLook] = []
-    better, crossed = set[str](), dict[str, tuple[int, ...]]()
+    looks, better = list[RecordedLook](), set[str]()
     for row in rows:
         if row.event == EVENT:
             look = RecordedLook.of(dict(row.metrics["look"]))
             looks += [look] if look.gate.overlaps(gate) else []
-            continue
-        result = row.metrics.get("figures", {}).get("scores", {}).get("look", {})
-        if "pair" in result:
-            # pairs of other gate sets do no harm: a pair is a digest of its own
-            crossed[result["pair"]] = tuple(result["crossed"])
-            better |= {result["pair"]} if result["better"] else set()
-    return Budget(gate, terms.alpha, terms.looks, tuple(looks), frozenset(better), crossed)
+        else:
+            result = row.metrics.get("figures", {}).get("scores", {}).get("look", {})
+            # a pair of another gate set does no harm: its digest is another
+            better |= {result["pair"]} if result.get("better") and "pair" in result else set()
+    return Budget(gate, terms.alpha, terms.looks, tuple(looks), frozenset(better))
 
 
 def take(
@@ -152,7 +134,6 @@ def take(
     rival: int | None,
     gate: GateSet,
     pair: str,
-    draws: str,
     terms: Promote,
     files: str,
     journal: Journal,
@@ -173,7 +154,7 @@ def take(
             return known
         if who is None or not found.level:
             return None
-        look = RecordedLook(gate, pair, draws, len(found.looks) + 1, found.level)
+        look = RecordedLook(gate, pair, len(found.looks) + 1, found.level)
         try:
             journal.append(
                 name,

@@ -182,7 +182,7 @@ def _row(row: JournalRow) -> Json:
         test = figures.get("test", {})
         told["figures"]["test"] = test.get("gate", test.get("n"))
         if look := scores.get("look"):
-            told["figures"]["look"] = {key: value for key, value in look.items() if key != "crossed"}
+            told["figures"]["look"] = look
     if reasons := row.metrics.get("reasons"):
         told["reasons"] = list(reasons)
     return told

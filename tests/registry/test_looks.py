@@ -45,13 +45,13 @@ def looked(context: Context) -> list[int | None]:
 
 
 def take(journal: Journal, pair: str, *, alpha: float = 0.1, planned: int = 4, gate_set: GateSet = GATE) -> Any:
-    given = {"rival": None, "gate": gate_set, "draws": "d", "files": "f" * 64, "who": "tester"}
+    given = {"rival": None, "gate": gate_set, "files": "f" * 64, "who": "tester"}
     return looks.take(NAME, version=1, pair=pair, terms=terms(alpha=alpha, looks=planned), journal=journal, **given)
 
 
-def verdict_of(journal: Journal, look: Any, *, better: bool, crossed: tuple[int, ...] = ()) -> None:
+def verdict_of(journal: Journal, look: Any, *, better: bool) -> None:
     budget = looks.budget(journal.rows(NAME), gate=look.gate, terms=terms(alpha=0.1, looks=4))
-    found = budget.told(look) | {"better": better, "crossed": list(crossed)}
+    found = budget.told(look) | {"better": better}
     journal.append(NAME, event="refused", metrics={"basis": "b", "figures": {"scores": {"look": found}}}, **WHO)
 
 
@@ -158,20 +158,17 @@ def reported_once(context: Context) -> None:
     assert "reported" not in context.journal.rows(NAME)[-1].metrics["figures"]["scores"]
 
 
-def test_levels_return_and_draws_are_used_once(journal: Journal) -> None:
+def test_a_look_that_finds_a_better_candidate_returns_its_level(journal: Journal) -> None:
     first = take(journal, "a")
     assert (first.number, first.level) == (1, 0.025)
-    verdict_of(journal, first, better=False, crossed=(3, 5))
-    second = take(journal, "b")
-    verdict_of(journal, second, better=True, crossed=(7,))
-    third = take(journal, "c")
+    verdict_of(journal, first, better=False)
+    verdict_of(journal, take(journal, "b"), better=True)
+    take(journal, "c")
     found = looks.budget(journal.rows(NAME), gate=GATE, terms=terms(alpha=0.1, looks=4))
     assert (found.left, found.spent) == (2, pytest.approx(0.05))
-    assert found.before(second) == found.before(third) == {3, 5}
-    assert found.before(first) == frozenset()
-    # without a bound on a probability each look is a test of its own
-    assert looks.budget(journal.rows(NAME), gate=GATE, terms=terms(alpha=2, looks=4)).before(third) == frozenset()
     assert take(journal, "a") == first and len(journal.rows(NAME)) == 5
+    assert [look.number for look in (take(journal, "d"), take(journal, "e"))] == [4, 5]
+    assert take(journal, "f") is None
 
 
 def test_gate_sets_that_may_share_items_share_their_looks(journal: Journal) -> None:
@@ -223,17 +220,6 @@ def run(board: Board, *, right: float, rng: np.random.Generator) -> Run:
     return Run(0, dict.fromkeys(board.items, VOTE), answers)
 
 
-def test_all_looks_together_use_no_more_than_their_share_of_the_draws() -> None:
-    test, rng = board(items=120, resamples=999, seed=3), np.random.default_rng(5)
-    champion = run(test, right=0.5, rng=rng)
-    used: set[int] = set()
-    for _ in range(10):
-        found = compared(test, candidate=[run(test, right=0.5, rng=rng)], rival=champion, level=0.01, used=used)
-        assert used.isdisjoint(found.crossed) and len(found.crossed) <= 10
-        used |= set(found.crossed)
-    assert 80 <= len(used) <= 100
-
-
 def test_a_lucky_seed_decides_nothing_alone() -> None:
     test, rng = board(items=200, resamples=999, seed=3), np.random.default_rng(5)
     champion, lucky, usual = (run(test, right=right, rng=rng) for right in (0.5, 0.75, 0.45))
@@ -248,12 +234,9 @@ def test_equal_candidates_are_promoted_no_more_often_than_alpha_allows() -> None
     false = 0
     for seed in range(120):
         test, rng = board(items=60, resamples=199, seed=seed), np.random.default_rng(seed)
-        champion, used = run(test, right=0.5, rng=rng), set[int]()
-        for _ in range(5):
-            candidate = run(test, right=0.5, rng=rng)
-            found = compared(test, candidate=[candidate], rival=champion, level=0.01, used=used)
-            used |= set(found.crossed)
-            false += found.better
+        champion = run(test, right=0.5, rng=rng)
+        candidates = [run(test, right=0.5, rng=rng) for _ in range(5)]
+        false += sum(compared(test, candidate=[one], rival=champion, level=0.01).better for one in candidates)
     assert false < 14
 
 
