@@ -253,24 +253,44 @@ class Promote(Section):
     """Parameters of the promotion gate; the values are this project's own, because neither paper deploys a model.
 
     Args:
-        min_probability: the minimum share of resamples in the paired bootstrap on test (SPEC 2.5) in which the
-            candidate's macro-F1 exceeds the champion's, ties counting half; 0.95 is a one-sided test at 5 %.
-        severe: labels of at least this severity (of the scheme) get a recall floor from the champion's recall.
+        alpha: the probability that any look at a gate set promotes a candidate that is not better; from 1 on, the
+            expected number of such looks.
+        looks: over how many looks alpha is spent, in equal shares.
+        parts: into how many parts the test is divided, by group. One is the gate set, and the others are scored only
+            for a version that passed; with 1 the whole test is the gate set, and every score took part in the decision.
+        refresh: which part is the gate set (modulo ``parts``); raise it when the looks at this one are used up.
+        baselines: the models (section ``models``) that a version must beat beside constant answers where there is no
+            champion, if the corpus has their predictions on the test.
+        severe: labels of at least this severity (of the scheme) may not be found less often than by the champion.
         tolerance: how far the candidate's recall of such a label may be below the champion's.
+        undecided: whether a severe label with too few positives to exclude a loss beyond ``tolerance`` is left to the
+            approver (``ask``) or is a reason against the version (``refuse``).
         recall_floors: registered name -> label -> minimum recall on test; applies to every candidate, also without a
             champion.
-        min_positives: a recall floor is not applied to a label with fewer items in test, because a single item could
-            decide; the recall is only reported.
         four_eyes: whether the person who approves a promotion must be another than the one who started the run or ran
             the gate.
     """
 
-    min_probability: Fraction
+    alpha: Annotated[float, Field(gt=0)]
+    looks: Positive
+    parts: Positive
+    refresh: Annotated[int, Field(ge=0)]
+    baselines: tuple[str, ...]
     severe: Positive
     tolerance: Fraction
+    undecided: Literal["ask", "refuse"]
     recall_floors: dict[str, dict[str, Fraction]]
-    min_positives: Positive
     four_eyes: bool = False
+
+    @property
+    def level(self) -> float:
+        """The level of one look."""
+        return self.alpha / self.looks
+
+    @property
+    def single(self) -> float:
+        """The level of a comparison that is not counted."""
+        return self.alpha if self.alpha < 1 else self.level
 
 
 class Drift(Section):

@@ -40,7 +40,17 @@ def params(values: dict[str, Any]) -> dict[str, Any]:
         if isinstance(found.get(name), dict) and key in found[name]:
             found[name] = dict(found[name])
             found[now] = {key: found[name].pop(key), **found.get(now, {})}
+    if isinstance(found.get("promote"), dict):
+        found["promote"] = _promote(found["promote"])
     return found
+
+
+def _promote(section: dict[str, Any]) -> dict[str, Any]:
+    """Return the terms of the gate; the level of one test becomes the level of all looks together."""
+    new = {name: value for name, value in section.items() if name not in ("min_probability", "min_positives")}
+    if (least := section.get("min_probability")) is not None:
+        new.setdefault("alpha", round(1 - float(least), 9) or 0.001)
+    return new
 
 
 def stage(name: str) -> str:
