@@ -115,7 +115,7 @@ def table_5(silver: Json | None = None) -> Sheet:
         columns[f"{title}, paper"] = published()["table_5"][split]
         # metrics of earlier versions have the members' agreement as "agreement"
         if silver and split in silver["agreement"]:
-            columns[f"{title}, ours"] = silver.get("agreement_paper", silver["agreement"])[split]
+            columns[f"{title}, ours"] = (silver.get("agreement_paper") or silver["agreement"])[split]
     members = len(silver["members"]) if silver else 3
     sheet = label_tables.table_5(columns, members=members)
     return Sheet(f"Table 5: {sheet.title[0].lower()}{sheet.title[1:]}", sheet.columns, sheet.rows)
