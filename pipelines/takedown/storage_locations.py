@@ -172,8 +172,8 @@ SINKS = (
         "checkpoints of the corpus are removed, because their weights may remember the record (`purge`)",
         paths=_home("train"),
         writers=(
-            "train/classifiers/checkpoint", "train/classifiers/encoder_training", "train/classifiers/loop",
-            "train/knn/knn", "train/sft/trainer",
+            "predict/repeats", "train/classifiers/checkpoint", "train/classifiers/encoder_training",
+            "train/classifiers/loop", "train/knn/knn", "train/sft/trainer",
         ),
     ),
     Sink(

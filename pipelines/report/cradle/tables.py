@@ -114,9 +114,8 @@ def table_5(silver: Json | None = None) -> Sheet:
     for split, title in names_of.items():
         columns[f"{title}, paper"] = published()["table_5"][split]
         # metrics of earlier versions have the members' agreement as "agreement"
-        agreed: Json = silver.get("agreement_paper", silver["agreement"]) if silver else {}
-        if split in agreed:
-            columns[f"{title}, ours"] = agreed[split]
+        if silver and split in silver["agreement"]:
+            columns[f"{title}, ours"] = (silver.get("agreement_paper") or silver["agreement"])[split]
     members = len(silver["members"]) if silver else 3
     sheet = label_tables.table_5(columns, members=members)
     return Sheet(f"Table 5: {sheet.title[0].lower()}{sheet.title[1:]}", sheet.columns, sheet.rows)
