@@ -38,7 +38,10 @@ class PortTaken(ConfigError):
     """Another program listens on a component's port."""
 
     message = "Port {port} of {name} is taken by another program."
-    remedy = "Stop that program, or run `make down`; the next start then chooses other ports."
+    remedy = (
+        "Stop that program, or run `make down`; the next start then chooses other ports. The sandbox's is fixed: set "
+        "CORPUS_SANDBOX_PORT to another."
+    )
 
 
 def free_port(port: int) -> int:
