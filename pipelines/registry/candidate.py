@@ -25,7 +25,7 @@ from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import workspace
 
 # The stage outputs that a model is packaged from or tested on.
-CHECKED_OUT = ("split", "gold", "silver", "finetuned", "predictions")
+CHECKED_OUT = ("split", "gold", "few_shot", "silver", "finetuned", "predictions")
 
 
 @dataclass(frozen=True)
