@@ -19,7 +19,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from bench.mutants.forked import Killer, adopt, forked, preload, tests
+from bench.mutants.forked import Killer, adopt, after, forked, preload, tests
 from bench.mutants.lines import LineMap, around, measure
 from bench.mutants.mutate import AREAS, Mutant, listed, sample
 
@@ -85,14 +85,14 @@ class Runner:
         adopt()
         preload(LIBRARIES + self.map.modules())
 
-    def trial(self, mutant: Mutant, batches: list[list[str]], *, expected: float) -> dict[str, Any]:
+    def trial(self, mutant: Mutant, batches: list[list[str]]) -> dict[str, Any]:
         """Change the tree, run the tests, and put the module back."""
         path = self.tree / mutant.module
         before = path.read_text()
         begun = time.monotonic()
         try:
             self._write(path, mutant.text)
-            found = self._killed(batches, seconds=3 * expected + 10)
+            found = self._killed(batches)
         finally:
             self._write(path, before)
         kept = {name: getattr(mutant, name) for name in ("key", "area", "module", "line", "operator")}
@@ -110,36 +110,37 @@ class Runner:
         at = int(time.time()) + self._changes
         os.utime(path, (at, at))
 
-    def _killed(self, batches: list[list[str]], *, seconds: float) -> dict[str, Any]:
+    def _killed(self, batches: list[list[str]]) -> dict[str, Any]:
         told = self.place / "killer.json"
         for batch in batches:
             for again in (False, True):
+                killer = Killer(told, normal=self.map.normal)
                 status = forked(
-                    lambda batch=batch: tests(batch, place=self.place, plugin=Killer(told), stop=True),
-                    tree=self.tree, log=self.place / "tests.log", seconds=seconds,
+                    lambda batch=batch, killer=killer: tests(batch, place=self.place, plugin=killer, stop=True),
+                    tree=self.tree, log=self.place / "tests.log", late=killer.late,
                 )  # fmt: skip
                 if status is not None:
                     break
                 if again:
-                    return {"status": "timeout", "killer": batch[0]}
+                    now = told.with_suffix(".now")
+                    return {"status": "timeout", "killer": now.read_text() if now.exists() else batch[0]}
             if status:
                 known = json.loads(told.read_text()) if told.exists() else {"killer": "", "why": f"exit {status}"}
                 return {"status": "killed"} | known
         return {"status": "survived"}
 
-    def batches(self, mutant: Mutant, *, budget: float, files: list[str]) -> tuple[list[list[str]], float]:
-        """Return the tests for a mutant, in the order of their promise, and how long they take."""
+    def batches(self, mutant: Mutant, *, budget: float, files: list[str]) -> list[list[str]]:
+        """Return the tests for a mutant, in the order of their promise."""
         if files:
-            return [files], 60.0
+            return [files]
         lines = around(self.tree / mutant.module, mutant.line)
-        chosen, left, expected = [], budget, 0.0
+        chosen, left = [], budget
         for file, names in self.map.of(mutant.module, lines, own=AREAS[mutant.area][2]):
             if some := self.map.cheapest(file, names, budget=left):
-                took = self.map.seconds(file, some)
                 chosen.append(some)
-                left, expected = left - took, expected + took
+                left -= self.map.seconds(file, some)
         rest = [name for names in chosen[1:] for name in names]
-        return [batch for batch in (*chosen[:1], rest) if batch], expected
+        return [batch for batch in (*chosen[:1], rest) if batch]
 
 
 def map_lines(runner: Runner, files: list[str]) -> None:
@@ -188,8 +189,7 @@ def test_all(runner: Runner, mutants: list[Mutant], *, log: Path, options: argpa
         if time.monotonic() > until:
             say("the time is used up")
             break
-        batches, expected = runner.batches(mutant, budget=options.budget, files=options.files)
-        found = runner.trial(mutant, batches, expected=expected)
+        found = runner.trial(mutant, runner.batches(mutant, budget=options.budget, files=options.files))
         write(log, found | {"seed": options.seed})
         if found["status"] == "survived":
             say(" ".join(str(found[name]) for name in ("status", "key", "module", "line", "operator", "tests")))
@@ -205,10 +205,10 @@ def check(runner: Runner, options: argparse.Namespace) -> None:
     names = sorted(
         {line["killer"] for line in last(runner.place / options.log).values() if "::" in line.get("killer", "")}
     )
-    told = runner.place / "killer.json"
+    killer = Killer(runner.place / "killer.json", normal=runner.map.normal)
     status = forked(
-        lambda: tests(names, place=runner.place, plugin=Killer(told), stop=False),
-        tree=runner.tree, log=runner.place / "check.log", seconds=3600,
+        lambda: tests(names, place=runner.place, plugin=killer, stop=False),
+        tree=runner.tree, log=runner.place / "check.log", late=after(3600),
     )  # fmt: skip
     say(f"{len(names)} tests that killed: exit status {status}")
 
@@ -261,7 +261,10 @@ def main() -> None:
     if options.act == "report":
         return report(options.place / options.log)
     runner = Runner(options.place)
-    if not (options.keep and runner.tree.is_dir()):
+    if options.keep and runner.tree.is_dir():
+        # a run that was stopped has left its mutant
+        subprocess.run(["git", "checkout", "-q", "--", "."], cwd=runner.tree, check=True)
+    else:
         runner.copy()
     if options.act == "map":
         return map_lines(runner, options.files)

@@ -49,16 +49,15 @@ def adopt() -> None:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def forked(act: Callable[[], int], *, tree: Path, log: Path, seconds: float) -> int | None:
-    """Call ``act`` in a fork with ``tree`` as the project; return its result, or ``None`` after ``seconds``."""
+def forked(act: Callable[[], int], *, tree: Path, log: Path, late: Callable[[], bool]) -> int | None:
+    """Call ``act`` in a fork with ``tree`` as the project; return its result, or ``None`` once it is ``late``."""
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
     if pid == 0:
         _in_fork(act, tree=tree, log=log)
-    until = time.monotonic() + seconds
     status = None
-    while time.monotonic() < until:
+    while not late():
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
             break
@@ -125,12 +124,35 @@ class _Order:
         items.sort(key=lambda item: self._place.get(item.nodeid, len(self._place)))
 
 
-class Killer:
-    """Record the first test that fails, and why, in a few words."""
+def after(seconds: float) -> Callable[[], bool]:
+    """Return a function that tells whether so much time has passed."""
+    until = time.monotonic() + seconds
+    return lambda: time.monotonic() > until
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+
+class Killer:
+    """Record the first test that fails, and why, in a few words; and which test runs.
+
+    Args:
+        path: where to write that.
+        normal: how long each test takes, with its fixtures; a test is late after three times that and 10 s.
+    """
+
+    def __init__(self, path: Path, *, normal: Callable[[str], float]) -> None:
+        self._path, self._now, self._normal = path, path.with_suffix(".now"), normal
+        self._known: tuple[str, float] = "", time.monotonic()
         path.unlink(missing_ok=True)
+        self._now.unlink(missing_ok=True)
+
+    def late(self) -> bool:
+        """Return whether the test that runs, or the collection before the first, takes too long."""
+        now = self._now.read_text() if self._now.exists() else ""
+        if now != self._known[0]:
+            self._known = now, time.monotonic()
+        return time.monotonic() - self._known[1] > 3 * self._normal(now) + 10
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._now.write_text(nodeid)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.failed and not self._path.exists():

@@ -23,7 +23,7 @@ import coverage
 import pytest
 from coverage.sqldata import CoverageData
 
-from bench.mutants.forked import forked, own, tests
+from bench.mutants.forked import after, forked, own, tests
 
 CONTEXT = "MUTANTS_CONTEXT"
 MEASURED = ("pipelines", "crisis_corpus")
@@ -120,7 +120,7 @@ def measure(file: str, *, tree: Path, place: Path, seconds: float) -> dict[str, 
             measured.stop()
             measured.save()
 
-    if forked(act, tree=tree, log=place / "map.log", seconds=seconds) is None or not told.exists():
+    if forked(act, tree=tree, log=place / "map.log", late=after(seconds)) is None or not told.exists():
         return None
     return json.loads(told.read_text()) | {"lines": _lines(data, tree=tree)}
 
@@ -188,6 +188,12 @@ class LineMap:
         fixtures = {fixture for name in names for fixture in known["tests"][name]["fixtures"]}
         own_time = sum(known["tests"][name]["seconds"] for name in names)
         return known["overhead"] + own_time + sum(known["fixtures"].get(fixture, 0.0) for fixture in fixtures)
+
+    def normal(self, name: str) -> float:
+        """Return how long a test takes, with its fixtures and the imports; a generous time for what is not known."""
+        file = name.partition("::")[0]
+        known = self.files.get(file, {"tests": {}})
+        return self.seconds(file, [name]) if name in known["tests"] else 20.0
 
     def cheapest(self, file: str, names: list[str], *, budget: float) -> list[str]:
         """Return the tests of a file, fastest first, that fit into ``budget`` seconds."""
