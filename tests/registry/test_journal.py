@@ -202,6 +202,8 @@ def test_the_state_of_a_model_follows_from_its_rows() -> None:
     assert of_rows(NAME, [*rows, back]) == Standing(NAME, 5, 2, (1,))
     gone = row(6, "withdrawn", leaves=1, comes=2)
     assert of_rows(NAME, [*rows, back, gone]) == Standing(NAME, 6, 2, (), withdrawn=frozenset({1}))
+    other = row(7, "withdrawn", leaves=2, comes=None)
+    assert of_rows(NAME, [*rows, back, gone, other]) == Standing(NAME, 7, None, (), withdrawn=frozenset({1, 2}))
     begun = row(5, "intended", leaves=3, comes=4)
     assert of_rows(NAME, [*rows, begun]) == Standing(NAME, 5, 3, (1, 2), begun)
     given_up = row(6, "abandoned", leaves=4, comes=3)
