@@ -11,6 +11,7 @@ import errno
 import io
 import json
 import os
+import re
 import shutil
 import socket
 import struct
@@ -26,7 +27,7 @@ from PIL import Image
 
 from pipelines.config.collect import Decode, Ocr
 from pipelines.errors import SandboxMissing
-from pipelines.extract import confined_child
+from pipelines.extract import confine, confined_child
 from pipelines.extract.confined_child import ChildCrashed, ConfinedChild
 from pipelines.extract.decode import REPLY, DecodedPicture, Decoder
 from pipelines.extract.ocr import OcrFailed, open_engine
@@ -373,3 +374,13 @@ def test_an_ocr_engine_that_was_taken_over_gives_a_text_or_nothing(reply: tuple[
     engine._child.ask = lies  # type: ignore[attr-defined]
     with pytest.raises((OcrFailed, ChildCrashed)):
         engine.read(b"")
+
+
+@pytest.mark.parametrize(("column", "header"), [(0, "x86_64-linux-gnu/asm/unistd_64.h"), (1, "asm-generic/unistd.h")])
+def test_the_filters_name_the_system_calls_of_the_kernel(column: int, header: str) -> None:
+    path = Path("/usr/include") / header
+    if not path.exists():
+        pytest.skip("the kernel's headers are not installed")
+    known = {name: int(n) for name, n in re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", path.read_text())}
+    listed = confine.COMPUTING | confine.LIMITS | confine.DANGEROUS
+    assert {name: numbers[column] for name, numbers in listed.items()} == {name: known[name] for name in listed}

@@ -13,7 +13,7 @@ import pytest
 
 from crisis_corpus import integrity
 from crisis_corpus.integrity import NoPack, pickles
-from crisis_corpus.versions import UnknownModel, UnknownVersion
+from crisis_corpus.versions import DIGEST, UnknownModel, UnknownVersion
 from pipelines.promotion import gate, holdout
 from pipelines.promotion.promote import promote
 from pipelines.registry import contents
@@ -51,6 +51,17 @@ def test_a_first_version_must_beat_the_majority_set_and_the_second_the_first(con
     found = better.figures["scores"]["macro_f1"]
     assert found["low"] > 0 and found["difference"] == pytest.approx(found["candidate"] - found["other"], abs=1e-8)
     assert [event for event, *_ in events(context)][-3:] == ["refused", "registered", "gated"]
+    assert [row.why for row in context.journal.rows(NAME) if row.event in gate.JUDGED][1:] == [
+        "1 reasons against it",
+        "every check passed",
+    ]
+    for role, number in (("candidate", 3), ("champion", 1)):
+        told = better.figures[role]
+        assert (told["version"], told["records"], told["taken_down"], told["in_test"]) == (number, 36, 0, 0)
+        assert told["files"] == context.registry.version(NAME, number).tags[DIGEST]
+        assert len(told["data_commit"]) == 40 and len(told["split"]) == 64
+    told = better.figures["test"]
+    assert (len(told["digest"]), len(told["split"]), told["n"], told["taken_down"]) == (64, 64, 72, 0)
 
 
 def test_a_version_equal_to_the_champion_is_not_promoted(context: Context) -> None:

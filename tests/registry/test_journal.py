@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -210,5 +211,8 @@ def test_the_state_of_a_model_follows_from_its_rows() -> None:
     assert of_rows(NAME, [*rows, begun, given_up]) == Standing(NAME, 6, 3, (1, 2))
     none = row(5, "withdrawn", leaves=3, comes=None)
     assert of_rows(NAME, [*rows, none]) == Standing(NAME, 5, None, (1, 2), withdrawn=frozenset({3}))
+    stale = [replace(row(5, "stale", leaves=2, comes=None), metrics={"until": day}) for day in ("2023-03", "2023-02")]
+    for order in (stale, stale[::-1]):
+        assert of_rows(NAME, [*rows, *order]).stale == {2: "2023-02"}
     restored = row(6, "rolled_back", leaves=None, comes=2)
     assert of_rows(NAME, [*rows, none, restored]) == Standing(NAME, 6, 2, (1,), withdrawn=frozenset({3}))
