@@ -384,3 +384,12 @@ def test_the_filters_name_the_system_calls_of_the_kernel(column: int, header: st
     known = {name: int(n) for name, n in re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", path.read_text())}
     listed = confine.COMPUTING | confine.LIMITS | confine.DANGEROUS
     assert {name: numbers[column] for name, numbers in listed.items()} == {name: known[name] for name in listed}
+
+
+def test_another_system_confines_nothing_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(confine.sys, "platform", "darwin")
+    assert confine.allow_only() is False
+    assert confine._filter(programs=False) is False
+    monkeypatch.undo()
+    monkeypatch.setattr(confine.platform, "machine", lambda: "riscv64")
+    assert confine._filter(programs=True) is False
