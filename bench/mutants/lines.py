@@ -13,7 +13,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Any
 
 import coverage
 import pytest
+from coverage.exceptions import CoverageException
 from coverage.sqldata import CoverageData
 
 from bench.mutants.forked import after, forked, own, tests
@@ -129,7 +130,9 @@ def _lines(folder: Path, *, tree: Path) -> dict[str, dict[int, list[str]]]:
     found: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
     for path in folder.glob(".coverage.*"):
         data = CoverageData(basename=str(path))
-        data.read()
+        # a process that a test killed has not finished its file
+        with suppress(CoverageException):
+            data.read()
         for file in data.measured_files():
             module = Path(file).relative_to(tree).as_posix()
             for line, labels in data.contexts_by_lineno(file).items():
@@ -160,7 +163,7 @@ class LineMap:
         If no test executes the lines (such as constants), the first part is what executes the module.
         """
         found = self._executing(module, lines) or self._executing(module, None)
-        order = sorted(found, key=lambda file: (file not in own, self.seconds(file, found[file])))
+        order = sorted(found, key=lambda file: self.seconds(file, found[file]))
         rest = [
             (file, [n for n in self.all(file) if n not in found.get(file, ())]) for file in own if file in self.files
         ]
