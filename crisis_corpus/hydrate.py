@@ -243,7 +243,7 @@ class Package:
         return self.removal.ids
 
     @classmethod
-    def read(cls, folder: Path, *, key: bytes, removal: Path | None = None, draft: bool = False) -> Package:
+    def read(cls, folder: Path, *, key: bytes, removal: Path | None, draft: bool) -> Package:
         """Read a release package, and check its manifest and lists with the key and its files against the manifest.
 
         Raises:

@@ -162,7 +162,7 @@ def _look(case: _GateCase, entry: Candidate, *, standing: Standing, context: Con
     version = entry.version.version
     gone = [f"version {version} was withdrawn"] if version in standing.withdrawn else []
     until = standing.stale.get(version)
-    case.reasons |= {
+    case.reasons = {
         "withdrawn": gone,
         "stale": [f"version {version} learnt from records that were taken down, and is removed on {until[:10]}"]
         if until

@@ -393,3 +393,16 @@ def test_another_system_confines_nothing_and_says_so(monkeypatch: pytest.MonkeyP
     monkeypatch.undo()
     monkeypatch.setattr(confine.platform, "machine", lambda: "riscv64")
     assert confine._filter(programs=True) is False
+
+
+@pytest.mark.parametrize(
+    ("uid", "has", "lacks"), [(0, "--cap-drop", "--unshare-user"), (7, "--unshare-user", "--cap-add")]
+)
+def test_only_root_keeps_rights_until_the_child_drops_them(
+    uid: int, has: str, lacks: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    child = ConfinedChild("decode_child", ["JPEG"], timeout_seconds=1, sandbox="required")
+    argv = child._wrapped("bwrap")
+    assert has in argv and lacks not in argv
+    assert {"--unshare-net", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent"} <= {*argv}

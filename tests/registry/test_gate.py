@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import zipfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -70,6 +71,8 @@ def test_a_version_equal_to_the_champion_is_not_promoted(context: Context) -> No
     add(context, knows=4)
     (reason,) = gate.judge(NAME, 2, context=context).reasons
     assert "is better in 50.0% of resamples, but 90.0% are required" in reason
+    alone = gate.run(NAME, 2, context=context, compare=False)
+    assert alone.passed and alone.champion is None
 
 
 def test_who_knows_nothing_is_no_first_champion(context: Context) -> None:
@@ -206,12 +209,17 @@ def test_pickles_are_found_by_content(tmp_path: Path) -> None:
     (tmp_path / "joined.txt").write_bytes(pickle.dumps([1]) + b"and more")
     (tmp_path / "weights.safetensors").write_bytes(pickle.dumps([1]))
     (tmp_path / "a.pt").write_bytes(b"anything")
+    (tmp_path / "NAMED.SAFETENSORS").write_bytes(b"a text, which is no pickle")
+    for name, inside in {"archive.zip": "data/DATA.PKL", "harmless.zip": "data/notes.txt"}.items():
+        with zipfile.ZipFile(tmp_path / name, "w") as archive:
+            archive.writestr(inside, "anything")
     for name, harmless in {
         ".gitignore": b".venv\n", "b.json": b'{"a": 1}', "c.txt": b"I am here.\n", "d": b"", "e.md": b"# (a) b.",
         "good.safetensors": (2).to_bytes(8, "little") + b"{}", "f.py": b"class A: pass\n", "vocab.txt": b"N\nS\n.",
     }.items():  # fmt: skip
         (tmp_path / name).write_bytes(harmless)
     found = {"0.json", "1.json", "2.json", "3.json", "4.json", "5.json", "joined.txt", "weights.safetensors", "a.pt"}
+    found |= {"NAMED.SAFETENSORS", "archive.zip"}
     assert set(pickles(tmp_path)) == found
 
 

@@ -63,6 +63,7 @@ def test_rows_are_numbered_by_model_and_chained(journal: Journal) -> None:
     (other,) = write(journal, "registered", name="meme-severity")
     assert (first.number, second.number, other.number) == (1, 2, 1)
     assert (first.previous, second.previous, other.previous) == (BEGINNING, first.digest, BEGINNING)
+    assert BEGINNING == "0" * 64, "every journal contains it"
     assert first.at == "2023-01-02T00:00:00.000000+00:00"
     assert journal.rows() == [first, second, other]
     assert journal.last(NAME) == second and journal.last("none") is None
