@@ -143,7 +143,8 @@ def test_every_fault_is_named_and_nothing_is_run(context: Context) -> None:
     for part in ("1 files differ from files.json: words.json",
                  "1 files are missing although listed in files.json: card.json",
                  "1 files are not in files.json: extra.txt", "artifacts/pack/extra.txt is or may be a pickle",
-                 "its 1 labels are not the ", "card.json is missing", "was registered", "its files failed verification"):  # fmt: skip
+                 "its 1 labels are not the ", "card.json is missing", "was registered",
+                 "its files failed verification"):  # fmt: skip
         assert part in told
     assert not Path("ran").exists()
     assert "scores" not in verdict.figures
