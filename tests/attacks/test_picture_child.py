@@ -406,3 +406,11 @@ def test_only_root_keeps_rights_until_the_child_drops_them(
     argv = child._wrapped("bwrap")
     assert has in argv and lacks not in argv
     assert {"--unshare-net", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent"} <= {*argv}
+
+
+def test_an_ended_child_leaves_no_pipe_open() -> None:
+    child = Decoder(PARAMS)._child
+    process = child.started()
+    child.end()
+    assert process.returncode == -9 and child.pid is None
+    assert process.stdin and process.stdin.closed and process.stdout and process.stdout.closed

@@ -120,6 +120,14 @@ def test_a_record_that_was_taken_down_is_counted_and_hinders(context: Context) -
     assert verdict.reasons == ("taken_down: 3 of the 36 records that it has learnt from were taken down",)
 
 
+def test_a_stale_version_is_refused_with_its_deadline(context: Context) -> None:
+    add(context, knows=6)
+    until = {"until": "2023-03-01T00:00:00+00:00"}
+    context.journal.append(NAME, event="stale", from_version=1, metrics=until, who="corpus", why="a takedown")
+    told = "stale: version 1 learnt from records that were taken down, and is removed on 2023-03-01"
+    assert gate.judge(NAME, 1, context=context).reasons == (told,)
+
+
 def test_who_has_seen_the_test_is_refused(context: Context) -> None:
     rows = pq.read_table(context.root / "snapshot" / "memes" / "split" / "splits.parquet").to_pylist()
     add(context, knows=6, records=[row["record_id"] for row in rows])
