@@ -22,6 +22,7 @@ from pipelines.errors import (
     VaultMismatch,
     VaultUnavailable,
 )
+from pipelines.vault import engine
 from pipelines.vault.keyring import Keyring
 from pipelines.vault.vault import Tombstone, Vault
 
@@ -112,6 +113,16 @@ def test_a_destroyed_record_leaves_a_tombstone_and_nothing_else(url: str) -> Non
         assert vault.tombstones()[ids[0]] == Tombstone(LATER, "takedown")
     nulls = raw(url, 'SELECT COUNT(*) FROM records WHERE deleted_at IS NOT NULL AND "key" IS NULL AND fullname IS NULL')
     assert nulls == [(4,)]
+
+
+def test_more_records_than_fit_into_a_statement_are_destroyed(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "CHUNK", 500)
+    with Vault.open(url, secret=SECRET) as vault:
+        ids = admit(vault, count=3)
+        strangers = [f"{n:032x}" for n in range(1200)]
+        assert vault.destroy([*ids, *strangers], reason="takedown", now=LATER) == 1203
+        assert vault.tombstoned([*ids, *strangers]) == {*ids, *strangers}
+        assert vault.counts() == {"records": 0, "tombstones": 1203}
 
 
 def test_a_tombstoned_record_cannot_come_back(url: str) -> None:
