@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from pipelines.errors import (
     BadParams,
+    NoVault,
     SealBroken,
     SplitConflict,
     UnknownRecord,
@@ -62,6 +63,15 @@ def test_a_post_and_an_author_of_equal_text_have_different_ids(url: str) -> None
     with Vault.open(url, secret=SECRET) as vault:
         assert vault.record_id("same") != vault.author_id("same")
         assert vault.author_id("Same") == vault.author_id("same")
+
+
+def test_a_vault_that_is_missing_is_created_only_if_that_is_wanted(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/vault.sqlite"
+    with pytest.raises(NoVault):
+        Vault.open(url, secret=SECRET, create=False)
+    assert not list(tmp_path.iterdir())
+    Vault.open(url, secret=SECRET).close()
+    Vault.open(url, secret=SECRET, create=False).close()
 
 
 def test_admitted_records_have_keys_of_their_own_that_stay(url: str) -> None:
