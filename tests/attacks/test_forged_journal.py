@@ -212,6 +212,15 @@ def test_without_the_secret_no_tag_counts(
     assert anchors.published(settings) == {}
 
 
+def test_a_text_has_one_signature_or_none() -> None:
+    signer = Signer(b"5" * 64, purpose="journal-tag")
+    once = signer.sign_text("a text")
+    assert signer.signed_text(once) == "a text"
+    for other in ("a text", once.replace("a text", "a tent"), signer.sign_text(once), f"{once}{once}"):
+        assert signer.signed_text(other) is None
+    assert Signer(b"5" * 64, purpose="journal").signed_text(once) is None
+
+
 def test_a_forged_tag_hides_nothing(settings: Settings, anchored: Journal) -> None:
     repo = Path(settings.repo)
     git("tag", "--annotate", f"journal/{NAME}/9", "-m", "0" * 64, "corpus", cwd=repo)

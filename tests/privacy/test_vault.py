@@ -23,7 +23,7 @@ from pipelines.errors import (
     VaultMismatch,
     VaultUnavailable,
 )
-from pipelines.vault import engine
+from pipelines.vault import checks, engine
 from pipelines.vault.keyring import Keyring
 from pipelines.vault.vault import Tombstone, Vault
 
@@ -125,14 +125,15 @@ def test_a_destroyed_record_leaves_a_tombstone_and_nothing_else(url: str) -> Non
     assert nulls == [(4,)]
 
 
-def test_more_records_than_fit_into_a_statement_are_destroyed(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_records_than_fit_into_a_statement(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "CHUNK", 500)
     with Vault.open(url, secret=SECRET) as vault:
-        ids = admit(vault, count=3)
-        strangers = [f"{n:032x}" for n in range(1200)]
-        assert vault.destroy([*ids, *strangers], reason="takedown", now=LATER) == 1203
+        ids = admit(vault, count=600)
+        assert vault.keys(ids).keys() == vault.months(ids).keys() == {*ids}
+        strangers = [f"{n:032x}" for n in range(600)]
+        assert vault.destroy([*ids, *strangers], reason="takedown", now=LATER) == 1200
         assert vault.tombstoned([*ids, *strangers]) == {*ids, *strangers}
-        assert vault.counts() == {"records": 0, "tombstones": 1203}
+        assert vault.counts() == {"records": 0, "tombstones": 1200}
 
 
 def test_a_tombstoned_record_cannot_come_back(url: str) -> None:
@@ -258,6 +259,21 @@ def test_the_database_itself_refuses_to_move_a_split(url: str, statement: str) -
             connection.execute(sa.text(statement))
         engine.dispose()
         assert vault.assignments("memes", version=1) == {("a" * 32, 0): "train"}
+
+
+def test_the_last_successful_sweep_is_remembered_beyond_failures(url: str) -> None:
+    with Vault.open(url, secret=SECRET) as vault, vault.database.writing() as connection:
+        assert checks.last_success(connection, corpus="memes") is None
+        checks.begin(connection, corpus="memes", now=NOW)
+        checks.succeed(connection, corpus="memes", now=NOW)
+        checks.begin(connection, corpus="memes", now=LATER)
+        checks.end(connection, corpus="memes", now=LATER)
+        assert checks.last_success(connection, corpus="memes") == NOW
+        assert checks.last_success(connection, corpus="posts") is None
+
+
+def test_what_a_killed_sweep_counted_is_added() -> None:
+    assert checks.SweepTally(1, 2, 3) + checks.SweepTally(10, 20, 30) == checks.SweepTally(11, 22, 33)
 
 
 ADMIT = """
