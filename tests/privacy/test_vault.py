@@ -59,6 +59,14 @@ def test_ids_are_stable_hex_and_differ_between_domains(text: str) -> None:
     assert Keyring(SECRET[::-1]).name(text, domain="post") != ids["post"]
 
 
+def test_names_and_check_values_are_pinned() -> None:
+    # every vault, and every record of it, has the ones of its secret
+    keyring = Keyring(SECRET)
+    assert keyring.identity_check.hex() == "c84ca4973e2d7da72fa05c5081b88be5"
+    assert keyring.wrapping_check.hex() == "2f7307d58e754839ee7f368a0da90086"
+    assert keyring.name("t3_0", domain="post") == "5eef5b753cf6b4f1960fc78224287ac1"
+
+
 def test_a_post_and_an_author_of_equal_text_have_different_ids(url: str) -> None:
     with Vault.open(url, secret=SECRET) as vault:
         assert vault.record_id("same") != vault.author_id("same")
