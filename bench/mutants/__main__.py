@@ -173,8 +173,8 @@ def again(runner: Runner, options: argparse.Namespace) -> None:
     """Test the survivors of the log again."""
     runner.prepare()
     log = runner.place / options.log
-    lived = {line["key"] for line in last(log).values() if line["status"] == "survived"}
-    wanted = set(options.keys) or lived
+    known = [line for line in last(log).values() if line["area"] in options.areas]
+    wanted = set(options.keys) or {line["key"] for line in known if line["status"] == "survived"}
     found = [mutant for area in options.areas for mutant in listed(runner.tree, area=area) if mutant.key in wanted]
     for key in wanted - {mutant.key for mutant in found}:
         write(
