@@ -257,7 +257,7 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=60, help="seconds of tests for one mutant")
     parser.add_argument("--minutes", type=float, default=120)
     parser.add_argument("--keep", action="store_true", help="use the copy of the project of the last call")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     if options.act == "report":
         return report(options.place / options.log)
     runner = Runner(options.place)

@@ -70,7 +70,7 @@ def test_names_and_check_values_are_pinned() -> None:
 def test_a_post_and_an_author_of_equal_text_have_different_ids(url: str) -> None:
     with Vault.open(url, secret=SECRET) as vault:
         assert vault.record_id("same") != vault.author_id("same")
-        assert vault.author_id("Same") == vault.author_id("same")
+        assert vault.author_id("Same") == vault.author_id("same") == Keyring(SECRET).name("same", domain="author")
 
 
 def test_a_vault_that_is_missing_is_created_only_if_that_is_wanted(tmp_path: Path) -> None:
@@ -232,6 +232,12 @@ def test_a_wrong_address_says_so(url: str) -> None:
         Vault.open(url, secret=SECRET)
 
 
+def test_a_file_that_is_no_database_says_so_with_the_driver_s_code(tmp_path: Path) -> None:
+    (tmp_path / "vault.sqlite").write_bytes(b"a text" * 1000)
+    with pytest.raises(VaultUnavailable, match=r"DatabaseError \(SQLITE_NOTADB\)"):
+        Vault.open(f"sqlite:///{tmp_path}/vault.sqlite", secret=SECRET)
+
+
 def test_wrong_arguments_are_refused(url: str) -> None:
     with pytest.raises(BadParams, match="CORPUS_SECRET"):
         Vault.open(url, secret=b"short")
@@ -239,8 +245,11 @@ def test_wrong_arguments_are_refused(url: str) -> None:
         with pytest.raises(BadParams, match="now"):
             admit(vault, count=1, now=datetime(2023, 1, 1))
         with pytest.raises(BadParams, match="reason"):
-            vault.destroy(["a" * 32], reason="prose " * 20, now=NOW)
+            vault.destroy(["a" * 32], reason="x" * 65, now=NOW)
+        with pytest.raises(BadParams, match="reason"):
+            vault.destroy(["a" * 32], reason="", now=NOW)
         assert vault.counts() == {"records": 0, "tombstones": 0}
+        assert vault.destroy(["a" * 32], reason="x" * 64, now=NOW) == 1
 
 
 def test_assignments_are_remembered_and_only_added_to(url: str) -> None:
