@@ -102,7 +102,7 @@ def packed(shape: str, *, to: Path) -> Path:
         epochs=1,
     )  # fmt: skip
     identity = Calibration("multi", np.tile([1.0, 0.0], (len(task.labels), 1)))
-    recall_constraints.save(to, task=task, thresholds=np.full(len(task.labels), np.inf), calibration=identity.as_json())
+    recall_constraints.save(to, task=task, alerts={}, calibration=identity.as_json())
     Described(
         name="crisis-posts", corpus="posts", kind="encoder", task=task.key, model=shape, subset="consensus", base=shape,
         seed=1, labels=task.labels, definitions={}, scheme="cradle", scheme_digest="0" * 64, data_commit="none",

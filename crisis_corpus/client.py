@@ -75,8 +75,17 @@ class Model:
     _model: Any = field(repr=False)
     stale: str | None = None
 
+    @property
+    def alerts(self) -> Mapping[str, Mapping[str, Any]]:
+        """The alerts by label: ``floor``, ``guaranteed_recall``, ``guarantee``, ``alert_rate``, …; see the card."""
+        found: Mapping[str, Mapping[str, Any]] = self.card.get("alerts", {})
+        return found
+
     def predict(self, asked: pd.DataFrame) -> pd.DataFrame:
-        """Return a table of ``labels``, ``probabilities`` and ``abstain``, with one row for each input row.
+        """Return a table of ``labels``, ``probabilities``, ``abstain`` and ``alerts``, with one row for each input row.
+
+        ``labels`` are the most probable set. ``alerts`` are the labels that must not be missed and may apply: read an
+        item that has the alert or the label. A version of an earlier release has no column ``alerts``.
 
         Raises:
             MlflowException: the input does not fit the signature; its ``get_http_status_code()`` is a 4xx.

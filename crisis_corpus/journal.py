@@ -38,6 +38,7 @@ KEY_FILE = "journal.pub"
 
 Event = Literal[
     "registered",
+    "looked",
     "gated",
     "refused",
     "intended",
@@ -114,9 +115,10 @@ class JournalRow:
         name: the registered model.
         number: its number among the model's rows, from 1.
         at: the time, UTC, as ISO 8601.
-        event: the kind of row. ``intended`` is written before the alias is changed; ``promoted``, ``rolled_back``,
-            ``withdrawn`` or ``abandoned`` afterwards. ``stale``: a record on which ``from_version`` was trained was
-            taken down. ``checkpoint``: the signature of this row covers the unsigned rows before it.
+        event: the kind of row. ``looked`` is written before the gate compares ``to_version``; ``intended`` before the
+            alias is changed; ``promoted``, ``rolled_back``, ``withdrawn`` or ``abandoned`` afterwards. ``stale``: a
+            record on which ``from_version`` was trained was taken down. ``checkpoint``: the signature of this row
+            covers the unsigned rows before it.
         from_version: the champion before, if any.
         to_version: the version concerned; for the three events that change the alias, the champion afterwards
             (``None``: no champion).

@@ -6,7 +6,7 @@ does not see the others' answers; **annotators** waits for people; **pull** impo
 by pseudonym; **agreement** measures inter-annotator agreement; **decide** asks a person whether it suffices;
 **adjudicate** queues the disagreements, without names, for a third person; **adjudicator** waits for that person (a
 round that reviews gold starts with **review** instead); **close** removes the round from the annotation server;
-**gold** and **publish** commit the settled items and emit `gold/<corpus>`.
+**gold** and **publish** commit the settled items, with the split of new items, and emit `gold/<corpus>`.
 
 Triggered manually, with a corpus and a round of its protocol: `airflow dags trigger annotation_round --conf
 '{"corpus": "memes", "round": "calibration"}'`. Waiting holds no worker and survives restarts. If annotation is not

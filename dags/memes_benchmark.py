@@ -1,11 +1,12 @@
 """
 ### memes_benchmark
 
-FigSIM's benchmark on the present gold: **rationales** generates the rationales that models of kind m3h read (none,
-without such a model), **train** trains every model of `train.models` for every task and seed (pool `gpu`), **prompted**
-predicts with every model of `prompted.models`, **evaluate** scores them on test, compares all pairs and analyses
-errors, **report** writes the report, **publish** commits all of it, **track** logs numbers and report to MLflow and
-returns the report's URL, **register** registers the models in section `registry` as versions.
+FigSIM's benchmark on the present gold, which **gold** collects and **split** and **few_shot** use: **rationales**
+generates the rationales that models of kind m3h read (none, without such a model), **train** trains every model of
+`train.models` for every task and seed (pool `gpu`), **prompted** predicts with every model of `prompted.models`,
+**evaluate** scores them on test, compares all pairs and analyses errors, **report** writes the report, **publish**
+commits all of it, **track** logs numbers and report to MLflow and returns the report's URL, **register** registers the
+models in section `registry` as versions.
 
 Runs on `gold/memes`, at the end of an annotation round, or when triggered manually. A month that is committed meanwhile
 does not trigger this Dag: `publish` then fails and names the tasks to clear. A killed task resumes from its checkpoint.

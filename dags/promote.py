@@ -1,10 +1,11 @@
 """
 ### promote
 
-Promote a version of a registered model to champion: **gate** compares it with the champion on the frozen test split and
-records the verdict; if the version fails, **refused** returns the reasons and no person is asked; **approve** shows the
-figures to a person and waits for an answer, without which the version is declined; **promote** sets the alias, verifies
-it and emits `model/<name>`; **reject** records a rejection; **deliver** notifies subscribers.
+Promote a version of a registered model to champion: **gate** compares it with the champion on a part of the frozen test
+split, which is a look that is counted, and records the verdict; if the version fails, **refused** returns the reasons
+and no person is asked; **approve** shows the figures to a person and waits for an answer, without which the version is
+declined; **promote** sets the alias, verifies it and emits `model/<name>`; **reject** records a rejection; **deliver**
+notifies subscribers.
 
 Triggered manually: `airflow dags trigger promote --conf '{"name": "crisis-posts", "version": 2}'`. Without Airflow:
 `corpus promote`, and `corpus rollback` to undo it.

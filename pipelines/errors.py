@@ -125,40 +125,6 @@ class VaultMismatch(ConfigError):
     remedy = "Set CORPUS_SECRET to that secret, or restore the file 'secret' in CORPUS_HOME; see docs/privacy.md."
 
 
-class RecogniserMissing(ConfigError):
-    """A library or language model for a requested kind of scrubbing is not installed."""
-
-    message = "Scrubbing of '{kind}' needs {package}."
-    remedy = "Run {command}, or remove '{kind}' from collect.scrub in params.yaml."
-
-
-class CorruptDump(SourceError):
-    """A dump file is truncated, altered or malformed."""
-
-    message = "Dump {name} is unreadable at byte {offset}: {detail}."
-    remedy = "Nothing was committed. Download the file again and compare its SHA-256 with the publisher's."
-    exit_code = 65
-
-
-class DumpMissing(SourceError):
-    """No dump file covers a subreddit and month."""
-
-    message = "No dump of r/{subreddit} for {month} is in the dumps folder."
-    remedy = (
-        "Put {subreddit}_submissions.zst or RS_{month}.zst into the folder CORPUS_DUMPS, together with its checksum "
-        "file, whose name is the same with .sha256 appended."
-    )
-    exit_code = 66
-
-
-class DumpUnverified(SourceError):
-    """A dump file has no usable ``.sha256`` file beside it, so a damaged copy could not be detected."""
-
-    message = "Dump {name} has no usable checksum file {name}.sha256."
-    remedy = "Compare the file with its publisher's SHA-256, then run in its folder: sha256sum {name} > {name}.sha256"
-    exit_code = 66
-
-
 class SourceThrottled(SourceError):
     """A source refused a request because of its rate limit; retry later."""
 
@@ -329,7 +295,9 @@ class RoundState(AnnotationError):
     """The status of an annotation round does not allow the command."""
 
     message = "Round {name} of {corpus} is {status}: {detail}."
-    remedy = "Run `corpus round status {corpus} {name}` to see its progress."
+    remedy = (
+        "The command is not possible in this state. `corpus round status {corpus} {name}` shows what is left to do."
+    )
     exit_code = 65
 
 

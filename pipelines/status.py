@@ -65,13 +65,23 @@ def _parts(folder: Path) -> dict[str, Any]:
         }
     if split:
         shown = ("sizes", "excluded", "max_deviation", "mean_deviation", "leakage")
-        parts["split"] = {key: split[key] for key in shown}
+        parts["split"] = {key: split[key] for key in shown} | _labels(split.get("labels"))
     if evaluated := _metrics(folder / "evaluate.json"):
         parts["benchmark"] = {task: _benchmark(found) for task, found in evaluated["tasks"].items()}
     predicted = _metrics(folder / "batch_predict.json") or {}
     if compared := {name: _drift(model) for name, model in predicted.items() if model.get("drift")}:
         parts["drift"] = compared
     return parts
+
+
+def _labels(labels: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the deviation of the labels in the split, and that of a new version if this one does not use them."""
+    if not labels:
+        return {}
+    part: dict[str, Any] = {"items": labels["items"], "mean_deviation": labels["mean_deviation"]}
+    if labels.get("unused"):
+        part["in_new_version"] = labels["new_version"]["mean_deviation"]
+    return {"labels": part | {"unused": labels.get("unused", False)}}
 
 
 def _drift(model: dict[str, Any]) -> dict[str, Any]:

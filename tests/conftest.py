@@ -12,7 +12,7 @@ import dvc.repo  # noqa: F401 - its logger keeps the stderr of its first import,
 import pytest
 from hypothesis import HealthCheck, settings
 
-from pipelines.workspace.clone import compiled_kernels
+from pipelines.workspace.step_environment import compiled_kernels
 from tests import built_once
 
 os.environ.setdefault("CORPUS_SECRET", "5e" * 64)

@@ -133,15 +133,16 @@ def write_splits(root: Path, splits: Mapping[tuple[str, int], str], *, corpus: s
     write_table(root / "snapshot" / corpus / "split" / "splits.parquet", rows, name="splits")
 
 
-def gold_rows(
-    labels: Mapping[tuple[str, int], Mapping[str, Iterable[str]]], *, examples: Sequence[str] = ()
-) -> list[dict[str, object]]:
+def write_examples(snapshot: Path, examples: Iterable[str] = ()) -> None:
+    """Write the result of the stage ``few_shot``: the records that prompts show."""
+    rows = [{"record_id": record_id, "image": 0} for record_id in examples]
+    write_table(snapshot / "few_shot" / "examples.parquet", rows, name="examples")
+
+
+def gold_rows(labels: Mapping[tuple[str, int], Mapping[str, Iterable[str]]]) -> list[dict[str, object]]:
     """Return rows of gold, decided by the sandbox's truth, for the labels of each item and category."""
     return [
-        full(
-            "gold", record_id=record_id, image=image, category=category, labels=sorted(found), how="truth",
-            example=record_id in examples,
-        )
+        full("gold", record_id=record_id, image=image, category=category, labels=sorted(found), how="truth")
         for (record_id, image), categories in labels.items()
         for category, found in categories.items()
-    ]  # fmt: skip
+    ]

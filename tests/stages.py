@@ -10,6 +10,7 @@ import pytest
 from pipelines.workspace.clone import Workspace
 from pipelines.workspace.results import Token
 from pipelines.workspace.stages import Definition, StageRun, in_graph_order
+from pipelines.workspace.step_environment import step_environment
 
 
 def reproduce(clone: Workspace, *targets: str, run: str = "a run") -> list[Token]:
@@ -34,7 +35,7 @@ def rerun(clone: Workspace, *targets: str) -> list[str]:
     from dvc.repo import Repo
 
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in clone.environment.items():
+        for name, value in step_environment(clone.settings).items():
             patch.setenv(name, value)
         patch.chdir(clone.path)
         with Repo(str(clone.path)) as repo:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
+import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +30,23 @@ APART = (
     "pipelines/sandbox/",
     "__init__.py",
 )
+# Libraries that compute no result: they check, store, encrypt, draw or send.
+LIBRARIES_APART = {
+    "anthropic", "cryptography", "datasets", "dvc", "filelock", "genai_prices", "google", "httpx2", "huggingface_hub",
+    "matplotlib", "mlflow", "openai", "orjson", "pandas", "pyarrow", "pydantic", "pydantic_ai", "rich", "safetensors",
+    "sqlalchemy", "yaml", "zstandard",
+}  # fmt: skip
+# Stages whose results are the answers of vendors: a new version of a library is no reason to pay for others.
+ASKING = {"prompted", "rationales"}
+LIBRARIES = "pipelines/libraries.yaml"
 # What a stage imports by a name that is made up as it runs.
 BY_NAME = {"train": "pipelines/models"}
 # Stage -> the section used instead of its own: the entry of M3H names the labeller of its remarks.
 SECTION = {"rationales": "models"}
 
 
-def imported(path: Path) -> set[Path]:
-    """Return the files of this project that a file imports, at any level, other than for type annotations."""
+def names_in(path: Path) -> set[str]:
+    """Return the modules that a file imports, at any level, other than for type annotations."""
     names = set()
     tree = ast.parse(path.read_text())
     typing_only = {
@@ -46,11 +58,16 @@ def imported(path: Path) -> set[Path]:
     for node in ast.walk(tree):
         if id(node) in typing_only:
             continue
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(OURS):
+        if isinstance(node, ast.ImportFrom) and node.module:
             names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
         elif isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names if alias.name.startswith(OURS)}
-    places = [ROOT / name.replace(".", "/") for name in names]
+            names |= {alias.name for alias in node.names}
+    return names
+
+
+def imported(path: Path) -> set[Path]:
+    """Return the files of this project that a file imports."""
+    places = [ROOT / name.replace(".", "/") for name in names_in(path) if name.startswith(OURS)]
     return {file for place in places for file in (place.with_suffix(".py"), place / "__init__.py") if file.exists()}
 
 
@@ -91,6 +108,34 @@ def test_a_package_among_the_deps_is_used_by_half(name: str) -> None:
             assert 2 * len(files & needed) >= len(files), f"{dep} of {name}: {sorted(files - needed)} are not imported"
 
 
+def libraries(name: str) -> set[str]:
+    """Return the libraries that compute a stage's results, as its modules import them."""
+    if name in ASKING:
+        return set()
+    files = [file for file in closure(*modules(name)) if not any(part in file for part in APART)]
+    tops = {module.partition(".")[0] for file in files for module in names_in(ROOT / file)}
+    foreign = tops - {*sys.stdlib_module_names, *OURS, *LIBRARIES_APART}
+    owners = metadata.packages_distributions()
+    return {owners[top][0].lower() for top in foreign}
+
+
+def named_libraries(name: str) -> set[str]:
+    return {library for param in STAGES[name]["params"] if isinstance(param, dict) for library in param[LIBRARIES]}
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_a_stage_names_the_libraries_that_compute_its_results(name: str) -> None:
+    assert named_libraries(name) == libraries(name), f"name under {LIBRARIES} of {name}: {sorted(libraries(name))}"
+
+
+def test_the_versions_of_libraries_are_the_locked_ones() -> None:
+    spec = importlib.util.spec_from_file_location("libraries", ROOT / "docs" / "libraries.py")
+    assert spec and spec.loader
+    written = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(written)
+    assert (ROOT / LIBRARIES).read_text() == written.text(), "run `make lock`"
+
+
 def test_every_stage_has_a_revision() -> None:
     revisions = yaml.safe_load((ROOT / "params.yaml").read_text())["revisions"]
     assert revisions.keys() == STAGES.keys()
@@ -100,7 +145,8 @@ def test_every_stage_has_a_revision() -> None:
 @pytest.mark.parametrize("name", STAGES)
 def test_a_stage_has_the_name_of_its_command_and_its_section(name: str) -> None:
     assert STAGES[name]["cmd"].startswith(f"python -m pipelines {name} ")
-    assert any(param.split(".")[0] == SECTION.get(name, name) for param in STAGES[name]["params"])
+    sections = [param.split(".")[0] for param in STAGES[name]["params"] if isinstance(param, str)]
+    assert SECTION.get(name, name) in sections
     assert all(d for d in STAGES[name]["deps"]), "a stage without deps is never cached"
 
 

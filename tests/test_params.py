@@ -13,10 +13,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.collect.sources.dump import CorruptDump
 from pipelines.config.collect import Source
 from pipelines.config.params import load, overlay
 from pipelines.config.settings import Settings
-from pipelines.errors import BadParams, CorruptDump, NoSecret, SourceNotApproved
+from pipelines.errors import BadParams, NoSecret, SourceNotApproved
 
 ROOT = Path(__file__).resolve().parents[1]
 

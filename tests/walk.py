@@ -72,7 +72,10 @@ evaluate: {resamples: 1000}
 registry:
   crisis-posts: [{model: small, subset: consensus}]
 promote:
-  min_probability: 0.5
+  alpha: 10
+  looks: 20
+  parts: 1
+  baselines: []
   recall_floors: {crisis-posts: {suicideideation_active_ongoing: 0, selfharm_ongoing: 0}}
 """
 CONSUMER = """

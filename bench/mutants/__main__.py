@@ -34,6 +34,7 @@ FILES = (
     "tests/release/test_removal.py", "tests/release/test_package.py", "tests/release/test_joining.py",
     "tests/release/test_approval.py", "tests/registry/test_webhook_verification.py", "tests/test_consumer.py",
     "tests/registry/test_client.py", "tests/registry/test_versions.py", "tests/registry/test_gate.py",
+    "tests/registry/test_looks.py", "tests/registry/test_rivals.py", "tests/registry/test_recall_checks.py",
     "tests/registry/test_four_eyes.py", "tests/registry/test_promote.py", "tests/attacks/test_secret_place.py",
     "tests/privacy/test_reseal.py", "tests/privacy/test_retention.py", "tests/privacy/test_selection.py",
     "tests/privacy/test_gone.py", "tests/privacy/test_erasure.py", "tests/privacy/test_partitions.py",

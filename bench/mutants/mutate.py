@@ -46,7 +46,14 @@ AREAS: dict[str, tuple[int, tuple[str, ...], tuple[str, ...]]] = {
         ("pipelines/registry/journal.py", "pipelines/registry/anchors.py"),
         ("tests/registry/test_journal.py", "tests/attacks/test_forged_journal.py"),
     ),
-    "gate": (35, ("pipelines/promotion/gate.py",), ("tests/registry/test_gate.py", "tests/registry/test_four_eyes.py")),
+    "gate": (
+        35,
+        (
+            "pipelines/promotion/gate*.py",
+            *(f"pipelines/promotion/{name}.py" for name in ("case", "comparison", "looks")),
+        ),
+        ("tests/registry/test_gate.py", "tests/registry/test_looks.py", "tests/registry/test_rivals.py"),
+    ),
     "takedown": (60, ("pipelines/takedown/*.py",), ("tests/privacy/test_takedown.py", "tests/privacy/test_sweep.py")),
 }
 # The last one guards against a mistake of the code around it, not of its callers: no test can reach it.

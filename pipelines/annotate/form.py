@@ -11,6 +11,11 @@ from pipelines.taxonomy.guideline import guideline, how_many, offered
 
 # Repairs that change only the spelling of a label, never which label is meant.
 SPELLING = frozenset({"alias", "duplicate"})
+# The name of the form's last question, beside the categories of the scheme.
+UNFIT = "unfit"
+FIT, REJECTED = "Fit", "Unfit"
+UNFIT_TEXT = "Does this item belong in the corpus? Without an answer it does."
+UNFIT_HINT = "Broken, unreadable, or not what this corpus is about. Your other answers about it do not count."
 NOTE = "Note, if you like: what was unclear or hard to decide? No names, no quotations."
 RATIONALE = "Why: what decides it, and by which part of the guideline? No names, no quotations."
 
@@ -25,7 +30,10 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class FormQuestion:
-    """The question about one category; it is not required of adjudicators, who decide only disputed categories."""
+    """The question about one category, or ``UNFIT``.
+
+    An adjudicator must answer none, because only the disputed categories are to be decided.
+    """
 
     key: str
     text: str
@@ -61,7 +69,7 @@ def build_form(
     """Build the form for annotators, or with ``adjudication`` the form for the adjudicator.
 
     An annotator must answer every category and may write a note; an adjudicator answers the disputed categories and
-    must give a rationale.
+    must give a rationale. Both may find the item unfit.
     """
     questions = tuple(
         FormQuestion(
@@ -73,13 +81,14 @@ def build_form(
         )
         for category in scheme.categories.values()
     )
+    fit = (Choice(FIT, "Can be labelled."), Choice(REJECTED, UNFIT_HINT))
     return Form(
         title=title,
         content=content,
         warning=warning,
         contacts=tuple(contacts),
         guideline=guideline(scheme, content=content),
-        questions=questions,
+        questions=(*questions, FormQuestion(UNFIT, UNFIT_TEXT, "single", fit, required=False)),
         note=RATIONALE if adjudication else NOTE,
         note_required=adjudication,
         adjudication=adjudication,

@@ -1,9 +1,8 @@
-"""Build the gold labels from people's decisions, checked against the scheme, and mark prompt examples (stage ``gold``).
+"""Collect the gold labels from people's decisions, checked against the scheme (stage ``gold``).
 
-Gold is the reference for scoring votes; each label set has its origin. A few records of dev are shown in prompts as
-examples (CRADLE B). They are marked ``example``, because a labeller that was shown an answer must not be scored on it.
-Labels are in the annotators' label space; later steps map them to the models' label space
-(``Category.check(mode="repair", task=True)``).
+Gold precedes the split, which is stratified on it, and is the reference for scoring votes; each label set has its
+origin. An item that people found unfit gets no gold, and the split leaves it out. Labels are in the annotators' label
+space; later steps map them to the models' label space (``Category.check(mode="repair", task=True)``).
 """
 
 from __future__ import annotations
@@ -21,12 +20,23 @@ import pyarrow as pa
 from pipelines.annotate import manifest as manifests
 from pipelines.annotate.backends.backend import Item
 from pipelines.annotate.manifest import RoundManifest
-from pipelines.annotate.response_validation import Question, Row, agreed, answered, item_of, labels_of, roster
+from pipelines.annotate.response_validation import (
+    UNFIT,
+    Question,
+    Row,
+    agreed,
+    answered,
+    item_of,
+    labels_of,
+    roster,
+    unfit,
+)
+from pipelines.annotate.simulated_people import asked_of
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.errors import BadParams
-from pipelines.llm.prompts import DEV, choose
 from pipelines.storage import tables
+from pipelines.storage.exclusions import write_exclusions
 from pipelines.storage.metrics_file import write_metrics
 from pipelines.storage.tracked import read_csv
 from pipelines.taxonomy import Scheme, load, tiers_of
@@ -57,7 +67,7 @@ class GoldSource:
 
 
 def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()) -> dict[str, Any]:
-    """Write ``snapshot/<corpus>/gold/gold.parquet`` for the items of ``gold.<corpus>.splits``, and its metrics.
+    """Write ``gold`` and ``drops`` (unfit items) below ``snapshot/<corpus>/gold`` for the sample, and the metrics.
 
     Later sources override earlier ones: the sandbox's ground truth, the published file, then the rounds in the order of
     their opening. A round is used if its manifest sets ``gold`` and no decision has rejected it (``go_on: false``).
@@ -65,27 +75,20 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
     ``agreed`` (all assigned annotators gave the same answer) or ``adjudicated``.
 
     Returns:
-        Counts: ``records`` (items with gold, by split), ``labels``, ``examples``, ``without`` (items of those splits
-        without gold), ``how`` (rows by origin), ``pending`` (items of rounds that are not closed in which a category is
-        unsettled), ``rounds`` (rows from each round).
+        Counts: ``records`` (items with gold), ``labels``, ``unfit``, ``without`` (sampled items that have no gold and
+        are not unfit), ``outside`` (items with labels that are not in the sample), ``how`` (rows by origin),
+        ``pending`` (items of rounds that are not closed in which a category is unsettled), ``rounds`` (rows from each
+        round).
 
     Raises:
         BadParams: a source has an unknown category, an unknown label or a set that the scheme forbids, or the published
             file cannot be read.
     """
-    within = params.gold[corpus].splits
-    splits = tables.read(root / "snapshot" / corpus / "split" / "splits.parquet", name="splits").to_pylist()
-    part = {item_of(row): str(row["split"]) for row in splits if within is None or row["split"] in within}
+    sample = set(tables.items_of(tables.read(root / "snapshot" / corpus / "sample" / "sample.parquet", name="sample")))
     scheme = load(params.corpora[corpus].scheme, root=root)
-    sources = _sources(
-        corpus, params=params, sandbox=settings.sandbox, part=part, scheme=scheme, vault=vault, root=root
-    )
-    known: dict[Question, GoldLabel] = {}
-    for source in sources:
-        for (item, key), label in source.known.items():
-            if item in part:
-                known[item, key] = _checked(label, scheme=scheme, key=key, where=source.where)
-    examples = _examples(known, part=part, scheme=scheme, params=params)
+    sandbox = settings.sandbox
+    sources = _sources(corpus, params=params, sandbox=sandbox, sample=sample, scheme=scheme, vault=vault, root=root)
+    known, unfit = _merged(sources, sample=sample, scheme=scheme)
     rows = [
         {
             "record_id": item[0],
@@ -94,30 +97,50 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
             "labels": sorted(label.labels),
             "how": label.how,
             "round": label.round,
-            "example": item in examples,
         }
         for (item, key), label in known.items()
     ]
-    table = pa.Table.from_pylist(rows, schema=tables.SCHEMAS["gold"])
-    tables.write(table, root / "snapshot" / corpus / "gold" / "gold.parquet", name="gold")
-    labelled = {item for item, _ in known}
+    folder = root / "snapshot" / corpus / "gold"
+    tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS["gold"]), folder / "gold.parquet", name="gold")
+    write_exclusions(dict.fromkeys(unfit, UNFIT), folder / "drops.parquet", step="gold")
     given = Counter(label.round for label in known.values())
+    records = {item for item, _ in known}
     metrics = {
-        "records": dict(sorted(Counter(part[item] for item in labelled).items())),
+        "records": len(records),
         "labels": sum(len(label.labels) for label in known.values()),
-        "examples": len(examples),
-        "without": len(part.keys() - labelled),
+        "unfit": len(unfit),
+        "without": len(sample - records - unfit),
+        "outside": len({item for source in sources for item, _ in source.known if item not in sample}),
         "how": dict(sorted(Counter(label.how for label in known.values()).items())),
-        "pending": len({item for source in sources for item in source.waiting if item in part}),
+        "pending": len({item for source in sources for item in source.waiting if item in sample}),
         "rounds": {source.round: given[source.round] for source in sources if source.round},
     }
     return write_metrics(metrics, root / "metrics" / corpus / "gold.json")
+
+
+def _merged(
+    sources: Sequence[GoldSource], *, sample: Collection[Item], scheme: Scheme
+) -> tuple[dict[Question, GoldLabel], set[Item]]:
+    """Return the labels of the sampled items, and the items that their last source found unfit."""
+    known: dict[Question, GoldLabel] = {}
+    unfit: set[Item] = set()
+    for source in sources:
+        given = {question: label for question, label in source.known.items() if question[0] in sample}
+        rejected = {item for item, key in given if key == UNFIT}
+        unfit = (unfit - {item for item, _ in given}) | rejected
+        for (item, key), label in given.items():
+            if key != UNFIT:
+                known[item, key] = _checked(label, scheme=scheme, key=key, where=source.where)
+    return {question: label for question, label in known.items() if question[0] not in unfit}, unfit
 
 
 def settle(
     annotations: Sequence[Row], *, assignments: Sequence[Row], log: Sequence[Row], scheme: Scheme, name: str
 ) -> dict[Question, GoldLabel]:
     """Return a round's gold by item and category: the last adjudication, or the set on which all annotators agree.
+
+    An item that all annotators, or then the adjudicator, found unfit has the only category ``UNFIT``; labels that the
+    adjudicator gives later make it fit again.
 
     Args:
         annotations: rows of the table ``annotations``.
@@ -127,28 +150,33 @@ def settle(
         scheme: the corpus's scheme.
         name: the round's name.
     """
-    given = answered(annotations)
+    given, rejected = answered(annotations), unfit(annotations, assignments=assignments)
     known: dict[Question, GoldLabel] = {}
     for item, annotators in roster(assignments).items():
         how = AGREED if len(annotators) > 1 else SINGLE
+        if item in rejected:
+            known[item, UNFIT] = GoldLabel(frozenset(), how, name)
         for key in scheme.categories:
             labels = agreed(given.get((item, key), {}), annotators=annotators)
             if labels is not None:
                 known[item, key] = GoldLabel(labels, how, name)
     for row in sorted(log, key=lambda row: cast(datetime, row["decided"])):
+        if row["category"] != UNFIT:
+            known.pop((item_of(row), UNFIT), None)
         known[item_of(row), str(row["category"])] = GoldLabel(labels_of(row), ADJUDICATED, name)
     return known
 
 
 def _sources(
-    corpus: str, *, params: Params, sandbox: Path, part: Collection[Item], scheme: Scheme, vault: Vault, root: Path
+    corpus: str, *, params: Params, sandbox: Path, sample: Collection[Item], scheme: Scheme, vault: Vault, root: Path
 ) -> list[GoldSource]:
     """Return all sources of gold; later ones override earlier ones."""
     section, sources = params.gold[corpus], []
-    if section.truth:
-        pictures = params.corpora[corpus].content == "images"
-        truth = _memes(sandbox, part, vault=vault) if pictures else _posts(sandbox, part, scheme=scheme, vault=vault)
-        sources.append(GoldSource("truth", truth))
+    if section.truth and params.corpora[corpus].content == "images":
+        sources.append(GoldSource("truth", _memes(sandbox, sample, vault=vault)))
+    elif section.truth:
+        asked = asked_of(corpus, sample, params=params, vault=vault, root=root)
+        sources.append(GoldSource("truth", _posts(sandbox, asked, scheme=scheme, vault=vault)))
     if section.published:
         sources.append(GoldSource("published", _published(root / section.published, root=root)))
     counted = (m for m in manifests.opened(root, corpus) if m.gold and (m.decision is None or m.decision.go_on))
@@ -171,43 +199,34 @@ def _round(found: RoundManifest, *, scheme: Scheme, root: Path) -> GoldSource:
     waiting = {
         item
         for item in roster(assignments)
-        if found.status != "closed" and any((item, key) not in known for key in scheme.categories)
+        if found.status != "closed" and (item, UNFIT) not in known
+        if any((item, key) not in known for key in scheme.categories)
     }
     return GoldSource(f"round {found.round}", known, round=found.round, waiting=waiting)
 
 
-def _examples(
-    known: Mapping[Question, GoldLabel], *, part: Mapping[Item, str], scheme: Scheme, params: Params
-) -> set[Item]:
-    """Return the items of dev that the prompt shows; a scheme with several categories has no such prompt."""
-    if len(scheme.categories) > 1:
-        return set()
-    category = scheme.category()
-    dev = {item[0]: label.labels for (item, _), label in known.items() if part[item] == DEV}
-    chosen = set(choose(dev, count=params.votes.examples, seed=params.votes.seed, category=category))
-    return {item for item, _ in known if item[0] in chosen}
-
-
-def _memes(sandbox: Path, part: Collection[Item], *, vault: Vault) -> dict[Question, GoldLabel]:
+def _memes(sandbox: Path, sample: Collection[Item], *, vault: Vault) -> dict[Question, GoldLabel]:
     """Return the sandbox's true labels; every image of a submission has the submission's labels."""
     posts = json.loads((sandbox / "truth.json").read_text())["submissions"]
     truth = {vault.record_id(p["fullname"]): p["labels"]["figsim"] for p in posts if p["labels"]["figsim"]}
     return {
         (item, key): GoldLabel(frozenset([labels] if isinstance(labels, str) else labels), TRUTH)
-        for item in part
+        for item in sample
         for key, labels in truth.get(item[0], {}).items()
     }
 
 
-def _posts(sandbox: Path, part: Collection[Item], *, scheme: Scheme, vault: Vault) -> dict[Question, GoldLabel]:
+def _posts(sandbox: Path, sample: Collection[Item], *, scheme: Scheme, vault: Vault) -> dict[Question, GoldLabel]:
     posts = json.loads((sandbox / "truth_posts.json").read_text())["posts"]
     truth = {(vault.record_id(p["fullname"]), 0): frozenset(p["labels"]) for p in posts}
     key = scheme.category().key
-    return {(item, key): GoldLabel(truth[item], TRUTH) for item in part if item in truth}
+    return {(item, key): GoldLabel(truth[item], TRUTH) for item in sample if item in truth}
 
 
 def _published(path: Path, *, root: Path) -> dict[Question, GoldLabel]:
     """Return the labels of the CSV ``record_id,image,category,labels``, labels joined by ``|``.
+
+    The category ``unfit``, without labels, marks an item that people found unfit.
 
     Raises:
         BadParams: the file is missing, its header differs, an image is not a number, or a category of an item repeats.

@@ -23,7 +23,7 @@ Row = Mapping[str, object]
 Question = tuple["Item", str]
 """An item and a category."""
 # Values of the column ``outcome``; only answered rows have labels.
-ANSWERED, SKIPPED = "answered", "skipped"
+ANSWERED, SKIPPED, UNFIT = "answered", "skipped", form.UNFIT
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class ReadAnswers:
     """The answers of a round after validation.
 
     ``rows`` are unencrypted rows of the table ``annotations`` for :func:`pipelines.storage.seal.write_rows`: one for
-    each answered category, or, for a skipped item, one for each category without labels. Only the first row of an
-    answer has the note and the seconds, so that sums are correct. ``problems`` counts by pseudonym and by name
+    each answered category, or, for a skipped or unfit item, one for each category without labels. Only the first row of
+    an answer has the note and the seconds, so that sums are correct. ``problems`` counts by pseudonym and by name
     (``backend.PROBLEMS``): categories for ``outside_scheme`` and ``against_rules``, items for the other names.
     ``answered`` counts the items that each pseudonym has finished, *including skipped items*, so that the count does
     not reveal one person's skips. ``skipped`` counts the skips of all annotators together.
@@ -115,6 +115,15 @@ def answered(annotations: Sequence[Row]) -> dict[Question, dict[str, frozenset[s
     return dict(found)
 
 
+def unfit(annotations: Sequence[Row], *, assignments: Sequence[Row]) -> set[Item]:
+    """Return the items that all their assigned annotators found unfit."""
+    found: dict[Item, set[str]] = defaultdict(set)
+    for row in annotations:
+        if row["outcome"] == UNFIT:
+            found[item_of(row)].add(str(row["annotator"]))
+    return {item for item, annotators in roster(assignments).items() if found[item].issuperset(annotators)}
+
+
 def agreed(given: Mapping[str, frozenset[str]], *, annotators: Sequence[str]) -> frozenset[str] | None:
     """Return the label set on which all ``annotators`` agree, or ``None`` if answers are missing or differ."""
     sets = {given.get(annotator) for annotator in annotators}
@@ -134,9 +143,9 @@ def check(answer: AnnotatorAnswer, *, scheme: Scheme) -> tuple[dict[str, frozens
     """
     labels: dict[str, frozenset[str]] = {}
     faults: Counter[str] = Counter()
-    if answer.skipped:
+    if answer.skipped or answer.unfit:
         return labels, faults
-    faults["outside_scheme"] = len(answer.values.keys() - scheme.categories.keys())
+    faults["outside_scheme"] = len(answer.values.keys() - {*scheme.categories, UNFIT})
     for key, category in scheme.categories.items():
         values = answer.values.get(key, ())
         if not values:
@@ -178,8 +187,9 @@ def _rows(
     answer: AnnotatorAnswer, labels: Mapping[str, frozenset[str]], *, assignment: Row, scheme: Scheme, of: RoundManifest
 ) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
+    outcome = SKIPPED if answer.skipped else UNFIT if answer.unfit else ANSWERED
     for key in scheme.categories:
-        if not answer.skipped and key not in labels:
+        if outcome == ANSWERED and key not in labels:
             continue
         rows.append(
             {
@@ -187,8 +197,8 @@ def _rows(
                 "category": key,
                 "round": of.round,
                 "guideline": of.guideline,
-                "outcome": SKIPPED if answer.skipped else ANSWERED,
-                "labels": None if answer.skipped else sorted(labels[key]),
+                "outcome": outcome,
+                "labels": sorted(labels[key]) if outcome == ANSWERED else None,
                 "seconds": None if rows else answer.seconds,
                 "answered": answer.answered.astimezone(UTC),
                 "note": None if rows else answer.note.strip() or None,

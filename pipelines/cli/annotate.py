@@ -92,7 +92,7 @@ def agreement_report(
 
 @app.command(rich_help_panel=STAGES)
 def gold(corpus: CorpusName) -> None:
-    """Collect the annotators' final labels as gold labels, and choose the posts that prompts show as examples."""
+    """Collect the annotators' final labels as gold labels, and the items that they found unfit."""
     from pipelines.annotate import gold as stage
 
     run_stage(stage.run, corpus)

@@ -15,7 +15,7 @@ app = typer.Typer()
 @app.command("compile", rich_help_panel=STEPS)
 def compile_kernels() -> None:
     """Compile the inner loops of dedupe and split, so that no task waits for the compiler; `make setup` runs this."""
-    from pipelines.workspace.clone import compiled_kernels
+    from pipelines.workspace.step_environment import compiled_kernels
 
     os.environ.update(compiled_kernels(Settings.from_env().home))  # numba reads it when it is imported
     from pipelines.curate import compile as step
@@ -41,7 +41,7 @@ def sample(corpus: CorpusName) -> None:
 
 @app.command(rich_help_panel=STAGES)
 def split(corpus: CorpusName) -> None:
-    """Split the sample into train, validation and test; keep near-duplicates together and earlier splits unchanged."""
+    """Split the sample, stratified on gold labels; keep near-duplicates together and earlier splits unchanged."""
     from pipelines.curate.split import split as stage
 
     run_stage(stage.run, corpus, needs_settings=False)

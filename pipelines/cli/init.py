@@ -57,7 +57,8 @@ def init(
         list[str] | None, typer.Option(help=f"the source: dump, reddit or arctic_shift; {PER_CORPUS}")
     ] = None,
     subreddits: Annotated[
-        list[str] | None, typer.Option(help="subreddits to collect: CORPUS=NAME,NAME, repeatedly")
+        list[str] | None,
+        typer.Option(help="subreddits to collect: CORPUS=NAME,NAME; give the option once for each corpus"),
     ] = None,
     first_month: Annotated[
         list[str] | None, typer.Option(help=f"first month to collect, YYYY-MM; {PER_CORPUS}")
@@ -79,7 +80,9 @@ def init(
     ] = None,
     journal_url: Annotated[
         str | None,
-        typer.Option(help="database address of the journal; if it contains a password, set CORPUS_JOURNAL_URL instead"),
+        typer.Option(
+            help="database address of the journal of decisions; with a password, set CORPUS_JOURNAL_URL instead"
+        ),
     ] = None,
     env_file: Annotated[
         Path | None,

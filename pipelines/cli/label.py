@@ -13,11 +13,13 @@ from pipelines.cli.shared import (
     CorpusName,
     Shard,
     doing,
+    emit,
     named,
     run_stage,
     show_sheets,
     suggested,
 )
+from pipelines.config.params import load
 from pipelines.config.settings import Settings
 
 app = typer.Typer()
@@ -58,6 +60,14 @@ def label(
     from pipelines.label import votes as stage
 
     run_stage(stage.ask, corpus, labeller=labeller, shard=shard, wait=wait)
+
+
+@app.command("few_shot", rich_help_panel=STAGES)
+def few_shot(corpus: CorpusName) -> None:
+    """Choose the posts of dev whose gold labels the prompts show."""
+    from pipelines.label import few_shot as stage
+
+    emit(stage.run(corpus, params=load()))
 
 
 @app.command(rich_help_panel=STAGES)

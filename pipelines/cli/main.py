@@ -87,7 +87,7 @@ def corpus(
 
 @app.command(rich_help_panel="Repository")
 def track(corpus: CorpusName) -> None:
-    """Log the counts and metrics of the last published commit to MLflow."""
+    """Log the counts and metrics of the newest commit of the corpus branch to MLflow."""
     from pipelines import status as numbers
 
     settings = Settings.from_env()
@@ -97,7 +97,7 @@ def track(corpus: CorpusName) -> None:
 
 @app.command(rich_help_panel="Repository")
 def status(as_json: AsJson = False) -> None:
-    """Show the counts and metrics of the last published commit."""
+    """Show the counts and metrics of the newest commit of the corpus branch."""
     from pipelines import status as numbers
 
     with doing("reading the corpus repository"):

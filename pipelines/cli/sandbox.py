@@ -32,7 +32,7 @@ def build(
 
 @app.command("serve")
 def serve(profile: str = "sandbox") -> None:
-    """Serve the offline Reddit on loopback: Reddit's API, Arctic Shift, images and three LLM vendors."""
+    """Serve the simulated Reddit on loopback: its API, Arctic Shift, images and three LLM vendors."""
     from pipelines.sandbox import server
 
     settings = Settings.from_env()

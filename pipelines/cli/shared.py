@@ -118,7 +118,9 @@ Shard = Annotated[int, typer.Option(min=0, help="the number of the shard, from 0
 _PERSON = typer.Option(
     "--who", help="the person who decides; stored with the decision and your login", callback=_person
 )
-_REASON = typer.Option("--why", help="the reason; stored with the decision", callback=_not_empty)
+_REASON = typer.Option(
+    "--why", help="the reason for this change; stored in the record of decisions", callback=_not_empty
+)
 Person = Annotated[str, _PERSON]
 Reason = Annotated[str, _REASON]
 # not needed with an Approval

@@ -45,7 +45,7 @@ Pointers = Annotated[
 
 @app.command("step", context_settings={"ignore_unknown_options": True})
 def step(argv: list[str], pointers: Pointers = "{}", out: Annotated[list[str] | None, typer.Option()] = None) -> None:
-    """Run a step in a scratch clone and print pointers to the files that match the --out globs."""
+    """Run a command of corpus in a scratch clone; print DVC pointers to the files that match the --out globs."""
     from pipelines.workspace.clone import workspace
     from pipelines.workspace.pointer import check_handed_over, hand_over, received
 
@@ -70,7 +70,7 @@ def pin() -> None:
 
 @app.command("stage")
 def stage(stages: list[str], base: Base, run: RunName, results: Results = "[]") -> None:
-    """Run stages of dvc.yaml in a scratch clone, in order, and print tokens of their results."""
+    """Run stages of dvc.yaml in a scratch clone, in order, and print signed references to their results."""
     with _received(base=base, run=run, results=results) as (clone, context):
         tokens = []
         for name in stages:
@@ -108,7 +108,7 @@ def estimate(corpus: CorpusName, base: Base, run: RunName, results: Results = "[
 
 @app.command("agreement")
 def agreement(corpus: CorpusName, name: str, base: Base, run: RunName) -> None:
-    """Measure the agreement of all rounds at a commit; print a summary of one round."""
+    """Measure the agreement of the annotators in every round at a commit; print a summary of one round."""
     from pipelines.report.agreement_tables import summary
 
     with _received(base=base, run=run, results="[]") as (clone, context):
@@ -221,8 +221,8 @@ def _received(*, base: str, run: str, results: str) -> Iterator[tuple[Workspace,
 
 
 def _labelled(corpus: str) -> tuple[str, ...]:
-    """Return the paths that labelling reads: records, split, and gold, from which prompt examples are chosen."""
-    return f"data/{corpus}", f"snapshot/{corpus}/split", f"snapshot/{corpus}/gold"
+    """Return the paths that labelling reads: records, split, gold and the examples of the prompts."""
+    return f"data/{corpus}", *(f"snapshot/{corpus}/{name}" for name in ("split", "gold", "few_shot"))
 
 
 def _json(text: str) -> Any:

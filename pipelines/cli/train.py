@@ -107,6 +107,22 @@ def predict_finetuned(corpus: CorpusName, subset: SubsetName, model: ModelName) 
 
 
 @app.command(rich_help_panel=STAGES)
+def repeats(
+    corpus: CorpusName,
+    subset: SubsetName,
+    model: ModelName,
+    seed: Annotated[int, typer.Option(help="the random seed, another than finetune.seed")],
+) -> None:
+    """Fine-tune and predict with another seed, for the spread over seeds; only the predictions are kept."""
+    from pipelines.predict import repeats as stage
+
+    settings = Settings.from_env()
+    with open_vault(settings) as vault:
+        done = stage.run(corpus, subset=subset, model=model, seed=seed, params=load(), settings=settings, vault=vault)
+        emit(done | {"fit": {**done["fit"], "history": None}})
+
+
+@app.command(rich_help_panel=STAGES)
 def baselines(corpus: CorpusName, model: ModelName) -> None:
     """Predict the labels of the dev and test splits with a model that is not fine-tuned on this corpus."""
     from pipelines.predict import baselines as stage

@@ -17,7 +17,7 @@ from pipelines.errors import BadParams
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Export and replay tombstones (records of deletions), rotate the secret, and reseal tables.",
+    help="Export and replay tombstones (records of deletions), rotate the project secret, and encrypt tables again.",
 )
 
 # The first 32 bytes of the secret determine the record ids and never change.

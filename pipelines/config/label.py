@@ -60,7 +60,6 @@ class Ensemble(Section):
 class VotesParams(Section):
     labellers: tuple[str, ...]
     mode: Literal["paper", "improved"]
-    examples: Annotated[int, Field(ge=0)]
     max_output_tokens: Positive
     context_tokens: Positive
     shard_size: Positive
@@ -68,6 +67,11 @@ class VotesParams(Section):
     batch: bool
     max_failed: Fraction
     min_positives: Positive
+    seed: int
+
+
+class FewShot(Section):
+    examples: Annotated[int, Field(ge=0)]
     seed: int
 
 

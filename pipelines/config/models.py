@@ -8,26 +8,38 @@ from pydantic import Field
 
 from pipelines.config.base import Fraction, Positive, Section
 
+# A commit: a branch such as `main` or a tag can move to other weights.
+Revision = Annotated[str, Field(pattern="^[0-9a-f]{40}$")]
 
-class TextModel(Section):
+
+class Based(Section):
+    """A model on a base model: a folder, a ``tiny:`` name, or an id on the hub, which needs a ``revision``."""
+
+    base: str
+    revision: Revision | None = None
+
+    @property
+    def bases(self) -> tuple[tuple[str, str | None], ...]:
+        """Return each base model with its revision."""
+        return ((self.base, self.revision),)
+
+
+class TextModel(Based):
     """A text encoder with a classification head."""
 
     kind: Literal["text"]
-    base: str
 
 
-class ImageModel(Section):
+class ImageModel(Based):
     """An image encoder with a classification head."""
 
     kind: Literal["image"]
-    base: str
 
 
-class FusionModel(Section):
+class FusionModel(Based):
     """A text and image encoder with a classification head on the joint features."""
 
     kind: Literal["fusion"]
-    base: str
 
 
 class YadavModel(Section):
@@ -36,13 +48,19 @@ class YadavModel(Section):
     kind: Literal["yadav"]
     text: str
     image: str
+    text_revision: Revision | None = None
+    image_revision: Revision | None = None
+
+    @property
+    def bases(self) -> tuple[tuple[str, str | None], ...]:
+        """Return each base model with its revision."""
+        return ((self.text, self.text_revision), (self.image, self.image_revision))
 
 
-class M3hModel(Section):
+class M3hModel(Based):
     """M3H (Mazhar et al. 2025), which fuses a labeller's figurative and commonsense features with text and picture."""
 
     kind: Literal["m3h"]
-    base: str
     labeller: str
 
 
@@ -55,11 +73,14 @@ class PromptedModel(Section):
     runs: Positive
 
 
-class SftModel(Section):
+# How much the records of train count in the loss: all the same (the papers), or by their labels' posterior in silver.
+ExampleWeights = Literal["equal", "posterior"]
+
+
+class SftModel(Based):
     """A causal language model that is fine-tuned to generate the labels as JSON (CRADLE 5.2, F)."""
 
     kind: Literal["sft"]
-    base: str
     tuning: Literal["full", "lora"]
     rank: Positive | None = None
     alpha: Positive | None = None
@@ -72,19 +93,20 @@ class SftModel(Section):
     weight_decay: Annotated[float, Field(ge=0)]
     epochs: Positive
     packing: bool
+    weights: ExampleWeights = "equal"
 
 
-class EncoderModel(Section):
+class EncoderModel(Based):
     """A text encoder with one output per label, for machines without a large accelerator."""
 
     kind: Literal["encoder"]
-    base: str
     batch: Positive
     max_tokens: Positive
     learning_rate: Annotated[float, Field(gt=0)]
     warmup: Fraction
     weight_decay: Annotated[float, Field(ge=0)]
     epochs: Positive
+    weights: ExampleWeights = "equal"
 
 
 class KnnModel(Section):
@@ -100,11 +122,10 @@ class KnnModel(Section):
     blend: tuple[Fraction, ...]
 
 
-class LocalModel(Section):
+class LocalModel(Based):
     """A causal language model that runs locally and is prompted without tuning."""
 
     kind: Literal["local"]
-    base: str
     batch: Positive
     max_length: Positive
 
@@ -161,7 +182,7 @@ class Prompted(Section):
 
 
 class Finetune(Section):
-    """Parameters of fine-tuning (CRADLE 5.1, 5.2); ``recall_floors`` maps labels to the recall required on dev."""
+    """Parameters of fine-tuning (CRADLE 5.1, 5.2); ``recall_floors``: the recall that a label's alert must have."""
 
     category: str
     ensemble: str
@@ -171,6 +192,12 @@ class Finetune(Section):
     checkpoint_steps: Positive
     max_new_tokens: Positive
     seed: int
+
+
+class Repeats(Section):
+    """The further seeds with which each model of ``finetune`` is trained, for the spread of its scores over seeds."""
+
+    seeds: tuple[int, ...]
 
 
 class PredictFinetuned(Section):
@@ -226,24 +253,44 @@ class Promote(Section):
     """Parameters of the promotion gate; the values are this project's own, because neither paper deploys a model.
 
     Args:
-        min_probability: the minimum share of resamples in the paired bootstrap on test (SPEC 2.5) in which the
-            candidate's macro-F1 exceeds the champion's, ties counting half; 0.95 is a one-sided test at 5 %.
-        severe: labels of at least this severity (of the scheme) get a recall floor from the champion's recall.
+        alpha: the probability that any look at a gate set promotes a candidate that is not better; from 1 on, the
+            expected number of such looks.
+        looks: over how many looks alpha is spent, in equal shares.
+        parts: into how many parts the test is divided, by group. One is the gate set, and the others are scored only
+            for a version that passed; with 1 the whole test is the gate set, and every score took part in the decision.
+        refresh: which part is the gate set (modulo ``parts``); raise it when the looks at this one are used up.
+        baselines: the models (section ``models``) that a version must beat beside constant answers where there is no
+            champion, if the corpus has their predictions on the test.
+        severe: labels of at least this severity (of the scheme) may not be found less often than by the champion.
         tolerance: how far the candidate's recall of such a label may be below the champion's.
+        undecided: whether a severe label with too few positives to exclude a loss beyond ``tolerance`` is left to the
+            approver (``ask``) or is a reason against the version (``refuse``).
         recall_floors: registered name -> label -> minimum recall on test; applies to every candidate, also without a
             champion.
-        min_positives: a recall floor is not applied to a label with fewer items in test, because a single item could
-            decide; the recall is only reported.
         four_eyes: whether the person who approves a promotion must be another than the one who started the run or ran
             the gate.
     """
 
-    min_probability: Fraction
+    alpha: Annotated[float, Field(gt=0)]
+    looks: Positive
+    parts: Positive
+    refresh: Annotated[int, Field(ge=0)]
+    baselines: tuple[str, ...]
     severe: Positive
     tolerance: Fraction
+    undecided: Literal["ask", "refuse"]
     recall_floors: dict[str, dict[str, Fraction]]
-    min_positives: Positive
     four_eyes: bool = False
+
+    @property
+    def level(self) -> float:
+        """The level of one look."""
+        return self.alpha / self.looks
+
+    @property
+    def single(self) -> float:
+        """The level of a comparison that is not counted."""
+        return self.alpha if self.alpha < 1 else self.level
 
 
 class Drift(Section):

@@ -35,7 +35,16 @@ from pipelines.config.collect import (
 from pipelines.config.consent import Consent
 from pipelines.config.curate import Dedupe, Quality, Sample, Split
 from pipelines.config.doctor import Doctor
-from pipelines.config.label import Ensemble, InjectionTest, Labeller, Provider, RemoteLabeller, Silver, VotesParams
+from pipelines.config.label import (
+    Ensemble,
+    FewShot,
+    InjectionTest,
+    Labeller,
+    Provider,
+    RemoteLabeller,
+    Silver,
+    VotesParams,
+)
 from pipelines.config.models import (
     Baselines,
     Chosen,
@@ -48,6 +57,7 @@ from pipelines.config.models import (
     Promote,
     Prompted,
     PromptedModel,
+    Repeats,
     Report,
     Train,
 )
@@ -97,6 +107,7 @@ class Params(Section):
     consents: dict[str, Consent] = Field(default_factory=dict)
     labellers: dict[str, Labeller]
     ensembles: dict[str, Ensemble]
+    few_shot: FewShot
     votes: VotesParams
     silver: Silver
     injection_test: InjectionTest
@@ -104,6 +115,7 @@ class Params(Section):
     prompted: Prompted
     finetune: Finetune
     predict_finetuned: PredictFinetuned
+    repeats: Repeats
     baselines: Baselines
     evaluate: Evaluate
     report: Report
@@ -137,6 +149,8 @@ class Params(Section):
         for section, (names, known) in asked.items():
             if missing := sorted(names - set(known)):
                 raise ValueError(f"section {section} has no entry {', '.join(missing)}, which another section names")
+        if self.finetune.seed in self.repeats.seeds or len(set(self.repeats.seeds)) < len(self.repeats.seeds):
+            raise ValueError("repeats.seeds has a seed twice, or that of finetune")
         for name, ensemble in self.ensembles.items():
             if ensemble.fallback is not None and ensemble.fallback not in ensemble.members:
                 raise ValueError(f"ensembles.{name}.fallback is not one of the ensemble's members")

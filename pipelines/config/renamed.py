@@ -17,6 +17,8 @@ SECTIONS = {
 STAGES = {**SECTIONS, "remarks": "rationales"}
 # Sections that are now part of another one.
 NESTED = {"fetch": "images", "decode": "images", "ocr": "images", "fingerprint": "images"}
+# Values that are now in another section.
+MOVED = {("votes", "examples"): "few_shot"}
 
 
 def params(values: dict[str, Any]) -> dict[str, Any]:
@@ -34,7 +36,21 @@ def params(values: dict[str, Any]) -> dict[str, Any]:
             found[name] = {**found[name], **section}
         else:
             found[name] = section
+    for (name, key), now in MOVED.items():
+        if isinstance(found.get(name), dict) and key in found[name]:
+            found[name] = dict(found[name])
+            found[now] = {key: found[name].pop(key), **found.get(now, {})}
+    if isinstance(found.get("promote"), dict):
+        found["promote"] = _promote(found["promote"])
     return found
+
+
+def _promote(section: dict[str, Any]) -> dict[str, Any]:
+    """Return the terms of the gate; the level of one test becomes the level of all looks together."""
+    new = {name: value for name, value in section.items() if name not in ("min_probability", "min_positives")}
+    if (least := section.get("min_probability")) is not None:
+        new.setdefault("alpha", round(1 - float(least), 9) or 0.001)
+    return new
 
 
 def stage(name: str) -> str:

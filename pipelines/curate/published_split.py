@@ -1,4 +1,7 @@
-"""Read a published split, which takes precedence, so that results are comparable with published results."""
+"""Read a published split, which takes precedence, so that results are comparable with published results.
+
+Items of a published split and of an assigned one are members: no later step may drop them.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,14 @@ from pathlib import Path
 
 from pipelines.config.curate import Split
 from pipelines.errors import BadParams
+from pipelines.storage.tables import Item
 from pipelines.storage.tracked import read_csv
+from pipelines.vault.vault import Vault
 
 HEADER = ["record_id", "image", "split"]
 
 
-def published(params: Split, *, root: Path) -> dict[tuple[str, int], str]:
+def published(params: Split, *, root: Path) -> dict[Item, str]:
     """Read the CSV file ``split.published`` (``record_id,image,split``); return no rows if it is not configured.
 
     Raises:
@@ -21,7 +26,7 @@ def published(params: Split, *, root: Path) -> dict[tuple[str, int], str]:
     if params.published is None:
         return {}
     where = f"split.published ({params.published})"
-    rows: dict[tuple[str, int], str] = {}
+    rows: dict[Item, str] = {}
     for place, line in read_csv(root / params.published, root=root, header=HEADER, where=where):
         item, split = _row(line, params=params, where=place)
         if item in rows:
@@ -30,7 +35,16 @@ def published(params: Split, *, root: Path) -> dict[tuple[str, int], str]:
     return rows
 
 
-def _row(line: list[str], *, params: Split, where: str) -> tuple[tuple[str, int], str]:
+def members(corpus: str, *, params: Split, vault: Vault, root: Path) -> set[Item]:
+    """Return the items that dedupe and sample must keep: those of published splits and of this or an earlier version.
+
+    People labelled the items of earlier versions; a new version divides the same items.
+    """
+    versions = (vault.assignments(corpus, version=number) for number in range(1, params.version + 1))
+    return set().union(*versions, published(params, root=root))
+
+
+def _row(line: list[str], *, params: Split, where: str) -> tuple[Item, str]:
     if len(line) != len(HEADER) or not line[1].isdecimal():
         raise BadParams(where=where, detail=f"not of the form {','.join(HEADER)} with a whole number for the image")
     record_id, image, split = line

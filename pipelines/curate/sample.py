@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from pipelines.config.params import Params
 from pipelines.curate.grouping.items import kept_items
-from pipelines.curate.published_split import published
+from pipelines.curate.published_split import members
 from pipelines.storage import tables
 from pipelines.storage.metrics_file import write_metrics
 from pipelines.storage.tables import Item
@@ -30,7 +30,7 @@ def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> di
     kept = kept_items(corpus, params=params, root=root)
     gone = vault.tombstoned(sorted({record_id for record_id, _ in kept}))
     alive = {item for item in kept if item[0] not in gone}
-    promised = {**vault.assignments(corpus, version=split.version), **published(split, root=root)}
+    promised = members(corpus, params=split, vault=vault, root=root)
     taken = draw(alive, size=section.size, seed=section.seed, members=promised)
     table = pa.table(
         {"record_id": [r for r, _ in taken], "image": [i for _, i in taken]}, schema=tables.SCHEMAS["sample"]

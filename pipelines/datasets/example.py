@@ -32,10 +32,10 @@ class LeakRefused(DataError):
 class NoGold(ConfigError):
     """The current folder lacks the split or the gold labels."""
 
-    message = "snapshot/{corpus}/split or snapshot/{corpus}/gold is missing in the current folder."
+    message = "snapshot/{corpus}/split, gold or few_shot is missing in the current folder."
     remedy = (
         "Run the command in a clone of the corpus: `corpus clone FOLDER && cd FOLDER && dvc pull --allow-missing`. If "
-        "the files are missing there too, run `dvc repro split@{corpus} gold@{corpus}` first."
+        "the files are missing there too, run `dvc repro few_shot@{corpus}` first."
     )
 
 
@@ -57,6 +57,7 @@ class Example:
         labels: the gold labels in the task's label space; ``None`` if the labels are hidden, as opposed to an empty
             set.
         group: the group of items (near-duplicates, one author) that must be in one split.
+        weight: how much the example counts in a training loss, relative to the others.
     """
 
     item: Item
@@ -65,6 +66,7 @@ class Example:
     image: bytes | None = field(repr=False)
     labels: LabelSet | None = field(repr=False)
     group: str
+    weight: float = 1.0
 
 
 def only(examples: Sequence[Example], *, splits: Collection[str]) -> Sequence[Example]:

@@ -31,7 +31,8 @@ class NoCues(ConfigError):
     message = "A model of kind m3h needs rationales from its labeller for every meme: {detail}."
     remedy = (
         "In params.yaml, list the model under train.models, set its `labeller` to a remote labeller that accepts "
-        "images, and set votes.budget_usd. Set the labeller's API key. Then run `dvc repro rationales@memes`."
+        "images, and set votes.budget_usd. Set the labeller's API key, such as CORPUS_OPENAI_KEY. "
+        "Then run `dvc repro rationales@memes`."
     )
 
 

@@ -8,7 +8,7 @@ records of dev whose answers are shown in the prompt (CRADLE B) are not used for
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from pipelines.config.params import Params
@@ -76,6 +76,7 @@ def load(
     params: Params,
     vault: Vault,
     root: Path = Path(),
+    weighted: bool = False,
 ) -> Posts:
     """Return the posts that have labels of the task as examples; records that were taken down are only counted.
 
@@ -88,6 +89,7 @@ def load(
         params: describes the corpus and names its splits.
         vault: the vault with the keys.
         root: a clone of the corpus.
+        weighted: whether an example of train is weighted by the posterior of its silver labels (mean 1 over train).
 
     Returns:
         The material; ``without`` counts by split the records without labels (of the subset), except prompt examples.
@@ -110,10 +112,13 @@ def load(
     own = {TRAIN: TRAIN, name: VALIDATION, TEST: TEST}
     inside = {item: (own[split], group) for item, (split, group) in placed.items()}
     labels, shown = _gold(folder, task=task, inside=inside)
+    posterior: dict[str, float] = {}
     if subset != GOLD:
         labels = {item: found for item, found in labels.items() if inside.get(item, ("",))[0] != TRAIN}
     if subset not in (None, GOLD):
-        silver = _silver(corpus, subset=str(subset), ensemble=str(ensemble), task=task, root=root)
+        silver, posterior = _silver(
+            corpus, subset=str(subset), ensemble=str(ensemble), task=task, root=root, weighted=weighted
+        )
         labels |= {i: silver[i[0]] for i, (split, _) in inside.items() if split == TRAIN and i[0] in silver}
     # queried after the opening: a record taken down meanwhile opens as nothing and must not count as missing
     gone = vault.tombstoned({record_id for record_id, _ in inside})
@@ -124,6 +129,9 @@ def load(
     made = material(task, placed=inside, gold=labels, opened=texts, gone=gone)
     examples = sum(item[0] not in gone for item in shown)
     values = {f.name: getattr(made, f.name) for f in fields(made)}
+    if posterior:
+        mean = sum(posterior.get(e.item[0], 1.0) for e in made.train) / max(1, len(made.train))
+        values["train"] = tuple(replace(e, weight=posterior.get(e.item[0], 1.0) / mean) for e in made.train)
     values["without"] = {**made.without, VALIDATION: made.without[VALIDATION] - examples}
     return Posts(**values, examples=examples, validation_name=name, posts=opened.posts, placed=placed)
 
@@ -142,27 +150,33 @@ def _gold(
 ) -> tuple[dict[Item, LabelSet], set[Item]]:
     """Return the gold that models see by item, and the items of validation left out because the prompt shows them."""
     rows = tables.read(folder / "gold" / "gold.parquet", name="gold").to_pylist()
+    examples = tables.examples(folder)
     labels, shown = {}, set()
     for row in rows:
         item = (str(row["record_id"]), int(row["image"]))
         if row["category"] != task.key or item not in inside:
             continue
-        if row["example"] and inside[item][0] == VALIDATION:
+        if item in examples and inside[item][0] == VALIDATION:
             shown.add(item)
         else:
             labels[item] = task.seen(frozenset(row["labels"]))
     return labels, shown
 
 
-def _silver(corpus: str, *, subset: str, ensemble: str, task: Task, root: Path) -> dict[str, LabelSet]:
-    """Return the labels of the records on which the ensemble agrees enough for the subset."""
+def _silver(
+    corpus: str, *, subset: str, ensemble: str, task: Task, root: Path, weighted: bool
+) -> tuple[dict[str, LabelSet], dict[str, float]]:
+    """Return the labels, and if ``weighted`` their posterior, of the records on which the ensemble agrees enough."""
     if subset not in AGREEMENTS:
         raise BadParams(where="finetune.subsets", detail=f"there is no training subset '{subset}'")
     path = root / "snapshot" / corpus / "silver" / ensemble / "silver.parquet"
     if not path.is_file():
         raise NoSilver(corpus=corpus, ensemble=ensemble)
-    return {
-        str(row["record_id"]): task.seen(frozenset(row["labels"]))
-        for row in tables.read(path, name="silver").to_pylist()
+    columns = ["record_id", "category", "labels", "agreement", *(["posterior"] if weighted else [])]
+    rows = [
+        row
+        for row in tables.read(path, name="silver", columns=columns).to_pylist()
         if row["category"] == task.key and row["labels"] is not None and row["agreement"] in AGREEMENTS[subset]
-    }
+    ]
+    posterior = {str(row["record_id"]): row["posterior"] for row in rows if row.get("posterior") is not None}
+    return {str(row["record_id"]): task.seen(frozenset(row["labels"])) for row in rows}, posterior

@@ -34,10 +34,10 @@ class SplitPosts:
         """Read the posts of all splits in the order of their ids, without posts that were taken down.
 
         Raises:
-            NoGold: the split or the gold is missing.
+            NoGold: the split, the gold or the examples of the prompts are missing.
         """
         folder = root / "snapshot" / corpus
-        if not all((folder / name).is_dir() for name in ("split", "gold")):
+        if not all((folder / name).is_dir() for name in ("split", "gold", "few_shot")):
             raise NoGold(corpus=corpus)
         splits = tables.read(folder / "split" / "splits.parquet", name="splits").to_pylist()
         split = {row["record_id"]: row["split"] for row in splits}
@@ -53,8 +53,8 @@ class SplitPosts:
             posts=dict(sorted(posts.items())),
             split=split,
             group={row["record_id"]: row["group"] for row in splits},
-            gold={row["record_id"]: frozenset(row["labels"]) for row in gold},
-            examples=tuple(sorted(row["record_id"] for row in gold if row["example"])),
+            gold={row["record_id"]: frozenset(row["labels"]) for row in gold if row["record_id"] in split},
+            examples=tuple(sorted(record_id for record_id, _ in tables.examples(folder))),
             scheme=load(params.corpora[corpus].scheme, root=root),
         )
 

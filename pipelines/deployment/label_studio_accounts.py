@@ -19,7 +19,7 @@ DOMAIN = "annotators.invalid"
 
 
 def main() -> None:
-    """Create the missing organizations and accounts, and print their tokens."""
+    """Create the missing organizations and accounts of Label Studio, and print their tokens."""
     asked = json.loads(sys.stdin.read())
     _set_up()
     transaction: ModuleType = import_module("django.db.transaction")

@@ -7,15 +7,11 @@ organizations, which it does not do by default.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import secrets
-import shutil
-import sqlite3
 import subprocess
-from collections.abc import Collection, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +23,6 @@ from pipelines.config.settings import Settings
 from pipelines.deployment.components import ServiceFailed, answers, free_port, running, wait
 from pipelines.errors import BackendUnavailable
 
-# The first start of an environment creates the tables: 39 CPU s, measured; a later one takes 3.
 READY_SECONDS = 180.0
 ACCOUNTS_SECONDS = 120.0
 NAME = "label-studio"
@@ -72,16 +67,14 @@ def start(settings: Settings, *, port: int) -> psutil.Process:
             folder.mkdir(parents=True, exist_ok=True)
         settings.label_studio.chmod(0o700)
         argv = [str(program), "start", "--no-browser", "--internal-host", "127.0.0.1", "--port", str(port)]
-        with _tables(settings):
-            with log.open("ab") as out:
-                child = subprocess.Popen(
-                    argv, cwd=settings.label_studio, env=environment(settings), stdout=out, stderr=out,
-                    stdin=subprocess.DEVNULL, start_new_session=True, umask=0o077,
-                )  # fmt: skip
-            process = psutil.Process(child.pid)
-            note.write_text(json.dumps({"pid": child.pid, "started": process.create_time(), "port": port}))
-            _wait(settings)
-        return process
+        _create_tables(settings, log=log)
+        with log.open("ab") as out:
+            child = subprocess.Popen(
+                argv, cwd=settings.label_studio, env=environment(settings), stdout=out, stderr=out,
+                stdin=subprocess.DEVNULL, start_new_session=True, umask=0o077,
+            )  # fmt: skip
+        process = psutil.Process(child.pid)
+        note.write_text(json.dumps({"pid": child.pid, "started": process.create_time(), "port": port}))
     _wait(settings)
     return process
 
@@ -91,31 +84,26 @@ def _wait(settings: Settings) -> None:
     wait(NAME, lambda: answers(health), note=_note(settings), log=log, seconds=READY_SECONDS)
 
 
-@contextmanager
-def _tables(settings: Settings) -> Iterator[None]:
-    """Give a new home the tables that this environment's first start has created; keep those of the first start.
-
-    They hold no account and no task yet. Homes that start at the same time wait for the first.
-    """
-    database, kept = settings.label_studio / DATABASE, settings.label_studio_env / "tables.sqlite3"
-    if database.exists() or not os.access(settings.label_studio_env, os.W_OK):
-        yield
+def _create_tables(settings: Settings, *, log: Path) -> None:
+    """Create the tables of a new home as a whole, before the server, which would run its 300 migrations."""
+    database = settings.label_studio / DATABASE
+    if database.exists():
         return
-    with kept.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if kept.exists():
-            fcntl.flock(lock, fcntl.LOCK_UN)
-            partial = database.with_suffix(".partial")
-            shutil.copyfile(kept, partial)
-            partial.chmod(0o600)
-            partial.replace(database)
-            yield
-            return
-        yield
-        partial = kept.with_suffix(".partial")
-        with closing(sqlite3.connect(database)) as source, closing(sqlite3.connect(partial)) as copy:
-            source.backup(copy)
-        partial.replace(kept)
+    python, partial = _program(settings, name="python", log=log), database.with_suffix(".partial")
+    partial.unlink(missing_ok=True)
+    # Django must import the settings from Label Studio's own layout; -P keeps our modules off its path.
+    argv = [str(python), "-P", str(Path(__file__).with_name("label_studio_tables.py"))]
+    variables = environment(settings) | {"DATABASE_NAME": str(partial)}
+    try:
+        with log.open("ab") as out:
+            subprocess.run(
+                argv, cwd=settings.label_studio, env=variables, stdout=out, stderr=out, timeout=ACCOUNTS_SECONDS,
+                check=True, umask=0o077,
+            )  # fmt: skip
+    except (OSError, subprocess.SubprocessError) as error:
+        detail = f"its tables could not be created ({type(error).__name__})"
+        raise ServiceFailed(name=NAME, detail=detail, log=log) from None
+    partial.replace(database)
 
 
 def serve(settings: Settings, *, params: Params, port: int | None) -> dict[str, object]:
@@ -196,7 +184,6 @@ def ensure_accounts(settings: Settings, *, pseudonyms: Collection[str]) -> Accou
 
 def _make(settings: Settings, *, pseudonyms: list[str]) -> Accounts:
     python = _program(settings, name="python", log=settings.home / "logs" / f"{NAME}.log")
-    # Django must import the settings from Label Studio's own layout; -P keeps our modules off its path.
     argv = [str(python), "-P", str(Path(__file__).with_name("label_studio_accounts.py"))]
     asked = {name: secrets.token_urlsafe(18) for name in pseudonyms}
     try:

@@ -72,5 +72,6 @@ def checks(deployment: Deployment, *, seconds: float, deep: bool) -> list[Check]
         Check("versions", partial(machine.versions, deployment)),
         *(Check(f"disk {name}", partial(machine.disk, deployment, name)) for name in machine.places(deployment)),
         Check("memory", partial(machine.memory, deployment)),
+        Check("bases", partial(machine.bases, deployment)),
         Check("gpu", partial(machine.gpu, deployment)),
     ]

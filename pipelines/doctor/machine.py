@@ -121,6 +121,22 @@ def large(params: Params) -> list[str]:
     return sorted(name for name, m in used.items() if isinstance(m, kinds) and not m.base.startswith(TINY))
 
 
+def bases(deployment: Deployment) -> Finding:
+    """Check that the configured models name a commit of each base model on the hub."""
+    params = deployment.params
+    used = (*params.train.models, *params.finetune.models, *params.baselines.models)
+    loose = {
+        name
+        for name in used
+        for base, revision in getattr(params.models[name], "bases", ())
+        if revision is None and not base.startswith(TINY) and not Path(base).is_absolute()
+    }
+    if loose:
+        fix = "Run `corpus params set models.NAME.revision COMMIT` (docs/models.md), or remove these from the lists."
+        return warning(f"base models without a revision, which are refused: {', '.join(sorted(loose))}", fix=fix)
+    return ok("every base model on the hub has a revision")
+
+
 def gpu(deployment: Deployment) -> Finding:
     """Check that a GPU answers if a configured model needs one."""
     wanted = ", ".join(large(deployment.params))

@@ -107,7 +107,7 @@ def analyse(board: Board, *, runs: Sequence[Run]) -> Json | None:
 
 
 def _refusals(board: Board, *, runs: Sequence[Run], answers: TaskAnswers) -> Json:
-    rates = Rates()
+    rates = Rates(runs=len(runs))
     for i in range(len(board.task.labels)):
         rates.add(~answers.answered, answers.true[..., i])
     found = {}
@@ -135,7 +135,7 @@ def _confusion(board: Board, *, answers: TaskAnswers, found: Sequence[Group]) ->
         for side in (answers.true, answers.said)
     )
     answered = np.concatenate([answers.answered] * len(found))
-    rates, swaps, hedges = Rates(), [], []
+    rates, swaps, hedges = Rates(runs=len(answers.answered)), [], []
     for i, value in enumerate(values):
         one = answered & (gold == i)
         for j, other in enumerate(values):
@@ -175,7 +175,7 @@ def _matrix(
 
 def _over_extension(board: Board, *, answers: TaskAnswers) -> Json:
     category, labels = board.task.category, board.task.labels
-    rates = Rates()
+    rates = Rates(runs=len(answers.answered))
     found: dict[str, tuple[int, int, dict[str, int]]] = {}
     for kind, own in _types(category):
         true, said = (_any(side, places=own) for side in (answers.true, answers.said))
@@ -206,7 +206,7 @@ def _severity(board: Board, *, answers: TaskAnswers) -> Json:
     category, labels = board.task.category, board.task.labels
     crises = [i for i, label in enumerate(labels) if label != category.none]
     true, said = (_any(side, places=crises) for side in (answers.true, answers.said))
-    rates = Rates()
+    rates = Rates(runs=len(answers.answered))
     missed = rates.add(~said, answers.answered & true)
     alarms = rates.add(said, answers.answered & ~true)
     levels = np.array([category.severities.get(label, 0) for label in labels])

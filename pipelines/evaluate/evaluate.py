@@ -6,7 +6,8 @@ value is ``null``. Its shape::
 
     {
       "scheme": "figsim", "split": "test",
-      "sampling": {"resamples": int, "seed": int, "confidence": 0.95},
+      "sampling": {"resamples": int, "seed": int, "confidence": 0.95,
+                   "intervals": {"figures" | "rates" | "pairs" | "calibration": str}},     # the kind of each interval
       "items": {split: int},                          # items with gold, including the prompt's examples
       "composition": {split: {category: {label: int}}},        # FigSIM T8, CRADLE T11: annotators' labels, the empty
                                                       # set as its None
@@ -42,7 +43,7 @@ value is ``null``. Its shape::
       "errors": Errors,                               # of the answers, summed over the runs
       "dev": {"n": int, "by_seed": {the same}} | null,         # on the split "dev", without the prompt's examples
       "calibration": Calibration | null,              # null: no run gives probabilities
-      "floors": {label: Floor},                       # the labels of params.finetune.recall_floors
+      "floors": {label: Floor},                       # labels of params.finetune.recall_floors, with their alerts
       "spent": Spent | null,                          # null: no spent.json beside its predictions
       "crises": Crises | null                         # null: the labels are not crises with a time
     }
@@ -50,8 +51,8 @@ value is ``null``. Its shape::
     figure: macro_f1, macro_precision, macro_recall, weighted_f1, exact; for multi jaccard, micro_f1, micro_precision,
     micro_recall; for an ordinal kappa (quadratic weights), mae; if the scheme has severities severity_recall
     Figures = {"figures": {figure: float | null}, "labels": {label: {"f1", "precision", "recall": float | null}}}
-    Cell = {"mean", "std", "n", "low", "high"}        # std over n runs (ddof 1; null for one); the 95 % interval is
-                                                      # over items, drawn by group, and excludes the seeds' spread
+    Cell = {"mean", "std", "n", "low", "high"}        # std over n runs (ddof 1; null for one); the 95 % BCa interval is
+                                                      # over items, drawn by group, and over runs if there are several
     Errors = {
       "answers": int, "unanswered": int, "wrong": Rate,                   # wrong: not exactly gold's set
       "by_label": {label: {"over": Rate, "under": Rate}},                 # Figures 4 (ordinal, by true label), 7 and 8
@@ -78,12 +79,13 @@ from pipelines.config.label import RemoteLabeller
 from pipelines.config.models import PromptedModel
 from pipelines.config.params import Params
 from pipelines.evaluate import crisis_errors, label_errors, model_scores, paired, reliability, sources
+from pipelines.evaluate.constant_baselines import baselines
 from pipelines.evaluate.inputs import DEV, TEST, TRAIN, EvaluationGold, runs_of
 from pipelines.evaluate.label_errors import Traits
 from pipelines.evaluate.model_scores import ABSTAINED, ALL, VALID, Board, Json, Run, Sampling
 from pipelines.evaluate.sources import Origin
 from pipelines.llm.capabilities import capabilities
-from pipelines.metrics.bootstrap import CONFIDENCE
+from pipelines.metrics.bootstrap import CONFIDENCE, INTERVALS
 from pipelines.metrics.label_sets import LabelSet
 from pipelines.metrics.recall_constraints import floors_of
 from pipelines.storage.metrics_file import write_metrics
@@ -137,7 +139,7 @@ def run(corpus: str, *, params: Params, root: Path = Path(), sampling: Sampling 
     metrics = {
         "scheme": scheme.name,
         "split": TEST,
-        "sampling": {"resamples": sampling.resamples, "seed": sampling.seed, "confidence": CONFIDENCE},
+        "sampling": {**vars(sampling), "confidence": CONFIDENCE, "intervals": INTERVALS},
         "items": dict(sorted(Counter(gold.split[i] for i in set().union(*gold.labels.values())).items())),
         "composition": composition(gold, scheme=scheme),
         "settings": (params.train if memes else params.finetune).model_dump(mode="json"),
@@ -190,7 +192,7 @@ def measure(
     }
     if not board.items:
         return found
-    found["baselines"] = model_scores.baselines(board, train=list(gold.seen(task, split=learnt[0]).values()))
+    found["baselines"] = baselines(board, train=list(gold.seen(task, split=learnt[0]).values()))
     scored = {name: model_scores.score(board, runs=made, valid=False) for name, made in sorted(runs.items())}
     for name, made in sorted(runs.items()):
         origin = beside.origins.get(name, Origin(None, name))

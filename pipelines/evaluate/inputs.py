@@ -40,13 +40,11 @@ class EvaluationGold:
             item = (row["record_id"], row["image"])
             split[item], group[item] = row["split"], row["group"]
         labels: dict[str, dict[Item, LabelSet]] = defaultdict(dict)
-        examples = set()
         for row in tables.read(folder / "gold" / "gold.parquet", name="gold").to_pylist():
             item = (row["record_id"], row["image"])
             if item in split:
                 labels[row["category"]][item] = frozenset(row["labels"])
-                examples |= {item} if row["example"] else set()
-        return cls(split, group, labels, frozenset(examples))
+        return cls(split, group, labels, tables.examples(folder))
 
     def of(self, key: str, *, split: str) -> dict[Item, LabelSet]:
         """Return the gold label sets of one category by item, sorted, for the items of one split."""

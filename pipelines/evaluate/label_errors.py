@@ -1,9 +1,9 @@
 """Analyse a model's errors: over- and underprediction by label, and errors by kind of meme (FigSIM 5.3, F).
 
 Counts are summed over a model's runs and leave out missing answers. Each rate has a percentile interval from a
-bootstrap that draws groups of items. In the ordinal task, overprediction is an answer above the true class and
-underprediction an answer below it, counted by the true class (FigSIM Figure 4). In a multi-label task they are the
-false positives and false negatives of each label (FigSIM Figures 7 and 8).
+bootstrap that draws groups of items, and runs if there are several. In the ordinal task, overprediction is an answer
+above the true class and underprediction an answer below it, counted by the true class (FigSIM Figure 4). In a
+multi-label task they are the false positives and false negatives of each label (FigSIM Figures 7 and 8).
 
 The caption of FigSIM's Table 12 states proportions of samples, but the table's N add up to the 55 misclassified items
 (SPEC 17). Both rates are therefore given: ``of_wrong`` (of the misclassified items) and ``of_all``.
@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.evaluate.model_scores import Board, Item, Json, Run, bounds, number
-from pipelines.metrics.bootstrap import cluster_sums
 from pipelines.metrics.label_sets import Floats, LabelSet, matrix
 
 Bools = npt.NDArray[np.bool_]
@@ -60,24 +59,24 @@ class TaskAnswers:
 
 
 class Rates:
-    """Rates that are resampled together; each has a numerator and a denominator of shape (items,)."""
+    """Rates that are resampled together; each has a numerator and a denominator of shape (items, runs)."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, runs: int = 1) -> None:
         self.columns: list[Floats] = []
+        self._runs = runs
 
     def add(self, part: Bools, whole: Bools) -> int:
-        """Add the rate of ``part`` within ``whole``, both of shape (items,), and return the index of the rate."""
-        self.columns += [(part & whole).sum(axis=0).astype(np.float64), whole.sum(axis=0).astype(np.float64)]
+        """Add the rate of ``part`` within ``whole`` and return its index; both have shape (times runs, items)."""
+        for counted in (part & whole, whole):
+            by_run = counted.reshape(-1, self._runs, counted.shape[-1]).sum(axis=0)
+            self.columns.append(by_run.T.astype(np.float64))
         return len(self.columns) // 2 - 1
 
     def drawn(self, board: Board) -> list[Json]:
         """Return all rates with confidence intervals, each as a ``Rate`` of ``evaluate.json``."""
-        rows = np.stack(self.columns, axis=1)
-        sums = cluster_sums(rows, groups=board.groups)
-        resampled = np.concatenate([np.zeros((0, rows.shape[1])), *(weights @ sums for weights in board.weights())])
-        return [
-            _rate(rows[:, i].sum(), rows[:, i + 1].sum(), resampled[:, i : i + 2]) for i in range(0, rows.shape[1], 2)
-        ]
+        rows = np.stack(self.columns, axis=2)
+        whole, resampled = rows.sum(axis=(0, 1)), board.resampled(rows)
+        return [_rate(whole[i], whole[i + 1], resampled[:, i : i + 2]) for i in range(0, len(whole), 2)]
 
 
 def _rate(count: float, of: float, resampled: Floats) -> Json:
@@ -95,7 +94,7 @@ def _rate(count: float, of: float, resampled: Floats) -> Json:
 def analyse(board: Board, *, runs: Sequence[Run], traits: Traits) -> Json:
     """Analyse a model's errors and return them as ``Errors`` of ``evaluate.json``."""
     answers = gather(board, runs=runs)
-    rates = Rates()
+    rates = Rates(runs=len(runs))
     wrong = rates.add(answers.wrong, answers.answered)
     by_label = _by_label(board, answers=answers, rates=rates)
     by_category = _by_category(board, answers=answers, rates=rates, traits=traits)

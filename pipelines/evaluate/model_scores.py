@@ -1,20 +1,26 @@
 """Score the models of one task on one test set: metrics of every run, with mean, standard deviation and intervals.
 
 A model has several runs (seeds, or repetitions of a prompt). A figure is the mean over its runs with their standard
-deviation (ddof 1), and an interval from a percentile bootstrap over items (SPEC 2.5): the same items are drawn for
-every run, whole groups of near-duplicates at a time, so seed variance and sampling variance stay separate. A missing
-answer (refused, malformed, failed) is either left out (``valid``, as in the paper) or counted as wrong (``all``): an
-empty prediction that misses every gold label, and for the ordinal figures the class farthest from gold, the lower of
-two (ours: the worst possible answer). An F1 that divides by zero is 0, as in scikit-learn with ``zero_division=0``;
-other undefined figures are NaN.
+deviation (ddof 1), and a BCa interval from a bootstrap over items and runs (SPEC 2.5): whole groups of near-duplicates
+are drawn, the same for every run, and of R runs R - 1 are drawn, with replacement. Fewer runs than there are give the
+mean its true variance over seeds, s²/R; R of R would give (R - 1)/R of it (Rao and Wu 1988). Drawing both counts noise
+that runs and items have in common more than once (Owen 2007): the interval is rather too wide than too narrow. With one
+run it covers other items only, never other seeds.
+
+A missing answer (refused, malformed, failed) is either left out (``valid``, as in the paper) or counted as wrong
+(``all``): an empty prediction that misses every gold label, and for the ordinal figures the class farthest from gold,
+the lower of two (ours: the worst possible answer). An F1 that divides by zero is 0, as in scikit-learn with
+``zero_division=0``; other undefined figures are NaN.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,7 +29,7 @@ import numpy.typing as npt
 from pipelines.errors import DataError
 from pipelines.metrics import label_sets
 from pipelines.metrics.agreement_coefficients import defined_mean, ratio
-from pipelines.metrics.bootstrap import BLOCK, CONFIDENCE, cluster_sums
+from pipelines.metrics.bootstrap import BLOCK, bca, cluster_sums, percentile
 from pipelines.metrics.label_sets import Floats, LabelSet, Tally
 from pipelines.taxonomy.task import Task
 
@@ -100,6 +106,25 @@ class Board:
         """Yield in blocks which groups the randomisation test exchanges (1) or keeps (0), shape (resamples, groups)."""
         yield from (block.astype(np.float64) for block in self._exchanged)
 
+    def drawn_runs(self, runs: int, *, key: int) -> Iterator[Floats]:
+        """Yield in blocks how often each run is drawn, shape (resamples, runs): one run less than there are."""
+        rng = np.random.default_rng([self.sampling.seed, 2, key])
+        for size in self._blocks:
+            yield rng.multinomial(max(1, runs - 1), np.full(runs, 1 / runs), size=size).astype(np.float64)
+
+    def resampled(self, rows: Floats, *, blocks: int | None = None) -> Floats:
+        """Return the sums of ``rows`` (items, runs, columns) over drawn groups and runs, shape (resamples, columns).
+
+        ``blocks`` limits the resamples to the first blocks.
+        """
+        sums = cluster_sums(rows.reshape(len(rows), -1), groups=self.groups)
+        chances = self.drawn_runs(rows.shape[1], key=_key(sums))
+        parts: list[Floats] = [np.zeros((0, rows.shape[2]))]
+        for weights, chosen in islice(zip(self.weights(), chances, strict=True), blocks):
+            drawn = (weights @ sums).reshape(len(weights), *rows.shape[1:])
+            parts.append(drawn[:, 0] if rows.shape[1] == 1 else np.einsum("brc,br->bc", drawn, chosen))
+        return np.concatenate(parts)
+
     @cached_property
     def _drawn(self) -> list[Small]:
         # drawn once: drawing takes longer than everything that uses it
@@ -122,15 +147,25 @@ class Board:
 
 @dataclass(frozen=True)
 class Scored:
-    """A model's scores by name: ``runs`` for each run, and ``drawn`` for each bootstrap resample (mean over runs)."""
+    """A model's scores by name: for each run, in each bootstrap resample, and without one group each.
+
+    The scores in ``drawn`` and ``without`` are means over runs.
+    """
 
     runs: Mapping[str, Floats]
     drawn: Mapping[str, Floats]
+    without: Mapping[str, Floats]
 
     def cell(self, name: str) -> Json:
-        """Return a score and its interval as a ``Cell`` of ``evaluate.json``."""
+        """Return a score and its BCa interval as a ``Cell`` of ``evaluate.json``."""
         values = self.runs[name][~np.isnan(self.runs[name])]
-        low, high = bounds(self.drawn[name])
+        drawn, without = (part[~np.isnan(part)] for part in (self.drawn[name], self.without[name]))
+        low = high = None
+        if len(values) and len(drawn):
+            units = [without]
+            if len(values) > 1:
+                units.append((values.sum() - values) / (len(values) - 1))
+            low, high = (number(end) for end in bca(float(values.mean()), resampled=drawn, without=units))
         return {
             "mean": number(values.mean()) if len(values) else None,
             "std": number(values.std(ddof=1)) if len(values) > 1 else None,
@@ -150,8 +185,7 @@ def bounds(values: Floats) -> tuple[float | None, float | None]:
     known = values[~np.isnan(values)]
     if not len(known):
         return None, None
-    tail = 100 * (1 - CONFIDENCE) / 2
-    low, high = np.percentile(known, [tail, 100 - tail])
+    low, high = percentile(known)
     return number(low), number(high)
 
 
@@ -236,14 +270,29 @@ def score(board: Board, *, runs: Sequence[Run], valid: bool) -> Scored:
     """
     rows = np.stack([counted(board, predicted=board.predicted(run), valid=valid) for run in runs], axis=1)
     sums = cluster_sums(rows.reshape(len(rows), -1), groups=board.groups)
-    blocks = [
-        {name: defined_mean(values) for name, values in figures(drawn, task=board.task).items()}
-        for weights in board.weights()
-        for drawn in [(weights @ sums).reshape(len(weights), *rows.shape[1:])]
-    ]
+    # by content: models with the same answers get the same draws, so that their difference is 0
+    chances = board.drawn_runs(len(runs), key=_key(sums))
+    blocks = []
+    for weights, chosen in zip(board.weights(), chances, strict=True):
+        found = figures((weights @ sums).reshape(len(weights), *rows.shape[1:]), task=board.task)
+        blocks.append({name: _mean_of(values, chosen=chosen) for name, values in found.items()})
     own = figures(rows.sum(axis=0), task=board.task)
     drawn = {name: np.concatenate([block[name] for block in blocks]) if blocks else np.zeros(0) for name in own}
-    return Scored(runs=own, drawn=drawn)
+    left = figures((sums.sum(axis=0) - sums).reshape(len(sums), *rows.shape[1:]), task=board.task)
+    return Scored(runs=own, drawn=drawn, without={name: defined_mean(values) for name, values in left.items()})
+
+
+def _key(sums: Floats) -> int:
+    """Return a number that depends on the counts alone, not on the last bit of a sum in another order."""
+    return zlib.crc32((sums.round(6) + 0.0).tobytes())
+
+
+def _mean_of(values: Floats, *, chosen: Floats) -> Floats:
+    """Return the mean over the drawn runs with a defined value; ``chosen`` says how often each run was drawn."""
+    if values.shape[1] == 1:
+        return values[:, 0]
+    known = ~np.isnan(values)
+    return ratio(np.where(known, values * chosen, 0.0).sum(axis=1), (known * chosen).sum(axis=1))
 
 
 def shaped(values: Mapping[str, Any], *, task: Task) -> Json:
@@ -267,24 +316,3 @@ def plain(board: Board, *, predicted: Sequence[LabelSet | None], valid: bool) ->
     """Return the scores of one run or of a baseline as ``Figures`` of ``evaluate.json``."""
     own = figures(counted(board, predicted=predicted, valid=valid).sum(axis=0), task=board.task)
     return shaped({name: number(value.item()) for name, value in own.items()}, task=board.task)
-
-
-def baselines(board: Board, *, train: Sequence[LabelSet]) -> Json:
-    """Score constant baselines: train's most frequent class, or all labels that over half of train's items have.
-
-    For multi-label tasks, ``every_label`` predicts all labels, which macro-F1 rewards more, and ``majority_set`` the
-    most frequent set, which exact match rewards more (both ours). On a tie between classes or sets, the first in the
-    scheme's order is taken.
-    """
-    labels = board.task.labels
-    counts = {label: sum(label in values for values in train) for label in labels}
-    if board.task.kind == "single":
-        most = frozenset({max(labels, key=lambda label: (counts[label], -labels.index(label)))})
-    else:
-        most = frozenset(label for label in labels if 2 * counts[label] > len(train))
-    constant = {"majority": most}
-    if board.task.kind == "multi":
-        sets = Counter(train)
-        often = min(sets, key=lambda s: (-sets[s], sorted(map(labels.index, s))), default=frozenset())
-        constant |= {"every_label": frozenset(labels), "majority_set": often}
-    return {name: plain(board, predicted=[answer] * len(board.items), valid=False) for name, answer in constant.items()}

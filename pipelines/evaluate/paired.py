@@ -94,15 +94,19 @@ def bootstrap(differences: Floats) -> float:
 
 def randomisation(board: Board, *, a: Floats, b: Floats) -> float:
     """Return the p-value of the randomisation test of macro-F1 for counts ``a`` and ``b`` (groups, columns)."""
-    first, second = (counts[:, LABELS : LABELS + 3 * len(board.task.labels)] for counts in (a, b))
-    apart = abs(float(_macro(first.sum(axis=0)) - _macro(second.sum(axis=0))))
-    hits = 0
-    for exchanged in board.exchanges():
-        moved = exchanged @ (second - first)
-        differences = _macro(first.sum(axis=0) + moved) - _macro(second.sum(axis=0) - moved)
-        hits += int((np.abs(differences) >= apart - TIE).sum())
+    apart, drawn = exchanged(board, a=a, b=b)
+    hits = int((np.abs(drawn) >= abs(apart) - TIE).sum())
     # the observed assignment is one of the exchanges
-    return (1 + hits) / (1 + board.sampling.resamples)
+    return (1 + hits) / (1 + len(drawn))
+
+
+def exchanged(board: Board, *, a: Floats, b: Floats) -> tuple[float, Floats]:
+    """Return the difference in macro-F1, ``a`` minus ``b``, and the differences after random exchanges of groups."""
+    first, second = (counts[:, LABELS : LABELS + 3 * len(board.task.labels)] for counts in (a, b))
+    whole, other = first.sum(axis=0), second.sum(axis=0)
+    moved = [block @ (second - first) for block in board.exchanges()]
+    drawn = [_macro(whole + each) - _macro(other - each) for each in moved]
+    return float(_macro(whole) - _macro(other)), np.concatenate(drawn) if drawn else np.zeros(0)
 
 
 def _macro(counts: Floats) -> Floats:

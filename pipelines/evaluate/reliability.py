@@ -1,4 +1,4 @@
-"""Measure the calibration of probabilities, and the precision that a recall floor of a label costs.
+"""Measure the calibration of probabilities, and the alerts of labels that have a recall floor.
 
 Calibration is measured per label: of the items to which a model gives a label with probability .3, three in ten should
 have the label. The expected calibration error of a rare label is small for any model. The Brier score is therefore
@@ -8,54 +8,67 @@ given too, and for comparison the Brier score of always predicting the label's f
     Calibration = {                                   # over test answers with probabilities
       "n": int,                                       # answers, over all runs
       "ece": float, "brier": float,                   # means over the labels
-      "labels": {label: {"ece", "brier", "base": float}},      # base: the Brier score of always saying its frequency
+      "intervals": {"ece" | "brier": [low, high]},    # 95 %, see calibration_errors.py
+      "noise": float,                                 # the ECE that perfectly calibrated answers of this number have
+      "labels": {label: {"ece", "interval", "noise", "brier", "base": float}},      # interval: of the ECE; base: the
+                                                      # Brier score of always saying its frequency
+      "risk": {"aurc": float,                         # mean share of wrong label sets over all coverages
+               "coverage": {".2" | ".4" | ".6" | ".8" | "1": float}},     # that share among the most confident answers
       "bins": [{"low", "high": float, "n": int, "said": float | null, "seen": float | null}]   # all labels together
     }
     Floor = {
       "floor": float,
-      "recall": Rate, "precision": Rate,              # of the original answers, over all test records: a missing
-                                                      # answer is a miss
-      "met": bool | null,                             # recall reached the floor; null: no test item carries the label
-      "tuned": {                                      # by probabilities, threshold from dev; null: no probabilities
-        "positives": int,                             # dev items that carry the label; fewer than five: threshold null
-        "threshold": float | null,                    # the highest whose recall on dev reaches the floor
-        "dev": {"recall", "precision": float | null},
-        "recall": Rate, "precision": Rate             # at that threshold, on test
+      "recall": Rate, "precision": Rate,              # of the label sets, which no floor changes, over all test
+                                                      # records: a missing answer is a miss
+      "alert": {                                      # of the run of the first seed; null: no probabilities on dev
+        "dev": metrics.alerts.Alert,                  # positives, threshold, guaranteed recall, alert rate on dev
+        "recall": Rate, "precision": Rate, "alert_rate": Rate,      # on test; an item without probabilities raises none
+        "verdict": "below" | "not_below" | "too_few" | null         # metrics.alerts.judged; null: no guaranteed recall
       } | null
-    }                                                 # "tuned" is of the run of the first seed
+    }
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.evaluate import calibration_errors
 from pipelines.evaluate.label_errors import Rates, gather
-from pipelines.evaluate.model_scores import Board, Json, Run, number
+from pipelines.evaluate.model_scores import DIGITS, Board, Json, Run, bounds, number
+from pipelines.metrics.alerts import alert, judged
+from pipelines.metrics.calibration import SUREST
 from pipelines.metrics.label_sets import Floats, matrix
-from pipelines.metrics.recall_constraints import MIN_POSITIVES, highest
+from pipelines.metrics.recall_constraints import evidence
 
 Bools = npt.NDArray[np.bool_]
+COVERAGES = (0.2, 0.4, 0.6, 0.8, 1.0)
 BINS = 10  # of equal width, as in Guo et al. (2017); fewer than their 15, for 600 posts (ours)
 
 
 @dataclass(frozen=True)
 class _Probabilities:
-    """The items with probabilities in one run: ``known`` (items,), ``said`` and ``true`` (items, labels)."""
+    """The items with probabilities in one run: ``known`` (items,), ``said`` and ``true`` (items, labels).
+
+    ``evidence`` (known items, labels) is what alerts compare with thresholds.
+    """
 
     known: Bools
     said: Floats
     true: Bools
+    evidence: Floats
 
     @classmethod
     def of(cls, board: Board, *, run: Run) -> _Probabilities:
         nothing = (math.nan,) * len(board.task.labels)
         said = np.array([run.scores.get(item, nothing) for item in board.items], dtype=np.float64)
-        return cls(np.asarray(~np.isnan(said).any(axis=1)), said, matrix(board.gold, labels=board.task.labels))
+        known = np.asarray(~np.isnan(said).any(axis=1))
+        values = evidence(said[known], task=board.task, rows=int(known.sum()))
+        return cls(known, said, matrix(board.gold, labels=board.task.labels), values)
 
 
 def calibration(board: Board, *, runs: Sequence[Run]) -> Json | None:
@@ -67,17 +80,47 @@ def calibration(board: Board, *, runs: Sequence[Run]) -> Json | None:
         return None
     briers, seen = ((said - true) ** 2).mean(axis=0), true.mean(axis=0)
     eces = [_ece(said[:, i], true=true[:, i]) for i in range(said.shape[1])]
+    errors = calibration_errors.resampled(board, said=np.stack([s.said for s in scored]), bins=BINS)
+    ends, noise = errors.intervals(), calibration_errors.noise(said, runs=len(runs), bins=BINS)
     labels = {
-        label: {"ece": number(eces[i]), "brier": number(briers[i]), "base": number(seen[i] * (1 - seen[i]))}
+        label: {
+            "ece": number(eces[i]),
+            "interval": ends[i],
+            "noise": number(noise[i]),
+            "brier": number(briers[i]),
+            "base": number(seen[i] * (1 - seen[i])),
+        }
         for i, label in enumerate(board.task.labels)
     }
     return {
         "n": len(said),
         "ece": number(np.mean(eces)),
         "brier": number(briers.mean()),
+        "intervals": {"ece": ends[-1], "brier": list(bounds(errors.brier))},
+        "noise": number(noise.mean()),
         "labels": labels,
+        "risk": _risk(board, runs=runs, said=said),
         "bins": _bins(said.ravel(), true=true.ravel()),
     }
+
+
+def _risk(board: Board, *, runs: Sequence[Run], said: Floats) -> Json:
+    """Return the share of wrong label sets by coverage, from the most confident answers on (Geifman, El-Yaniv 2017).
+
+    The confidence of an answer is the probability of its label; of a set, the product of the probabilities of all
+    decisions for and against a label. Answers of the same confidence are in random order: each counts as their mean.
+    """
+    gold = dict(zip(board.items, board.gold, strict=True))
+    answers = [(item, run.answers[item]) for run in runs for item in board.items if item in run.scores]
+    given = matrix([labels for _, labels in answers], labels=board.task.labels)
+    wrong = np.array([labels != gold[item] for item, labels in answers], np.float64)
+    chances = np.where(given, said, 1 - said if board.task.kind == "multi" else 1.0)
+    confidence = np.log(np.maximum(chances, SUREST)).sum(axis=1).round(DIGITS)
+    values, place = np.unique(-confidence, return_inverse=True)
+    wrong = (np.bincount(place, weights=wrong) / np.bincount(place, minlength=len(values)))[np.sort(place)]
+    risks = np.cumsum(wrong) / np.arange(1, len(wrong) + 1)
+    at = {f"{share:g}".lstrip("0"): number(risks[math.ceil(share * len(wrong)) - 1]) for share in COVERAGES}
+    return {"aurc": number(risks.mean()), "coverage": at}
 
 
 def _sums(said: Floats, *, true: Floats) -> tuple[Floats, Floats, Floats]:
@@ -116,7 +159,7 @@ def floors(
     dev_runs: Sequence[Run],
     wanted: Mapping[str, float],
 ) -> Json:
-    """Return for each label the recall and precision of the answers, and those at a threshold chosen on dev.
+    """Return for each label the recall and precision of the answers, and the alert that dev supports.
 
     Args:
         board: the test set.
@@ -134,13 +177,16 @@ def floors(
         rates.add(said, true)
         rates.add(true, said)
         recall, precision = rates.drawn(board)
-        met = recall["rate"] >= floor if recall["of"] else None
-        tuned = _tuned(board, runs=runs, dev=dev, dev_runs=dev_runs, label=i, floor=floor) if dev else None
-        found[label] = {"floor": floor, "recall": recall, "precision": precision, "met": met, "tuned": tuned}
+        found[label] = {
+            "floor": floor,
+            "recall": recall,
+            "precision": precision,
+            "alert": _alert(board, runs=runs, dev=dev, dev_runs=dev_runs, label=i, floor=floor) if dev else None,
+        }
     return found
 
 
-def _tuned(
+def _alert(
     board: Board, *, runs: Sequence[Run], dev: Board, dev_runs: Sequence[Run], label: int, floor: float
 ) -> Json | None:
     by_seed = {run.seed: run for run in dev_runs if run.scores}
@@ -148,17 +194,15 @@ def _tuned(
     if not both:
         return None
     on_dev, on_test = _Probabilities.of(dev, run=by_seed[both[0].seed]), _Probabilities.of(board, run=both[0])
-    p, y = on_dev.said[on_dev.known, label], on_dev.true[on_dev.known, label]
-    at = highest(p, truth=y, floor=floor) if y.sum() >= MIN_POSITIVES else None
-    found: Json = {"positives": int(y.sum()), "threshold": at, "dev": {"recall": None, "precision": None}}
-    given = p >= (math.inf if at is None else at)
-    if at is not None:
-        hits = float((given & y).sum())
-        found["dev"] = {"recall": number(hits / y.sum()), "precision": number(hits / given.sum())}
-    # without probabilities the values are NaN, which is below every threshold
-    said = on_test.said[:, label] >= (math.inf if at is None else at)
-    rates = Rates()
-    rates.add(said[None], on_test.true[None, :, label])
-    rates.add(on_test.true[None, :, label], said[None])
-    found["recall"], found["precision"] = rates.drawn(board)
-    return found
+    groups = [group for group, known in zip(dev.groups, on_dev.known, strict=True) if known]
+    chosen = alert(on_dev.evidence[:, label], truth=on_dev.true[on_dev.known, label], floor=floor, groups=groups)
+    given = np.zeros(len(board.items), np.bool_)
+    if chosen.threshold is not None:
+        given[on_test.known] = on_test.evidence[:, label].astype(np.float32) >= chosen.threshold
+    true, rates = on_test.true[:, label], Rates()
+    for part, whole in ((given, true), (true, given), (given, np.ones_like(given))):
+        rates.add(part[None], whole[None])
+    found = dict(zip(("recall", "precision", "alert_rate"), rates.drawn(board), strict=True))
+    hits, guaranteed = found["recall"], chosen.guaranteed_recall
+    verdict = None if guaranteed is None else judged(hits["count"], hits["of"], guaranteed=guaranteed)
+    return {"dev": asdict(chosen), **found, "verdict": verdict}

@@ -1,7 +1,8 @@
 """Read the tables of ``snapshot/<corpus>/predictions`` with the origin and the cost of each model.
 
-The path of a table gives its source: ``finetuned/<subset>/<model>`` and ``untuned/<model>`` (posts), ``train`` and
-``prompted`` (memes). ``spent.json`` beside a table has the cost of the predictions. The shape in ``evaluate.json``::
+The path of a table gives its source: ``finetuned/<subset>/<model>``, ``repeats/<subset>/<model>/<seed>`` for the same
+model with another seed, and ``untuned/<model>`` (posts), ``train`` and ``prompted`` (memes). ``spent.json`` beside a
+table has the cost of the predictions. The shape in ``evaluate.json``::
 
     Spent = {                                         # sums over the model's spent.json
       "records": int, "seconds": float | null, "input_tokens": int, "output_tokens": int, "cost": float,
@@ -26,7 +27,7 @@ from pipelines.evaluate.inputs import COLUMNS
 from pipelines.evaluate.model_scores import Json, number
 from pipelines.storage import tables
 
-FINETUNED = "finetuned"
+FINETUNED, REPEATS = "finetuned", "repeats"
 AMOUNTS = ("records", "seconds", "input_tokens", "output_tokens", "cost")
 
 
@@ -90,8 +91,8 @@ def read(folder: Path, *, params: Params) -> Found:
 
 def _origin(model: str, *, place: Sequence[str], params: Params) -> Origin:
     source, subset, name = place[0], None, model
-    if source == FINETUNED and len(place) > 3:
-        subset, name = place[1], place[2]
+    if source in (FINETUNED, REPEATS) and len(place) > 3:
+        source, subset, name = FINETUNED, place[1], place[2]
     spec = params.models.get(name)
     return Origin(source, name, subset, spec.kind if spec else None, getattr(spec, "base", None))
 

@@ -1,8 +1,9 @@
 """Aggregate votes into one decision per record, independent of the order of labellers and rows; a tie stays a tie.
 
-Every aggregator returns a :class:`Decision` per record; ``agreement`` says how far the members' label *sets* agree
-(CRADLE 4.3, Table 5), however the labels were decided, so that *unanimous* and *consensus* always mean the same; it is
-``none`` if nothing was decided. Only a given fallback breaks a tie (CRADLE 4.3: on test, by a named member).
+Every aggregator returns a :class:`Decision` per record; ``agreement`` says how many members gave exactly the label set
+that was *decided*: all (*unanimous*), a majority (*consensus*), or fewer (*none*). CRADLE (4.3, Table 5) counts how far
+members agree on *any* set. Both are the same for the paper's vote; a label model may decide against the majority, and
+its label is then no consensus. Only a given fallback breaks a tie (CRADLE 4.3: on test, by a named member).
 
 An aggregator takes a :class:`Panel`, the inputs of all, and returns the function that chooses a record's labels from
 its valid votes. Unlike the paper's vote, fewer valid votes than a majority of all members decide nothing (ours: the
@@ -13,24 +14,20 @@ from __future__ import annotations
 
 import hashlib
 import math
-import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from pipelines.label.ballots import Agreement, LabelSet, agree, quorum, valid, valid_scores
+from pipelines.label.ballots import Agreement, LabelSet, agree, backing, quorum, valid, valid_scores
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
     from pipelines.config.label import Ensemble
+    from pipelines.label.label_models import LabelModel
     from pipelines.taxonomy import Category
-
-    Floats = npt.NDArray[np.float64]
 
 Ballots = Mapping[str, Mapping[str, LabelSet]]
 Scores = Mapping[str, Mapping[str, tuple[float, ...]]]
@@ -39,8 +36,6 @@ Choice = Callable[[str, Mapping[str, LabelSet]], LabelSet | None]
 
 Given = TypeVar("Given")
 
-# ours: an abstained label has probability 0, whose logit would outvote everything; scores are clipped here
-SUREST = 1e-6
 # ours: closer than this, two sums of weights are a tie
 TIE = 1e-9
 # the scheme's rules (a) to (e) of SPEC 23; (f) is left out because it depends on a guess about incidents
@@ -50,7 +45,7 @@ FOLDS = 5  # ours: each weight is fitted on four fifths of dev
 
 @dataclass(frozen=True)
 class Decision:
-    """The decision on a record: labels (``None`` if undecided), the members' agreement, and the deciding method."""
+    """The decision on a record: labels (``None`` if undecided), the agreement on them, and the deciding method."""
 
     labels: LabelSet | None
     agreement: Agreement
@@ -123,7 +118,7 @@ class Panel:
             if labels is None:
                 labels = votes.get(self.fallback) if self.fallback is not None else None
                 by = "discarded" if labels is None else "fallback"
-            agreement = "none" if labels is None else agree(votes, members=self.members)[0]
+            agreement = "none" if labels is None else backing(labels, votes=votes, members=self.members)
             decisions[record] = Decision(labels, agreement, by)
         return decisions
 
@@ -141,6 +136,24 @@ class Panel:
         """The aggregators that these inputs permit: ``mean_logit`` needs scores of a majority of the members."""
         scoring = {member for cast in self.scores.values() for member in cast} & set(self.members)
         return [name for name in AGGREGATORS if name != "mean_logit" or len(scoring) >= quorum(self.members)]
+
+    @cached_property
+    def crowd(self) -> LabelModel:
+        """The model of Dawid and Skene, fitted on all records with a quorum of votes."""
+        from pipelines.label import label_models
+
+        return label_models.crowd(_quorate(self, self.ballots), category=self.category)
+
+    @cached_property
+    def pool(self) -> LabelModel:
+        """The pooled scores of all records with a quorum of scores."""
+        from pipelines.label import label_models
+
+        return label_models.pool(_quorate(self, self.scores), category=self.category)
+
+    def model_of(self, aggregate: str) -> LabelModel:
+        """Return the model that gives an aggregator's decisions their probabilities; for votes, Dawid and Skene's."""
+        return self.pool if aggregate == "mean_logit" else self.crowd
 
     def votes_of(self, member: str) -> dict[str, LabelSet | None]:
         """Return the valid votes of one member, with ``None`` for records without one."""
@@ -211,56 +224,21 @@ def weighted(panel: Panel) -> Choice:
 
 
 def dawid_skene(panel: Panel) -> Choice:
-    """Choose by the model of Dawid and Skene (1979): one binary model per label, then the most probable valid set.
-
-    Labels are modelled separately because three voters on whole sets leave most cells of a confusion matrix over
-    hundreds of sets empty, while two error rates per label and member can be estimated. It is fitted on all of
-    the records without gold. Rows are sorted because crowd-kit starts from majorities and adds up in row order.
-    """
-    import numpy as np
-    from crowdkit.aggregation import DawidSkene
-
-    tasks = _quorate(panel, panel.ballots)
-    rows = [(record, member, labels) for record, cast in tasks.items() for member, labels in cast.items()]
-    probabilities = np.zeros((len(tasks), len(panel.category.names)))
-    with warnings.catch_warnings():
-        # crowd-kit's use of pandas features to be removed would fill the task's log
-        warnings.simplefilter("ignore", DeprecationWarning)
-        for column, label in enumerate(panel.category.names):
-            given = [int(label in labels) for _, _, labels in rows]
-            if any(given):
-                long = pa.table({"task": [r for r, _, _ in rows], "worker": [m for _, m, _ in rows], "label": given})
-                posterior = DawidSkene(n_iter=100).fit_predict_proba(long.to_pandas())
-                probabilities[:, column] = posterior[1].reindex(list(tasks)).to_numpy()
-    return _most_probable(tasks, probabilities, category=panel.category)
+    """Choose the most probable valid set under :func:`pipelines.label.label_models.crowd`; a tie is undecided."""
+    found = panel.crowd.best()
+    return lambda record, _: found.get(record)
 
 
 def mean_logit(panel: Panel) -> Choice:
-    """Choose the most probable valid set under the mean logit of the members' calibrated scores (SPEC 2.3)."""
-    import numpy as np
-
-    tasks = _quorate(panel, panel.scores)
-    means = np.zeros((len(tasks), len(panel.category.names)))
-    for row, given in enumerate(tasks.values()):
-        p = np.clip(np.array(list(given.values()), dtype=np.float64), SUREST, 1 - SUREST)
-        means[row] = np.log(p / (1 - p)).mean(axis=0)
-    return _most_probable(tasks, 1 / (1 + np.exp(-means)), category=panel.category)
+    """Choose the most probable valid set under :func:`pipelines.label.label_models.pool`; a tie is undecided."""
+    found = panel.pool.best()
+    return lambda record, _: found.get(record)
 
 
 def _quorate(panel: Panel, cast: Mapping[str, Mapping[str, Given]]) -> dict[str, dict[str, Given]]:
     """Return record -> member -> what it gave, sorted, of the records on which a majority of members gave anything."""
     given = {r: {m: cast[r][m] for m in panel.names if m in cast.get(r, {})} for r in sorted(set(panel.records))}
     return {record: found for record, found in given.items() if len(found) >= quorum(panel.members)}
-
-
-def _most_probable(records: Iterable[str], probabilities: Floats, *, category: Category) -> Choice:
-    """Choose each record's most probable valid set by its row of (records, labels); a tie is undecided."""
-    from pipelines.metrics.decoding import worth_of_sets
-
-    sets, worth = worth_of_sets(probabilities, category=category)
-    ties = (worth == worth.max(axis=1, keepdims=True)).sum(axis=1) > 1
-    found = {r: sets[best] for r, best, tie in zip(records, worth.argmax(axis=1), ties, strict=True) if not tie}
-    return lambda record, _: found.get(record)
 
 
 # the names of params.Ensemble.aggregate

@@ -66,8 +66,15 @@ def quorum(members: Sequence[str]) -> int:
 
 def agree(votes: Mapping[str, LabelSet], *, members: Sequence[str]) -> tuple[Agreement, LabelSet | None]:
     """Return how far the valid votes on a record agree, and the agreed set; unanimity requires every member's vote."""
-    backers = Counter(votes[member] for member in set(members) if member in votes)
-    for labels, count in backers.items():
-        if count >= quorum(members):
-            return ("unanimous" if count == len(set(members)) else "consensus"), labels
+    for labels in {votes[member] for member in set(members) if member in votes}:
+        if (found := backing(labels, votes=votes, members=members)) != "none":
+            return found, labels
     return "none", None
+
+
+def backing(labels: LabelSet, *, votes: Mapping[str, LabelSet], members: Sequence[str]) -> Agreement:
+    """Return how far the members agree on ``labels``: all gave this set, a majority of them, or fewer."""
+    count = sum(votes.get(member) == labels for member in set(members))
+    if count < quorum(members):
+        return "none"
+    return "unanimous" if count == len(set(members)) else "consensus"

@@ -1,72 +1,43 @@
-"""Draw the labelled memes of a few-shot prompt from train, so that they show every label (SPEC 1.2, item 11)."""
+"""Choose the posts of dev whose labels the prompts show (stage ``few_shot``; CRADLE B).
+
+A labeller that was shown an answer must not be scored on it: later steps leave these records of dev out of the scores.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
-from pipelines.datasets.example import TRAIN, only
-from pipelines.errors import ConfigError
-from pipelines.label.meme_labels import meme
-from pipelines.llm import prompts
+import pyarrow as pa
 
-if TYPE_CHECKING:
-    from pipelines.datasets.example import Example
-    from pipelines.taxonomy.task import Task
-
-
-class TooFewExamples(ConfigError):
-    """The number of examples is too small to show every label, or larger than train."""
-
-    message = (
-        "A prompt for task '{task}' cannot show {count} examples: the train split has {items} memes with {labels} "
-        "label(s), and each label needs an example."
-    )
-    remedy = "Set models.MODEL.examples in params.yaml to a number from {labels} to {items} (FigSIM uses six), or to 0."
+from pipelines.config.params import Params
+from pipelines.llm.prompts import DEV, choose
+from pipelines.storage import tables
+from pipelines.storage.metrics_file import write_metrics
+from pipelines.taxonomy import load
 
 
-def draw(train: Sequence[Example], *, task: Task, count: int, seed: int) -> list[Example]:
-    """Draw ``count`` labelled items with pictures that cover every label of the task, in an order set by ``seed``.
+def run(corpus: str, *, params: Params, root: Path = Path()) -> dict[str, Any]:
+    """Write ``snapshot/<corpus>/few_shot/examples.parquet`` and ``metrics/<corpus>/few_shot.json``.
 
-    The empty set counts as a label of its own ("None" of a multi-label task). A label that no item of train has cannot
-    be shown; :func:`unshown` lists it.
+    A scheme with several categories has no such prompt, and the table is empty; :mod:`pipelines.label.meme_examples`
+    draws the examples of prompted models.
 
-    Raises:
-        LeakRefused: an item is not of train.
-        TooFewExamples: ``count`` is not 0, and is less than the number of labels or more than the number of items.
+    Returns:
+        ``examples``, and ``gold``: the items with gold by split.
     """
-    candidates = {
-        f"{example.item[0]}/{example.item[1]}": (example, task.seen(example.labels))
-        for example in only(train, splits=(TRAIN,))
-        if example.labels is not None and example.image is not None
-    }
-    if not count:
-        return []
-    there = {label for _, labels in candidates.values() for label in labels or {""}}
-    if not len(there) <= count <= len(candidates):
-        raise TooFewExamples(count=count, labels=len(there), items=len(candidates), task=task.key)
-    gold = {key: labels for key, (_, labels) in candidates.items()}
-    chosen = prompts.choose(gold, count=count, seed=seed, category=task.category)
-    return [candidates[key][0] for key in chosen]
-
-
-def shown(drawn: Sequence[Example], *, task: Task, words: bool) -> list[prompts.PromptExample]:
-    """Convert items to prompt examples with picture and labels; with ``words``, also with the OCR text.
-
-    Raises:
-        LeakRefused: an item is not of train.
-    """
-    return [
-        prompts.PromptExample(
-            example.item[0],
-            meme(example, words=words),
-            {task.key: tuple(sorted(task.seen(example.labels or frozenset())))},
-        )
-        for example in only(drawn, splits=(TRAIN,))
-    ]
-
-
-def unshown(drawn: Sequence[Example], *, task: Task) -> list[str]:
-    """Return the labels of the task that none of these items has, in the scheme's order."""
-    seen = {label for example in drawn for label in task.seen(example.labels or frozenset())}
-    return [label for label in task.labels if label not in seen]
+    folder, scheme = root / "snapshot" / corpus, load(params.corpora[corpus].scheme, root=root)
+    gold = tables.read(folder / "gold" / "gold.parquet", name="gold").to_pylist()
+    splits = tables.read(folder / "split" / "splits.parquet", name="splits")
+    split = dict(zip(tables.items_of(splits), splits["split"].to_pylist(), strict=True))
+    labels = {(row["record_id"], row["image"]): frozenset(row["labels"]) for row in gold}
+    chosen: list[str] = []
+    if len(scheme.categories) == 1:
+        dev = {item[0]: found for item, found in labels.items() if split.get(item) == DEV}
+        section = params.few_shot
+        chosen = choose(dev, count=section.examples, seed=section.seed, category=scheme.category())
+    table = pa.table({"record_id": chosen, "image": [0] * len(chosen)}, schema=tables.SCHEMAS["examples"])
+    tables.write(table, folder / "few_shot" / "examples.parquet", name="examples")
+    placed = [split[item] for item in labels if item in split]
+    counts = {name: placed.count(name) for name in sorted(set(placed))}
+    return write_metrics({"examples": len(chosen), "gold": counts}, root / "metrics" / corpus / "few_shot.json")

@@ -1,6 +1,6 @@
 """Run the stage ``silver``: aggregate an ensemble's votes, score them on gold and queue records for review.
 
-A record of train on which no set has a majority keeps its row without labels (CRADLE 5.1 discards it; agreement
+A record of train whose decided set no majority gave keeps its row without labels (CRADLE 5.1 discards it; agreement
 statistics count it); in other splits the ensemble's fallback decides, if it has one (CRADLE 4.3). An ensemble of
 offline members that is not better than its best member on dev is refused (SPEC 2.3).
 """
@@ -20,6 +20,7 @@ from pipelines.errors import BadParams, EnsembleTooWeak
 from pipelines.label import ensemble_comparison, review_queue, statistics
 from pipelines.label.aggregate import Decision, Panel
 from pipelines.label.ballots import LabelSet
+from pipelines.label.label_models import LabelModel
 from pipelines.metrics.label_tables import Distribution
 from pipelines.storage import tables
 from pipelines.storage.metrics_file import rounded, write_metrics
@@ -63,7 +64,7 @@ class Snapshot:
             split={row["record_id"]: row["split"] for row in splits},
             group={row["record_id"]: row["group"] for row in splits},
             gold={row["record_id"]: frozenset(row["labels"]) for row in gold},
-            examples=frozenset(row["record_id"] for row in gold if row["example"]),
+            examples=frozenset(record_id for record_id, _ in tables.examples(folder)),
         )
 
     def gold_of(self, split: str) -> dict[str, LabelSet]:
@@ -89,10 +90,12 @@ def run(
     ``injected`` are the records whose text addresses a model; if ``None``, the posts are decrypted and checked.
 
     Returns:
-        the metrics: ``agreement`` and ``how`` by split, ``distributions`` (for CRADLE's tables), ``labellers``
-        (outcomes, reasons, repaired, tokens, cost) and ``cost`` (US dollars), ``violations`` of the scheme's rules,
-        ``refusals`` by gold label, ``queue``, ``comparison`` on dev (see
-        :func:`pipelines.label.ensemble_comparison.table`), ``test`` (scores), ``by_agreement``.
+        the metrics: ``agreement`` and ``how`` by split, ``agreement_paper`` (the members' agreement as CRADLE defines
+        it, and the records where it ``differs``), ``distributions`` (for CRADLE's tables), ``labellers`` (outcomes,
+        reasons, repaired, tokens, cost) and ``cost`` (US dollars), ``violations`` of the scheme's rules, ``refusals``
+        by gold label, ``queue``, ``comparison`` on dev (see :func:`pipelines.label.ensemble_comparison.table`),
+        ``test`` (scores), ``by_agreement``, and ``posterior`` (the mean probability of the labels beside the share that
+        gold confirms).
 
     Raises:
         BadParams: there is no such ensemble, the votes of a member are missing, or the aggregator needs scores that the
@@ -122,14 +125,17 @@ def run(
     offline = all(isinstance(params.labellers[member], OfflineLabeller) for member in described.members)
     if offline:
         check_strength(comparison, ensemble=ensemble, described=described, least=params.silver.min_probability)
-    decisions = settle(panel.decide(described.aggregate), split=found.split)
+    decided = panel.decide(described.aggregate)
+    decisions = settle(decided, split=found.split)
+    model = panel.model_of(described.aggregate)
     read = set(found.split)
     if injected is None:
         injected, read = review_queue.injected_of(corpus, records=read, vault=vault, root=root)
     refused = refused_of(found.votes)
     others = _offline(described, params=params, folder=root / "snapshot" / corpus / "votes", category=category)
     queued = review_queue.reasons(decisions, panel=panel, refused=refused, injected=injected, offline=others)
-    _write(decisions, queued=queued, ensemble=ensemble, category=category, folder=root / "snapshot" / corpus / "silver")
+    place = root / "snapshot" / corpus / "silver" / ensemble
+    _write(decisions, model=model, queued=queued, ensemble=ensemble, category=category, folder=place)
     test = found.gold_of(TEST)
     report: dict[str, Any] = {
         "ensemble": ensemble,
@@ -140,6 +146,7 @@ def run(
         "scheme": scheme.name,
         "records": len(decisions),
         "agreement": statistics.agreement(decisions, split=found.split),
+        "agreement_paper": statistics.agreement_of_members(decided, panel=panel, split=found.split),
         "how": statistics.counted((found.split[record], decision.how) for record, decision in decisions.items()),
         "distributions": {name: d.plain() for name, d in _distributions(decisions, found=found).items()},
         "labellers": statistics.labellers(found.votes),
@@ -152,6 +159,7 @@ def run(
         },
         "comparison": comparison,
         "test": statistics.scores(panel, decisions=decisions, gold=test) if test else {},
+        "posterior": {s: statistics.posterior(decisions, model=model, gold=found.gold_of(s)) for s in (DEV, TEST)},
         "by_agreement": {split: statistics.by_agreement(decisions, gold=found.gold_of(split)) for split in (DEV, TEST)},
     }
     report["cost"] = sum(labeller["cost"] for labeller in report["labellers"].values())
@@ -206,6 +214,7 @@ def _distributions(decisions: Mapping[str, Decision], *, found: Snapshot) -> dic
 def _write(
     decisions: Mapping[str, Decision],
     *,
+    model: LabelModel,
     queued: Mapping[str, tuple[str, ...]],
     ensemble: str,
     category: Category,
@@ -219,13 +228,15 @@ def _write(
             "labels": None if decision.labels is None else sorted(decision.labels),
             "agreement": decision.agreement,
             "how": decision.how,
+            "posterior": None if decision.labels is None else model.posterior(record, labels=decision.labels),
+            "scores": model.scores(record),
         }
         for record, decision in decisions.items()
     ]
     waiting = [{"record_id": r, "ensemble": ensemble, "reasons": list(given)} for r, given in queued.items()]
     for name, table in (("silver", rows), ("queue", waiting)):
         made = pa.Table.from_pylist(table, schema=tables.SCHEMAS[name])
-        tables.write(made, folder / ensemble / f"{name}.parquet", name=name)
+        tables.write(made, folder / f"{name}.parquet", name=name)
 
 
 def refused_of(votes: pa.Table) -> dict[str, set[str]]:

@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.label.aggregate import Decision, Panel
-from pipelines.label.ballots import LabelSet
+from pipelines.label.ballots import LabelSet, agree
+from pipelines.label.label_models import LabelModel
 from pipelines.metrics import label_sets
 from pipelines.metrics.label_tables import Distribution
 
@@ -28,6 +29,36 @@ def agreement(decisions: Mapping[str, Decision], *, split: Mapping[str, str]) ->
     """Count unanimous, consensus (a majority, not all) and undecided records by split (CRADLE Table 5)."""
     found = counted((split[record], decision.agreement) for record, decision in decisions.items())
     return {part: {name: counts.get(name, 0) for name in AGREEMENTS} for part, counts in found.items()}
+
+
+def agreement_of_members(
+    decisions: Mapping[str, Decision], *, panel: Panel, split: Mapping[str, str]
+) -> dict[str, dict[str, int]]:
+    """Count by split how far members agree on any set (CRADLE Table 5), and the records where that ``differs``.
+
+    It differs where the decided labels are not those of the majority, so that CRADLE would call them agreed on.
+    """
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for record, decision in decisions.items():
+        agreed, _ = agree(panel.ballots.get(record, {}), members=panel.members)
+        found[split[record]].update([agreed, *(["differs"] if agreed != decision.agreement else [])])
+    return {part: {name: found[part][name] for name in (*AGREEMENTS, "differs")} for part in sorted(found)}
+
+
+def posterior(
+    decisions: Mapping[str, Decision], *, model: LabelModel, gold: Mapping[str, LabelSet]
+) -> dict[str, float | int | None]:
+    """Compare the probabilities of the decided labels with gold: their ``mean`` and the share that is ``exact``."""
+    pairs = [
+        (p, decision.labels == gold[record])
+        for record, decision in decisions.items()
+        if record in gold and decision.labels is not None
+        for p in [model.posterior(record, labels=decision.labels)]
+        if p is not None
+    ]
+    n = len(pairs)
+    mean, exact = (sum(part) / n if n else None for part in (zip(*pairs, strict=True) if n else ((), ())))
+    return {"n": n, "mean": mean, "exact": exact}
 
 
 def training_subsets(decisions: Mapping[str, Decision], *, train: Collection[str]) -> dict[str, Distribution]:
@@ -103,7 +134,7 @@ def scores(
 
 
 def by_agreement(decisions: Mapping[str, Decision], *, gold: Mapping[str, LabelSet]) -> dict[str, dict[str, int]]:
-    """Count by agreement the records with gold (``n``) and those that are labelled exactly right (``exact``)."""
+    """Count, by the labellers' agreement, records with gold (``n``) and those labelled exactly as gold (``exact``)."""
     found = {}
     for name in AGREEMENTS:
         own = [(gold[r], decisions[r].labels) for r in gold if r in decisions and decisions[r].agreement == name]

@@ -67,7 +67,7 @@ def overview(gathered: Mapping[str, Any]) -> Iterator[Sheet]:
     if gathered.get("votes"):
         yield labellers(gathered["votes"])
     for name, found in gathered.get("silver", {}).items():
-        yield _titled(_agreed(found), name)
+        yield from (_titled(sheet, name) for sheet in _agreed(found))
         if found["comparison"]:
             yield _titled(comparison(found["comparison"]), name)
         yield _titled(queue(found["queue"], records=found["records"]), name)
@@ -75,9 +75,29 @@ def overview(gathered: Mapping[str, Any]) -> Iterator[Sheet]:
         yield _flat("Injected copies", gathered["injection_test"])
 
 
-def _agreed(found: Mapping[str, Any]) -> Sheet:
-    agreed = {HEADINGS.get(split, split): found["agreement"][split] for split in _in_order(found["agreement"])}
-    return label_tables.table_5(agreed, members=len(found["members"]))
+def _agreed(found: Mapping[str, Any]) -> Iterator[Sheet]:
+    """Yield CRADLE's Table 5 and, if the decided labels are not always the majority's, the agreement on these."""
+    # metrics of earlier versions have the members' agreement only
+    paper, own = found.get("agreement_paper", found["agreement"]), found["agreement"]
+    members = len(found["members"])
+    yield label_tables.table_5({HEADINGS.get(s, s): paper[s] for s in _in_order(paper)}, members=members)
+    if any(counts.get("differs") for counts in paper.values()):
+        table = label_tables.table_5({HEADINGS.get(s, s): own[s] for s in _in_order(own)}, members=members)
+        differs = tuple(f"{paper[s]['differs']:,}" for s in _in_order(paper))
+        rows = (*table.rows, ("Differs from the agreement between the labellers", *differs))
+        yield Sheet("Agreement on the decided labels", table.columns, rows)
+
+
+def confidence(found: Mapping[str, Mapping[str, Any]]) -> Sheet:
+    """Return a table of the mean probability of the silver labels beside the share that gold confirms."""
+    rows = [
+        (HEADINGS.get(split, split), f"{row['n']:,}", f"{100 * row['mean']:.1f}", f"{100 * row['exact']:.1f}")
+        for split, row in found.items()
+        if row["n"]
+    ]
+    return Sheet(
+        "Probability of the labels", ("Split", "Records", "Mean probability %", "Exactly right %"), tuple(rows)
+    )
 
 
 def _ensemble(name: str, found: Mapping[str, Any], *, root: Path) -> Iterator[Sheet]:
@@ -90,8 +110,10 @@ def _ensemble(name: str, found: Mapping[str, Any], *, root: Path) -> Iterator[Sh
     people = {key: d for key, d in given.items() if key in ("Dev", "Test")}
     train = {key.removeprefix("Train-"): d for key, d in given.items() if key not in people}
 
-    yield _titled(_agreed(found), name)
+    yield from (_titled(sheet, name) for sheet in _agreed(found))
     yield _titled(right_by_agreement(found["by_agreement"]), name)
+    if any(row["n"] for row in found.get("posterior", {}).values()):
+        yield _titled(confidence(found["posterior"]), name)
     if people:
         yield label_tables.table_1(people, layout=layout)
         yield label_tables.table_2(people)

@@ -76,18 +76,24 @@ def defined_mean(values: Floats) -> Floats:
 
 
 def kappa(codes: Codes, *, classes: int, weights: Floats | None = None, quadratic: bool = False) -> Floats:
-    """Return Cohen's kappa (1960), or the mean over all pairs of raters if there are more than two (Light 1971).
+    """Return Cohen's kappa (1960); of more than two raters, the mean over their pairs, weighted by common items.
 
-    ``quadratic`` weighs a disagreement by the square of its distance (Cohen 1968); the classes must be in order.
+    If all raters answer all items, it is the plain mean (Light 1971). ``quadratic`` weighs a disagreement by the square
+    of its distance (Cohen 1968); the classes must be in order.
     """
     weigh = _weights(weights, items=len(codes))
     place = np.arange(classes, dtype=np.float64)
     cost = (place[:, None] - place) ** 2 if quadratic else 1 - np.eye(classes)
     pairs = [_pair_kappa(codes[:, [a, b]], cost=cost, weigh=weigh) for a, b in combinations(range(codes.shape[1]), 2)]
-    return defined_mean(np.stack(pairs, axis=-1)) if pairs else np.full(len(weigh), np.nan)
+    if not pairs:
+        return np.full(len(weigh), np.nan)
+    values, items = (np.stack(part, axis=-1) for part in zip(*pairs, strict=True))
+    known = ~np.isnan(values)
+    return ratio(np.where(known, values * items, 0.0).sum(axis=-1), (known * items).sum(axis=-1))
 
 
-def _pair_kappa(codes: Codes, *, cost: Floats, weigh: Floats) -> Floats:
+def _pair_kappa(codes: Codes, *, cost: Floats, weigh: Floats) -> tuple[Floats, Floats]:
+    """Return the kappa of two raters and the number of their common items, both of shape (resamples,)."""
     classes = len(cost)
     both = (codes != MISSING).all(axis=1)
     cells = np.zeros((len(codes), classes * classes))
@@ -95,7 +101,8 @@ def _pair_kappa(codes: Codes, *, cost: Floats, weigh: Floats) -> Floats:
     table = (weigh @ cells).reshape(-1, classes, classes)
     # counts are whole numbers, so "no disagreement expected" is exactly 0
     expected = np.einsum("ri,ij,rj->r", table.sum(axis=2), cost, table.sum(axis=1))
-    return 1 - ratio(table.sum(axis=(1, 2)) * np.einsum("rij,ij->r", table, cost), expected)
+    items = table.sum(axis=(1, 2))
+    return 1 - ratio(items * np.einsum("rij,ij->r", table, cost), expected), items
 
 
 def by_label(sets: Codes, *, statistic: str, weights: Floats | None = None) -> Floats:

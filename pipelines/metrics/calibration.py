@@ -37,46 +37,52 @@ class NothingToCalibrate(DataError):
 
     message = "The classifier of task '{task}' cannot be calibrated: the dev split has no gold labels for this task."
     remedy = (
-        "Annotate posts of the dev split for '{task}', then run `dvc repro gold@CORPUS` and the failed stage again."
+        "Annotate posts of the dev split for '{task}' (`corpus round open`), then run `dvc repro gold@CORPUS` and the "
+        "failed stage again."
     )
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Platt's sigmoid for each label of a multi-label task, or one temperature for a single-label task.
+    """Platt's sigmoid for each label of a multi-label task, or a temperature and biases for a single-label task.
 
     Args:
         kind: of the task.
         sigmoids: slope and intercept on the scores' log-odds, shape (labels, 2); no rows for a single-label task.
         temperature: divisor of the log-scores of a single-label task; 1 for a multi-label task.
+        biases: of the classes of a single-label task, added to the divided log-scores; none for a multi-label task.
     """
 
     kind: Kind
     sigmoids: Floats
     temperature: float = 1.0
+    biases: tuple[float, ...] = ()
 
     def __call__(self, scores: npt.NDArray[np.floating]) -> Floats:
         """Return probabilities of scores in [0, 1], shape (examples, labels); rows of a single-label task sum to 1."""
         found = evidence(scores, kind=self.kind)
         if self.kind == "multi":
             return probabilities(found, sigmoids=self.sigmoids)
-        return shares(found / self.temperature, kind="single")
+        return shares(found / self.temperature + np.array(self.biases or 0.0), kind="single")
 
     def as_json(self) -> dict[str, Any]:
         """Return the calibration as JSON values."""
-        return {"kind": self.kind, "sigmoids": self.sigmoids.tolist(), "temperature": self.temperature}
+        classes = {"temperature": self.temperature, "biases": list(self.biases)}
+        return {"kind": self.kind, "sigmoids": self.sigmoids.tolist(), **classes}
 
     @classmethod
     def of_json(cls, stored: dict[str, Any]) -> Calibration:
         """Parse the result of :meth:`as_json`."""
         sigmoids = np.array(stored["sigmoids"], np.float64).reshape(-1, 2)
-        return cls(stored["kind"], sigmoids, float(stored["temperature"]))
+        return cls(stored["kind"], sigmoids, float(stored["temperature"]), tuple(stored["biases"]))
 
 
 def fit(scores: npt.NDArray[np.floating], *, examples: Sequence[Example], task: Task) -> Calibration:
     """Fit a calibration on dev by Platt scaling of each label; rare labels share a slope (``metrics.sigmoids``).
 
-    A single-label task has one temperature for all classes (Guo et al. 2017), which keeps the order of the classes.
+    A single-label task has one temperature for all classes (Guo et al. 2017) and a bias of each class (Alexandari et
+    al. 2020): the loss of an encoder weighs rare classes as much as frequent ones, so that with a weak signal the exact
+    match of its most probable class would be below that of the majority class.
 
     Args:
         scores: scores in [0, 1], shape (examples, labels), rows in the order of ``examples``.
@@ -93,7 +99,7 @@ def fit(scores: npt.NDArray[np.floating], *, examples: Sequence[Example], task: 
     found = evidence(scores, kind=task.kind)
     if task.kind == "multi":
         return Calibration("multi", _sigmoids(found, truth=truth))
-    return Calibration("single", np.zeros((0, 2)), _temperature(found, truth=truth))
+    return Calibration("single", np.zeros((0, 2)), *_temperature(found, truth=truth))
 
 
 def evidence(scores: npt.NDArray[np.floating], *, kind: Kind) -> Floats:
@@ -132,14 +138,20 @@ def _sigmoids(odds: Floats, *, truth: npt.NDArray[np.bool_]) -> Floats:
     return np.stack([slopes, intercepts - slopes * centre], axis=1)
 
 
-def _temperature(logs: Floats, *, truth: npt.NDArray[np.bool_]) -> float:
-    from scipy.optimize import minimize_scalar
+def _temperature(logs: Floats, *, truth: npt.NDArray[np.bool_]) -> tuple[float, tuple[float, ...]]:
+    """Return temperature and biases with the least log loss; biases have a standard normal prior, for rare classes."""
+    from scipy.optimize import minimize
 
-    def loss(point: float) -> float:
-        return float(-np.log(np.maximum(shares(logs / np.exp(point), kind="single")[truth], SUREST)).mean())
+    def loss(point: Floats) -> tuple[float, Floats]:
+        slope, biases = np.exp(-point[0]), point[1:]
+        found = shares(logs * slope + biases, kind="single")
+        error = found - truth
+        worth = -np.log(np.maximum(found[truth], SUREST)).sum() + biases @ biases / 2
+        return float(worth), np.array([-(error * logs).sum() * slope, *(error.sum(axis=0) + biases)])
 
-    bounds = tuple(np.log(TEMPERATURES))
-    return float(np.exp(minimize_scalar(loss, bounds=bounds, method="bounded").x))
+    bounds = [tuple(np.log(TEMPERATURES)), *[(None, None)] * logs.shape[1]]
+    found = minimize(loss, np.zeros(1 + logs.shape[1]), jac=True, method="L-BFGS-B", bounds=bounds).x
+    return float(np.exp(found[0])), tuple(found[1:].tolist())
 
 
 def fit_sigmoids(values: Values, *, targets: Targets) -> Values:

@@ -1,23 +1,18 @@
-"""Choose label sets from probabilities under recall floors and the scheme's hard rules.
+"""Fit the alerts of a classifier on dev's gold, raise them beside its labels, and store them with its calibration.
 
-Two rules, in order of precedence:
+Labels are the most probable set that the scheme's hard rules allow (``metrics.decoding``): a recall floor
+(``finetune.recall_floors``) never changes them, but adds an alert (``metrics.alerts``). An item may raise the alert of
+a label that it does not get, and the reverse.
 
-1. A label with a recall floor (``finetune.recall_floors``) is given wherever its probability reaches its threshold,
-   the highest one at which dev's recall is at least the floor. Labels that contradict it are left out. If two such
-   labels contradict each other (an ongoing and a past one of the same type), the more probable one is kept, and the
-   report's ``answered_recall`` shows the recall that the other retains. A floor only adds: below its threshold a label
-   is decided like the rest. The report also shows the cost (``exact`` beside ``exact_without_floors``).
-2. The rest is the most probable set that the scheme's hard rules allow (``metrics.decoding``), because the
-   probabilities are calibrated. Thresholds of the best F1 on dev, decoded likewise, were no better: on the sandbox's
-   posts (100 of dev and of test, six fits of the encoder and twelve of kNN) exact match was .60 and .68 with them and
-   .65 and .69 without, macro-F1 .58 and .69 against .59 and .66.
+In an order of grades, an alert of a grade is of its probability and that of all graver ones: a post must not lose the
+alert of ``Behavior`` by becoming more probably an ``Attempt``. Its recall is of the posts with that very grade.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +22,18 @@ import numpy.typing as npt
 from pipelines.datasets.example import VALIDATION, Example, only, targets
 from pipelines.errors import BadParams, DataError
 from pipelines.metrics import calibration
-from pipelines.metrics.decoding import worth_of_sets
-from pipelines.metrics.thresholds import BadScores
+from pipelines.metrics.alerts import Alert, alert
+from pipelines.metrics.decoding import decode
+from pipelines.metrics.thresholds import checked
 from pipelines.taxonomy import labels_of_all
 from pipelines.taxonomy.task import Task
 
 Floats = npt.NDArray[np.float64]
 Truth = npt.NDArray[np.bool_]
+Alerts = Mapping[str, Alert]
 
-# SPEC 2.3, 2.4: with fewer positives than this in dev no threshold is fitted.
+# SPEC 2.4: with fewer positives than this in dev no threshold of a label's own is fitted.
 MIN_POSITIVES = 5
-# Above the worth of any set of labels (four labels of log-odds below 21 each): one forced label outweighs all of them.
-FORCED = 1e3
-DECIMALS = 9  # of a number of positives: smaller differences are rounding noise
 FILE = "calibration.json"
 
 
@@ -50,10 +44,8 @@ class OtherLabels(DataError):
     remedy = "The label scheme has changed since the fit. Run `dvc repro finetune` again."
 
 
-def fit(
-    scores: Floats, *, examples: Sequence[Example], task: Task, floors: Mapping[str, float]
-) -> tuple[Floats, dict[str, dict[str, Any]]]:
-    """Fit, on the validation split, the threshold of each label that has a recall floor.
+def fit(scores: Floats, *, examples: Sequence[Example], task: Task, floors: Mapping[str, float]) -> dict[str, Alert]:
+    """Fit, on the validation split, the alert of each label that has a recall floor.
 
     Args:
         scores: calibrated probabilities, shape (examples, labels), rows in the order of ``examples``.
@@ -61,31 +53,16 @@ def fit(
         task: the task.
         floors: the required recall by label, ``finetune.recall_floors``; a floor of 0 has no effect.
 
-    Returns:
-        The thresholds, shape (labels,), infinite (the threshold then never gives the label) where no floor is
-        supported; and for each label with a floor: ``floor``, ``positives`` (in validation), ``supported`` (at least
-        :data:`MIN_POSITIVES` positives; otherwise the floor is not applied and the rest is ``None``), ``threshold``,
-        ``recall`` and ``precision`` of giving the label from the threshold on, and ``answered_recall`` and
-        ``answered_precision`` of the final label sets. All of it is measured on validation, where the threshold was
-        chosen.
-
     Raises:
-        BadParams: a floor names a label that the task does not have.
+        BadParams: a floor names a label that no scheme has.
         LeakRefused: an example is not of validation.
-        BadScores: the scores do not belong to the examples.
+        BadScores: the scores do not belong to the examples, or are not probabilities.
     """
     truth = targets(only(examples, splits={VALIDATION}), task=task) > 0
-    if scores.shape != truth.shape:
-        raise BadScores(task=task.key, detail=f"their shape is {scores.shape}, not {truth.shape}")
-    wanted = floors_of(task, floors=floors)
-    thresholds = np.full(len(task.labels), math.inf)
-    for k, label in enumerate(task.labels):
-        if label in wanted and truth[:, k].sum() >= MIN_POSITIVES:
-            thresholds[k] = highest(scores[:, k], truth=truth[:, k], floor=wanted[label])
-    answered = encoded(decide(scores, task=task, thresholds=thresholds), task=task)
-    return thresholds, {
-        label: {"floor": wanted[label]}
-        | _described(scores[:, k], truth=truth[:, k], answered=answered[:, k], threshold=float(thresholds[k]))
+    values, wanted = evidence(scores, task=task, rows=len(truth)), floors_of(task, floors=floors)
+    groups = [example.group for example in examples]
+    return {
+        label: alert(values[:, k], truth=truth[:, k], floor=wanted[label], groups=groups)
         for k, label in enumerate(task.labels)
         if label in wanted
     }
@@ -105,32 +82,28 @@ def floors_of(task: Task, *, floors: Mapping[str, float]) -> dict[str, float]:
     return {label: floor for label, floor in wanted.items() if label not in elsewhere}
 
 
-def highest(scores: Floats, *, truth: Truth, floor: float) -> float:
-    """Return the highest threshold at which recall is at least ``floor``, for inputs of shape (n,).
+def evidence(scores: npt.NDArray[np.floating], *, task: Task, rows: int) -> Floats:
+    """Return the values that alerts compare with thresholds, shape (rows, labels); see the module docstring.
 
-    It is the midpoint between the lowest score that must pass and the next lower one: the decisions on dev are the
-    same, and a new post has the same margin on both sides (ours; ``thresholds.tune`` does so too).
+    Raises:
+        BadScores: the shape is wrong, or a value is not a probability.
     """
-    positives = np.sort(scores[truth])[::-1]
-    needed = max(1, math.ceil(round(floor * len(positives), DECIMALS)))
-    last = positives[needed - 1]
-    return float((last + scores[scores < last].max(initial=0.0)) / 2)
+    values = checked(scores, task=task, rows=rows)
+    if task.kind == "multi" or not task.ordinal:
+        return values
+    return np.minimum(np.cumsum(values[:, ::-1], axis=1)[:, ::-1], 1.0)
 
 
-def decide(scores: Floats, *, task: Task, thresholds: Floats) -> list[frozenset[str]]:
-    """Decide each row's label set, which always obeys the scheme's hard rules (see the module docstring).
+def raised(scores: npt.NDArray[np.floating], *, task: Task, alerts: Alerts) -> list[frozenset[str]]:
+    """Return the labels whose alert each row raises.
 
-    Ties go to the smaller set, then alphabetically, never by row order.
-
-    Args:
-        scores: calibrated probabilities, shape (examples, labels).
-        task: the task, with its labels and rules.
-        thresholds: from which probability a label is always given, shape (labels,); infinite without a floor.
+    Raises:
+        BadScores: the shape is wrong, or a value is not a probability.
     """
-    sets, worth = worth_of_sets(scores, category=task.category)
-    member = encoded(sets, task=task).T.astype(np.float64)
-    forced = (scores >= thresholds).astype(np.float64) @ member
-    return [sets[best] for best in (worth + FORCED * forced).argmax(axis=1)]
+    values = evidence(scores, task=task, rows=len(scores)).astype(np.float32)
+    limits = {label: one.threshold for label, one in alerts.items() if one.threshold is not None}
+    given = values >= np.array([limits.get(label, np.inf) for label in task.labels], np.float32)
+    return [frozenset(np.array(task.labels, object)[row]) for row in given]
 
 
 def encoded(sets: Sequence[frozenset[str]], *, task: Task) -> Truth:
@@ -146,8 +119,9 @@ def learned(
     examples: Sequence[Example],
     task: Task,
     floors: Mapping[str, float],
-) -> tuple[Floats, dict[str, Any]]:
-    """Choose the thresholds of a classifier on dev; return them with a report.
+    sets: Sequence[frozenset[str]] | None = None,
+) -> tuple[dict[str, Alert], dict[str, Any]]:
+    """Fit the alerts of a classifier on dev; return them with a report.
 
     Args:
         found: calibrated probabilities, shape (examples, labels).
@@ -155,61 +129,39 @@ def learned(
         examples: of validation.
         task: the task.
         floors: see :func:`fit`.
+        sets: the label set of each example, by default the most probable one.
 
     Returns:
-        The thresholds; ``floors`` (see :func:`fit`), ``exact`` (share of label sets that are right) and
+        The alerts; and ``alerts`` by label as JSON, ``exact`` (share of label sets that are right), ``log_loss`` and
+        ``brier`` of the probabilities, and ``raw_brier`` of the scores before. All of it is measured on dev.
     """
     truth = targets(only(examples, splits={VALIDATION}), task=task) > 0
-    thresholds, kept = fit(found, examples=examples, task=task, floors=floors)
-    free = np.full(len(task.labels), math.inf)
-
-    def exact(thresholds: Floats) -> float:
-        answered = encoded(decide(found, task=task, thresholds=thresholds), task=task)
-        return float((answered == truth).all(axis=1).mean())
-
-    return thresholds, {
-        "floors": kept,
-        "exact": exact(thresholds),
-        "exact_without_floors": exact(free),
+    alerts = fit(found, examples=examples, task=task, floors=floors)
+    answered = encoded(sets or decode(found, category=task.category), task=task)
+    return alerts, {
+        "alerts": {label: asdict(one) for label, one in alerts.items()},
+        "exact": float((answered == truth).all(axis=1).mean()),
         "log_loss": calibration.log_loss(found, truth=truth, task=task),
         "brier": calibration.brier(found, truth=truth),
         "raw_brier": calibration.brier(np.asarray(raw, np.float64), truth=truth),
     }
 
 
-def save(out: Path, *, task: Task, thresholds: Floats, **more: Any) -> None:
-    """Write the thresholds and the other values for decoding scores as JSON."""
+def save(out: Path, *, task: Task, alerts: Alerts, **more: Any) -> None:
+    """Write the alerts and the other values for decoding scores as JSON."""
     out.mkdir(parents=True, exist_ok=True)
-    plain = [None if math.isinf(value) else value for value in thresholds.tolist()]
-    stored = {"labels": task.labels, "thresholds": plain, **more}
+    stored = {"labels": task.labels, "alerts": {label: asdict(one) for label, one in alerts.items()}, **more}
     (out / FILE).unlink(missing_ok=True)  # may be a link into DVC's cache
     (out / FILE).write_text(json.dumps(stored, indent=1, sort_keys=True))
 
 
-def load(out: Path, *, task: Task) -> tuple[Floats, dict[str, Any]]:
-    """Read the file that :func:`save` wrote; return the thresholds and the whole JSON object.
+def load(out: Path, *, task: Task) -> tuple[dict[str, Alert], dict[str, Any]]:
+    """Read the file that :func:`save` wrote; return the alerts and the whole JSON object.
 
     Raises:
-        OtherLabels: the thresholds were fitted for other labels, or for the same labels in another order.
+        OtherLabels: the alerts were fitted for other labels, or for the same labels in another order.
     """
     stored = json.loads((out / FILE).read_text())
     if tuple(stored["labels"]) != task.labels:
         raise OtherLabels(found=len(stored["labels"]), wanted=len(task.labels), task=task.key)
-    values = [math.inf if value is None else value for value in stored["thresholds"]]
-    return np.array(values, np.float64), stored
-
-
-def _described(scores: Floats, *, truth: Truth, answered: Truth, threshold: float) -> dict[str, Any]:
-    positives = int(truth.sum())
-    found: dict[str, Any] = {"positives": positives, "supported": positives >= MIN_POSITIVES}
-    names = ("threshold", "recall", "precision", "answered_recall", "answered_precision")
-    if not found["supported"]:
-        return found | dict.fromkeys(names)
-    values = (threshold, *_hit(scores >= threshold, truth=truth), *_hit(answered, truth=truth))
-    return found | dict(zip(names, values, strict=True))
-
-
-def _hit(given: Truth, *, truth: Truth) -> tuple[float, float | None]:
-    """Return recall and precision; precision is ``None`` if nothing is given."""
-    hits, n = int((given & truth).sum()), int(given.sum())
-    return hits / int(truth.sum()), hits / n if n else None
+    return {label: Alert(**one) for label, one in stored["alerts"].items()}, stored

@@ -55,7 +55,7 @@ def tune(
         BadScores: the shape is wrong, or a value is not a probability.
     """
     truth = targets(only(examples, splits={VALIDATION}), task=task) > 0
-    values = _checked(scores, task=task, rows=len(truth))
+    values = checked(scores, task=task, rows=len(truth))
     if task.kind == "single":
         return np.full(len(task.labels), MIDDLE)
     own = np.array([_best(values[:, k], truth=truth[:, k]) for k in range(len(task.labels))])
@@ -79,13 +79,18 @@ def decide(scores: npt.NDArray[np.floating], *, task: Task, thresholds: Floats) 
     Raises:
         BadScores: the shape is wrong, or a value is not a probability.
     """
-    values = _checked(scores, task=task, rows=len(scores))
+    values = checked(scores, task=task, rows=len(scores))
     if task.kind == "single":
         return [frozenset({task.labels[k]}) for k in values.argmax(axis=1).tolist()]
     return [frozenset(np.array(task.labels, object)[row]) for row in values >= thresholds]
 
 
-def _checked(scores: npt.NDArray[np.floating], *, task: Task, rows: int) -> Floats:
+def checked(scores: npt.NDArray[np.floating], *, task: Task, rows: int) -> Floats:
+    """Return scores as float64.
+
+    Raises:
+        BadScores: the shape is wrong, or a value is not a probability.
+    """
     values = np.asarray(scores, np.float64)
     shape = (rows, len(task.labels))
     if values.shape != shape:

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from huggingface_hub import is_offline_mode
-from huggingface_hub.errors import GatedRepoError
 from PIL import Image
 from transformers import AutoTokenizer
-from transformers.utils import logging
 
 from pipelines.errors import ConfigError
 from pipelines.models import tiny
+from pipelines.models.base_files import BaseMissing, located, quiet, why
 
 if TYPE_CHECKING:
     from pipelines.datasets.example import Example
@@ -53,16 +52,6 @@ class Built:
     forget: Callable[[], None] = lambda: None
 
 
-class BaseMissing(ConfigError):
-    """A base model is not on this machine and cannot be downloaded, or there is no model of this name."""
-
-    message: ClassVar[str] = "The base model '{base}' cannot be loaded: {detail}."
-    remedy: ClassVar[str] = (
-        "Check its name under models in params.yaml. If access to it is restricted, accept its terms and set HF_TOKEN. "
-        "Without a network, run `hf download {base}` on a connected machine and copy the cache (HF_HOME)."
-    )
-
-
 class BaseUnfit(ConfigError):
     """A base model is not of the configured kind."""
 
@@ -71,40 +60,29 @@ class BaseUnfit(ConfigError):
 
 
 @contextmanager
-def opened(base: str, *, seed: int, folder: Path) -> Iterator[str]:
-    """Yield the argument for ``from_pretrained``: the given id, or a temporary folder with the ``tiny:`` test model.
+def opened(base: str, *, seed: int, folder: Path, revision: str | None = None) -> Iterator[str]:
+    """Yield the folder for ``from_pretrained``: the base model's, or a temporary one with the ``tiny:`` test model.
 
     Inside the context, torch is seeded with ``seed``, and the messages of ``transformers`` are off, because
     :func:`weights` checks the new weights that they report. Afterwards, the random state and the messages are restored.
 
     Raises:
-        BaseMissing: there is no ``tiny:`` base model of this name.
+        BaseMissing: there is no ``tiny:`` base model of this name; see also :func:`located`.
+        BaseUnpinned: see :func:`located`.
     """
     if base.startswith(tiny.PREFIX) and base not in tiny.NAMES:
         raise BaseMissing(base=base, detail=f"the tiny base models are {', '.join(tiny.NAMES)}")
     with ExitStack() as stack:
-        stack.enter_context(_quiet())
-        place = base
+        stack.enter_context(quiet())
         if base.startswith(tiny.PREFIX):
             folder.mkdir(parents=True, exist_ok=True)
             place = stack.enter_context(TemporaryDirectory(dir=folder, prefix=".tiny-"))
             tiny.make(base, folder=Path(place), seed=seed)
+        else:
+            place = located(base, revision=revision)
         stack.enter_context(torch.random.fork_rng(devices=[]))
         torch.manual_seed(seed)
         yield place
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
 
 
 def had(factory: Any, place: str, *, base: str, **options: Any) -> Any:
@@ -117,7 +95,7 @@ def had(factory: Any, place: str, *, base: str, **options: Any) -> Any:
     try:
         return factory.from_pretrained(place, local_files_only=is_offline_mode(), trust_remote_code=False, **options)
     except (OSError, ImportError) as error:
-        raise BaseMissing(base=base, detail=_why(error)) from None
+        raise BaseMissing(base=base, detail=why(error)) from None
     except (ValueError, KeyError) as error:
         raise BaseUnfit(base=base, detail=f"{factory.__name__} cannot load it ({type(error).__name__})") from None
 
@@ -232,16 +210,3 @@ class Pixels:
         picture = GREY if image is None else Image.open(io.BytesIO(image)).convert("RGB")
         made = self._processor(picture, do_rescale=False, do_normalize=False, return_tensors="pt")
         return made["pixel_values"][0].round().clamp(0, 255).to(torch.uint8)
-
-
-def _why(error: BaseException) -> str:
-    """Return the cause in our words: the library's message contains paths of this machine."""
-    chain, at = [], error
-    while at is not None:
-        chain.append(at)
-        at = at.__cause__ or at.__context__  # type: ignore[assignment]
-    if any(isinstance(each, GatedRepoError) for each in chain):
-        return "its owner requires its terms to be accepted"
-    if is_offline_mode():
-        return "HF_HUB_OFFLINE is set and the cache does not have it"
-    return "neither the cache nor the hub has it, or the hub does not answer"

@@ -30,7 +30,7 @@ def build(spec: FusionModel, *, task: Task, seed: int, folder: Path, max_tokens:
         BaseMissing: see ``backbones``.
         BaseUnfit: see ``backbones``; or the base model does not encode text and pictures separately.
     """
-    with opened(spec.base, seed=seed, folder=folder) as place:
+    with opened(spec.base, revision=spec.revision, seed=seed, folder=folder) as place:
         words, pixels = Words(place, base=spec.base, limit=max_tokens), Pixels(place, base=spec.base)
         family = had(AutoConfig, place, base=spec.base).model_type
         blank = {**words([""]), **pixels([None])}

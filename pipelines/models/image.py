@@ -20,7 +20,7 @@ def build(spec: ImageModel, *, task: Task, seed: int, folder: Path, max_tokens: 
     Raises:
         BaseMissing, BaseUnfit: see ``backbones``.
     """
-    with opened(spec.base, seed=seed, folder=folder) as place:
+    with opened(spec.base, revision=spec.revision, seed=seed, folder=folder) as place:
         pixels = Pixels(place, base=spec.base)
         module = Headed(AutoModelForImageClassification, place, base=spec.base, labels=len(task.labels))
     return Built(module, lambda examples: pixels([e.image for e in examples]), lambda example: 1, pixels.forget)

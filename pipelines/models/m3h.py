@@ -70,7 +70,7 @@ def build(spec: M3hModel, *, task: Task, seed: int, folder: Path, max_tokens: in
         raise NoCues(detail=f"the rationales of labeller '{spec.labeller}' were not loaded")
     if cues.labeller != spec.labeller:
         raise NoCues(detail=f"they are from labeller '{cues.labeller}', but params.yaml names '{spec.labeller}'")
-    with opened(spec.base, seed=seed, folder=folder) as place:
+    with opened(spec.base, revision=spec.revision, seed=seed, folder=folder) as place:
         words, pixels = Words(place, base=spec.base, limit=max_tokens), Pixels(place, base=spec.base)
         model = two_towers(place, base=spec.base)
         module = Infused(model, blank={**words([""]), **pixels([None])}, labels=len(task.labels))

@@ -20,7 +20,7 @@ def build(spec: TextModel, *, task: Task, seed: int, folder: Path, max_tokens: i
     Raises:
         BaseMissing, BaseUnfit: see ``backbones``.
     """
-    with opened(spec.base, seed=seed, folder=folder) as place:
+    with opened(spec.base, revision=spec.revision, seed=seed, folder=folder) as place:
         words = Words(place, base=spec.base, limit=max_tokens)
         module = Headed(AutoModelForSequenceClassification, place, base=spec.base, labels=len(task.labels))
     module.model.config.pad_token_id = words.pad

@@ -51,8 +51,8 @@ def build(spec: YadavModel, *, task: Task, seed: int, folder: Path, max_tokens: 
     """
     only_severity(task, kind=spec.kind)
     with (
-        opened(spec.text, seed=seed, folder=folder) as text,
-        opened(spec.image, seed=seed, folder=folder) as image,
+        opened(spec.text, revision=spec.text_revision, seed=seed, folder=folder) as text,
+        opened(spec.image, revision=spec.image_revision, seed=seed, folder=folder) as image,
     ):
         words, pixels = Words(text, base=spec.text, limit=max_tokens), Pixels(image, base=spec.image)
         sides = (

@@ -1,7 +1,7 @@
 """Write the model card: intended and prohibited uses, metrics and known failures (``card.json`` and ``card.md``).
 
-Every number comes from ``evaluate.json`` (test split, gold, unanswered items counted as wrong); nothing is measured
-here. ``card_failures`` turns the numbers into sentences.
+Every number comes from ``evaluate.json`` (test split, gold, unanswered items counted as wrong) or, for alerts, from the
+package's ``calibration.json`` (dev); nothing is measured here. ``card_failures`` turns the numbers into sentences.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from crisis_corpus.integrity import CARD, PAGE
-from pipelines.packaging.card_failures import failures, interval, share
+from pipelines.metrics import recall_constraints
+from pipelines.metrics.alerts import VERDICTS
+from pipelines.packaging.card_failures import failures, interval, rate, share
 from pipelines.packaging.model_described import OF_POSTS, Described
 
 Json = dict[str, Any]
@@ -34,6 +36,17 @@ PROHIBITED = (
     "Languages other than English, texts other than {things} from forums, and minors' private messages.",
     "Making or improving content that encourages self-harm, and training generators on what it labels.",
 )
+DECODED = {
+    "set": "Labels are the most probable set that the scheme's rules allow. That aims at exact match, while the gate "
+    "compares macro-F1.",
+    "multi": "A label is given from the threshold with its best F1 on dev. That aims at the gate's metric, macro-F1.",
+    "single": "The label is the most probable class. That aims at exact match, while the gate compares macro-F1.",
+}
+ALERTS = (
+    "Beside its labels, an answer has alerts of labels that must not be missed. A recall floor sets the threshold of "
+    "an alert and changes no label: queue a {thing} that has the alert or the label. A guarantee holds with "
+    "{confidence:.0%} confidence for {things} like those of dev; without one, dev has too few positives for the floor."
+)
 HELP = (
     "If you or someone you know is in danger, call your local emergency number.",
     "Helplines by country: https://findahelpline.com",
@@ -48,17 +61,23 @@ def write(pack: Path, *, described: Described, measured: Mapping[str, Any]) -> J
         described: the content of the package's ``model.json``.
         measured: ``Task`` of ``evaluate.json``, plus its ``sampling`` and ``split``.
     """
-    made = card(described, measured=measured)
+    path = pack / recall_constraints.FILE
+    alerts = json.loads(path.read_bytes()).get("alerts", {}) if path.is_file() else {}
+    made = card(described, measured=measured, alerts=alerts)
     (pack / CARD).write_text(json.dumps(made, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
     (pack / PAGE).write_text(page(made))
     return made
 
 
-def card(described: Described, *, measured: Mapping[str, Any]) -> Json:
-    """Return the content of ``card.json``: ``model``, ``data``, ``use``, ``measured``, ``failures``, ``help``."""
+def card(described: Described, *, measured: Mapping[str, Any], alerts: Mapping[str, Json] | None = None) -> Json:
+    """Return ``card.json``: ``model``, ``data``, ``use``, ``measured``, ``alerts``, ``failures`` and ``help``.
+
+    ``alerts`` has for each label the package's ``metrics.alerts.Alert``, and in ``test`` what was measured on test.
+    """
     model = measured["models"][described.measured_as]
     thing = "post" if described.kind in OF_POSTS else "meme"
     words = {"things": f"{thing}s", "thing": thing}
+    decoded = "set" if described.kind in OF_POSTS else measured["kind"]
     return {
         "name": described.name,
         "model": {
@@ -91,6 +110,11 @@ def card(described: Described, *, measured: Mapping[str, Any]) -> Json:
             "this_seed": model["by_seed"].get(str(described.seed), {}).get("all", {}).get("figures"),
             "majority": measured["baselines"].get("majority", {}).get("figures"),
             "outcomes": model["outcomes"],
+            "decoding": DECODED[decoded],
+        },
+        "alerts": {
+            label: dict(one) | {"test": _on_test(model["floors"].get(label))}
+            for label, one in sorted((alerts or {}).items())
         },
         "failures": list(failures(model, measured=measured, thing=thing)),
         "help": list(HELP),
@@ -99,7 +123,9 @@ def card(described: Described, *, measured: Mapping[str, Any]) -> Json:
 
 def page(made: Json) -> str:
     """Format the card as Markdown for ``card.md``."""
-    return "\n".join([*_head(made), *_use(made["use"]), *_measured(made["measured"]), *_rest(made)]) + "\n"
+    return (
+        "\n".join([*_head(made), *_use(made["use"]), *_measured(made["measured"]), *_alerts(made), *_rest(made)]) + "\n"
+    )
 
 
 def _head(made: Json) -> Iterator[str]:
@@ -127,9 +153,10 @@ def _use(use: Json) -> Iterator[str]:
 def _measured(found: Json) -> Iterator[str]:
     yield from ("", "## Measured", "")
     several = f", mean of {found['runs']} runs" if found["runs"] > 1 else ""
+    drawn = "near-duplicate groups and runs" if several else "near-duplicate groups (one run: not over seeds)"
     yield (
         f"On the {found['items']} items of `{found['split']}` that people labelled{several}; a missing answer counts "
-        f"as wrong. Brackets: {found['confidence']:.0%} interval over items."
+        f"as wrong. Brackets: {found['confidence']:.0%} BCa bootstrap interval over {drawn}. {found['decoding']}"
     )
     yield from ("", "| figure | value | this seed | majority |", "|---|---|---|---|")
     for name, cell in found["figures"].items():
@@ -139,6 +166,27 @@ def _measured(found: Json) -> Iterator[str]:
     for label, row in found["labels"].items():
         cells = " | ".join(interval(row[name]) for name in ("f1", "precision", "recall"))
         yield f"| {label} | {row['items']} | {cells} |"
+
+
+def _alerts(made: Json) -> Iterator[str]:
+    if not made["alerts"]:
+        return
+    thing = "post" if made["model"]["kind"] in OF_POSTS else "meme"
+    confidence = max(one["confidence"] for one in made["alerts"].values())
+    yield from ("", "## Alerts", "", ALERTS.format(thing=thing, things=f"{thing}s", confidence=confidence), "")
+    yield "| label | floor | positives of dev | guaranteed recall | recall on test | alert rate on test | on test |"
+    yield "|---|---|---|---|---|---|---|"
+    for label, one in made["alerts"].items():
+        test = one["test"] or {"recall": None, "alert_rate": None, "verdict": None}
+        cells = [share(one["guaranteed_recall"]) + ("" if one["guarantee"] else ", without guarantee of the floor")]
+        cells += ["–" if test[name] is None else rate(test[name]) for name in ("recall", "alert_rate")]
+        cells += [VERDICTS[test["verdict"]]]
+        yield f"| {label} | {one['floor']} | {one['positives']} | {' | '.join(cells)} |"
+
+
+def _on_test(floor: Mapping[str, Any] | None) -> Json | None:
+    alert = floor and floor["alert"]
+    return {name: alert[name] for name in ("recall", "alert_rate", "verdict")} if alert else None
 
 
 def _rest(made: Json) -> Iterator[str]:

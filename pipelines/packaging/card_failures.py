@@ -29,8 +29,22 @@ def failures(model: Json, *, measured: Json, thing: str) -> Iterator[str]:
         yield from _crises(model["crises"], thing=thing)
     yield from _beside(model["errors"], ordinal=measured["ordinal"], thing=thing)
     for label, floor in model["floors"].items():
-        if floor["met"] is False:
-            yield f"`{label}` is found less often than required: {rate(floor['recall'])}, floor {floor['floor']}."
+        yield from _alert(label, floor["alert"], floor=floor["floor"], thing=thing)
+
+
+def _alert(label: str, alert: Json | None, *, floor: float, thing: str) -> Iterator[str]:
+    if alert is None:
+        return
+    if not alert["dev"]["guarantee"]:
+        yield (
+            f"The alert of `{label}` is without guarantee: dev has {alert['dev']['positives']} independent {thing}s "
+            f"with it, too few for a recall of {floor}."
+        )
+    if alert["verdict"] == "below":
+        yield (
+            f"The alert of `{label}` finds fewer {thing}s of test than guaranteed: {rate(alert['recall'])}, guaranteed "
+            f"{share(alert['dev']['guaranteed_recall'])}."
+        )
 
 
 def interval(cell: Json) -> str:

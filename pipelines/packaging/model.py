@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from crisis_corpus import integrity
 from crisis_corpus.integrity import digest
 from crisis_corpus.versions import delete_compiled
+from pipelines.config.models import SftModel
 from pipelines.errors import RegistryError
 from pipelines.packaging import model_code
 from pipelines.packaging.model_described import OF_POSTS, Described
@@ -113,6 +114,7 @@ def signature(kind: str) -> ModelSignature:
         ColSpec(Array(DataType.string), "labels"),
         ColSpec(Array(DataType.double), "probabilities"),
         ColSpec(DataType.boolean, "abstain"),
+        ColSpec(Array(DataType.string), "alerts"),
     ]
     return ModelSignature(inputs=Schema(asked), outputs=Schema(answered))
 
@@ -140,8 +142,11 @@ def _roots(described: Described) -> list[str]:
 
 def _beside(described: Described) -> list[str]:
     """Return the libraries that are needed although no module imports them."""
+    if not isinstance(described.spec, SftModel):
+        return ["mlflow"]
     # accelerate for device_map, jinja2 for chat templates
-    return ["mlflow", "accelerate", "jinja2"] if described.kind == "sft" else ["mlflow"]
+    adapters = ["peft"] if described.spec.tuning == "lora" else []
+    return ["mlflow", "accelerate", "jinja2", *adapters]
 
 
 @contextmanager

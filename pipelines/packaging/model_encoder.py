@@ -1,4 +1,4 @@
-"""Serve a registered encoder of posts: calibrated probabilities and a consistent label set."""
+"""Serve a registered encoder of posts: calibrated probabilities, a consistent label set, and alerts."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from pathlib import Path
 
 from pipelines.metrics import recall_constraints
 from pipelines.metrics.calibration import Calibration
+from pipelines.metrics.decoding import decode
 from pipelines.models.backbones import opened as held
 from pipelines.models.encoder import EncoderWords, SavedEncoder
 from pipelines.packaging.model_described import Described, asked
 from pipelines.packaging.model_forward import probabilities, ready
 from pipelines.packaging.model_posts import asker
-from pipelines.packaging.model_pyfunc import Asker, ServedAnswer
+from pipelines.packaging.model_pyfunc import Asker, ServedAnswer, answered
 
 
 def opened(pack: Path, described: Described) -> Asker:
     """Load the encoder of a model package; it predicts the same as ``EncoderPredictor``."""
     _, task = asked(pack, described=described)
-    thresholds, stored = recall_constraints.load(pack, task=task)
+    alerts, stored = recall_constraints.load(pack, task=task)
     calibration = Calibration.of_json(stored["calibration"])
     with held(str(pack), seed=0, folder=pack) as place:
         words = EncoderWords(place, base=described.base, limit=None)
@@ -35,10 +36,8 @@ def opened(pack: Path, described: Described) -> Asker:
             kind=task.kind,
         )
         scores = calibration(raw)
-        decided = recall_constraints.decide(scores, task=task, thresholds=thresholds)
-        return [
-            ServedAnswer(tuple(label for label in task.labels if label in labels), tuple(row))
-            for labels, row in zip(decided, scores.tolist(), strict=True)
-        ]
+        decided = decode(scores, category=task.category)
+        given = recall_constraints.raised(scores, task=task, alerts=alerts)
+        return [answered(*each, task=task) for each in zip(decided, scores.tolist(), given, strict=True)]
 
     return asker(read, kinds=described.scrub)

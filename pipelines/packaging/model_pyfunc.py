@@ -6,7 +6,7 @@ rest of ``pipelines``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -19,6 +19,7 @@ from mlflow.pyfunc import PythonModel
 
 from crisis_corpus.model_opening import opening
 from pipelines.packaging.model_described import Described
+from pipelines.taxonomy.task import Task
 
 
 @dataclass(frozen=True)
@@ -29,15 +30,25 @@ class ServedAnswer:
         labels: in the scheme's order.
         probabilities: of every label of the task in that order; empty if the model gives none.
         abstain: whether the input is empty or the model gave no valid answer.
+        alerts: the labels that the model warns of, in the scheme's order; see :mod:`pipelines.metrics.alerts`.
     """
 
     labels: tuple[str, ...] = ()
     probabilities: tuple[float, ...] = ()
     abstain: bool = False
+    alerts: tuple[str, ...] = ()
 
 
 SILENT = ServedAnswer(abstain=True)
 Asker = Callable[[pd.DataFrame], Sequence[ServedAnswer]]
+
+
+def answered(
+    labels: Collection[str], probabilities: Sequence[float], alerts: Collection[str], *, task: Task
+) -> ServedAnswer:
+    """Return an answer whose labels and alerts are in the scheme's order."""
+    named, warned = (tuple(label for label in task.labels if label in found) for found in (labels, alerts))
+    return ServedAnswer(named, tuple(probabilities), alerts=warned)
 
 
 class Malformed(MlflowException):  # type: ignore[misc]
@@ -71,7 +82,7 @@ class Served(PythonModel):  # type: ignore[misc]
             self._ask = self._opened(pack, Described.read(pack))
 
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
-        """Return a table of ``labels``, ``probabilities`` and ``abstain``, one row per input row.
+        """Return a table of ``labels``, ``probabilities``, ``abstain`` and ``alerts``, one row per input row.
 
         Raises:
             Malformed: the input is not a table, or a cell has a type that its column does not allow.
@@ -85,6 +96,7 @@ class Served(PythonModel):  # type: ignore[misc]
                 "labels": [list(answer.labels) for answer in answers],
                 "probabilities": [list(answer.probabilities) for answer in answers],
                 "abstain": pd.Series([answer.abstain for answer in answers], dtype=bool),
+                "alerts": [list(answer.alerts) for answer in answers],
             }
         )
 

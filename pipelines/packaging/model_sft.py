@@ -1,4 +1,4 @@
-"""Serve a registered causal model of posts: labels without probabilities."""
+"""Serve a registered causal model of posts: the most probable answer, its probabilities, and alerts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from pipelines.config.models import SftModel
 from pipelines.packaging.model_described import Described, asked
 from pipelines.packaging.model_posts import asker
-from pipelines.packaging.model_pyfunc import SILENT, Asker, ServedAnswer
+from pipelines.packaging.model_pyfunc import SILENT, Asker, ServedAnswer, answered
 from pipelines.train.prediction import VOTE
 from pipelines.train.sft.generate import Generator
 
@@ -30,9 +30,7 @@ def opened(pack: Path, described: Described) -> Asker:
 
     def read(texts: Sequence[str]) -> list[ServedAnswer]:
         return [
-            ServedAnswer(tuple(label for label in task.labels if label in one.labels))
-            if one.outcome == VOTE
-            else SILENT
+            answered(one.labels, one.scores, one.alerts, task=task) if one.outcome == VOTE else SILENT
             for one in generator.predict(texts)
         ]
 

@@ -115,7 +115,7 @@ def write(spec: Spec, *, weights: Path, task: Task, seed: int, max_tokens: int, 
 
     built = build(spec, task=task, seed=seed, folder=to.parent, max_tokens=max_tokens)
     load_model(built.module, str(weights))
-    with opened(spec.base, seed=seed, folder=to.parent) as place:
+    with opened(spec.base, revision=spec.revision, seed=seed, folder=to.parent) as place:
         _whole(built.module, place=place, base=spec.base).save_pretrained(to)
         if not isinstance(spec, ImageModel):
             had(AutoTokenizer, place, base=spec.base).save_pretrained(to)

@@ -31,7 +31,7 @@ def filled(
     root: Path,
     to: Path,
 ) -> tuple[Described, Collection[str]]:
-    """Copy weights, tokenizer, thresholds and calibration; return the model's description and record ids.
+    """Copy weights, tokenizer, alerts and calibration; return the model's description and record ids.
 
     Raises:
         see ``pack``.
@@ -56,7 +56,7 @@ def filled(
     refuse_deleted(records, metrics=metrics, name=name, model=told.name, where=where, vault=vault)
     weights = recorded(metrics, name=name, where=where)
     # the digests of the copies: the originals could be exchanged between the check and the copy
-    copied = {path.name: sha256(Path(shutil.copy(path, to / path.name))) for path in finetuned.parts(folder)}
+    copied = {part: _copied(path, to / part) for part, path in finetuned.parts(folder).items()}
     refuse_exchanged(copied, weights=weights, name=name, where=where)
     described = Described(
         name=name,
@@ -83,6 +83,12 @@ def filled(
         max_new_tokens=None if isinstance(told.spec, EncoderModel) else params.finetune.max_new_tokens,
     )
     return described, records
+
+
+def _copied(path: Path, to: Path) -> str:
+    """Copy a file and return the SHA-256 of the copy."""
+    to.parent.mkdir(parents=True, exist_ok=True)
+    return sha256(Path(shutil.copy(path, to)))
 
 
 def _silver(name: str, *, corpus: str, params: Params, root: Path) -> str:

@@ -14,7 +14,7 @@ from functools import cache
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from typing import Any
 
-from pipelines.errors import BadParams, RecogniserMissing
+from pipelines.errors import BadParams, ConfigError
 from pipelines.pii import phones
 from pipelines.pii.domains import is_address
 
@@ -44,6 +44,13 @@ _PASSES = 16
 _TANGLE = re.compile(r"(?<![^\s<>])[^\s<>0-9@./:]*+[0-9@./:][^\s<>]*+")
 # The most labels of an address within dotted words.
 _LABELS = 6
+
+
+class RecogniserMissing(ConfigError):
+    """A library or language model for a requested kind of scrubbing is not installed."""
+
+    message = "Scrubbing of '{kind}' needs {package}."
+    remedy = "Run {command}, or remove '{kind}' from collect.scrub in params.yaml."
 
 
 def scrub(text: str, *, kinds: Sequence[str]) -> tuple[str, dict[str, int]]:

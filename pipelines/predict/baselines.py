@@ -140,6 +140,7 @@ def _local(spec: LocalModel, *, desk: BaselineContext) -> BaselineAnswers:
         batch=spec.batch,
         seed=section.seed,
         folder=desk.settings.home / "train",
+        revision=spec.revision,
     )
     return desk.asked(generator)
 
@@ -177,7 +178,7 @@ def _ensemble(spec: EnsembleModel, *, desk: BaselineContext) -> BaselineAnswers:
         row["record_id"]: Prediction(str(Outcome.ABSTAINED), frozenset())
         if row["labels"] is None
         else Prediction(VOTE, frozenset(row["labels"]))
-        for row in tables.read(path, name="silver").to_pylist()
+        for row in tables.read(path, name="silver", columns=["record_id", "category", "labels"]).to_pylist()
         if row["category"] == desk.task.key and row["record_id"] in asked
     }
     members = dict.fromkeys(desk.params.ensembles[spec.ensemble].members)

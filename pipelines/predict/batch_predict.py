@@ -100,7 +100,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
 
     Returns:
         By model name, ``version``, ``files``, ``records``, ``items``, ``taken_down``, ``outcomes``, ``labels`` and
-        ``drift`` (:func:`_drift`).
+        ``alerts`` (items by label), and ``drift`` (:func:`_drift`).
 
     Raises:
         NotPinned: no model of this corpus is pinned, or a pin is malformed.
@@ -213,6 +213,7 @@ def _answers(answer: Any, *, asked: _PinnedModel, count: int) -> Iterator[Json]:
             yield {
                 "outcome": one.outcome,
                 "labels": sorted(one.labels),
+                "alerts": sorted(one.alerts),
                 "scores": list(one.scores),
                 "seed": None,
                 "split": None,
@@ -222,7 +223,9 @@ def _answers(answer: Any, *, asked: _PinnedModel, count: int) -> Iterator[Json]:
 
 
 def _counts(found: pa.Table, *, asked: _PinnedModel, gone: int) -> Json:
-    labels = Counter(label for row in found["labels"].to_pylist() for label in row)
+    named = {
+        key: Counter(label for row in found[key].to_pylist() for label in row or ()) for key in ("labels", "alerts")
+    }
     return {
         "version": asked.pin.version,
         "files": asked.pin.files,
@@ -230,7 +233,7 @@ def _counts(found: pa.Table, *, asked: _PinnedModel, gone: int) -> Json:
         "items": found.num_rows,
         "taken_down": gone,
         "outcomes": dict(Counter(found["outcome"].to_pylist())),
-        "labels": {label: labels[label] for label in asked.task.labels},
+        **{key: {label: counts[label] for label in asked.task.labels} for key, counts in named.items()},
     }
 
 

@@ -43,11 +43,11 @@ class PredictionInput(Protocol):
     """The interface of a loaded model: a verified version from the registry, or any MLflow model."""
 
     def predict(self, asked: Any) -> Any:
-        """Return a table with the columns ``labels``, ``probabilities`` and ``abstain``, one row for each input row."""
+        """Return a table of ``labels``, ``probabilities``, ``abstain`` and perhaps ``alerts``, by input row."""
 
 
 def run(reference: str, *, lines: Iterable[str], out: IO[str], folder: Path = Path()) -> None:
-    """Load a model and write for each input line one output line with ``labels, probabilities, abstain``.
+    """Load a model and write for each input line one output line with ``labels, probabilities, abstain, alerts``.
 
     Args:
         reference: a registered name (its champion), ``<name>@<alias>``, ``<name>/<version>``, the same with
@@ -144,10 +144,19 @@ def _answers(model: PredictionInput, *, rows: list[Json], where: Json) -> list[J
     asked = pd.DataFrame({column: pd.Series([row[column] for row in rows], dtype=object) for column in columns})
     try:
         answer = model.predict(asked)
-        found = zip(*(answer[column].tolist() for column in ("labels", "probabilities", "abstain")), strict=True)
+        # versions of earlier releases have no alerts
+        alerts = answer["alerts"].tolist() if "alerts" in answer.columns else [[]] * len(rows)
+        found = zip(
+            *(answer[column].tolist() for column in ("labels", "probabilities", "abstain")), alerts, strict=True
+        )
         return [
-            {"labels": list(labels), "probabilities": [float(p) for p in scores], "abstain": bool(abstain)}
-            for labels, scores, abstain in found
+            {
+                "labels": list(labels),
+                "probabilities": [float(p) for p in scores],
+                "abstain": bool(abstain),
+                "alerts": list(raised),
+            }
+            for labels, scores, abstain, raised in found
         ]
     except Exception as error:
         # messages of MLflow and of models may quote the input

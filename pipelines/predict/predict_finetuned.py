@@ -81,6 +81,15 @@ def run(
         NotVoted: the votes of the labeller that the model is blended with are missing from the clone.
     """
     folder = finetuned.folder_of(corpus, subset=subset, model=model, root=root)
+    place = root / "snapshot" / corpus / "predictions" / "finetuned" / subset / model
+    metrics = predict_with(folder, corpus=corpus, params=params, settings=settings, vault=vault, root=root, place=place)
+    return write_metrics(metrics, root / "metrics" / corpus / f"predict_finetuned-{subset}-{model}.json")
+
+
+def predict_with(
+    folder: Path, *, corpus: str, params: Params, settings: Settings, vault: Vault, root: Path, place: Path
+) -> dict[str, Any]:
+    """Do the work of :func:`run` with the model in ``folder``, write to ``place``, and return the metrics."""
     card = finetuned.read(folder)
     task = finetuned.task_asked(card, folder=folder, root=root)
     material = posts.load(corpus, task=task, subset=None, ensemble=None, params=params, vault=vault, root=root)
@@ -90,17 +99,15 @@ def run(
     predictor = open_model(folder, params=params, settings=settings, vault=vault, said=said, root=root)
     answers, seconds = ask(predictor, material.asked, name=card.name)
     spent = Spent.here(answers, seconds=seconds)
-    place = root / "snapshot" / corpus / "predictions" / "finetuned" / subset / model
     rows = rows_of(material, answers, task=task.key, model=card.name, seed=card.seed)
     write(place, rows=rows, spent=spent)
-    metrics = {
+    return {
         "kind": card.kind,
         **counted(material, answers),
         "taken_down_since": len(vault.tombstoned(seen)),
         "data_commit": card.data_commit,
         "spent": asdict(spent),
     }
-    return write_metrics(metrics, root / "metrics" / corpus / f"predict_finetuned-{subset}-{model}.json")
 
 
 def refuse_seen(material: Posts, *, seen: Mapping[str, str], model: str) -> None:
@@ -193,6 +200,7 @@ def rows_of(
                 "outcome": said.outcome,
                 "scores": list(said.scores),
                 "labels": sorted(said.labels),
+                "alerts": sorted(said.alerts),
             }
 
 

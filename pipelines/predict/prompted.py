@@ -23,7 +23,7 @@ from pipelines.config.settings import Settings
 from pipelines.datasets.example import TEST, Example, only
 from pipelines.datasets.memes import load
 from pipelines.errors import ConfigError
-from pipelines.label import few_shot
+from pipelines.label import meme_examples
 from pipelines.label.meme_labels import MemeLabeller, described, meme
 from pipelines.llm.outcome import Answer, Outcome, check_failures, counted, spent
 from pipelines.llm.prompts import Prompt, build, register
@@ -154,16 +154,16 @@ class PromptedRun:
         """Read the memes of a task and build its prompt, with examples from train if the model has any."""
         task = task_of(self.scheme, key)
         material = load(self.corpus, task=task, params=self.params, vault=self.vault, root=self.root)
-        drawn = few_shot.draw(material.train, task=task, count=self.spec.examples, seed=self.params.votes.seed)
+        drawn = meme_examples.draw(material.train, task=task, count=self.spec.examples, seed=self.params.votes.seed)
         prompt = build(
             self.scheme,
             keys=[key],
             system=described(self.spec.labeller, params=self.params).system,
-            examples=few_shot.shown(drawn, task=task, words=self.words),
+            examples=meme_examples.shown(drawn, task=task, words=self.words),
             secret=self.settings.secret(),
         )
         register(prompt, tracking_uri=self.settings.mlflow_tracking_uri)
-        unshown = few_shot.unshown(drawn, task=task) if drawn else []
+        unshown = meme_examples.unshown(drawn, task=task) if drawn else []
         return PromptedTask(task, prompt, only(material.test, splits=(TEST,)), unshown)
 
     def ask(self, question: PromptedTask, *, answers: AnswerStore) -> Iterator[PromptedAnswers]:

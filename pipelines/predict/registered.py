@@ -1,8 +1,9 @@
 """Predict posts with a registered model: from title and body to labels, probabilities and an abstention flag.
 
 The signature is the registry's: columns ``title`` and ``body``; the answer's columns are ``labels`` (a list of names),
-``probabilities`` (a list in the scheme's order of labels, or empty) and ``abstain``. The model is loaded through the
-registry's client, like every consumer's: only registered code is run.
+``probabilities`` (a list in the scheme's order of labels, or empty), ``abstain`` and ``alerts`` (a list of names;
+versions of earlier releases lack it). The model is loaded through the registry's client, like every consumer's: only
+registered code is run.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pipelines.train.prediction import VOTE, Prediction
 if TYPE_CHECKING:
     from pipelines.datasets.post import Post
 
-COLUMNS = ("labels", "probabilities", "abstain")
+COLUMNS, ALERTS = ("labels", "probabilities", "abstain"), "alerts"
 # Ours: posts per call, so that progress is shown; a model may batch them otherwise.
 TOGETHER = 64
 
@@ -118,22 +119,31 @@ def read_answers(answer: Any, *, task: Task, count: int) -> Iterator[Prediction]
         raise BadAnswer(f"its answer lacks some of the columns {', '.join(COLUMNS)}")
     if len(answer) != count:
         raise BadAnswer(f"{len(answer)} answers were returned for {count} posts")
-    for row in zip(*(answer[column].tolist() for column in COLUMNS), strict=True):
+    alerts = answer[ALERTS].tolist() if ALERTS in answer.columns else [[]] * count
+    labels, probabilities, abstain = (answer[column].tolist() for column in COLUMNS)
+    for row in zip(labels, probabilities, abstain, alerts, strict=True):
         yield _prediction(*row, task=task)
 
 
-def _prediction(labels: Any, probabilities: Any, abstain: Any, *, task: Task) -> Prediction:
+def _prediction(labels: Any, probabilities: Any, abstain: Any, alerts: Any, *, task: Task) -> Prediction:
     if not isinstance(abstain, bool | np.bool_):
         raise BadAnswer("abstain is not true or false")
     scores = _scores([] if probabilities is None else probabilities, task=task)
     if abstain:
         return Prediction(str(Outcome.ABSTAINED), frozenset(), scores)
-    if not isinstance(labels, Sequence | np.ndarray) or isinstance(labels, str):
-        raise BadAnswer("its labels are not a list")
-    named = frozenset(map(str, labels))
-    if not named <= {*task.labels} or (task.kind == "single" and len(named) != 1):
-        raise BadAnswer("its labels are not labels of the task, or not exactly one where the task requires one")
-    return Prediction(VOTE, named, scores)
+    named, raised = _names(labels, task=task), _names(alerts, task=task)
+    if task.kind == "single" and len(named) != 1:
+        raise BadAnswer("its labels are not exactly one, which the task requires")
+    return Prediction(VOTE, named, scores, alerts=raised)
+
+
+def _names(values: Any, *, task: Task) -> frozenset[str]:
+    if not isinstance(values, Sequence | np.ndarray) or isinstance(values, str):
+        raise BadAnswer("its labels or alerts are not a list")
+    named = frozenset(map(str, values))
+    if not named <= {*task.labels}:
+        raise BadAnswer("its labels or alerts are not labels of the task")
+    return named
 
 
 def _scores(values: Any, *, task: Task) -> tuple[float, ...]:

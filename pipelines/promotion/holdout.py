@@ -7,8 +7,8 @@ models receive only the input that a consumer would send.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +19,9 @@ from crisis_corpus.client import unpickled
 from pipelines.config.params import Params
 from pipelines.datasets.split_posts import digest_of, split_digest
 from pipelines.errors import CorpusError, RegistryError
-from pipelines.evaluate.model_scores import ABSTAINED, VOTE, Board, Run, Sampling
+from pipelines.evaluate.model_scores import ABSTAINED, VOTE, Board, Item, Run, Sampling
 from pipelines.registry import drift
+from pipelines.storage import tables
 from pipelines.taxonomy import load as scheme_of
 from pipelines.taxonomy.task import Task, task_of
 from pipelines.vault.vault import Vault
@@ -29,9 +30,26 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TEST = "test"
-COLUMNS = ("labels", "probabilities", "abstain")
+COLUMNS, ALERTS = ("labels", "probabilities", "abstain"), "alerts"
 # Ours: items per request, so that not all images are in memory twice.
 TOGETHER = 64
+
+
+@dataclass(frozen=True)
+class Answered(Run):
+    """The answers of a registered model with the alerts that it raises; versions of earlier releases raise none."""
+
+    alerts: Mapping[Item, frozenset[str]] = field(default_factory=dict)
+
+    @property
+    def noticed(self) -> dict[Item, frozenset[str]]:
+        """By item the labels that a consumer notices: those that are given and those whose alert is raised."""
+        return {item: labels | self.alerts.get(item, frozenset()) for item, labels in self.answers.items()}
+
+    def alerted(self, labels: Collection[str]) -> dict[Item, frozenset[str]]:
+        """By item what is noticed; for ``labels``, whose alerts guarantee a recall, only the alert counts."""
+        own = frozenset(labels)
+        return {item: (given - own) | self.alerts.get(item, frozenset()) for item, given in self.answers.items()}
 
 
 class CannotBeAsked(RegistryError):
@@ -52,6 +70,7 @@ class Frozen:
         digest: a digest of the items and their gold; scores on different digests are not comparable.
         split: the digest of the whole split (:func:`split_digest`).
         taken_down: how many test items were taken down.
+        groups_of: the groups of every record of the split, by which leaks are found.
         inputs: the model's input columns for each item, in the order of ``board``.
         traits: number of words and language of each item.
     """
@@ -61,6 +80,7 @@ class Frozen:
     digest: str
     split: str
     taken_down: int
+    groups_of: Mapping[str, frozenset[str]] = field(repr=False)
     inputs: tuple[dict[str, Any], ...] = field(repr=False)
     traits: drift.Inputs = field(repr=False)
 
@@ -81,9 +101,10 @@ class Frozen:
         for start in range(0, len(self.inputs), TOGETHER):
             yield pd.DataFrame(list(self.inputs[start : start + TOGETHER]))
 
-    def constant(self) -> Run:
-        """Return a run that predicts the most frequent label set for all items, which the first champion must beat."""
-        return Run(0, dict.fromkeys(self.board.items, VOTE), dict.fromkeys(self.board.items, self.majority))
+    def seen_by(self, records: Collection[str]) -> frozenset[str]:
+        """Return the groups of the test of which a model has learnt a record, be it another one than the test's."""
+        learnt = frozenset[str]().union(*(self.groups_of.get(record_id, ()) for record_id in records))
+        return learnt & set(self.board.groups)
 
 
 def open_test(corpus: str, *, category: str, params: Params, vault: Vault, root: Path) -> Frozen:
@@ -120,11 +141,19 @@ def open_test(corpus: str, *, category: str, params: Params, vault: Vault, root:
         split=split_digest(corpus, root=root),
         taken_down=material.taken_down[TEST],
         inputs=tuple(inputs),
+        groups_of=_groups(root / "snapshot" / corpus),
         traits=drift.inputs_of((root / "data" / corpus).glob(drift.INPUTS[params.corpora[corpus].content])),
     )
 
 
-def ask(folder: Path, *, frozen: Frozen) -> Run:
+def _groups(folder: Path) -> dict[str, frozenset[str]]:
+    found: dict[str, set[str]] = defaultdict(set)
+    for row in tables.read(folder / "split" / "splits.parquet", name="splits").to_pylist():
+        found[row["record_id"]].add(row["group"])
+    return {record_id: frozenset(groups) for record_id, groups in found.items()}
+
+
+def ask(folder: Path, *, frozen: Frozen) -> Answered:
     """Load a model from a folder with verified files and return its predictions on the test items.
 
     Raises:
@@ -143,13 +172,14 @@ def ask(folder: Path, *, frozen: Frozen) -> Run:
         except Exception as error:
             # a model's own message may quote its input
             raise CannotBeAsked(detail=f"the model fails ({type(error).__name__})") from None
-    outcomes, answers, scores = {}, {}, {}
-    for item, (labels, probabilities, abstained) in zip(frozen.board.items, said, strict=True):
+    outcomes, answers, scores, alerts = {}, {}, {}, {}
+    for item, (labels, probabilities, abstained, raised) in zip(frozen.board.items, said, strict=True):
         outcomes[item] = ABSTAINED if abstained else VOTE
         if not abstained:
             answers[item] = _labels(labels, task=frozen.task)
             scores[item] = _scores(probabilities, task=frozen.task)
-    return Run(0, outcomes, answers, {item: found for item, found in scores.items() if found})
+            alerts[item] = _alerts(raised, task=frozen.task)
+    return Answered(0, outcomes, answers, {item: found for item, found in scores.items() if found}, alerts)
 
 
 def counts(run: Run, *, frozen: Frozen, severe: int) -> drift.Counts:
@@ -159,17 +189,19 @@ def counts(run: Run, *, frozen: Frozen, severe: int) -> drift.Counts:
     return drift.count(answers, task=frozen.task, alerting=high, inputs=frozen.traits)
 
 
-def _rows(answer: Any, *, asked: int) -> Iterator[tuple[Any, Any, bool]]:
+def _rows(answer: Any, *, asked: int) -> Iterator[tuple[Any, Any, bool, Any]]:
     import pandas as pd
 
     if not isinstance(answer, pd.DataFrame) or not {*COLUMNS} <= {*answer.columns}:
         raise CannotBeAsked(detail=f"the output must have the columns {', '.join(COLUMNS)}")
     if len(answer) != asked:
         raise CannotBeAsked(detail=f"the model returned {len(answer)} answers for {asked} items")
-    for labels, probabilities, abstained in zip(*(answer[column].tolist() for column in COLUMNS), strict=True):
+    alerts = answer[ALERTS].tolist() if ALERTS in answer else [()] * asked
+    told = (*(answer[column].tolist() for column in COLUMNS), alerts)
+    for labels, probabilities, abstained, raised in zip(*told, strict=True):
         if not isinstance(abstained, bool | np.bool_):
             raise CannotBeAsked(detail="the column abstain has values that are not boolean")
-        yield labels, probabilities, bool(abstained)
+        yield labels, probabilities, bool(abstained), raised
 
 
 def _scores(values: Any, *, task: Task) -> tuple[float, ...]:
@@ -180,6 +212,14 @@ def _scores(values: Any, *, task: Task) -> tuple[float, ...]:
     if scores and (len(scores) != len(task.labels) or not all(0 <= p <= 1 for p in scores)):
         raise CannotBeAsked(detail="the column probabilities has not one number from 0 to 1 for each label")
     return scores
+
+
+def _alerts(labels: Any, *, task: Task) -> frozenset[str]:
+    if not isinstance(labels, Sequence | np.ndarray) or isinstance(labels, str):
+        raise CannotBeAsked(detail="the column alerts has values that are not lists")
+    if not (named := frozenset(map(str, labels))) <= {*task.labels}:
+        raise CannotBeAsked(detail=f"an alert is of a label that is not in task '{task.key}'")
+    return named
 
 
 def _labels(labels: Any, *, task: Task) -> frozenset[str]:

@@ -70,7 +70,7 @@ def promote(
         context: see :class:`pipelines.registry.candidate.Context`.
         asked_by: the person who asked for the decision; by default the one who ran the gate. With
             ``promote.four_eyes`` it must be another than ``who``.
-        dry_run: judge without writing anything.
+        dry_run: judge without writing anything, and without a comparison that was not made before.
         compare: whether the version must be better than the champion; see :func:`pipelines.promotion.gate.run`.
         say: called after each step; tests kill the process there.
 
@@ -85,7 +85,7 @@ def promote(
     """
     signed(who, why)
     if dry_run:
-        verdict = gate.judge(name, version, context=context)
+        verdict = gate.judge(name, version, context=context, look=False)
         return Moved(name, verdict.champion, None, verdict=verdict)
     if context.terms.four_eyes:
         judged = [row for row in context.journal.rows(name) if (row.event, row.to_version) == ("gated", version)]

@@ -1,8 +1,8 @@
-"""Compare candidate and champion on the frozen test: macro-F1 with its uncertainty, and recall of severe labels."""
+"""Compare candidate and rival on the gate set: macro-F1, recalls of severe labels; and report the rest of the test."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,9 @@ from pipelines.config.models import Promote
 from pipelines.errors import BadParams
 from pipelines.evaluate.model_scores import ABSTAINED, Board, Json, Run, Scored, bounds, number, score
 from pipelines.evaluate.paired import TIE
-from pipelines.promotion.holdout import Frozen
+from pipelines.promotion.recall_checks import INFERIOR, NOT_INFERIOR, UNDECIDED, Answers, floor_of, severe_of
+from pipelines.promotion.superiority import Superiority
+from pipelines.taxonomy.task import Task
 
 METRIC = "macro_f1"  # FigSIM selects by it (5.2), CRADLE reports it (T4)
 
@@ -25,51 +27,90 @@ class Comparison:
 
 
 def compare(
-    frozen: Frozen, *, candidate: Run, other: Run, champion: int | None, floors: Mapping[str, float], terms: Promote
+    board: Board,
+    *,
+    candidate: Sequence[Run],
+    rival: Run,
+    alerted: Answers,
+    noticed: tuple[Answers, Answers | None],
+    floors: Mapping[str, float],
+    tested: Superiority,
+    terms: Promote,
 ) -> Comparison:
-    """Score candidate and champion on all items and compare the scores; an abstention counts as wrong.
+    """Score candidate and rival on all items and compare the scores; an abstention counts as wrong.
 
     Args:
-        frozen: the test, with at least one item.
-        candidate: the candidate's answers.
-        other: the champion's answers; without a champion, the most frequent label set for every item.
-        champion: the champion's version.
-        floors: the recall floors by label that are configured for this model.
-        terms: the other settings of the gate.
+        board: the gate set, with at least one item.
+        candidate: the candidate's runs; the first is the registered one.
+        rival: the answers of the champion or of a baseline.
+        alerted: the candidate's alerts, and the labels that it gives without an alert.
+        noticed: what a consumer of the candidate notices and, if the champion is the rival, of the champion.
+        floors: the recalls that are required or guaranteed, by label.
+        tested: the test of superiority.
+        terms: the settings of the gate.
+    """
+    ours, theirs = (score(board, runs=[run], valid=False) for run in (candidate[0], rival))
+    recall = {label: floor_of(board, label=label, floor=floor, raised=alerted) for label, floor in floors.items()}
+    candidate_s, champion_s = noticed
+    severe: dict[str, Json] = {}
+    if champion_s is not None:
+        given = {"candidate": candidate_s, "champion": champion_s}
+        severe = {
+            label: severe_of(board, label=label, tolerance=terms.tolerance, **given)
+            for label in severe_labels(board.task, terms=terms)
+        }
+    ahead = _ahead(ours, theirs) | {"seeds": [_macro_f1(board, run=run) for run in candidate]}
+    figures = {
+        METRIC: ahead,
+        "exact": {"candidate": _own(ours, "exact"), "other": _own(theirs, "exact")},
+        "abstained": {"candidate": _abstained(candidate[0], board=board), "other": _abstained(rival, board=board)},
+        "recall": dict(sorted(recall.items())),
+        "severe": dict(sorted(severe.items())),
+    }
+    reasons = {"better": list(_not_better(ahead, tested=tested)), "recall": list(_missed(figures, terms=terms))}
+    return Comparison(figures, reasons)
+
+
+def floors_of(task: Task, *, floors: Mapping[str, float]) -> dict[str, float]:
+    """Return the recall floors of a model; a floor of 0 removes an entry of ``params.yaml``.
 
     Raises:
         BadParams: a floor names a label that the task does not have.
     """
-    # as in train/floors.py, a floor of 0 removes an entry of params.yaml
-    floors = {label: floor for label, floor in floors.items() if floor > 0}
-    if unknown := sorted(floors.keys() - set(frozen.task.labels)):
+    wanted = {label: floor for label, floor in floors.items() if floor > 0}
+    if unknown := sorted(wanted.keys() - set(task.labels)):
         raise BadParams(
-            where="promote.recall_floors", detail=f"{', '.join(unknown)} not among the labels of {frozen.task.key}"
+            where="promote.recall_floors", detail=f"{', '.join(unknown)} not among the labels of {task.key}"
         )
-    ours, theirs = (score(frozen.board, runs=[run], valid=False) for run in (candidate, other))
-    ahead, reasons = _ahead(ours, theirs, terms=terms)
-    wanted = dict(floors)
-    if champion is not None:
-        wanted = _relative(frozen, theirs=theirs, terms=terms) | wanted
-    recall = {label: _recall(label, ours, floor=floor, board=frozen.board) for label, floor in wanted.items()}
-    for found in recall.values():
-        found["judged"] = found["gold"] >= terms.min_positives
-    figures = {
-        METRIC: ahead,
+    return wanted
+
+
+def severe_labels(task: Task, *, terms: Promote) -> list[str]:
+    """Return the labels that the candidate may not find less often than the champion."""
+    severities = task.category.severities
+    return [label for label in task.labels if severities.get(label, 0) >= terms.severe]
+
+
+def reported(board: Board, *, candidate: Run, rival: Run) -> Json:
+    """Return the scores on the rest of the test, which did not decide; ``n`` is 0 if there is no rest."""
+    if not board.items:
+        return {"n": 0}
+    ours, theirs = (score(board, runs=[run], valid=False) for run in (candidate, rival))
+    low, high = bounds(ours.drawn[METRIC])
+    return {
+        "n": len(board.items),
+        METRIC: {"candidate": _own(ours, METRIC), "low": low, "high": high, "other": _own(theirs, METRIC)},
         "exact": {"candidate": _own(ours, "exact"), "other": _own(theirs, "exact")},
-        "abstained": {"candidate": _abstained(candidate), "other": _abstained(other)},
-        "recall": dict(sorted(recall.items())),
     }
-    return Comparison(figures, {"better": reasons, "recall": list(_missed(figures["recall"]))})
 
 
-def _ahead(ours: Scored, theirs: Scored, *, terms: Promote) -> tuple[Json, list[str]]:
+def _ahead(ours: Scored, theirs: Scored) -> Json:
     drawn = ours.drawn[METRIC] - theirs.drawn[METRIC]
     low, high = bounds(drawn)
     # sums of the same parts may differ in the last bit: that counts as a tie
     probability = float(np.mean((drawn > TIE) + 0.5 * (np.abs(drawn) <= TIE)))
     mine, other = _own(ours, METRIC), _own(theirs, METRIC)
-    figures = {
+    return {
         "candidate": mine,
         "other": other,
         "difference": number(mine - other),
@@ -77,39 +118,65 @@ def _ahead(ours: Scored, theirs: Scored, *, terms: Promote) -> tuple[Json, list[
         "high": high,
         "probability": number(probability),
     }
-    if probability >= terms.min_probability:
-        return figures, []
-    return figures, [
-        f"macro-F1 {mine:.4f} against {other:.4f} is better in {probability:.1%} of resamples,"
-        f" but {terms.min_probability:.1%} are required"
-    ]
 
 
-def _relative(frozen: Frozen, *, theirs: Scored, terms: Promote) -> dict[str, float]:
-    """Return the floors of severe labels that follow from the champion's recall."""
-    severe = [label for label, s in frozen.task.category.severities.items() if s >= terms.severe]
-    return {
-        label: max(0.0, _own(theirs, f"{label}/recall") - terms.tolerance)
-        for label in severe
-        if label in frozen.task.labels
-    }
+def _not_better(ahead: Json, *, tested: Superiority) -> Iterator[str]:
+    if not tested.better:
+        seeds = "" if tested.p_seeds <= tested.p else f" ({tested.p_seeds:.4f} over all seeds)"
+        yield (
+            f"macro-F1 {ahead['candidate']:.4f} against {ahead['other']:.4f} has p = {tested.p:.4f}{seeds} in the"
+            f" randomisation test, but at most {tested.level:.4g} is allowed in this look"
+        )
 
 
-def _recall(label: str, ours: Scored, *, floor: float, board: Board) -> Json:
-    low, high = bounds(ours.drawn[f"{label}/recall"])
-    found = {"recall": _own(ours, f"{label}/recall"), "low": low, "high": high}
-    return found | {"floor": number(np.float64(floor)), "gold": board.support[label]}
+def _missed(figures: Json, *, terms: Promote) -> Iterator[str]:
+    for label, found in figures["recall"].items():
+        if found["verdict"] == "below":
+            yield (
+                f"recall of {label} is {found['recall']:.4f} of {found['gold']}, with 95 % confidence below"
+                f" {found['high']:.4f}, which is under its floor {found['floor']:.4f}"
+            )
+    for label, found in figures["severe"].items():
+        if found["verdict"] == INFERIOR or (found["verdict"] == UNDECIDED and terms.undecided == "refuse"):
+            less = (
+                "is less than the champion's"
+                if found["verdict"] == INFERIOR
+                else "is not shown to equal the champion's"
+            )
+            yield (
+                f"recall of severe {label} {less}: {found['recall']:.4f} against {found['champion']:.4f} of"
+                f" {found['gold']}, bounds of the difference {found['low']:.4f} and {found['high']:.4f}, margin"
+                f" {found['margin']:.4f}"
+            )
 
 
-def _missed(recall: Mapping[str, Json]) -> Iterator[str]:
-    for label, found in recall.items():
-        if found["judged"] and found["recall"] < found["floor"] - TIE:
-            yield f"recall of {label} is {found['recall']:.4f} of {found['gold']}, below its floor {found['floor']:.4f}"
+def undecided(figures: Json) -> Iterator[str]:
+    """Yield a sentence for each label that the gate set has too few positives to decide, for the approver."""
+    for label, found in figures.get("recall", {}).items():
+        if found.get("verdict") == "too_few":
+            needs = "no number of them" if found["needed"] is None else f"{found['needed']} of them"
+            yield (
+                f"{label}: {found['groups']} groups with it cannot confirm a recall of {found['floor']:.2f}"
+                f" ({needs} could); its bounds are {found['low']:.2f} and {found['high']:.2f}"
+            )
+    for label, found in figures.get("severe", {}).items():
+        if found["verdict"] not in (INFERIOR, NOT_INFERIOR):
+            yield (
+                f"{label} (severe): with {found['groups']} groups, {found['gained']} gained and {found['lost']} lost,"
+                f" the recall may be lower than the champion's by {-found['low']:.2f};"
+                f" {-found['margin']:.2f} is tolerated"
+            )
+
+
+def _macro_f1(board: Board, *, run: Run) -> float:
+    from pipelines.evaluate.model_scores import plain
+
+    return float(plain(board, predicted=board.predicted(run), valid=False)["figures"][METRIC] or 0.0)
 
 
 def _own(scored: Scored, name: str) -> float:
     return number(scored.runs[name][0]) or 0.0
 
 
-def _abstained(run: Run) -> int:
-    return sum(outcome == ABSTAINED for outcome in run.outcomes.values())
+def _abstained(run: Run, *, board: Board) -> int:
+    return board.outcomes(run)[ABSTAINED]

@@ -6,37 +6,87 @@ from collections.abc import Iterator
 
 from pipelines.evaluate.model_scores import Json
 from pipelines.promotion.gate import GateVerdict
+from pipelines.promotion.scores import undecided
 
 
 def summary(verdict: GateVerdict) -> str:
-    """Return Markdown with the reasons against the version, its scores and recalls compared with the champion's."""
-    against = f"champion, version {verdict.champion}" if verdict.champion else "majority set (no version is champion)"
-    lines = [f"Version {verdict.version} of **{verdict.name}** against the {against}."]
+    """Return Markdown: reasons against the version, undecided labels, the look and what remains, scores and recalls."""
+    scores = verdict.figures.get("scores", {})
+    champion = f"champion, version {verdict.champion}" if verdict.champion else "best baseline (no version is champion)"
+    rival = scores.get("rival", {}).get("name") or champion
+    lines = [f"Version {verdict.version} of **{verdict.name}** against: {rival}."]
     if verdict.reasons:
         lines += ["", "Against it:", "", *(f"- {reason}" for reason in verdict.reasons)]
-    return "\n".join([*lines, *_figures(verdict.figures)])
+    if open_labels := list(undecided(scores)):
+        lines += ["", "The gate cannot decide, so you have to:", "", *(f"- {label}" for label in open_labels)]
+    return "\n".join([*lines, *_test(verdict.figures), *(_scores(scores) if scores else ())])
 
 
-def _figures(figures: Json) -> Iterator[str]:
+def _test(figures: Json) -> Iterator[str]:
     if test := figures.get("test"):
-        yield f"\nTest: {test['n']} items, split `{test['split'][:12]}`; {test['taken_down']} taken down since."
+        yield (
+            f"\nTest: {test['n']} items, split `{test['split'][:12]}`; {test['taken_down']} taken down since. The gate"
+            f" set has {test['gate']} of them, {test['reported']} are scored only for a version that passes."
+        )
+    if (champion := figures.get("champion")) and champion["groups_in_test"]:
+        left_out = "they are left out for both" if champion["compared"] else "too many for a comparison with it"
+        yield f"\nThe champion has learnt from {champion['groups_in_test']} groups of the test: {left_out}."
     if learnt := figures.get("candidate"):
         yield (
             f"\nThe candidate has learnt from {learnt['records']} records of `{learnt['data_commit'][:12]}`,"
             f" {learnt['taken_down']} of which were taken down since."
         )
-    if scores := figures.get("scores"):
-        found = scores["macro_f1"]
-        yield "\n| | candidate | other |\n|---|---|---|"
-        yield f"| macro-F1 | {found['candidate']:.4f} | {found['other']:.4f} |"
-        yield f"| exact match | {scores['exact']['candidate']:.4f} | {scores['exact']['other']:.4f} |"
-        yield f"| abstained | {scores['abstained']['candidate']} | {scores['abstained']['other']} |"
+
+
+def _scores(scores: Json) -> Iterator[str]:
+    found = scores["macro_f1"]
+    yield from _look(scores["look"])
+    yield "\n| on the gate set | candidate | other |\n|---|---|---|"
+    yield f"| macro-F1 | {found['candidate']:.4f} | {found['other']:.4f} |"
+    yield f"| exact match | {scores['exact']['candidate']:.4f} | {scores['exact']['other']:.4f} |"
+    yield f"| abstained | {scores['abstained']['candidate']} | {scores['abstained']['other']} |"
+    yield f"\nDifference in macro-F1: {found['difference']:.4f} [{found['low']:.4f}, {found['high']:.4f}]."
+    if len(found["seeds"]) > 1:
+        values = ", ".join(f"{value:.4f}" for value in found["seeds"])
+        yield f"\nMacro-F1 of its {len(found['seeds'])} seeds, the registered one first: {values}."
+    yield from _reported(scores.get("reported", {"n": 0}))
+    if scores["recall"]:
+        yield "\n| recall of | groups | found | 95 % bounds | floor | decided |\n|---|---|---|---|---|---|"
+    for label, recall in scores["recall"].items():
+        said = {"below": "missed", "not_below": "not missed", "too_few": "too few"}[recall["verdict"]]
+        found = "–" if recall["recall"] is None else f"{recall['recall']:.4f}"
+        bounds = f"{recall['low']:.4f} to {recall['high']:.4f}"
+        yield f"| {label} | {recall['groups']} | {found} | {bounds} | {recall['floor']:.4f} | {said} |"
+    if scores["severe"]:
         yield (
-            f"\nDifference in macro-F1: {found['difference']:.4f} [{found['low']:.4f}, {found['high']:.4f}];"
-            f" the candidate is better in {found['probability']:.1%} of resamples."
+            "\n| severe label | groups | gained | lost | bounds of the difference | margin | decided |\n"
+            + "|---" * 7
+            + "|"
         )
-        if scores["recall"]:
-            yield "\n| recall of | of | found | floor | judged |\n|---|---|---|---|---|"
-        for label, recall in scores["recall"].items():
-            judged = "yes" if recall["judged"] else "too few"
-            yield f"| {label} | {recall['gold']} | {recall['recall']:.4f} | {recall['floor']:.4f} | {judged} |"
+    for label, severe in scores["severe"].items():
+        bounds, said = f"{severe['low']:.4f} to {severe['high']:.4f}", severe["verdict"].replace("_", " ")
+        counts = f"{severe['groups']} | {severe['gained']} | {severe['lost']}"
+        yield f"| {label} | {counts} | {bounds} | {severe['margin']:.4f} | {said} |"
+
+
+def _look(look: Json) -> Iterator[str]:
+    p = f"p = {look['p']:.4f} ({look['p_seeds']:.4f} over all seeds)"
+    if "number" not in look:
+        yield f"\nNot counted as a look: the champion has to go. {p}, at most {look['level']:.4g} is allowed."
+        return
+    returned = " It found a better candidate, so its level is returned." if look["better"] else ""
+    yield (
+        f"\nLook {look['number']} at part {look['gate']['part'] + 1} of {look['gate']['parts']} of the test: {p}, at"
+        f" most {look['level']:.4g} is allowed.{returned} Spent: {look['spent']:.4g} of alpha {look['alpha']:.4g};"
+        f" {look['left']} looks remain."
+    )
+
+
+def _reported(rest: Json) -> Iterator[str]:
+    if rest["n"]:
+        found = rest["macro_f1"]
+        yield (
+            f"\nOn the {rest['n']} items that did not decide: macro-F1 {found['candidate']:.4f}"
+            f" [{found['low']:.4f}, {found['high']:.4f}], the other's {found['other']:.4f}; exact match"
+            f" {rest['exact']['candidate']:.4f}, the other's {rest['exact']['other']:.4f}. Report these."
+        )

@@ -75,7 +75,7 @@ def sign_earlier(settings: Settings, *, who: str) -> list[str]:
 
     Raises:
         JournalBroken: the chain of a model is altered.
-        JournalUnsigned: the journal of a model that has a tag was signed before.
+        JournalUnsigned: a tag shows that the journal of a model was signed before, but its rows have no signature.
     """
     with Journal.of(settings) as journal:
         return journal.sign_earlier(who=who, known=published(settings))

@@ -177,8 +177,12 @@ def _row(row: JournalRow) -> Json:
     }
     figures = row.metrics.get("figures", {})
     if scores := figures.get("scores"):
-        told["figures"] = {key: scores[key] for key in ("macro_f1", "recall", "abstained") if key in scores}
-        told["figures"]["test"] = figures.get("test", {}).get("n")
+        shown = ("macro_f1", "recall", "severe", "abstained", "rival", "reported")
+        told["figures"] = {key: scores[key] for key in shown if key in scores}
+        test = figures.get("test", {})
+        told["figures"]["test"] = test.get("gate", test.get("n"))
+        if look := scores.get("look"):
+            told["figures"]["look"] = look
     if reasons := row.metrics.get("reasons"):
         told["reasons"] = list(reasons)
     return told
@@ -197,11 +201,15 @@ def _cells(row: Json) -> list[str]:
 def _figures(row: Json) -> list[str]:
     lines = list(row.get("reasons", ()))
     if found := row.get("figures"):
-        f1 = found["macro_f1"]
-        lines.append(
-            f"macro-F1 {f1['candidate']:.3f} against {f1['other']:.3f}, ahead with {f1['probability']:.3f}"
-            f" on {found['test']} items"
-        )
+        f1, look = found["macro_f1"], found.get("look", {})
+        # verdicts of earlier versions name no p-value
+        sure = f"p = {look['p']:.4f}" if look else f"ahead with {f1['probability']:.3f}"
+        lines.append(f"macro-F1 {f1['candidate']:.3f} against {f1['other']:.3f}, {sure} on {found['test']} items")
+        if "number" in look:
+            lines.append(f"look {look['number']} at level {look['level']:.4g}; {look['left']} remain")
+        if (rest := found.get("reported", {"n": 0}))["n"]:
+            score = f"{rest['macro_f1']['candidate']:.3f}"
+            lines.append(f"to report: macro-F1 {score} on the {rest['n']} items that did not decide")
     return lines
 
 

@@ -66,7 +66,7 @@ class Registry(versions.RegistryReader):
         return cls(settings.mlflow_tracking_uri)
 
     def names(self) -> list[str]:
-        """Return every registered name, sorted."""
+        """Return the names of all registered models, sorted."""
         return sorted(model.name for model in _pages(self.client.search_registered_models))
 
     def versions(self, name: str) -> list[Version]:

@@ -95,9 +95,10 @@ def _silver(folder: Path, *, found: Mapping[str, Category], params: Params) -> d
     path = folder / "silver" / params.finetune.ensemble / "silver.parquet"
     if not path.is_file():
         return {}
+    columns = ["record_id", "category", "labels", "agreement"]
     return {
         row["record_id"]: (row["agreement"], _ordered(row["labels"], category=found[row["category"]]))
-        for row in tables.read(path, name="silver").to_pylist()
+        for row in tables.read(path, name="silver", columns=columns).to_pylist()
         if row["category"] in found and row["labels"] is not None and row["agreement"] in RELEASED
     }
 

@@ -28,12 +28,12 @@ Ours = Mapping[str, Any]
 published = partial(papers.printed, "agreement")
 OURS = ("Ours", "Items", "Reading (ours)")
 STATISTICS = {
-    "observed": "Observed",
-    "jaccard": "Jaccard",
+    "alpha": "α",
     "kappa": "κ",
     "weighted_kappa": "Weighted κ",
     "ac1": "AC1",
-    "alpha": "α",
+    "observed": "Observed",
+    "jaccard": "Jaccard",
 }
 
 
@@ -174,10 +174,10 @@ def _text(figure: Ours) -> str:
 
 
 def _rows(categories: Ours) -> Iterator[tuple[str, ...]]:
-    """Yield one row per category: its name, items, every statistic and the reading of kappa."""
+    """Yield one row per category: its name, items, every statistic and the reading of alpha."""
     for key, found in categories.items():
         cells = [_text(found[name]) if name in found else "" for name in STATISTICS]
-        yield (key, f"{found['items']:,}", *cells, found["kappa"].get("word", UNDEFINED))
+        yield (key, f"{found['items']:,}", *cells, found["alpha"].get("word", UNDEFINED))
 
 
 def summary(root: Path, corpus: str, *, name: str) -> str:
@@ -186,7 +186,7 @@ def summary(root: Path, corpus: str, *, name: str) -> str:
     found = metrics["rounds"].get(name)
     if found is None or not any(category["items"] for category in found["categories"].values()):
         return f"Round {name} of {corpus}: no item has two answers, so there is nothing to compare."
-    columns = ("Category", "Items", *STATISTICS.values(), "Reading of κ")
+    columns = ("Category", "Items", *STATISTICS.values(), "Reading of α")
     sheet = Sheet(f"Agreement of round {name} of {corpus}", columns, tuple(_rows(found["categories"])))
     verdict = {
         True: f"Every defined κ is {metrics['enough']:.2f} or more.",
@@ -194,9 +194,16 @@ def summary(root: Path, corpus: str, *, name: str) -> str:
         None: "No κ is defined.",
     }[found["sufficient"]]
     left = max(sum(category["left_out"].values()) for category in found["categories"].values())
-    return (
-        f"{sheet.markdown()}\n\n{verdict} Left out because of a missing second answer: up to {left} items a category."
-    )
+    missing = f"Left out because of a missing second answer: up to {left} items a category."
+    return f"{sheet.markdown()}\n\n{interval_of(metrics)}{verdict} {missing}"
+
+
+def interval_of(metrics: Ours) -> str:
+    """Return a sentence on the kind of the intervals; metrics of earlier versions do not state it."""
+    kind = metrics.get("interval")
+    if kind is None:
+        return ""
+    return f"In brackets: {kind['confidence']:.0%} interval ({kind['method']}, by {kind['unit']}). "
 
 
 def own_tables(ours: Ours) -> Iterator[Sheet]:
@@ -205,16 +212,16 @@ def own_tables(ours: Ours) -> Iterator[Sheet]:
     scopes = [*rounds, *([("overall", ours["overall"])] if rounds else [])]
     rows = [(name, *cells) for name, found in scopes for cells in _rows(found["categories"])]
     if rows:
-        columns = ("Round", "Category", "Items", *STATISTICS.values(), "Reading of κ")
-        yield Sheet("Ours by round", columns, tuple(rows))
+        columns = ("Round", "Category", "Items", *STATISTICS.values(), "Reading of α")
+        yield Sheet(f"Ours by round. {interval_of(ours)}".strip(), columns, tuple(rows))
     keys = list(next((found["categories"] for _, found in rounds), {}))
     batches = [
-        (name, batch, *(_text(found["batches"][batch]["categories"][key]["kappa"]) for key in keys))
+        (name, batch, *(_text(found["batches"][batch]["categories"][key]["alpha"]) for key in keys))
         for name, found in rounds
         for batch in sorted(found["batches"], key=int)
     ]
     if batches:
-        yield Sheet("Ours over time: κ by batch", ("Round", "Batch", *keys), tuple(batches))
+        yield Sheet("Ours over time: α by batch", ("Round", "Batch", *keys), tuple(batches))
 
 
 def of_corpus(settings: Settings, *, corpus: str) -> tuple[list[Sheet], bool]:

@@ -148,8 +148,9 @@ SCHEMAS: dict[str, pa.Schema] = {
         LABELS,
         ("how", pa.string()),
         ("round", pa.string()),
-        ("example", pa.bool_()),
     ),
+    # The items whose gold labels the prompts show; no model is scored on them.
+    "examples": _schema("record_id,image", RECORD, IMAGE),
     "votes": _schema(
         "record_id,labeller,category",
         RECORD,
@@ -173,6 +174,9 @@ SCHEMAS: dict[str, pa.Schema] = {
         LABELS,
         ("agreement", pa.string()),
         ("how", pa.string()),
+        # probabilities of the label set, and of each label in the scheme's order (pipelines/label/label_models.py)
+        ("posterior", pa.float32()),
+        ("scores", pa.list_(pa.float32())),
     ),
     "queue": _schema("record_id", RECORD, ("ensemble", pa.string()), ("reasons", pa.list_(pa.string()))),
     # A run's prediction for one item and task; ``scores`` are probabilities in the task's order of labels.
@@ -187,6 +191,7 @@ SCHEMAS: dict[str, pa.Schema] = {
         ("outcome", pa.string()),
         ("scores", pa.list_(pa.float32())),
         LABELS,
+        ("alerts", pa.list_(pa.string())),
     ),
     # A labeller's remarks on a meme beyond its text; null if the outcome is not a vote.
     "remarks": _schema(
@@ -200,6 +205,9 @@ SCHEMAS: dict[str, pa.Schema] = {
     # The training posts of a tuned model of kind knn; an embedding is content.
     "neighbours": _schema("record_id", RECORD, LABELS, _sealed("vector")),
 }
+
+# Columns that tables of earlier releases lack.
+ADDED = {"predictions": ("alerts",)}
 
 # Columns that change with the content of a row: content is bound to them, so that an older value does not open.
 VERSION = {
@@ -278,16 +286,24 @@ def _sortable(table: pa.Table) -> pa.Table:
 
 
 def read(path: Path, *, name: str, columns: list[str] | None = None) -> pa.Table:
-    """Read the table ``name`` from a file; content columns remain encrypted and bring the columns they are bound to.
+    """Read the table ``name`` from a file; content columns remain encrypted; what decryption needs comes along.
+
+    A column of :data:`ADDED` that the file lacks is null.
 
     Raises:
         SchemaMismatch: a column is missing.
     """
-    wanted = with_bound(name, columns or SCHEMAS[name].names)
-    missing = set(wanted) - set(pq.read_schema(path).names)
+    wanted, known = with_bound(name, columns or SCHEMAS[name].names), pq.read_schema(path).names
+    later = [column for column in wanted if column not in known and column in ADDED.get(name, ())]
+    missing = set(wanted) - set(known) - set(later)
     if missing:
         raise SchemaMismatch(table=name, detail=f"missing columns {sorted(missing)}")
-    return pq.read_table(path, columns=columns and wanted)
+    if not later:
+        return pq.read_table(path, columns=columns and wanted)
+    table = pq.read_table(path, columns=[column for column in wanted if column in known])
+    for column in later:
+        table = table.append_column(SCHEMAS[name].field(column), pa.nulls(len(table), SCHEMAS[name].field(column).type))
+    return table.select(wanted)
 
 
 def concat(paths: list[Path], *, name: str, columns: list[str] | None = None) -> pa.Table:
@@ -301,6 +317,11 @@ def concat(paths: list[Path], *, name: str, columns: list[str] | None = None) ->
 def items_of(table: pa.Table) -> list[Item]:
     """Return the item of each row as (record id, image number)."""
     return list(zip(table["record_id"].to_pylist(), table["image"].to_pylist(), strict=True))
+
+
+def examples(snapshot: Path) -> frozenset[Item]:
+    """Return the items that prompts show as examples, from the result of the stage ``few_shot``."""
+    return frozenset(items_of(read(snapshot / "few_shot" / "examples.parquet", name="examples")))
 
 
 def strings(values: list[str]) -> pa.Array:

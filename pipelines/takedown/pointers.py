@@ -224,7 +224,7 @@ def check_out_version(folder: Path, *, revision: str, settings: Settings) -> lis
 
 
 def mend(root: Path, *, settings: Settings, objects: Objects) -> list[str]:
-    """Update the pointers in a checkout of an old version to replaced objects, so that ``dvc checkout`` works.
+    """Point a checkout of an old version at the objects that replaced its own, so that ``dvc checkout`` works.
 
     The files lack only the records that were taken down since. Nothing is committed. Returns the files that changed.
     """

@@ -71,13 +71,14 @@ SINKS = (
         settings=("cache", "remote", "remote_options"),
         outs=("data/*", "annotations/*", "snapshot/*"),
         writers=(
-            "annotate/agreement/kappa_plot", "annotate/gold", "annotate/imports/commit", "annotate/rounds/store",
+            "annotate/agreement/alpha_plot", "annotate/gold", "annotate/imports/commit", "annotate/rounds/store",
             "collect/collect", "collect/images", "collect/partition", "collect/texts", "curate/dedupe/dedupe",
-            "curate/sample", "curate/split/split", "doctor/remotes", "label/rationales", "label/silver", "label/votes",
-            "metrics/recall_constraints", "predict/baselines", "predict/predict_finetuned", "predict/prompted",
-            "report/report", "storage/exclusions", "storage/seal", "storage/tables", "takedown/object_versions",
-            "takedown/redaction", "takedown/reseal", "train/classifiers/train", "train/knn/neighbours",
-            "train/training_records", "workspace/results", "workspace/stages",
+            "curate/sample", "curate/split/split", "doctor/remotes", "label/few_shot", "label/rationales",
+            "label/silver", "label/votes", "metrics/recall_constraints", "predict/baselines",
+            "predict/predict_finetuned", "predict/prompted", "report/report", "storage/exclusions", "storage/seal",
+            "storage/tables", "takedown/object_versions", "takedown/redaction", "takedown/reseal",
+            "train/classifiers/train", "train/knn/neighbours", "train/training_records", "workspace/results",
+            "workspace/stages",
         ),
     ),
     Sink(
@@ -171,8 +172,8 @@ SINKS = (
         "checkpoints of the corpus are removed, because their weights may remember the record (`purge`)",
         paths=_home("train"),
         writers=(
-            "train/classifiers/checkpoint", "train/classifiers/encoder_training", "train/classifiers/loop",
-            "train/knn/knn", "train/sft/trainer",
+            "predict/repeats", "train/classifiers/checkpoint", "train/classifiers/encoder_training",
+            "train/classifiers/loop", "train/knn/knn", "train/sft/trainer",
         ),
     ),
     Sink(

@@ -25,7 +25,7 @@ from pipelines.storage.metrics_file import rounded, write_metrics
 from pipelines.taxonomy import Scheme
 from pipelines.taxonomy import load as scheme_of
 from pipelines.taxonomy.task import Task, task_of
-from pipelines.train import finetuned, training_records
+from pipelines.train import environment, finetuned, training_records
 from pipelines.train.finetuned import Card
 from pipelines.train.training_records import TrainingRecords
 from pipelines.vault.vault import Vault
@@ -55,7 +55,7 @@ class NothingToLearn(DataError):
 
 @dataclass(frozen=True)
 class FinetuneRun:
-    """The inputs of one fine-tuning run."""
+    """The inputs of one fine-tuning run, the folder ``out`` of its model, and ``folder`` of its checkpoints."""
 
     corpus: str
     subset: str
@@ -68,16 +68,8 @@ class FinetuneRun:
     scheme: Scheme
     task: Task
     material: Posts
-
-    @property
-    def out(self) -> Path:
-        """Return the folder of the fine-tuned model."""
-        return finetuned.folder_of(self.corpus, subset=self.subset, model=self.model, root=self.root)
-
-    @property
-    def folder(self) -> Path:
-        """Return the folder of the checkpoints, which is deleted at the end of the run."""
-        return self.settings.home / "train" / self.corpus / f"finetune-{self.subset}-{self.model}"
+    out: Path
+    folder: Path
 
     @property
     def trained_on(self) -> TrainingRecords:
@@ -96,10 +88,10 @@ class FinetuneRun:
             "out": self.out,
         }
         if isinstance(self.spec, SftModel):
-            from pipelines.train.sft import sft
+            from pipelines.train.sft import answer_calibration, sft
 
             job = sft.SftJob(self.spec, scheme=self.scheme, folder=self.folder, **given)
-            return asdict(sft.fit(job, say=say))
+            return asdict(sft.fit(job, say=say)) | answer_calibration.fit(job)
         if isinstance(self.spec, EncoderModel):
             from pipelines.train.classifiers import encoder_training
 
@@ -150,11 +142,12 @@ def run(
         root: a clone of the corpus.
 
     Returns:
-        ``kind``, ``base``, ``subset``, ``ensemble`` (``None`` for gold), ``train`` and ``selected`` (train and dev;
-        ``records``, ``digest`` of their ids), ``validation`` (records), ``support`` (records of train by label),
-        ``unseen`` (labels that train does not have), ``examples`` (records of dev in the prompt, left out), ``without``
-        and ``taken_down`` by split, ``weights`` (MLflow's ``run``, and the SHA-256 of each of the model's ``files``),
-        and ``fit``: the metrics of the model's kind.
+        ``kind``, ``base``, ``bases`` (``models.base_files.identified``), ``environment`` (``train.environment``),
+        ``subset``, ``ensemble`` (``None`` for gold), ``train`` and ``selected`` (train and dev; ``records``,
+        ``digest`` of their ids), ``validation`` (records), ``support`` (records of train by label), ``unseen``
+        (labels that train does not have), ``examples`` (records of dev in the prompt, left out), ``without`` and
+        ``taken_down`` by split, ``weights`` (MLflow's ``run``, and the SHA-256 of each of the model's ``files``), and
+        ``fit``: the metrics of the model's kind.
 
     Raises:
         NotTuned: ``model`` is of another kind, or unknown.
@@ -165,6 +158,28 @@ def run(
         BaseMissing: a base model cannot be found.
         Diverged: the loss became infinite or undefined.
     """
+    out = finetuned.folder_of(corpus, subset=subset, model=model, root=root)
+    folder = settings.home / "train" / corpus / f"finetune-{subset}-{model}"
+    metrics = tune(
+        corpus, subset=subset, model=model, params=params, settings=settings, vault=vault, root=root, out=out,
+        folder=folder,
+    )  # fmt: skip
+    return write_metrics(metrics, root / "metrics" / corpus / f"finetune-{subset}-{model}.json")
+
+
+def tune(
+    corpus: str,
+    *,
+    subset: str,
+    model: str,
+    params: Params,
+    settings: Settings,
+    vault: Vault,
+    root: Path,
+    out: Path,
+    folder: Path,
+) -> dict[str, Any]:
+    """Do the work of :func:`run`, with the model in ``out`` and checkpoints in ``folder``; return the metrics."""
     spec = params.models.get(model)
     if not isinstance(spec, SftModel | EncoderModel | KnnModel):
         raise NotTuned(model=model, kinds=", ".join(KINDS))
@@ -172,12 +187,15 @@ def run(
     scheme = scheme_of(params.corpora[corpus].scheme, root=root)
     task = task_of(scheme, section.category)
     material = posts.load(
-        corpus, task=task, subset=subset, ensemble=section.ensemble, params=params, vault=vault, root=root
-    )
+        corpus, task=task, subset=subset, ensemble=section.ensemble, params=params, vault=vault, root=root,
+        weighted=not isinstance(spec, KnnModel) and spec.weights == "posterior",
+    )  # fmt: skip
     for split, examples in (("train", material.train), (material.validation_name, material.validation)):
         if not examples:
             raise NothingToLearn(model=model, split=split, subset=subset, corpus=corpus)
-    tuning = FinetuneRun(corpus, subset, model, spec, params, settings, vault, root, scheme, task, material)
+    tuning = FinetuneRun(
+        corpus, subset, model, spec, params, settings, vault, root, scheme, task, material, out, folder
+    )
     # files of an earlier attempt are not part of this model
     shutil.rmtree(tuning.out, ignore_errors=True)
     tuning.out.mkdir(parents=True)
@@ -188,9 +206,11 @@ def run(
     shutil.rmtree(tuning.folder, ignore_errors=True)
     counts = Counter(label for example in material.train for label in example.labels or ())
     support = {label: counts[label] for label in task.labels}
-    metrics = {
+    return {
         "kind": spec.kind,
         "base": card.base,
+        "bases": _bases(spec),
+        "environment": environment.described(),
         "subset": subset,
         "ensemble": None if subset == GOLD else section.ensemble,
         "train": card.train.model_dump(),
@@ -206,7 +226,6 @@ def run(
         # the JSON round trip turns tuples into lists
         "fit": rounded(json.loads(json.dumps(told))),
     }
-    return write_metrics(metrics, root / "metrics" / corpus / f"finetune-{subset}-{model}.json")
 
 
 def base_of(spec: SftModel | EncoderModel | KnnModel) -> str:
@@ -216,19 +235,26 @@ def base_of(spec: SftModel | EncoderModel | KnnModel) -> str:
     return embedding.PACKAGE if isinstance(spec, KnnModel) else spec.base
 
 
+def _bases(spec: SftModel | EncoderModel | KnnModel) -> list[dict[str, Any]]:
+    from pipelines.models import base_files
+
+    return [] if isinstance(spec, KnnModel) else base_files.identified(spec.bases)
+
+
 def _tuned(tuning: FinetuneRun) -> tuple[dict[str, Any], str | None]:
     """Fit the model; log parameters, the data's commit and metrics to MLflow; return the metrics and the run's id."""
     from pipelines.train import tracking
 
     commit = commit_of(tuning.root)
     section = tuning.params.finetune.model_dump(include={"category", "ensemble", "recall_floors", "seed"})
+    data = {"data_commit": commit, "corpus": tuning.corpus, "train_digest": tuning.trained_on.digest}
     described = {**tuning.spec.model_dump(), **section, "model": tuning.model, "subset": tuning.subset}
     with tracking.run(
         tuning.settings,
         experiment=EXPERIMENT.format(corpus=tuning.corpus),
         key=f"{tuning.task.key}-{tuning.subset}-{tuning.model}-{tuning.params.finetune.seed}-{commit}",
         params={name: str(value) for name, value in described.items()},
-        tags={"data_commit": commit, "corpus": tuning.corpus, "train_digest": tuning.trained_on.digest},
+        tags=data | environment.tags(),
     ) as log:
 
         def say(epoch: Numbers) -> None:

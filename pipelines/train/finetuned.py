@@ -86,11 +86,10 @@ def folder_of(corpus: str, *, subset: str, model: str, root: Path) -> Path:
     return root / "snapshot" / corpus / "finetuned" / subset / model
 
 
-def parts(folder: Path) -> list[Path]:
-    """Return the files of a model besides card and lineage: weights, tokenizer, thresholds; no merged adapter."""
-    return [
-        path for path in sorted(folder.iterdir()) if path.is_file() and path.name not in OWN and path.name[0] != "."
-    ]
+def parts(folder: Path) -> dict[str, Path]:
+    """Return the files of a model besides card and lineage by relative path: weights, tokenizer, thresholds."""
+    files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {name: path for name, path in files.items() if name not in OWN and name[0] != "."}
 
 
 def write(folder: Path, *, card: Card) -> None:

@@ -97,7 +97,7 @@ class Log:
         if self.run_id is not None:
             with _translated():
                 self._client.log_artifact(self.run_id, str(path), "model")
-        return {"run": self.run_id, "files": digests([path])}
+        return {"run": self.run_id, "files": digests({path.name: path})}
 
     def _known(self, name: str) -> set[tuple[int, float]]:
         if name not in self._said:

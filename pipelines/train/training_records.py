@@ -7,7 +7,7 @@ the ids. The digest of the list stays in the committed metrics: a list that has 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -34,12 +34,12 @@ def trained_on(record_ids: Collection[str]) -> TrainingRecords:
     return TrainingRecords(records=len(set(record_ids)), digest=hashlib.sha256(lines.encode()).hexdigest())
 
 
-def digests(files: Iterable[Path]) -> dict[str, str]:
+def digests(files: Mapping[str, Path]) -> dict[str, str]:
     """Return the SHA-256 of each file by its name."""
     found = {}
-    for path in files:
+    for name, path in files.items():
         with path.open("rb") as file:
-            found[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+            found[name] = hashlib.file_digest(file, "sha256").hexdigest()
     return found
 
 

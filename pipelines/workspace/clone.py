@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shlex
 import subprocess
 import sys
@@ -18,9 +17,8 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.settings import Settings, with_secret
+from pipelines.config.settings import Settings
 from pipelines.errors import CommitLost, ConfigError, GitFailed, NoCorpus, StepFailed, UnknownName
-from pipelines.process import DIES_WITH_PARENT
 from pipelines.timing import phase
 from pipelines.workspace import dvc_remote, trust
 from pipelines.workspace.address import branches, local_path, shown
@@ -31,6 +29,7 @@ from pipelines.workspace.objects import ObjectStore
 from pipelines.workspace.pointer import pointer_text, read_pointer
 from pipelines.workspace.results import Results, StageResult
 from pipelines.workspace.scratch import scratch_folder
+from pipelines.workspace.step_environment import step_environment
 
 BRANCH = "corpus"
 CODE = "code"
@@ -52,22 +51,6 @@ class Workspace:
         self.settings = settings
         self.head = git("rev-parse", "HEAD", cwd=path)
         self._taken: dict[str, Any] = {}
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """The environment variables of a step; this interpreter's folder comes first in ``PATH``."""
-        binaries = str(Path(sys.executable).parent)
-        return {
-            **with_secret(),
-            "PATH": f"{binaries}{os.pathsep}{os.environ.get('PATH', '')}",
-            "CORPUS_HOME": str(self.settings.home),
-            "PYTHONPATH": "",
-            "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
-            "DVC_NO_ANALYTICS": "1",
-            # the step of a killed task must not keep running beside the next attempt
-            DIES_WITH_PARENT: "1",
-            **compiled_kernels(self.settings.home),
-        }
 
     @cached_property
     def repo(self) -> Any:
@@ -121,7 +104,8 @@ class Workspace:
     def _run(self, argv: Sequence[str], *, name: str, stdout: Any) -> subprocess.CompletedProcess[str]:
         trust.require_signed(self.settings, self.head, cwd=self.path)
         command = [sys.executable, *COMMAND[1:], *argv]
-        done = subprocess.run(command, cwd=self.path, env=self.environment, text=True, stdout=stdout, check=False)
+        variables = step_environment(self.settings)
+        done = subprocess.run(command, cwd=self.path, env=variables, text=True, stdout=stdout, check=False)
         if done.returncode:
             raise StepFailed(command=name, returncode=done.returncode)
         return done
@@ -255,15 +239,6 @@ def require_corpus(settings: Settings) -> None:
     """
     if BRANCH not in (branches(settings.repo) or {}):
         raise NoCorpus(place=shown(settings.repo))
-
-
-def compiled_kernels(home: Path) -> dict[str, str]:
-    """Return variables with which numba caches compiled kernels in this Python environment, or below ``home``."""
-    folder = (Path(sys.prefix) if os.access(sys.prefix, os.W_OK) else home) / "kernels"
-    return {
-        "NUMBA_CACHE_DIR": os.environ.get("NUMBA_CACHE_DIR") or str(folder),
-        "NUMBA_CACHE_LOCATOR_CLASSES": "pipelines.curate.grouping.kernel_cache.ByContent",
-    }
 
 
 def _stages(text: str) -> dict[str, Any]:

@@ -24,7 +24,7 @@ class DependencyMissing(DataError):
     """A stage depends on a path that is neither in git nor in DVC at this commit."""
 
     message = "{path} is neither in git nor in DVC at this commit."
-    remedy = "First run the stage that writes it: `dvc repro STAGE`."
+    remedy = "First run the stage of dvc.yaml that has it among its outs (`dvc repro STAGE`), and commit dvc.lock."
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from pipelines.workspace.inventory import read_yaml
 from pipelines.workspace.stages import Definition, dependencies, in_graph_order
 
 CODE = ("pipelines", "crisis_corpus")
-SCHEMES = "schemes"
+PARAMS, SCHEMES = "params.yaml", "schemes"
 REVISIONS = "revisions"
 
 
@@ -65,8 +65,8 @@ def keep(clone: Workspace, found: Before) -> tuple[list[str], list[str]]:
     Returns the stages whose results were kept, and those that have to run again.
 
     An entry is rewritten for the newer command, dependencies and parameters if it was current, the stage's revision is
-    unchanged, and none of the parameters and data that the stage depends on differs. All other entries stay unchanged,
-    and DVC runs their stages.
+    unchanged, and none of the parameters, data and libraries' versions that the stage depends on differs. All other
+    entries stay unchanged, and DVC runs their stages.
     """
     for folder in sorted((clone.path / "metrics").glob("*")):
         for path in sorted(folder.glob("*.json")):
@@ -110,14 +110,16 @@ def keep(clone: Workspace, found: Before) -> tuple[list[str], list[str]]:
 def _differences(
     entry: Mapping[str, Any], deps: list[dict[str, Any]], defined: Definition, *, before: Mapping[str, Any]
 ) -> Iterator[str]:
-    """Yield the data and the parameters of a stage that are not what its entry was made from."""
+    """Yield the data, parameters and versions of libraries of a stage that are not what its entry was made from."""
     digests = {renamed.path(path): digest for path, digest in dependencies(entry).items()}
     for dep in deps:
         if dep["path"].partition("/")[0] not in (*CODE, SCHEMES) and digests.get(dep["path"], dep["md5"]) != dep["md5"]:
             yield dep["path"]
-    for values in defined.params.values():
+    for file, values in defined.params.items():
+        recorded = entry.get("params", {}).get(file, {})
         for key, value in values.items():
-            there, old = _lookup(before, key)
+            # a library whose version was not recorded is no difference
+            there, old = _lookup(before, key) if file == PARAMS else (key in recorded, recorded.get(key))
             if there and not key.startswith(f"{REVISIONS}.") and json.loads(json.dumps(old)) != value:
                 yield key
 
@@ -136,4 +138,4 @@ def _schemes(clone: Workspace) -> dict[str, bytes]:
 
 
 def _params(clone: Workspace) -> dict[str, Any]:
-    return read_yaml((clone.path / "params.yaml").read_text())
+    return read_yaml((clone.path / PARAMS).read_text())

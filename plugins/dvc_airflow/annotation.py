@@ -108,7 +108,7 @@ def close(*, params: Any = None, ti: Any = None) -> dict[str, Any]:
 
 @task(task_id="gold")
 def gold(base: str, *, params: Any = None, dag_run: Any = None) -> list[dict[str, Any]]:
-    """Run the stages `gold` and `agreement` again, because the round now has a decision."""
+    """Run `agreement`, `gold` and the stages up to `quality` again, because the round now has a decision."""
     return stage_results(*_stages(params["corpus"]), base=base, dag_run=dag_run)
 
 
@@ -125,8 +125,9 @@ def publish(
     return done
 
 
-def _stages(corpus: str) -> tuple[str, str]:
-    return f"agreement@{corpus}", f"gold@{corpus}"
+def _stages(corpus: str) -> tuple[str, ...]:
+    # what reads gold in the Dag of the dataset; a split that is published already does not change
+    return tuple(f"{stage}@{corpus}" for stage in ("agreement", "gold", "split", "quality"))
 
 
 @task(task_id="rounds")

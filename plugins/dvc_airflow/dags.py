@@ -113,7 +113,7 @@ def dataset_dag(corpus: str, *, doc: str) -> DAG:
 
 
 def label_dag(corpus: str, *, doc: str) -> DAG:
-    """Return ``<corpus>_label``: ``gold``, the requests to labellers, and the stages up to ``injection_test``."""
+    """Return ``<corpus>_label``: ``gold`` to ``few_shot``, the requests to labellers, then up to ``injection_test``."""
     with snapshot_dag(corpus, "label", wakes_on=f"{corpus}/dataset", doc=doc) as dag:
         base = pin()
         published = snapshot(
@@ -121,8 +121,8 @@ def label_dag(corpus: str, *, doc: str) -> DAG:
             corpus=corpus,
             asset=asset(f"silver/{corpus}"),
             base=base,
-            below=[f"split@{corpus}"],
-            waits={"votes": lambda made: ask(corpus, base=base, gold=made[f"gold@{corpus}"])},
+            below=[f"sample@{corpus}"],
+            waits={"votes": lambda made: ask(corpus, base=base, few_shot=made[f"few_shot@{corpus}"])},
         )
         published >> track(corpus)
     return dag
@@ -146,7 +146,7 @@ def benchmark_dag(corpus: str, *, doc: str) -> DAG:
         start_date=period(corpus)[0],
         max_active_runs=1,
     ) as dag:
-        _benchmark(corpus, below=[f"split@{corpus}"], woken=False)
+        _benchmark(corpus, below=[f"sample@{corpus}"], woken=False)
     return dag
 
 

@@ -13,7 +13,7 @@ from dvc_airflow.names import named
 from dvc_airflow.tasks import run_of
 
 
-def ask(corpus: str, *, base: Any, gold: Any) -> list[Any]:
+def ask(corpus: str, *, base: Any, few_shot: Any) -> list[Any]:
     """Return the tasks after which every remote labeller of ``votes.labellers`` has answered for every shard.
 
     ``estimate`` runs first and fails if the cost exceeds the budget. Each provider then has a mapped task in its own
@@ -23,21 +23,21 @@ def ask(corpus: str, *, base: Any, gold: Any) -> list[Any]:
     Args:
         corpus: the corpus of the records.
         base: the commit that the run works on.
-        gold: the task of the stage ``gold``, whose result marks the examples of the prompts.
+        few_shot: the task of the stage ``few_shot``, whose result is the examples of the prompts.
     """
 
     @task(task_id="estimate", doc_md="estimate the cost of labelling; fail if it exceeds the budget")
-    def estimate(base: str, gold: dict[str, Any], *, dag_run: Any = None) -> list[dict[str, Any]]:
+    def estimate(base: str, few_shot: dict[str, Any], *, dag_run: Any = None) -> list[dict[str, Any]]:
         argv = ("--base", base, *run_of(dag_run), "--results", "-")
-        return list(run("task", "estimate", corpus, *argv, given=json.dumps([gold]))["jobs"])
+        return list(run("task", "estimate", corpus, *argv, given=json.dumps([few_shot]))["jobs"])
 
-    estimated = estimate(base, gold)
+    estimated = estimate(base, few_shot)
     with TaskGroup("label", prefix_group_id=False):
-        asked = [_ask_provider(corpus, name, base=base, gold=gold, jobs=estimated) for name in providers()]
+        asked = [_ask_provider(corpus, name, base=base, few_shot=few_shot, jobs=estimated) for name in providers()]
     return [estimated, *asked]
 
 
-def _ask_provider(corpus: str, provider: str, *, base: Any, gold: Any, jobs: Any) -> Any:
+def _ask_provider(corpus: str, provider: str, *, base: Any, few_shot: Any, jobs: Any) -> Any:
     @task(task_id=f"jobs__{provider}", doc_md=f"the shards that labellers of {provider} have not answered")
     def of_provider(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return [job for job in jobs if job["provider"] == provider]
@@ -48,13 +48,13 @@ def _ask_provider(corpus: str, provider: str, *, base: Any, gold: Any, jobs: Any
         doc_md="one labeller, one shard; stored answers are not requested again",
     )
     def ask_shard(
-        job: dict[str, Any], base: str, gold: dict[str, Any], *, dag_run: Any = None, task_state_store: Any = None
+        job: dict[str, Any], base: str, few_shot: dict[str, Any], *, dag_run: Any = None, task_state_store: Any = None
     ) -> dict[str, Any]:
-        given = json.dumps([gold])
+        given = json.dumps([few_shot])
         argv = (corpus, job["labeller"], str(job["shard"]), "--base", base, *run_of(dag_run), "--results", "-")
         if job["batch"] and not task_state_store.get("batches"):
             # beside the store of answers, where a further try finds the jobs whatever Airflow has forgotten
             task_state_store.set("batches", run("task", "label", *argv, "--no-wait", given=given)["batches"])
         return run("task", "label", *argv, given=given)
 
-    return ask_shard.partial(base=base, gold=gold).expand(job=of_provider(jobs))
+    return ask_shard.partial(base=base, few_shot=few_shot).expand(job=of_provider(jobs))

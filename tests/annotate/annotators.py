@@ -133,7 +133,7 @@ def _odd(waiting: Sequence[ShownTask], *, habits: Habits, chance: Random) -> dic
 def _right(truth: Mapping[str, Sequence[str]], *, form: Form, scheme: Scheme) -> Values:
     """Return the truth as form values, in the form's order of choices."""
     values: Values = {}
-    for question in form.questions:
+    for question in (question for question in form.questions if question.key in scheme.categories):
         none = scheme.categories[question.key].none
         labels = set(truth[question.key]) or {str(none)}
         values[question.key] = tuple(choice.value for choice in question.choices if choice.value in labels)
@@ -142,7 +142,7 @@ def _right(truth: Mapping[str, Sequence[str]], *, form: Form, scheme: Scheme) ->
 
 def _missed(right: Values, *, form: Form, scheme: Scheme, chance: Random) -> Values:
     """Return a valid answer that differs in one category."""
-    question = chance.choice(form.questions)
+    question = chance.choice([question for question in form.questions if question.key in scheme.categories])
     others = _alternatives(question, right[question.key], category=scheme.categories[question.key])
     return {**right, question.key: chance.choice(others)} if others else right
 

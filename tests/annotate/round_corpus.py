@@ -102,10 +102,7 @@ def _stages_results(made: Path, *, vault: Vault) -> None:
 
 def write_gold(made: Path, *, vault: Vault, labels: list[str]) -> None:
     """Write the result of the stage ``gold``: these labels for every post."""
-    rows = [
-        full("gold", record_id=r, image=0, category="labels", labels=labels, how="truth", example=False)
-        for r, _ in posts(vault)
-    ]
+    rows = [full("gold", record_id=r, image=0, category="labels", labels=labels, how="truth") for r, _ in posts(vault)]
     write_table(made / "posts" / "gold" / "gold.parquet", rows, name="gold")
 
 

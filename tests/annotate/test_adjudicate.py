@@ -11,7 +11,15 @@ import pytest
 
 from pipelines.annotate.backends.backend import AnnotatorAnswer
 from pipelines.annotate.manifest import RoundManifest
-from pipelines.annotate.rounds.adjudicate import AdjudicationCase, Decided, cases, read_decisions, review_cases, unvoted
+from pipelines.annotate.rounds.adjudicate import (
+    AdjudicationCase,
+    Decided,
+    cases,
+    read_decisions,
+    rejected,
+    review_cases,
+    unvoted,
+)
 from pipelines.storage import tables
 from pipelines.storage.seal import open_column, write_rows
 from pipelines.taxonomy import load
@@ -219,6 +227,33 @@ def test_what_is_no_decision_is_counted_and_breaks_nothing(given: AnnotatorAnswe
     found = decide([given, answer(2, PAST)], case(1, PAST, HARM), case(2, PAST, HARM))
     assert [r["record_id"] for r in found.rows] == [record(2)]
     assert found.problems == problems
+
+
+def unfit(number: int, *, at: int = 0, note: str = "not a post") -> AnnotatorAnswer:
+    return answer(number, at=at, note=note, values={"unfit": ("Unfit",), "labels": (PAST,)})
+
+
+def test_an_item_that_only_some_find_unfit_is_a_case() -> None:
+    rows = [row(n, who, outcome="unfit") for n, who in ((1, A), (1, B), (2, A))] + [row(2, B, HARM)]
+    [found] = open_cases(rows, assigned(1, 2))
+    assert (found.item[0], found.sides) == (record(2), ({"labels": (HARM,)},))
+
+
+def test_the_adjudicator_may_find_an_item_unfit_and_change_that() -> None:
+    first = decide([unfit(1)], case(1, PAST, HARM), case(2, PAST, HARM))
+    assert [(r["category"], r["labels"], r["sides"]) for r in first.rows] == [("unfit", [], 2)]
+    assert first.problems == {"unanswered": 1}
+    assert rejected(first.rows) == {(record(1), 0)}
+    assert decide([unfit(1)], case(1, PAST, HARM), known=first.rows).rows == first.rows
+    labelled = decide([unfit(1), answer(1, PAST, at=5)], case(1, PAST, HARM), known=first.rows)
+    assert [r["category"] for r in labelled.rows] == ["unfit", "labels"] and rejected(labelled.rows) == set()
+    assert decide([unfit(1), answer(1, PAST, at=5)], case(1, PAST, HARM), known=labelled.rows) == labelled
+    again = decide([unfit(1, at=9)], case(1, PAST, HARM), known=labelled.rows)
+    assert [r["category"] for r in again.rows] == ["unfit", "labels", "unfit"]
+    back = decide([answer(1, PAST, at=12)], case(1, PAST, HARM), known=again.rows)
+    assert [r["category"] for r in back.rows] == ["unfit", "labels", "unfit", "labels"]
+    assert decide([unfit(1, note=" ")], case(1, PAST, HARM)).problems == {"without_rationale": 1, "unanswered": 1}
+    assert decide([unfit(7)], case(1, PAST, HARM)).problems == {"not_assigned": 1, "unanswered": 1}
 
 
 def test_only_disputed_categories_are_decided() -> None:

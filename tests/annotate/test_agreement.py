@@ -17,6 +17,7 @@ from pipelines.annotate import manifest
 from pipelines.annotate.agreement import agreement
 from pipelines.annotate.manifest import RoundManifest
 from pipelines.config.params import Params, load
+from pipelines.report import agreement_tables
 from pipelines.storage import tables
 from pipelines.taxonomy import load as load_scheme
 
@@ -303,3 +304,43 @@ def test_the_metrics_name_no_record_and_no_annotator(tmp_path: Path, params: Par
     text = (tmp_path / "metrics/memes/agreement.json").read_text()
     assert "r001" not in text
     assert "annotator-1" not in text
+
+
+def test_near_duplicates_are_drawn_together_so_that_copies_narrow_no_interval(tmp_path: Path, params: Params) -> None:
+    # every item has three copies with the same answers
+    copied = {f"{record}-{n}": by for record, by in pairs(drawn(30)).items() for n in range(4)}
+    rows = rows_of("calibration", copied, category="severity")
+    put(tmp_path, round_of("calibration"), rows)
+    widths = []
+    for known in (False, True):
+        if known:
+            clusters = [
+                {"record_id": r, "image": 0, "cluster": r[:4], "keeper": r[-1] == "0", "hamming": 0,
+                 "word_difference": 0} for r in copied
+            ]  # fmt: skip
+            path = tmp_path / "snapshot/memes/dedupe/clusters.parquet"
+            tables.write(pa.Table.from_pylist(clusters, schema=tables.SCHEMAS["clusters"]), path, name="clusters")
+        agreement.run("memes", params=params, root=tmp_path)
+        figures = read(tmp_path)["rounds"]["calibration"]["categories"]["severity"]
+        assert (figures["items"], figures["groups"]) == (120, 30 if known else 120)
+        widths.append(figures["alpha"]["high"] - figures["alpha"]["low"])
+    assert widths[1] > 1.5 * widths[0], "four copies say no more than one item"
+
+
+def test_the_metrics_name_the_kind_of_interval_and_the_summary_begins_with_alpha(
+    tmp_path: Path, params: Params
+) -> None:
+    put(tmp_path, round_of("calibration"), rows_of("calibration", pairs(drawn(30)), category="severity"))
+    told = agreement.run("memes", params=params, root=tmp_path)
+    found = read(tmp_path)
+    assert found["interval"] == {
+        "method": "percentile bootstrap",
+        "unit": "near-duplicate group",
+        "confidence": 0.95,
+        "resamples": 60,
+    }
+    alpha = found["overall"]["categories"]["severity"]["alpha"]["value"]
+    assert told["overall"]["alpha"]["severity"] == alpha
+    text = agreement_tables.summary(tmp_path, "memes", name="calibration")
+    assert "95% interval (percentile bootstrap, by near-duplicate group)" in text
+    assert "| Category | Items | α |" in text

@@ -303,3 +303,14 @@ class TestInterval:
 )
 def test_the_interpretation_is_that_of_the_printed_value(value: float, word: str) -> None:
     assert c.landis_koch(value) == word
+
+
+def test_pairs_of_rotating_raters_count_by_their_common_items() -> None:
+    # one pair shares 290 items, the other ten, on which it agrees as often as by chance
+    often, seldom = of_table(130, 25, 25, 110), of_table(3, 2, 3, 2)
+    codes = np.full((300, 3), c.MISSING, dtype=np.int64)
+    codes[:290, :2], codes[290:, 1:] = often, seldom
+    values = [cohen_kappa_score(*pair.T) for pair in (often, seldom)]
+    assert values == pytest.approx([0.65, 0.0], abs=0.01)
+    assert c.kappa(codes, classes=2) == pytest.approx([(290 * values[0] + 10 * values[1]) / 300])
+    assert c.kappa(codes, classes=2)[0] > 0.6, "an unweighted mean of the two pairs is about .3"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pipelines import taxonomy
 from pipelines.annotate.backends.backend import PROBLEMS
-from pipelines.annotate.form import Form, build_form, problem, read_values
+from pipelines.annotate.form import UNFIT, Form, build_form, problem, read_values
 from pipelines.taxonomy.guideline import guideline, offered
 
 FIGSIM, CRADLE = taxonomy.load("figsim"), taxonomy.load("cradle")
@@ -22,9 +22,10 @@ def form(scheme: taxonomy.Scheme = FIGSIM, *, adjudication: bool = False) -> For
 
 def test_an_annotator_is_asked_everything_and_need_not_write() -> None:
     asked = form()
-    assert [q.key for q in asked.questions] == ["figurative", "severity", "related", "modality", "context"]
-    assert [q.kind for q in asked.questions] == ["multi", "single", "multi", "single", "single"]
-    assert all(q.required for q in asked.questions)
+    keys = ["figurative", "severity", "related", "modality", "context", UNFIT]
+    assert [q.key for q in asked.questions] == keys
+    assert [q.kind for q in asked.questions] == ["multi", "single", "multi", "single", "single", "single"]
+    assert [q.key for q in asked.questions if not q.required] == [UNFIT]
     assert not asked.note_required
     assert not asked.adjudication
     assert (asked.title, asked.content, asked.warning, asked.contacts) == (
@@ -47,7 +48,9 @@ def test_an_adjudicator_answers_what_is_disputed_and_says_why() -> None:
 
 def test_every_choice_says_what_it_means() -> None:
     for scheme in (FIGSIM, CRADLE):
-        for question in form(scheme).questions:
+        *questions, fit = form(scheme).questions
+        assert [c.value for c in fit.choices] == ["Fit", "Unfit"] and all(c.hint for c in fit.choices)
+        for question in questions:
             labels = offered(scheme.category(question.key))
             assert [(c.value, c.hint) for c in question.choices] == [(x.name, x.definition) for x in labels]
 

@@ -25,8 +25,8 @@ from pipelines.vault.vault import Vault
 ROOT = Path(__file__).resolve().parents[2]
 NOW = datetime(2023, 1, 2, tzinfo=UTC)
 DEV = [f"{i:032x}" for i in range(8)]
-TEST, TRAIN = "a" * 32, "b" * 32
-SPLITS = {**dict.fromkeys(DEV, "dev"), TEST: "test", TRAIN: "train"}
+TEST, OUTSIDE = "a" * 32, "b" * 32
+ITEMS = [*DEV, TEST]
 A, B = "annotator-1", "annotator-2"
 HARM, PAST, NOTHING = "selfharm_past", "rape_past", "no_crisis"
 
@@ -34,21 +34,22 @@ HARM, PAST, NOTHING = "selfharm_past", "rape_past", "no_crisis"
 @pytest.fixture
 def vault(tmp_path: Path) -> Iterator[Vault]:
     with Vault.open(f"sqlite:///{tmp_path}/vault.sqlite", secret=bytes(32)) as opened:
-        opened.admit([(record, f"t3_{record}") for record in SPLITS], corpus="posts", month="2023-01", now=NOW)
+        opened.admit(
+            [(record, f"t3_{record}") for record in [*ITEMS, OUTSIDE]], corpus="posts", month="2023-01", now=NOW
+        )
         yield opened
 
 
 @pytest.fixture
 def params(tmp_path: Path) -> Params:
-    values = load(ROOT)
-    write_splits(tmp_path, [(record, 0, split) for record, split in SPLITS.items()])
-    return values.model_copy(update={"votes": values.votes.model_copy(update={"examples": 2})})
+    write_sample(tmp_path, [(record, 0) for record in ITEMS])
+    return load(ROOT)
 
 
-def write_splits(root: Path, items: Sequence[tuple[str, int, str]], *, corpus: str = "posts") -> None:
-    rows = [{"record_id": r, "image": i, "group": r, "split": split} for r, i, split in items]
-    path = root / "snapshot" / corpus / "split" / "splits.parquet"
-    tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS["splits"]), path, name="splits")
+def write_sample(root: Path, items: Sequence[tuple[str, int]], *, corpus: str = "posts") -> None:
+    rows = [{"record_id": r, "image": i} for r, i in items]
+    path = root / "snapshot" / corpus / "sample" / "sample.parquet"
+    tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS["sample"]), path, name="sample")
 
 
 def sourced(params: Params, *, corpus: str = "posts", **values: Any) -> Params:
@@ -80,11 +81,15 @@ def open_round(
     *,
     vault: Vault,
     given: Mapping[str, Mapping[str, Sequence[str] | None]],
-    decisions: Sequence[tuple[str, Sequence[str]]] = (),
+    decisions: Sequence[tuple[str, Sequence[str] | None]] = (),
+    unfit: Sequence[tuple[str, str]] = (),
     days: int = 0,
     **values: Any,
 ) -> None:
-    """Write a round: ``given[annotator][record]`` is a label set, or ``None`` where it was assigned only."""
+    """Write a round: ``given[annotator][record]`` is a label set, or ``None`` where it was assigned only.
+
+    ``unfit`` are the items that an annotator found unfit; so did the adjudicator where a decision is ``None``.
+    """
     described = {
         **{"corpus": "posts", "round": name, "protocol": "cradle", "phase": "double", "scheme": "cradle"},
         **{"scheme_digest": "0" * 16, "guideline_version": 1, "guideline": "1" * 16, "seed": 1, "size": 4},
@@ -109,11 +114,20 @@ def open_round(
             }
             for who, record, labels in asked
             if labels is not None
+        ]
+        + [
+            {
+                **{**common, "record_id": record, "annotator": who, "batch": 0, "category": "labels"},
+                **{"guideline": "1" * 16, "outcome": "unfit", "labels": None, "seconds": 1.0},
+                **{"answered": NOW, "note": None},
+            }
+            for who, record in unfit
         ],
         "adjudications": [
             {
-                **{**common, "record_id": record, "category": "labels", "decided": NOW + timedelta(minutes=n)},
-                **{"guideline": "1" * 16, "adjudicator": "adjudicator-1", "labels": list(labels), "sides": 2},
+                **{**common, "record_id": record, "category": "unfit" if labels is None else "labels"},
+                **{"guideline": "1" * 16, "adjudicator": "adjudicator-1", "labels": list(labels or ()), "sides": 2},
+                "decided": NOW + timedelta(minutes=n),
                 "rationale": "because",
             }
             for n, (record, labels) in enumerate(decisions)
@@ -129,27 +143,44 @@ def closed(*, go_on: bool) -> dict[str, Any]:
     return {"status": "closed", "closed": NOW, "decision": decision}
 
 
-def test_only_the_splits_that_people_label_have_gold(tmp_path: Path, params: Params, vault: Vault) -> None:
-    published(tmp_path, *(f"{r},0,labels,selfharm_past|rape_past" for r in SPLITS))
+def test_every_sampled_item_has_gold_and_others_are_counted(tmp_path: Path, params: Params, vault: Vault) -> None:
+    published(tmp_path, *(f"{r},0,labels,selfharm_past|rape_past" for r in [*ITEMS, OUTSIDE]))
     rows = run(tmp_path, params=sourced(params, published="gold.csv"), vault=vault)
-    assert {record for record, _, _ in rows} == {r for r, split in SPLITS.items() if split != "train"}
+    assert {record for record, _, _ in rows} == set(ITEMS)
     assert all(r["labels"] == [PAST, HARM] and r["how"] == "published" for r in rows.values())
-    assert metrics(tmp_path)["records"] == {"dev": 8, "test": 1}
+    found = metrics(tmp_path)
+    assert (found["records"], found["outside"], found["without"]) == (9, 1, 0)
 
 
-def test_without_named_splits_every_item_has_gold(tmp_path: Path, params: Params, vault: Vault) -> None:
-    published(tmp_path, *(f"{r},0,labels,no_crisis" for r in SPLITS))
-    assert len(run(tmp_path, params=sourced(params, published="gold.csv", splits=None), vault=vault)) == len(SPLITS)
+def unfit(root: Path) -> list[str]:
+    return tables.read(root / "snapshot/posts/gold/drops.parquet", name="drops")["record_id"].to_pylist()
 
 
-def test_examples_are_of_dev_and_marked(tmp_path: Path, params: Params, vault: Vault) -> None:
-    published(tmp_path, *(f"{r},0,labels,no_crisis" for r in SPLITS))
-    values = sourced(params, published="gold.csv")
-    shown = [r["record_id"] for r in run(tmp_path, params=values, vault=vault).values() if r["example"]]
-    assert len(shown) == 2
-    assert all(SPLITS[r] == "dev" for r in shown)
-    again = [r["record_id"] for r in run(tmp_path, params=values, vault=vault).values() if r["example"]]
-    assert shown == again
+def test_an_item_that_all_find_unfit_has_no_gold(tmp_path: Path, params: Params, vault: Vault) -> None:
+    published(tmp_path, f"{DEV[0]},0,labels,no_crisis", f"{DEV[1]},0,unfit,")
+    given = {A: {DEV[0]: None, DEV[2]: None}, B: {DEV[0]: None, DEV[2]: [HARM]}}
+    open_round(tmp_path, "round-1", vault=vault, given=given, unfit=[(A, DEV[0]), (B, DEV[0]), (A, DEV[2])])
+    rows = run(tmp_path, params=sourced(params, published="gold.csv"), vault=vault)
+    assert (rows, unfit(tmp_path)) == ({}, [DEV[0], DEV[1]])
+    found = metrics(tmp_path)
+    assert (found["unfit"], found["without"], found["pending"]) == (2, 7, 1)
+
+
+def test_the_adjudicator_decides_whether_an_item_is_unfit(tmp_path: Path, params: Params, vault: Vault) -> None:
+    asked = {who: {DEV[0]: None, DEV[1]: None} for who in (A, B)}
+    found = [(who, record) for who in (A, B) for record in DEV[:2]]
+    decisions = [(DEV[0], [HARM]), (DEV[2], None), (DEV[3], None), (DEV[3], [PAST])]
+    open_round(tmp_path, "round-1", vault=vault, given=asked, unfit=found, decisions=decisions)
+    rows = run(tmp_path, params=params, vault=vault)
+    assert {record: r["labels"] for (record, _, _), r in rows.items()} == {DEV[0]: [HARM], DEV[3]: [PAST]}
+    assert unfit(tmp_path) == [DEV[1], DEV[2]]
+
+
+def test_labels_of_a_later_source_make_an_item_fit(tmp_path: Path, params: Params, vault: Vault) -> None:
+    published(tmp_path, f"{DEV[0]},0,unfit,")
+    open_round(tmp_path, "round-1", vault=vault, given={A: {DEV[0]: [HARM]}})
+    assert len(run(tmp_path, params=sourced(params, published="gold.csv"), vault=vault)) == 1
+    assert unfit(tmp_path) == []
 
 
 @pytest.mark.parametrize(
@@ -244,7 +275,7 @@ def test_a_closed_round_counts_and_waits_for_nothing(tmp_path: Path, params: Par
 def test_later_sources_win(tmp_path: Path, params: Params, vault: Vault) -> None:
     published(tmp_path, *(f"{r},0,labels,no_crisis" for r in DEV[:3]))
     # names are in another order than dates
-    open_round(tmp_path, "z-first", vault=vault, given={A: {DEV[0]: [HARM], DEV[1]: [HARM], TRAIN: [HARM]}}, days=1)
+    open_round(tmp_path, "z-first", vault=vault, given={A: {DEV[0]: [HARM], DEV[1]: [HARM], OUTSIDE: [HARM]}}, days=1)
     open_round(tmp_path, "a-review", vault=vault, given={}, decisions=[(DEV[0], [PAST])], days=2)
     rows = run(tmp_path, params=sourced(params, published="gold.csv"), vault=vault)
     assert {record: (r["how"], r["round"]) for (record, _, _), r in rows.items()} == {
@@ -287,18 +318,18 @@ def test_memes_have_gold_for_every_image_and_category_in_the_annotators_labels(
     posts = [{"fullname": "t3_x", "labels": {"figsim": labels}}, {"fullname": "t3_y", "labels": {"figsim": None}}]
     (tmp_path / "truth.json").write_text(json.dumps({"submissions": posts}))
     known, other = vault.record_id("t3_x"), vault.record_id("t3_y")
-    write_splits(tmp_path, [(known, 0, "train"), (known, 2, "train"), (other, 0, "test")], corpus="memes")
+    write_sample(tmp_path, [(known, 0), (known, 2), (other, 0)], corpus="memes")
     values = sourced(params, corpus="memes", truth=True)
     rows = run(tmp_path, params=values, vault=vault, corpus="memes", sandbox=tmp_path)
     assert {(image, key): r["labels"] for (_, image, key), r in rows.items()} == {
         (image, key): [given] if isinstance(given, str) else given for image in (0, 2) for key, given in labels.items()
     }
-    assert {(r["how"], r["example"]) for r in rows.values()} == {("truth", False)}
+    assert {r["how"] for r in rows.values()} == {"truth"}
     assert metrics(tmp_path, corpus="memes")["without"] == 1
 
 
 def test_figsims_none_is_the_empty_set_and_two_none_labels_differ(tmp_path: Path, params: Params, vault: Vault) -> None:
-    write_splits(tmp_path, [(DEV[0], 1, "train")], corpus="memes")
+    write_sample(tmp_path, [(DEV[0], 1)], corpus="memes")
     published(tmp_path, f"{DEV[0]},1,figurative,None", f"{DEV[0]},1,severity,None")
     values = sourced(params, corpus="memes", published="gold.csv")
     rows = run(tmp_path, params=values, vault=vault, corpus="memes")

@@ -177,13 +177,14 @@ def test_the_stage_gold_takes_what_was_imported(run, tmp_path, params, settings,
     run("memes", "figsim", tmp_path / "figsim.csv")
     (tmp_path / "gold.csv").write_text(run.read("annotations/memes/figsim/gold.csv"))
     ids = sorted({row["record_id"] for row in run.rows("annotations/memes/figsim/splits.csv")})
-    splits = {"record_id": ids, "image": [0] * len(ids), "group": ids, "split": ["train"] * len(ids)}
-    path = tmp_path / "snapshot" / "memes" / "split" / "splits.parquet"
-    tables.write(pa.table(splits, schema=tables.SCHEMAS["splits"]), path, name="splits")
+    path = tmp_path / "snapshot" / "memes" / "sample" / "sample.parquet"
+    tables.write(
+        pa.table({"record_id": ids, "image": [0] * len(ids)}, schema=tables.SCHEMAS["sample"]), path, name="sample"
+    )
     section = params.gold["memes"].model_copy(update={"published": "gold.csv"})
     params = params.model_copy(update={"gold": {**params.gold, "memes": section}})
     metrics = gold.run("memes", params=params, settings=settings, vault=vault, root=tmp_path)
-    assert (metrics["records"], metrics["without"]) == ({"train": 1049}, 0)
+    assert (metrics["records"], metrics["without"]) == (1049, 0)
 
 
 def test_a_label_that_differs_from_the_paper_is_named_and_stops_nothing(run, tmp_path):

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import socket
+import sqlite3
+import subprocess
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pipelines.annotate.backends.backend import Queue
 from pipelines.annotate.backends.label_studio.label_studio import LONGEST_TITLE, open_label_studio, title
 from pipelines.config.settings import Settings
-from pipelines.deployment.components import ServiceFailed
-from pipelines.deployment.label_studio_server import address, environment, start
+from pipelines.deployment.components import ServiceFailed, down
+from pipelines.deployment.label_studio_server import DATABASE, address, environment, start
 from pipelines.errors import BackendUnavailable
+
+ROOT = Path(__file__).resolve().parents[2]
+MIGRATE = """
+import sys, pathlib, label_studio
+sys.path.insert(0, str(pathlib.Path(label_studio.__file__).parent))
+import django
+django.setup()
+from django.core.management import call_command
+call_command("migrate", verbosity=0)
+"""
 
 
 @pytest.fixture
@@ -24,11 +38,12 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     return Settings.from_env()
 
 
-def _program(settings: Settings, *, text: str) -> None:
-    program = settings.label_studio_env / "bin" / "label-studio"
-    program.parent.mkdir(parents=True)
-    program.write_text(f"#!/bin/sh\n{text}\n")
-    program.chmod(0o755)
+def _programs(settings: Settings, *, server: str, tables: str = 'touch "$DATABASE_NAME"') -> None:
+    for name, text in (("label-studio", server), ("python", tables)):
+        program = settings.label_studio_env / "bin" / name
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text(f"#!/bin/sh\n{text}\n")
+        program.chmod(0o755)
 
 
 def _free_port() -> int:
@@ -44,7 +59,7 @@ def test_without_its_environment_the_remedy_says_how_to_install_it(settings: Set
 
 
 def test_a_taken_port_is_no_other_port(settings: Settings) -> None:
-    _program(settings, text="exit 0")
+    _programs(settings, server="exit 0")
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -53,10 +68,58 @@ def test_a_taken_port_is_no_other_port(settings: Settings) -> None:
 
 
 def test_a_server_that_ends_is_reported_with_its_log(settings: Settings) -> None:
-    _program(settings, text="echo broken >&2; exit 3")
+    _programs(settings, server="echo broken >&2; exit 3")
     with pytest.raises(ServiceFailed, match="its process ended"):
         start(settings, port=_free_port())
     assert "broken" in (settings.home / "logs" / "label-studio.log").read_text()
+
+
+def test_tables_that_cannot_be_created_are_reported_and_none_are_left(settings: Settings) -> None:
+    _programs(settings, server="exit 0", tables='echo no tables >&2; touch "$DATABASE_NAME"; exit 1')
+    with pytest.raises(ServiceFailed, match="tables could not be created"):
+        start(settings, port=_free_port())
+    assert "no tables" in (settings.home / "logs" / "label-studio.log").read_text()
+    assert not (settings.label_studio / DATABASE).exists()
+
+
+@pytest.mark.faults
+def test_the_tables_are_those_of_its_migrations(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CORPUS_LABEL_STUDIO_ENV", str(ROOT / ".label-studio"))
+    settings = Settings.from_env()
+    start(settings, port=_free_port())
+    down(settings)
+    migrated = settings.home / "migrated.sqlite3"
+    program = settings.label_studio_env / "bin" / "label-studio"
+    subprocess.run(
+        # the script without what replaces the migrations
+        [str(program.with_name("python")), "-P", "-c", MIGRATE], cwd=settings.label_studio, check=True,
+        env=environment(settings) | {"DATABASE_NAME": str(migrated)}, capture_output=True,
+    )  # fmt: skip
+    assert _tables(settings.label_studio / DATABASE) == _tables(migrated)
+
+
+def _tables(path: Path) -> dict[str, Any]:
+    """Columns and indexes by table; an index by what it covers, because its name may contain a number."""
+    with closing(sqlite3.connect(path)) as database:
+
+        def rows(of: str, name: str) -> list[Any]:
+            return database.execute(f"SELECT * FROM pragma_{of}(?)", (name,)).fetchall()
+
+        def covered(index: Any) -> Any:
+            return index[2], [column for _, _, column in rows("index_info", index[1])]
+
+        names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        return {
+            name: (
+                sorted(row[1:] for row in rows("table_info", name)),
+                sorted(
+                    (row[2], [column for _, _, column in rows("index_info", row[1])])
+                    for row in rows("index_list", name)
+                ),
+                sorted(row[2:] for row in rows("foreign_key_list", name)),
+            )
+            for name in names
+        }
 
 
 def test_without_a_server_the_backend_is_unavailable(settings: Settings) -> None:

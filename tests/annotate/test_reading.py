@@ -194,6 +194,15 @@ def test_a_skip_has_rows_without_labels_and_is_not_a_problem() -> None:
     assert [(r["annotator"], r["labels"]) for r in skips] == [(A, None)]
 
 
+def test_an_unfit_item_has_rows_without_labels_and_is_no_skip() -> None:
+    unfit = answer(1, values={"unfit": ("Unfit",)})
+    fit = answer(2, values={"labels": (HARM,), "unfit": ("Fit",)})
+    found = pull({A: [unfit, fit], B: [answer(1, HARM), answer(2, HARM)]}, 1, 2)
+    assert (found.problems, found.skipped) == ({}, 0)
+    assert [(r["annotator"], r["labels"]) for r in found.rows if r["outcome"] == "unfit"] == [(A, None)]
+    assert sum(r["outcome"] == "answered" for r in found.rows) == 3
+
+
 def test_who_skips_and_then_answers_has_answered_once() -> None:
     found = pull({A: [answer(1, HARM, at=1), answer(1, skipped=True, at=2)], B: [answer(1, HARM)]}, 1)
     assert found.problems == {}

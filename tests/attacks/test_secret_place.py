@@ -152,10 +152,10 @@ def test_programs_that_a_command_starts_do_not_receive_the_secret(home: Path, mo
     script = """
 import os
 from pipelines.config.settings import Settings, take_secret
-from pipelines.workspace.clone import workspace
+from pipelines.workspace.step_environment import step_environment
 take_secret()
-with workspace(Settings.from_env()) as clone:
-    print(clone.environment["CORPUS_SECRET"] == Settings.from_env().secret().hex(), "CORPUS_SECRET" in os.environ)
+settings = Settings.from_env()
+print(step_environment(settings)["CORPUS_SECRET"] == settings.secret().hex(), "CORPUS_SECRET" in os.environ)
 """
     argv = [sys.executable, "-c", script]
     done = subprocess.run(argv, cwd=ROOT, env=os.environ | given, check=True, capture_output=True, text=True)

@@ -16,9 +16,10 @@ import pytest
 
 from pipelines.collect import collect, trial
 from pipelines.collect.month import Window
+from pipelines.collect.sources.dump import CorruptDump
 from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
-from pipelines.errors import CorruptDump, SandboxMissing, SourceError, UnknownName
+from pipelines.errors import SandboxMissing, SourceError, UnknownName
 from pipelines.extract import confined_child
 from pipelines.sandbox.server import SandboxServer
 from pipelines.storage import tables

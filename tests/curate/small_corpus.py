@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -74,6 +74,20 @@ def write(
     ]
     tables.write(_table("pairs", found), folder / "pairs.parquet", name="pairs")
     drops = [{"record_id": record_id(i), "image": 0, "step": "dedupe", "reason": "near_duplicate"} for i in dropped]
+    tables.write(_table("drops", drops), folder / "drops.parquet", name="drops")
+    label(root, {})
+
+
+def label(root: Path, labels: Mapping[int, Mapping[str, Sequence[str]]], *, unfit: Sequence[int] = ()) -> None:
+    """Write the result of the stage ``gold``: the labels of items by category, and the unfit items."""
+    folder = root / "snapshot" / "memes" / "gold"
+    rows = [
+        {"record_id": record_id(i), "image": 0, "category": key, "labels": list(found), "how": "published"}
+        for i, categories in labels.items()
+        for key, found in categories.items()
+    ]
+    tables.write(_table("gold", rows), folder / "gold.parquet", name="gold")
+    drops = [{"record_id": record_id(i), "image": 0, "step": "gold", "reason": "unfit"} for i in unfit]
     tables.write(_table("drops", drops), folder / "drops.parquet", name="drops")
 
 

@@ -149,13 +149,21 @@ def test_a_record_that_was_taken_down_leaves_its_copies_in(tmp_path: Path, vault
     assert "a" not in {c["record_id"] for c in months.read("clusters")}
 
 
-def test_a_member_of_a_published_split_outlasts_an_original_that_came_later(
-    tmp_path: Path, vault: Vault, params: Params
+@pytest.mark.parametrize("kind", ["assigned", "earlier version", "published"])
+def test_a_member_of_a_split_outlasts_an_original_that_came_later(
+    tmp_path: Path, vault: Vault, params: Params, kind: str
 ) -> None:
     months = Months(tmp_path, vault)
     months.write([("b", 0, 5, 0b1, LONG)])
     member = (vault.record_id("t3_b"), 0)
-    vault.assign("memes", version=params.split["memes"].version, rows={member: "test"}, now=NOW)
+    section = params.split["memes"]
+    if kind == "published":
+        (tmp_path / "splits.csv").write_text(f"record_id,image,split\n{member[0]},0,test\n")
+        section = section.model_copy(update={"published": "splits.csv"})
+    else:
+        vault.assign("memes", version=1, rows={member: "test"}, now=NOW)
+        section = section.model_copy(update={"version": 2 if kind == "earlier version" else 1})
+    params = params.model_copy(update={"split": {**params.split, "memes": section}})
     months.write([("b", 0, 5, 0b1, LONG), ("a", 0, 0, 0b1, LONG), ("c", 0, 9, 0b1, LONG)])
     run("memes", params=params, vault=vault, root=tmp_path)
     assert sorted(row["record_id"] for row in months.read("drops")) == ["a", "c"]

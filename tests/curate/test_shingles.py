@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import sparse
 
 from pipelines.config.params import load
-from pipelines.extract.shingles import candidates, shingles, signature, similarity
+from pipelines.extract.shingles import alike, bands, candidates, shingles, signature, similarity
 
 PARAMS = load(Path(__file__).resolve().parents[2]).texts
 WORDS = [f"word{i}" for i in range(400)]
@@ -42,6 +45,74 @@ def test_near_copies_are_proposed_and_strangers_are_few() -> None:
     assert len(true) >= 95
     assert len(true & proposed) >= 0.98 * len(true)
     assert len(proposed - true) <= 20
+
+
+def altered(pool: list[str], *, rng: np.random.Generator, length: int, pieces: int) -> tuple[list[str], list[str]]:
+    """Return a text and a copy of it with whole clauses moved, cut or replaced: not the words changed one by one."""
+    text = [pool[i] for i in rng.zipf(1.3, length) % len(pool)]
+    copy = list(text)
+    for _ in range(pieces):
+        at, size = int(rng.integers(0, len(copy))), int(rng.integers(1, 6))
+        clause = copy[at : at + size]
+        del copy[at : at + size]
+        kind = rng.integers(3)
+        if kind == 0:
+            copy += clause
+        elif kind == 1:
+            copy[at:at] = [pool[i] for i in rng.integers(0, len(pool), size)]
+    return text, copy
+
+
+def every_pair(runs: list[set[str]], *, threshold: float) -> set[tuple[int, int]]:
+    """Compare all pairs: the number of common shingles is a product of matrices."""
+    column = {shingle: j for j, shingle in enumerate(sorted(set().union(*runs)))}
+    cells = [(i, column[shingle]) for i, run in enumerate(runs) for shingle in run]
+    rows = sparse.csr_matrix((np.ones(len(cells), np.int64), tuple(zip(*cells, strict=True))))
+    common, sizes = sparse.triu(rows @ rows.T, k=1).tocoo(), np.array([len(run) for run in runs])
+    alike = common.data / (sizes[common.row] + sizes[common.col] - common.data)
+    return {
+        (int(i), int(j)) for i, j in zip(common.row[alike >= threshold], common.col[alike >= threshold], strict=True)
+    }
+
+
+def near_the_threshold(pairs: int) -> list[list[str]]:
+    """Return texts of which consecutive ones are between .70 and .75 alike."""
+    rng, pool, texts = np.random.default_rng(19), [f"w{i}" for i in range(3000)], list[list[str]]()
+    while len(texts) < 2 * pairs:
+        length = int(rng.integers(12, 260))
+        one, other = altered(pool, rng=rng, length=length, pieces=int(rng.integers(1, 2 + length // 16)))
+        if 0.7 <= similarity(shingles(one, size=3), shingles(other, size=3)) <= 0.75:
+            texts += [one, other]
+    return texts
+
+
+@pytest.mark.parametrize("threshold", [0.7])
+def test_pairs_at_the_threshold_are_proposed(threshold: float) -> None:
+    texts = near_the_threshold(2000)
+    signatures = [signature(text, params=PARAMS) for text in texts]
+    runs = [shingles(text, size=3) for text in texts]
+    true = every_pair(runs, threshold=threshold)
+    assert len(true) >= 2000
+    proposed = set(candidates(signatures, threshold=threshold))
+    assert len(true & proposed) >= 0.995 * len(true)
+    assert set(alike(runs, threshold=threshold)) == true, "the join without signatures misses none"
+
+
+@pytest.mark.parametrize("threshold", [0.5, 0.7, 0.9, 1.0])
+@pytest.mark.parametrize("count", [16, 64, 128, 256])
+def test_bands_fit_the_signature_and_miss_few(count: int, threshold: float) -> None:
+    number, length = bands(count, threshold=threshold)
+    assert number >= 2 and number * length <= count
+    assert (1 - threshold**length) ** number <= 0.001
+
+
+@given(
+    st.lists(st.lists(st.sampled_from("abcd"), min_size=1, max_size=12), max_size=12), st.sampled_from([0.3, 0.7, 1])
+)
+def test_the_join_finds_what_comparing_every_pair_finds(texts: list[list[str]], threshold: float) -> None:
+    runs = [shingles(text, size=2) for text in texts]
+    true = [(i, j) for j in range(len(runs)) for i in range(j) if similarity(runs[i], runs[j]) >= threshold]
+    assert list(alike(runs, threshold=threshold)) == true
 
 
 def test_no_texts_have_no_pairs() -> None:

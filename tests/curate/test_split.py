@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from pipelines.annotate.simulated_people import asked_of
 from pipelines.config.params import Params
 from pipelines.curate import sample
 from pipelines.curate.split import split
@@ -175,3 +176,73 @@ def test_an_empty_corpus_gives_empty_tables(tmp_path: Path, vault: Vault) -> Non
     corpus.write(tmp_path, [])
     assert run(tmp_path, vault)["sizes"] == {"train": 0, "validation": 0, "test": 0}
     assert pq.read_table(tmp_path / "snapshot/memes/split/splits.parquet").num_rows == 0
+
+
+def people(params: Params, splits: tuple[str, ...] | None) -> Params:
+    """Return the parameters with the splits that people label."""
+    section = params.gold["memes"].model_copy(update={"splits": splits})
+    return params.model_copy(update={"gold": {**params.gold, "memes": section}})
+
+
+def test_labelled_items_are_balanced_by_their_labels_and_the_others_by_strata(tmp_path: Path, vault: Vault) -> None:
+    corpus.write(tmp_path, range(120))
+    corpus.label(tmp_path, {i: {"severity": ["high" if i % 10 == 0 else "low"], "signs": []} for i in range(100)})
+    report = run(tmp_path, vault, corpus.params(size=120))
+    balance = {row["label"]: row for row in report["balance"]}
+    assert balance["severity=high"]["count"] == {"train": 6, "validation": 2, "test": 2}
+    assert (
+        balance["signs=None"]["total"] == 100
+        and balance["kind=image"]["total"] + balance["kind=gallery"]["total"] == 20
+    )
+    assert (report["stratified_on"], report["labels"]["items"]) == ("labels and strata", 100)
+
+
+def test_labels_that_come_later_move_nothing(tmp_path: Path, vault: Vault) -> None:
+    corpus.write(tmp_path, range(100))
+    run(tmp_path, vault)
+    before = corpus.splits(tmp_path)
+    # a label that its first split holds in one part alone
+    corpus.label(tmp_path, {i: {"severity": ["high" if before[i] == "test" else "low"]} for i in range(100)})
+    report = run(tmp_path, vault)
+    assert corpus.splits(tmp_path) == before
+    assert report["labels"]["unused"] and report["labels"]["new_version"]["max_deviation"] < 1
+    after = run(tmp_path, vault, corpus.params(version=2))
+    assert "unused" not in after["labels"] and after["labels"]["max_deviation"] < 1
+
+
+def test_an_unfit_item_is_left_out_unless_it_has_a_split(tmp_path: Path, vault: Vault) -> None:
+    assign(vault, {0: "train"})
+    corpus.write(tmp_path, range(30))
+    corpus.label(tmp_path, {}, unfit=[0, 1])
+    assert run(tmp_path, vault)["unfit"] == 1
+    assert corpus.splits(tmp_path).keys() == {0, *range(2, 30)}
+
+
+def test_where_people_label_some_splits_labelled_items_join_only_these(tmp_path: Path, vault: Vault) -> None:
+    authors = [i if i != 41 else 0 for i in range(100)]  # item 41 has no labels, its author's item 0 has
+    corpus.write(tmp_path, authors)
+    corpus.label(tmp_path, {i: {"severity": ["high" if i % 4 == 0 else "low"]} for i in range(36)})
+    params = people(corpus.params(), ("validation", "test"))
+    report = run(tmp_path, vault, params)
+    found = corpus.splits(tmp_path)
+    assert {found[i] for i in range(36)} == {"validation", "test"} and found[41] == found[0]
+    assert report["sizes"] == {"train": 60, "validation": 20, "test": 20}
+    assert (report["labels"]["items"], report["labels"]["max_deviation"] < 1) == (36, True)
+    assert not [row for row in report["balance"] if row["label"].startswith("severity")]
+    corpus.label(tmp_path, {i: {"severity": ["low"]} for i in range(80)})
+    run(tmp_path, vault, params)
+    assert corpus.splits(tmp_path) == found
+
+
+def test_the_sandboxs_people_label_whole_groups_that_fill_their_splits(tmp_path: Path, vault: Vault) -> None:
+    corpus.write(tmp_path, [i // 3 if i < 30 else i for i in range(100)])
+    sampled = {(corpus.record_id(i), 0) for i in range(90)}
+    params = people(corpus.params(), ("validation", "test"))
+    asked = asked_of("memes", sampled, params=params, vault=vault, root=tmp_path)
+    numbers = {int(record, 16) for record, _ in asked}
+    assert len(numbers) == 36 and numbers <= set(range(90))
+    assert all(len({3 * g, 3 * g + 1, 3 * g + 2} & numbers) in (0, 3) for g in range(10))
+    assign(vault, {40: "test", 41: "train"})
+    later = {int(r, 16) for r, _ in asked_of("memes", sampled, params=params, vault=vault, root=tmp_path)}
+    assert len(later) == 36 and 40 in later and 41 not in later
+    assert asked_of("memes", sampled, params=people(params, None), vault=vault, root=tmp_path) == sampled

@@ -241,7 +241,8 @@ def test_a_takedown_wakes_the_training_that_it_affects(dags: dict[str, Any]) -> 
 def test_stages_are_tasks_with_the_edges_of_dvc_yaml(dags: dict[str, Any]) -> None:
     upstream = {task_id: task["upstream"] for task_id, task in dags["memes_dataset"]["tasks"].items()}
     assert upstream["sample"] == ["dedupe", "pin"]
-    assert upstream["split"] == ["dedupe", "pin", "sample"]
+    assert upstream["gold"] == ["dedupe", "pin", "sample"]
+    assert upstream["split"] == ["dedupe", "gold", "pin", "sample"]
     assert upstream["quality"] == ["dedupe", "pin", "split"]
     assert upstream["publish"] == ["pin", "quality"]
 

@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_a_healthy_deployment_has_no_fault(place: Place) -> None:
-    found = place.examine(seconds=60)
+    found = place.examine(seconds=60, ocr=True)
     assert {name: f"{f.status}: {f.found}" for name, f in found.items() if f.status != "ok"} == {}
     assert {"repository", "push", "vault", "queues", "ocr", "labeller claude", "source reddit"} <= set(found)
 
@@ -351,6 +351,11 @@ def a_large_model_without_a_gpu(place: Place) -> None:
     place.params("finetune", "models", to=["qwen3-14b"])
 
 
+@fault("bases", "warning", "without a revision, which are refused: mentalbert", "corpus params set models")
+def a_base_model_that_can_change(place: Place) -> None:
+    place.params("train", "models", to=["bert", "mentalbert"])
+
+
 @fault("versions", "failure", "not 9.9.9", "requirements.lock")
 def another_version(place: Place) -> None:
     lock = place.root / "requirements.lock"
@@ -399,7 +404,7 @@ def test_a_planted_fault_is_named_with_its_fix(name: str, place: Place) -> None:
     plant, check, status, found, fix = FAULTS[name]
     plant(place)
     try:
-        findings = place.examine(seconds=30)
+        findings = place.examine(seconds=30, ocr=check == "ocr")
     finally:
         for stop in place.stop:
             stop()

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pipelines.report.figsim import tables as figsim_tables
 from pipelines.storage import tables
 from pipelines.taxonomy import load
+from tests.small_corpus import write_examples
 
 SCHEME = load("figsim")
 Item = tuple[str, int]
@@ -120,13 +121,14 @@ def write_gold(
         pa.Table.from_pylist(rows, schema=tables.SCHEMAS["splits"]), folder / "split" / "splits.parquet", name="splits"
     )
     rows = [
-        {"record_id": r, "image": i, "category": key, "labels": sorted(labels), "how": "agreed", "example": False}
+        {"record_id": r, "image": i, "category": key, "labels": sorted(labels), "how": "agreed"}
         for key, sets in gold.items()
         for (r, i), labels in sets.items()
     ]
     tables.write(
         pa.Table.from_pylist(rows, schema=tables.SCHEMAS["gold"]), folder / "gold" / "gold.parquet", name="gold"
     )
+    write_examples(folder)
 
 
 def write_run(

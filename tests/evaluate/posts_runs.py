@@ -11,6 +11,7 @@ import pyarrow as pa
 from pipelines.storage import tables
 from pipelines.taxonomy import load
 from pipelines.taxonomy.task import task_of
+from tests.small_corpus import write_examples
 
 TASK = task_of(load("cradle"), "labels")
 SETS = [
@@ -42,7 +43,6 @@ def write_gold(root: Path, gold: dict[str, Sets], *, examples: frozenset[str] = 
     rows = [
         {
             "record_id": r, "image": 0, "category": "labels", "labels": sorted(labels), "how": "truth", "round": None,
-            "example": r in examples,
         }
         for sets in gold.values()
         for r, labels in sets.items()
@@ -50,6 +50,7 @@ def write_gold(root: Path, gold: dict[str, Sets], *, examples: frozenset[str] = 
     tables.write(
         pa.Table.from_pylist(rows, schema=tables.SCHEMAS["gold"]), folder / "gold" / "gold.parquet", name="gold"
     )
+    write_examples(folder, sorted(examples))
 
 
 def write_run(

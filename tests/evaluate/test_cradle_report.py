@@ -188,13 +188,14 @@ def test_calibration_is_drawn_where_there_are_probabilities(text: str, metrics: 
     rows = rows_of(text, "**Calibration, mean over the labels**")
     assert list(rows) == ["tiny-causal-consensus"]
     found = metrics["tasks"]["labels"]["models"]["tiny-causal-consensus"]["calibration"]
-    assert rows["tiny-causal-consensus"][:2] == ["36", f"{found['ece']:.4f}"]
+    low, high = found["intervals"]["ece"]
+    assert rows["tiny-causal-consensus"][:2] == ["36", f"{found['ece']:.4f} [{low:.4f}, {high:.4f}]"]
     assert rows_of(text, "**Brier score by label**").keys() == set(TASK.labels)
     seen = rows_of(text, "**Reliability of tiny-causal-consensus's probabilities")
     assert sum(int(row[-1]) for row in seen.values()) == 36 * 15
 
 
-def test_a_floor_is_reported_with_its_threshold_and_without(params: Params, tmp_path: Path) -> None:
+def test_a_floor_is_reported_with_its_alert_and_without(params: Params, tmp_path: Path) -> None:
     values = params.model_dump()
     floors = {"recall_floors": {PASSIVE: 0.9, "rape_ongoing": 0.5}}
     metrics = made(tmp_path, Params.model_validate({**values, "finetune": {**values["finetune"], **floors}}))
@@ -202,12 +203,15 @@ def test_a_floor_is_reported_with_its_threshold_and_without(params: Params, tmp_
     assert sheet is not None
     rows = {row[0]: row[1:] for row in sheet.rows}
     tuned = rows[f"tiny-causal-consensus: {PASSIVE}"]
-    # four of six are right without thresholds; with probabilities the threshold is the one chosen on dev
+    # four of six are right as labels; the alert is from dev's probabilities
     assert tuned[0] == "90"
     assert tuned[1].startswith("4/6 (66.7%)")
-    assert tuned[3:6] == ("no", "0.500", "100.0")
-    assert rows[f"cradle: {PASSIVE}"][3:5] == ("yes", "–")
-    assert rows["cradle: rape_ongoing"][1:4] == ("–", "–", "–")  # no record has it
+    assert tuned[2] == "6"
+    assert tuned[4] == f"{100 * 0.05 ** (1 / 6):.1f}, without guarantee of the floor"
+    assert tuned[6].split(" (")[0].endswith("/36"), "recall is reported with the rate of alerts"
+    assert tuned[-1] == "not below the guarantee", "six positives of test are enough for what six of dev guarantee"
+    assert rows[f"cradle: {PASSIVE}"][2:] == ("–",) * 7
+    assert rows["cradle: rape_ongoing"][1] == "–"  # no record has it
 
 
 def test_the_heat_has_every_model_beside_the_papers_ensemble(metrics: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ from pipelines.evaluate.model_scores import BadPredictions, Sampling
 from pipelines.evaluate.sources import BadSpent
 from pipelines.storage import tables
 from tests.evaluate.posts_runs import TASK, Sets, gold_of, write_gold, write_run
+from tests.small_corpus import write_examples
 
 REPO = Path(__file__).resolve().parents[2]
 PARAMS = load_params(REPO)
@@ -132,9 +133,11 @@ def test_probabilities_are_checked_for_what_they_mean(tmp_path: Path, gold: dict
     assert found["calibration"]["ece"] == pytest.approx(0.1, abs=1e-6)
     assert found["calibration"]["brier"] == pytest.approx(0.01, abs=1e-6)
     floor = found["floors"][ACTIVE]
-    assert (floor["met"], floor["recall"]["count"], floor["tuned"]["positives"]) == (True, 5, 5)
-    assert floor["tuned"]["threshold"] == pytest.approx(0.5)
-    assert floor["tuned"]["recall"]["rate"] == floor["tuned"]["precision"]["rate"] == 1
+    alert = floor["alert"]
+    assert (floor["recall"]["count"], alert["dev"]["positives"], alert["dev"]["guarantee"]) == (5, 5, False)
+    assert alert["dev"]["threshold"] == pytest.approx(0.9)
+    assert alert["recall"]["rate"] == alert["precision"]["rate"] == 1
+    assert alert["alert_rate"]["rate"] == pytest.approx(5 / 30)
 
 
 def test_a_floor_of_no_label_is_refused(tmp_path: Path, gold: dict[str, Sets]) -> None:
@@ -196,11 +199,12 @@ def test_an_own_scheme_is_scored_on_what_it_has(tmp_path: Path) -> None:
     tables.write(
         pa.Table.from_pylist(rows, schema=tables.SCHEMAS["splits"]), folder / "split" / "splits.parquet", name="splits"
     )
-    base = {"image": 0, "how": "published", "round": None, "example": False}
+    base = {"image": 0, "how": "published", "round": None}
     rows = [{"record_id": r, "category": "severity", "labels": [c], **base} for r, c in people.items()]
     tables.write(
         pa.Table.from_pylist(rows, schema=tables.SCHEMAS["gold"]), folder / "gold" / "gold.parquet", name="gold"
     )
+    write_examples(folder)
     said = [
         {"record_id": r, "image": 0, "task": "severity", "model": "m-gold", "seed": 1, "split": "test",
          "outcome": "vote", "scores": None, "labels": ["Ideation"]}

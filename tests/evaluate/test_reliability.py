@@ -69,40 +69,45 @@ def test_without_probabilities_there_is_no_calibration() -> None:
     )
 
 
-def test_floors_are_held_against_the_answers_and_against_a_threshold_from_dev() -> None:
-    dev = board_of([{A}, {A}, {A}, {A}, {A}, {"no_crisis"}])
+def test_floors_are_held_against_the_labels_and_against_an_alert_from_dev() -> None:
+    dev = board_of([{A}, {A}, {A}, {A}, {A}, {A}, {"no_crisis"}])
     test = board_of([{A}, {A}, {A}, {"no_crisis"}, {"no_crisis"}])
-    on_dev = run_of(dev, [{A: 0.9}, {A: 0.7}, {A: 0.4}, {A: 0.2}, {A: 0.1}, {A: 0.3}])
+    on_dev = run_of(dev, [{A: 0.9}, {A: 0.7}, {A: 0.7}, {A: 0.6}, {A: 0.5}, {A: 0.4}, {A: 0.3}])
     on_test = run_of(test, [{A: 0.8}, {A: 0.45}, None, {A: 0.42}, {A: 0.1}])
     found = reliability.floors(test, runs=[on_test], dev=dev, dev_runs=[on_dev], wanted={A: 0.6, B: 0.9})
     own = found[A]
-    assert (own["floor"], own["met"]) == (0.6, False)
     # what was refused is missed
-    assert (own["recall"]["count"], own["recall"]["of"]) == (1, 3)
+    assert (own["floor"], own["recall"]["count"], own["recall"]["of"]) == (0.6, 1, 3)
     assert (own["precision"]["count"], own["precision"]["of"]) == (1, 1)
-    tuned = own["tuned"]
-    # three of five: from .4 on, and the next lower score is .3
-    assert (tuned["positives"], tuned["threshold"]) == (5, pytest.approx(0.35))
-    assert tuned["dev"] == {"recall": pytest.approx(3 / 5), "precision": 1}
-    assert (tuned["recall"]["count"], tuned["recall"]["of"]) == (2, 3)
-    assert (tuned["precision"]["count"], tuned["precision"]["of"]) == (2, 3)
-    # no record of dev or test has the other label: nothing is chosen, predicted or claimed
-    assert (found[B]["met"], found[B]["tuned"]["positives"], found[B]["tuned"]["threshold"]) == (None, 0, None)
-    assert found[B]["tuned"]["precision"]["of"] == 0 and found[B]["tuned"]["dev"]["recall"] is None
+    alert = own["alert"]
+    assert (alert["dev"]["positives"], alert["dev"]["guarantee"]) == (6, True)
+    assert alert["dev"]["threshold"] == pytest.approx(0.4)
+    assert (alert["dev"]["recall"], alert["dev"]["alert_rate"]) == (1, pytest.approx(6 / 7))
+    assert (alert["recall"]["count"], alert["recall"]["of"]) == (2, 3)
+    assert (alert["precision"]["count"], alert["precision"]["of"]) == (2, 3)
+    assert (alert["alert_rate"]["count"], alert["alert_rate"]["of"]) == (3, 5)
+    assert alert["verdict"] == "too_few"
+    # no record of dev or test has the other label: nothing is chosen, raised or claimed
+    none = found[B]["alert"]
+    assert (none["dev"]["positives"], none["dev"]["threshold"], none["dev"]["recall"]) == (0, None, None)
+    assert (none["precision"]["of"], none["alert_rate"]["count"], none["verdict"]) == (0, 0, None)
 
 
-def test_a_handful_of_dev_posts_tells_no_threshold() -> None:
-    board = board_of([{A}, {A}, {A}, {A}, {"no_crisis"}])
-    run = run_of(board, [{A: 0.9}] * 5)
-    tuned = reliability.floors(board, runs=[run], dev=board, dev_runs=[run], wanted={A: 0.5})[A]["tuned"]
-    assert (tuned["positives"], tuned["threshold"], tuned["recall"]["count"]) == (4, None, 0)
+def test_an_alert_that_misses_too_many_on_test_is_below_its_guarantee() -> None:
+    dev, test = board_of([{A}] * 40 + [{"no_crisis"}] * 40), board_of([{A}] * 40 + [{"no_crisis"}] * 40)
+    on_dev = run_of(dev, [{A: 0.6 + n / 200} for n in range(40)] + [{A: 0.1}] * 40)
+    worse = run_of(test, [{A: 0.9 if n < 30 else 0.2} for n in range(40)] + [{A: 0.1}] * 40)
+    same = run_of(test, [{A: 0.6 + n / 200} for n in range(40)] + [{A: 0.1}] * 40)
+    for run, verdict in ((worse, "below"), (same, "not_below")):
+        alert = reliability.floors(test, runs=[run], dev=dev, dev_runs=[on_dev], wanted={A: 0.9})[A]["alert"]
+        assert (alert["dev"]["guarantee"], alert["verdict"]) == (True, verdict)
 
 
-def test_a_model_without_probabilities_has_no_threshold_to_tune() -> None:
+def test_a_model_without_probabilities_has_no_alert() -> None:
     board = board_of([{A}, {"no_crisis"}])
     run = Run(1, dict.fromkeys(board.items, "vote"), dict.fromkeys(board.items, frozenset({A})))
     found = reliability.floors(board, runs=[run], dev=board, dev_runs=[run], wanted={A: 0.9})[A]
-    assert (found["met"], found["tuned"]) == (True, None)
+    assert (found["recall"]["rate"], found["alert"]) == (1, None)
     scored = run_of(board, [{A: 0.9}, {A: 0.2}], seed=2)
-    assert reliability.floors(board, runs=[run], dev=board, dev_runs=[scored], wanted={A: 0.9})[A]["tuned"] is None
-    assert reliability.floors(board, runs=[scored], dev=None, dev_runs=[], wanted={A: 0.9})[A]["tuned"] is None
+    assert reliability.floors(board, runs=[run], dev=board, dev_runs=[scored], wanted={A: 0.9})[A]["alert"] is None
+    assert reliability.floors(board, runs=[scored], dev=None, dev_runs=[], wanted={A: 0.9})[A]["alert"] is None

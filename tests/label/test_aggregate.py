@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.label import aggregate
+from pipelines.label import aggregate, statistics
 from pipelines.label.aggregate import AGGREGATORS, Decision, Panel
 from pipelines.label.ballots import TwoVotes, valid, valid_scores
 from pipelines.storage import tables
@@ -114,6 +114,53 @@ def test_any_vote_set_as_the_reference_has_it(row: dict[str, object], fallback: 
     assert got == {"0000": Decision(*by_hand(row, fallback=fallback))}
 
 
+@settings(max_examples=60, deadline=None)
+@given(rows=vote_sets, name=st.sampled_from([n for n in AGGREGATORS if n != "dawid_skene"]))
+def test_agreement_is_on_the_decided_labels(rows: list[dict[str, object]], name: str) -> None:
+    for record, decision in decide(table(rows), name, fallback="claude").items():
+        backers = sum(
+            answer == decision.labels for answer in rows[int(record)].values() if isinstance(answer, frozenset)
+        )
+        assert decision.agreement == {3: "unanimous", 2: "consensus"}.get(backers, "none")
+
+
+def test_a_sure_member_that_outvotes_two_gets_no_consensus() -> None:
+    """Under the mean logit, one sure member decides against two unsure ones: the label is its own alone."""
+    votes = table([{"gpt": SETS[0], "claude": SETS[0], "gemini": SETS[1]}])
+    sure = [0.999 if name == "rape_past" else 0.001 for name in CATEGORY.names]
+    unsure = [0.45 if name == "rape_past" else 0.55 if name == "no_crisis" else 0.01 for name in CATEGORY.names]
+    scores = {"0000": {"gpt": tuple(unsure), "claude": tuple(unsure), "gemini": tuple(sure)}}
+    panel = Panel(valid(votes, category="labels"), members=MEMBERS, records=["0000"], category=CATEGORY, scores=scores)
+    decided = panel.decide("mean_logit")
+    assert decided["0000"] == Decision(SETS[1], "none", "mean_logit")
+    paper = statistics.agreement_of_members(decided, panel=panel, split={"0000": "train"})
+    assert paper == {"train": {"unanimous": 0, "consensus": 1, "none": 0, "differs": 1}}
+
+
+def test_a_posterior_is_a_distribution_over_valid_sets_and_follows_the_votes() -> None:
+    rng = random.Random(11)
+    rows = [{m: SETS[i % 3] if rng.random() < 0.8 else rng.choice(SETS[:3]) for m in MEMBERS} for i in range(60)]
+    votes = table([*rows, {"gpt": SETS[0], "claude": "refused", "gemini": "failed"}])
+    panel = Panel(
+        valid(votes, category="labels"), members=MEMBERS, records=sorted(set(votes["record_id"].to_pylist())),
+        category=CATEGORY, scores=valid_scores(votes, category="labels"),
+    )  # fmt: skip
+    for name in ("label_set_majority", "mean_logit"):
+        model = panel.model_of(name)
+        assert model.posterior("0060", labels=SETS[0]) is None, "one vote of three is no quorum"
+        for record in ("0000", "0001"):
+            shares = [model.posterior(record, labels=labels) for labels in CATEGORY.valid_sets(most=4)]
+            assert sum(p or 0 for p in shares) == pytest.approx(1)
+            scores = dict(zip(CATEGORY.names, model.scores(record) or [], strict=True))
+            by_set = {s: model.posterior(record, labels=s) or 0 for s in CATEGORY.valid_sets(most=4)}
+            assert scores["rape_past"] == pytest.approx(sum(p for s, p in by_set.items() if "rape_past" in s))
+        decided = panel.decide("dawid_skene" if name == "label_set_majority" else name)
+        for record, decision in decided.items():
+            if decision.labels is not None:
+                best = max(model.posterior(record, labels=s) or 0 for s in CATEGORY.valid_sets(most=4))
+                assert model.posterior(record, labels=decision.labels) == pytest.approx(best)
+
+
 @pytest.mark.parametrize("name", [n for n in AGGREGATORS if n != "dawid_skene"])
 @settings(max_examples=30, deadline=None)
 @given(rows=vote_sets, seed=st.integers(0, 1000), order=st.permutations(MEMBERS))
@@ -212,7 +259,8 @@ def test_weights_follow_what_a_member_gets_right() -> None:
         category=CATEGORY,
         weights={**weights, "bad2": weights["bad"]},
     ).apply("weighted")
-    assert got["x"] == Decision(SETS[0], "consensus", "weighted")
+    # the other two agree, but not on this label
+    assert got["x"] == Decision(SETS[0], "none", "weighted")
 
 
 def test_equal_weights_are_a_tie() -> None:
@@ -247,7 +295,8 @@ def test_mean_logit_weighs_how_sure_members_are() -> None:
     ballots = {"x": {"a": SETS[1], "b": SETS[0], "c": SETS[0]}}
     panel = Panel(ballots, members=("a", "b", "c"), records=["x", "y"], category=CATEGORY, scores=scores)
     got = panel.apply("mean_logit")
-    assert got["x"] == Decision(SETS[1], "consensus", "mean_logit")
+    # two members agree, but on another set
+    assert got["x"] == Decision(SETS[1], "none", "mean_logit")
     assert got["y"] == Decision(None, "none", "discarded")
 
 

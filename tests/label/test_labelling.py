@@ -26,7 +26,7 @@ from pipelines.curate.dedupe import dedupe
 from pipelines.curate.split import split
 from pipelines.datasets.example import NoGold
 from pipelines.errors import BudgetSpent
-from pipelines.label import estimate, injection_test, silver, votes, votes_report
+from pipelines.label import estimate, few_shot, injection_test, silver, votes, votes_report
 from pipelines.storage import tables
 from pipelines.vault.vault import Vault
 from tests import small_sandbox
@@ -94,9 +94,11 @@ def curated(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 texts.run("posts", window=window, shard=0, params=params, vault=vault, root=root)
                 texts.run("posts", window=window, shard=1, params=params, vault=vault, root=root)
                 partition.run("posts", window=window, params=params, vault=vault, root=root)
-            for stage in (dedupe, sample, split):
+            for stage in (dedupe, sample):
                 stage.run("posts", params=params, vault=vault, root=root)
             gold.run("posts", params=params, settings=settings, vault=vault, root=root)
+            split.run("posts", params=params, vault=vault, root=root)
+            few_shot.run("posts", params=params, root=root)
     return home
 
 

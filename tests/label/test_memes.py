@@ -17,7 +17,7 @@ from pipelines.config.label import RemoteLabeller
 from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
 from pipelines.datasets.example import Example, LeakRefused
-from pipelines.label import few_shot
+from pipelines.label import meme_examples
 from pipelines.label.meme_labels import SIDE, MemeLabeller, NotAsked, described, meme, shown
 from pipelines.llm.client import CannotSee
 from pipelines.llm.outcome import Outcome, Raw
@@ -64,26 +64,26 @@ def many() -> list[Example]:
 
 def test_examples_show_every_label_however_rare_in_an_order_of_the_seed() -> None:
     task, train = figurative(), many()
-    drawn = few_shot.draw(train, task=task, count=6, seed=1)
+    drawn = meme_examples.draw(train, task=task, count=6, seed=1)
     assert len({e.item for e in drawn}) == 6
     assert {e.labels for e in drawn} == {frozenset({x}) for x in (METAPHOR, PUN, IRONY)} | {frozenset()}
     shuffled = random.Random(3).sample(train, len(train))
-    assert few_shot.draw(shuffled, task=task, count=6, seed=1) == drawn
-    assert few_shot.draw(train, task=task, count=6, seed=2) != drawn
-    assert few_shot.unshown(drawn, task=task) == []
-    assert few_shot.draw(train, task=task, count=0, seed=1) == []
+    assert meme_examples.draw(shuffled, task=task, count=6, seed=1) == drawn
+    assert meme_examples.draw(train, task=task, count=6, seed=2) != drawn
+    assert meme_examples.unshown(drawn, task=task) == []
+    assert meme_examples.draw(train, task=task, count=0, seed=1) == []
 
 
 def test_a_label_that_train_does_not_have_is_named() -> None:
     task = figurative()
-    drawn = few_shot.draw([e for e in many() if e.labels != {PUN}], task=task, count=6, seed=1)
-    assert few_shot.unshown(drawn, task=task) == [PUN]
+    drawn = meme_examples.draw([e for e in many() if e.labels != {PUN}], task=task, count=6, seed=1)
+    assert meme_examples.unshown(drawn, task=task) == [PUN]
 
 
 @pytest.mark.parametrize("count", [3, 61])
 def test_examples_that_cannot_show_every_label_are_refused(count: int) -> None:
-    with pytest.raises(few_shot.TooFewExamples, match=f"cannot show {count} examples"):
-        few_shot.draw(many(), task=figurative(), count=count, seed=1)
+    with pytest.raises(meme_examples.TooFewExamples, match=f"cannot show {count} examples"):
+        meme_examples.draw(many(), task=figurative(), count=count, seed=1)
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])
@@ -91,16 +91,16 @@ def test_examples_that_cannot_show_every_label_are_refused(count: int) -> None:
 def test_nothing_but_train_is_ever_an_example(split: str, count: int) -> None:
     leaked = example(99, PUN, split=split)
     with pytest.raises(LeakRefused, match=split):
-        few_shot.draw([*many(), leaked], task=figurative(), count=count, seed=1)
+        meme_examples.draw([*many(), leaked], task=figurative(), count=count, seed=1)
     with pytest.raises(LeakRefused, match=split):
-        few_shot.shown([leaked], task=figurative(), words=False)
+        meme_examples.shown([leaked], task=figurative(), words=False)
 
 
 def test_a_prompt_shows_each_picture_inside_its_lines_with_its_labels_after_it() -> None:
     task = figurative()
     train = [example(1, IRONY, PUN, text="so lovely"), example(2, text="a plain day")]
     secret = bytes.fromhex(SECRET)
-    shown_ = few_shot.shown(train, task=task, words=False)
+    shown_ = meme_examples.shown(train, task=task, words=False)
     prompt = build(SCHEME, keys=[task.key], system="open", examples=shown_, secret=secret)
     asked = meme(example(3, text="rain again"), words=False)
     mark = delimiter(asked, secret=secret)
@@ -115,7 +115,11 @@ def test_a_prompt_shows_each_picture_inside_its_lines_with_its_labels_after_it()
     assert texts[3].strip() == mark
     assert not [t for t in texts if "lovely" in t or "plain day" in t or "rain" in t]
     told = build(
-        SCHEME, keys=[task.key], system="open", examples=few_shot.shown(train, task=task, words=True), secret=secret
+        SCHEME,
+        keys=[task.key],
+        system="open",
+        examples=meme_examples.shown(train, task=task, words=True),
+        secret=secret,
     )
     assert "Words read from the picture: so lovely" in "".join(
         part for part in told.render(asked, delimiter=mark)[1] if isinstance(part, str)
@@ -181,7 +185,7 @@ def answers(settings: Settings) -> Iterator[AnswerStore]:
 
 
 def prompt(*examples: Example) -> Prompt:
-    shown_ = few_shot.shown(examples, task=figurative(), words=True)
+    shown_ = meme_examples.shown(examples, task=figurative(), words=True)
     return build(SCHEME, keys=["figurative"], system="commercial", examples=shown_, secret=bytes.fromhex(SECRET))
 
 

@@ -83,12 +83,13 @@ def write_corpus(
     rows = [
         {
             **{"record_id": r, "image": 0, "category": "labels", "labels": [g]},
-            **{"how": "published", "round": None, "example": r in EXAMPLES},
+            **{"how": "published", "round": None},
         }
         for r, g in gold.items()
         if g is not None
     ]
     write(root, "gold", "gold/gold.parquet", rows)
+    write(root, "examples", "few_shot/examples.parquet", [{"record_id": r, "image": 0} for r in EXAMPLES])
     for labeller in sorted({vote["labeller"] for vote in votes}):
         own = [vote for vote in votes if vote["labeller"] == labeller]
         write(root, "votes", f"votes/{labeller}/votes.parquet", own)
@@ -258,8 +259,8 @@ def test_what_was_taken_down_is_in_no_table(corpus: Path, params: Params, vault:
     assert metrics["comparison"] == {}
 
 
-def offline(root: Path, *, rates: tuple[float, float, float]) -> None:
-    """Write three offline members that are wrong at these rates, apart from one another."""
+def offline(root: Path, *, rates: tuple[float, float, float], surely: tuple[float, float] = (0.6, 0.9)) -> None:
+    """Write three offline members that are wrong at these rates, apart from one another, and how sure: wrong, right."""
     rng = random.Random(11)
     labels = (NOTHING, PAST, HARM)
     gold = {f"r{i:03d}": rng.choice(labels) for i in range(120)}
@@ -268,7 +269,7 @@ def offline(root: Path, *, rates: tuple[float, float, float]) -> None:
         for labeller, rate in zip(OFFLINE, rates, strict=True):
             wrong = rng.random() < rate
             given = rng.choice([x for x in labels if x != truth]) if wrong else truth
-            votes.append(answer(record, labeller, given, surely=0.6 if wrong else 0.9))
+            votes.append(answer(record, labeller, given, surely=surely[not wrong]))
     write_corpus(root, split=dict.fromkeys(gold, "dev"), gold=gold, votes=votes)
 
 
@@ -278,6 +279,27 @@ def test_an_offline_ensemble_that_helps_is_taken(tmp_path: Path, params: Params,
     assert metrics["offline"] is True
     assert metrics["comparison"]["mean_logit"]["lead"]["probability"] > 0.9
     assert {row["how"] for row in made(tmp_path, "offline", "silver").values()} == {"mean_logit"}
+
+
+def test_the_probabilities_stay_and_what_differs_from_the_paper_is_counted(
+    tmp_path: Path, params: Params, vault: Vault
+) -> None:
+    # one member that is right and sure outvotes two that are wrong and unsure
+    offline(tmp_path, rates=(0.3, 0.3, 0.3), surely=(0.2, 0.99))
+    metrics = run(tmp_path, params=params, vault=vault, ensemble="offline")
+    rows = made(tmp_path, "offline", "silver")
+    for row in rows.values():
+        assert (row["posterior"] is None) == (row["labels"] is None)
+        assert len(row["scores"]) == len(NAMES) and all(0 <= p <= 1 for p in row["scores"])
+    paper, own = metrics["agreement_paper"], metrics["agreement"]
+    for split, counts in own.items():
+        assert sum(counts.values()) == sum(paper[split][name] for name in counts)
+    assert sum(counts["differs"] for counts in paper.values()) > 0
+    dev = metrics["posterior"]["dev"]
+    assert dev["n"] > 0 and 0 <= dev["exact"] <= 1 and 0 < dev["mean"] <= 1
+    titles = [sheet.title for sheet in votes_report.sheets(votes_report.gather(tmp_path, "posts"), root=REPO)]
+    assert "offline: agreement on the decided labels" in titles
+    assert "offline: probability of the labels" in titles
 
 
 def test_one_that_is_weaker_than_its_best_member_is_refused(tmp_path: Path, params: Params, vault: Vault) -> None:

@@ -41,6 +41,19 @@ def test_every_run_waits_for_the_remarks_and_these_for_no_gold(root: Path) -> No
     assert all(stage.upstream == ("gold@memes", "rationales@memes", "split@memes") for stage in runs)
 
 
+def test_models_are_scored_after_their_repeats_with_the_seeds_of_params_yaml(root: Path) -> None:
+    stages = graph(root, profile=None)
+    repeats = {name for name in stages if name.startswith("repeats@")}
+    assert repeats == {
+        f"repeats@posts-{subset}-{model}-{seed}"
+        for subset in ("unanimous", "consensus")
+        for model in ("modernbert", "knn")
+        for seed in (20251002, 20251003)
+    }
+    assert repeats <= set(stages["evaluate@posts"].upstream)
+    assert "silver@posts-offline" in stages["repeats@posts-consensus-knn-20251002"].upstream
+
+
 def test_a_graph_that_dvc_refuses_says_why(root: Path) -> None:
     (root / "dvc.yaml").write_text("stages: {broken: {cmd: x, deps: ['${nowhere}']}}\n")
     with pytest.raises(RuntimeError, match="nowhere"):

@@ -9,7 +9,10 @@ import pandas as pd
 
 
 class RuleModel(mlflow.pyfunc.PythonModel):
-    """Reads ``words.json`` of its pack: word -> label; ``default``: label without any word; ``abstains``: words."""
+    """Reads ``words.json`` of its pack: word -> label; ``default``: label without any word; ``abstains``: words.
+
+    With ``alerts``, it raises them for every item; models of earlier releases have no such column.
+    """
 
     def load_context(self, context):
         folder = Path(context.artifacts["pack"])
@@ -21,7 +24,8 @@ class RuleModel(mlflow.pyfunc.PythonModel):
         if os.environ.get("RULE_MODEL_FAILS"):
             raise RuntimeError(str(model_input["text"][0]))
         rows = [self._one(str(text).split()) for text in model_input["text"]]
-        return pd.DataFrame(rows, columns=["labels", "probabilities", "abstain"])
+        found = pd.DataFrame(rows, columns=["labels", "probabilities", "abstain"])
+        return found.assign(alerts=[self.known["alerts"]] * len(found)) if "alerts" in self.known else found
 
     def _one(self, words):
         found = sorted({label for word, label in self.known["words"].items() if word in words})

@@ -36,7 +36,11 @@ NAME, TASK = "meme-severity", "severity"
 GRAVEST = "Suicide attempt/death"
 # what models see of either
 MERGED = dict.fromkeys(("Suicide attempts", "Suicide death"), GRAVEST)
-TERMS = Promote(min_probability=0.9, severe=3, tolerance=0.2, recall_floors={NAME: {GRAVEST: 0.5}}, min_positives=5)
+# a level of .1 for each of nine looks, at the whole test: it has 36 groups
+TERMS = Promote(
+    alpha=0.9, looks=9, parts=1, refresh=0, baselines=(), severe=3, tolerance=0.2, undecided="ask",
+    recall_floors={NAME: {GRAVEST: 0.5}},
+)  # fmt: skip
 SIZES = {"train": 24, "validation": 12, "test": 72}
 PLANNED = json.dumps({"intended": "tests", "prohibited": "everything else"})
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from copy import deepcopy
+from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 import pytest
 
+from pipelines.metrics.alerts import alert
 from pipelines.packaging import card
 from pipelines.packaging.card_failures import failures
 from pipelines.packaging.model_described import Described
@@ -102,3 +105,22 @@ def test_a_figure_that_is_undefined_is_no_number(described: Described, numbers: 
     assert "| exact | – | " in page
     assert "None" not in page
     assert "nan" not in page
+
+
+def test_alerts_are_on_the_card_with_their_guarantee_and_their_rate(
+    described: Described, numbers: dict[str, Any]
+) -> None:
+    few = alert(np.linspace(0.2, 0.9, 40), truth=np.arange(40) >= 20, floor=0.9)
+    enough = alert(np.linspace(0.2, 0.9, 100), truth=np.arange(100) >= 50, floor=0.9)
+    rates = {"recall": {"count": 20, "of": 40, "rate": 0.5}, "alert_rate": {"count": 30, "of": 90, "rate": 1 / 3}}
+    model = numbers["models"]["encoder-consensus"]
+    model["floors"]["rape_past"] = {"floor": 0.9, "alert": {"dev": asdict(enough), **rates, "verdict": "below"}}
+    found = card.card(described, measured=numbers, alerts={"selfharm_past": asdict(few), "rape_past": asdict(enough)})
+    assert found["alerts"]["selfharm_past"]["guarantee"] is False
+    assert found["alerts"]["selfharm_past"]["test"] is None
+    assert found["alerts"]["rape_past"]["test"]["alert_rate"] == rates["alert_rate"]
+    page = card.page(found)
+    assert "| selfharm_past | 0.9 | 20 | 0.86, without guarantee of the floor | – | – | – |" in page
+    assert "| rape_past | 0.9 | 50 | 0.91 | 20 of 40 (0.50) | 30 of 90 (0.33) | below the guarantee |" in page
+    assert any("finds fewer posts of test than guaranteed: 20 of 40 (0.50)" in line for line in found["failures"])
+    assert "the gate compares macro-F1" in page

@@ -39,7 +39,7 @@ def test_four_eyes_are_two_persons(context: Context, who: str, asked_by: str | N
     gate.run(NAME, 1, context=context, who="corpus gate (os:ada)")
     with pytest.raises(SamePerson):
         promote(NAME, 1, who=who, why="a test", asked_by=asked_by, context=context)
-    assert [row.event for row in context.journal.rows(NAME)] == ["registered", "gated"]
+    assert [row.event for row in context.journal.rows(NAME)] == ["registered", "looked", "gated"]
     assert promote(NAME, 1, who="bob (os:bob)", why="a test", context=context).champion == 1
 
 

@@ -140,7 +140,7 @@ def test_a_server_answers_as_predict_does_and_refuses_what_is_no_post(home: Path
             assert (one["labels"], one["abstain"]) == (other["labels"], other["abstain"])
             np.testing.assert_allclose(one["probabilities"], other["probabilities"], atol=1e-5)
         assert len({tuple(row["probabilities"]) for row in expected}) > 100
-        assert expected[-1] == {"labels": [], "probabilities": [], "abstain": True}
+        assert expected[-1] == {"labels": [], "probabilities": [], "abstain": True, "alerts": []}
         for body in (
             b"{", {"dataframe_records": [{"body": "a"}]}, {"dataframe_records": [{"title": 3}]}, {"posts": []},
             {"dataframe_records": [{"title": ["a"], "body": "b"}]},

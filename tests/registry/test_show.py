@@ -43,7 +43,7 @@ def test_versions_decisions_and_their_figures(context: Context) -> None:
     assert [(v["version"], v["is"]) for v in model["versions"]] == [(1, ["champion"]), (2, [])]
     assert model["versions"][0]["data_commit"] == "c" * 40
     events = [row["event"] for row in model["journal"]]
-    assert events == ["registered", "gated", "intended", "promoted", "registered", "refused"]
+    assert events == ["registered", "looked", "gated", "intended", "promoted", "registered", "looked", "refused"]
     refused = model["journal"][-1]
     assert refused["figures"]["macro_f1"]["candidate"] < refused["figures"]["macro_f1"]["other"]
     assert refused["reasons"][0].startswith("better: macro-F1") and refused["figures"]["test"] == 72
@@ -52,7 +52,7 @@ def test_versions_decisions_and_their_figures(context: Context) -> None:
     page = text.getvalue()
     assert "version 1 is champion" in page and "a [bold] test" in page and "better: macro-F1" in page
     assert show.summary(context.journal)[0] | {"at": ""} == {
-        "name": NAME, "champion": 1, "journal": 6, "event": "promoted", "at": "", "who": "tester",
+        "name": NAME, "champion": 1, "journal": 8, "event": "promoted", "at": "", "who": "tester",
     }  # fmt: skip
 
 

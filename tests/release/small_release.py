@@ -276,7 +276,7 @@ def _collect(root: Path, *, corpus: str, vault: Vault, items: Mapping[str, Mappi
     names = ("train", "train", "validation" if corpus == "memes" else "dev", "train", "test")
     out = []
     for record_id, image, number in splits:
-        split, rest = names[number % len(names)], {"how": "truth", "round": None, "example": False}
+        split, rest = names[number % len(names)], {"how": "truth", "round": None}
         out.append({"record_id": record_id, "image": image, "group": f"group-{number}", "split": split})
         gold += [
             {"record_id": record_id, "image": image, "category": category, "labels": labels} | rest

@@ -33,7 +33,8 @@ S3 = {
 def checkout(tmp_path: Path) -> Path:
     folder = tmp_path / "checkout"
     profiles = (f"profiles/{name}.yaml" for name in ("sandbox", "cradle"))
-    for name in ("params.yaml", "dvc.yaml", ".dvc/config", ".dvc/.gitignore", *profiles):
+    code = ("params.yaml", "dvc.yaml", "pipelines/libraries.yaml", ".dvc/config", ".dvc/.gitignore")
+    for name in (*code, *profiles):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, folder / name)
     git("init", "--quiet", "-b", "main", cwd=folder)

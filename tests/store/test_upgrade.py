@@ -29,7 +29,7 @@ stages:
     matrix: {corpus: [memes]}
     cmd: cat metrics/memes/score.json snapshot/counted.txt > snapshot/gold.txt
     deps: [pipelines/old, metrics/memes/score.json, snapshot/counted.txt]
-    params: ["gold.memes"]
+    params: ["gold.memes", {pipelines/libraries.yaml: [numpy]}]
     outs: [snapshot/gold.txt]
 """
 NEW = (
@@ -39,6 +39,7 @@ NEW = (
     .replace("params: [score,", "params: [revisions.quality, quality,")
     .replace('params: ["gold', 'params: [revisions.gold, "gold')
 )
+VERSIONS = "numpy: 2.2.6\ntorch: 2.13.0\n"
 PARAMS = (ROOT / "params.yaml").read_text()
 
 
@@ -59,6 +60,7 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "profiles/sandbox.yaml": "{}\n",
         "dvc.yaml": staged(OLD),
         "code.txt": "one\n",
+        "pipelines/libraries.yaml": VERSIONS,
         "pipelines/old/module.py": "x = 1\n",
         "crisis_corpus/module.py": "x = 1\n",
         "schemes/figsim.yaml": "of the corpus\n",
@@ -77,8 +79,9 @@ def upgraded(code: Path, **changes: str) -> Any:
     """Move and change code, add a scheme, rename the stage and the section, apply ``changes``, and upgrade."""
     given = {"params": PARAMS, "graph": staged(NEW), "text": "one\n"} | changes
     git("mv", "pipelines/old", "pipelines/new", cwd=code)
-    given = {"own": "of the corpus\n"} | given
+    given = {"own": "of the corpus\n", "versions": VERSIONS} | given
     files = {"params.yaml": "params", "dvc.yaml": "graph", "code.txt": "text", "schemes/figsim.yaml": "own"}
+    files["pipelines/libraries.yaml"] = "versions"
     for name in ("pipelines/new/module.py", "crisis_corpus/module.py", "schemes/other.yaml"):
         (code / name).write_text("y = 1\n")
     for name, key in files.items():
@@ -112,8 +115,9 @@ def test_a_moved_module_and_a_renamed_stage_run_nothing(code: Path) -> None:
         ({"params": PARAMS.replace("  gold: 1\n", "  gold: 2\n")}, "gold@memes"),
         ({"text": "two\n"}, "quality@memes"),
         ({"own": "changed\n"}, "quality@memes"),
+        ({"versions": VERSIONS.replace("2.2.6", "2.3.0")}, "gold@memes"),
     ],
-    ids=["revision", "renamed section", "value", "revision downstream", "input in git", "scheme of the corpus"],
+    ids=["revision", "renamed section", "value", "revision below", "input in git", "scheme of the corpus", "library"],
 )
 def test_a_difference_runs_the_stage_again(code: Path, changes: dict[str, str], stale: str) -> None:
     found = upgraded(code, **changes)
@@ -128,3 +132,9 @@ def test_a_result_that_was_outdated_before_stays_outdated(code: Path) -> None:
         (clone.path / "code.txt").write_text("committed, and never run\n")
         clone.commit("edit")
     assert "quality@memes" in upgraded(code).to_run
+
+
+def test_a_library_that_a_stage_names_for_the_first_time_runs_nothing(code: Path) -> None:
+    named = NEW.replace("params: [revisions.q", "params: [{pipelines/libraries.yaml: [torch]}, revisions.q")
+    found = upgraded(code, graph=staged(named), versions=VERSIONS.replace("2.13.0", "3.0.0"))
+    assert found.to_run == ()

@@ -132,9 +132,10 @@ def opened(root: Path) -> Vault:
 
 
 def write_gold(corpus: SmallPosts, given: Mapping[str, frozenset[str]], *, examples: Sequence[str] = ()) -> None:
-    """Write the result of the stage ``gold``."""
-    rows = small_corpus.gold_rows({(r, 0): {"labels": found} for r, found in given.items()}, examples=examples)
+    """Write the results of the stages ``gold`` and ``few_shot``."""
+    rows = small_corpus.gold_rows({(r, 0): {"labels": found} for r, found in given.items()})
     write_table(corpus.snapshot / "gold" / "gold.parquet", rows, name="gold")
+    small_corpus.write_examples(corpus.snapshot, examples)
 
 
 def write_silver(corpus: SmallPosts, agreement: Mapping[str, str]) -> None:

@@ -57,13 +57,37 @@ def test_scores_that_are_too_sure_or_too_modest_become_the_probabilities(task: T
     assert log_loss(found, truth=new_truth, task=task) < log_loss(new_scores, truth=new_truth, task=task)
 
 
-def test_classes_of_a_single_label_task_add_up_and_keep_their_order() -> None:
+def test_without_a_signal_the_most_probable_class_is_the_most_frequent_whatever_the_loss_weighed() -> None:
+    """Scores of noise, balanced by class weights: exact match is that of the majority class, which .2 is not."""
+    shares = np.array([0.2, 0.2, 0.38, 0.13, 0.09])
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        scores = softmax(rng.normal(0, 1.0, (200, 5)))
+        truth = np.eye(5, dtype=bool)[rng.choice(5, p=shares, size=200)]
+        fitted = fit(scores[:100], examples=posts(truth[:100], task=SINGLE), task=SINGLE)
+        exact, majority = (truth[100:, k].mean() for k in (0, truth[:100].sum(axis=0).argmax()))
+        exact = truth[100:][np.arange(100), fitted(scores[100:]).argmax(axis=1)].mean()
+        assert exact >= majority - 0.08
+        assert exact > truth[100:][np.arange(100), scores[100:].argmax(axis=1)].mean()
+
+
+def test_weights_of_the_loss_are_taken_back() -> None:
+    truth, p, _ = drawn(SINGLE, count=3000, too_sure=1.0)
+    weights = np.array([5.0, 1.0, 0.3, 2.0, 1.0])
+    weighed = p * weights / (p * weights).sum(axis=1, keepdims=True)
+    found = fit(weighed, examples=posts(truth, task=SINGLE), task=SINGLE)(weighed)
+    assert np.abs(found - p).mean() < 0.02 < np.abs(weighed - p).mean()
+
+
+def test_classes_of_a_single_label_task_add_up_and_their_odds_keep_their_order() -> None:
     truth, _, scores = drawn(SINGLE, count=300, too_sure=3.0)
     fitted = fit(scores, examples=posts(truth, task=SINGLE), task=SINGLE)
     found = fitted(scores)
     assert fitted.temperature > 2
     np.testing.assert_allclose(found.sum(axis=1), 1)
-    assert (found.argsort(axis=1) == scores.argsort(axis=1)).all()
+    odds, before = (np.log(p[:, 1:] / p[:, :1]) for p in (found, np.maximum(scores, 1e-7)))
+    for k in range(odds.shape[1]):
+        assert np.corrcoef(odds[:, k], before[:, k])[0, 1] == pytest.approx(1), "one slope, and one bias each"
 
 
 @settings(max_examples=25, deadline=None)

@@ -93,7 +93,11 @@ def test_what_it_reports_is_what_it_does(trained: Trained) -> None:
     assert metrics["brier"] == pytest.approx(brier(scores, truth=carry), abs=1e-6)
     assert metrics["brier"] < metrics["raw_brier"]
     assert metrics["exact"] == (carry == given).all(axis=1).mean()
-    assert metrics["floors"][HARM]["answered_recall"] == (carry & given)[:, k].sum() / carry[:, k].sum() >= FLOOR
+    warned = encoded([answer.alerts for answer in predictor.predict([e.text for e in dev])], task=TASK)[:, k]
+    found = metrics["alerts"][HARM]
+    assert found["recall"] == (carry[:, k] & warned).sum() / carry[:, k].sum() >= FLOOR
+    assert found["alert_rate"] == warned.mean() < 1
+    assert not np.delete(encoded([a.alerts for a in predictor.predict([e.text for e in dev])], task=TASK), k, 1).any()
     assert metrics["history"] == trained.history
     assert [line["epoch"] for line in trained.history] == [1, 2, 3, 4, 5, 6, 7, 8]
     assert metrics["epoch"] == max(trained.history, key=lambda line: line["validation_macro_f1"])["epoch"]

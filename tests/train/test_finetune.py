@@ -177,6 +177,7 @@ def test_a_killed_run_that_is_tried_again_ends_as_an_undisturbed_one(original: S
     assert run.info.status == "FINISHED"
     assert run.data.params["subset"] == "consensus" and run.data.params["epochs"] == "3"
     assert run.data.tags["data_commit"] == "none" and len(run.data.tags["train_digest"]) == 64
+    assert run.data.tags["device"] == told[calm]["environment"]["device"] and run.data.tags["torch"]
     history = MlflowClient(tracking_uri=f"sqlite:///{disturbed}/mlflow.sqlite").get_metric_history(
         run.info.run_id, "train_loss"
     )

@@ -81,7 +81,10 @@ def test_what_it_reports_is_what_it_does(tmp_path: Path, vault: Vault) -> None:
     carry, given = (encoded(sets, task=TASK) for sets in (GOLD, predictor.labels(scores)))
     k = TASK.labels.index(HARM)
     assert metrics["exact"] == (carry == given).all(axis=1).mean()
-    assert metrics["floors"][HARM]["answered_recall"] == (carry & given)[:, k].sum() / carry[:, k].sum() >= FLOOR
+    warned = encoded([answer.alerts for answer in predictor.predict([e.text for e in DEV])], task=TASK)[:, k]
+    found = metrics["alerts"][HARM]
+    assert found["recall"] == (carry[:, k] & warned).sum() / carry[:, k].sum() >= FLOOR
+    assert found["alert_rate"] == warned.mean()
     assert metrics["brier"] == pytest.approx(brier(scores, truth=carry))
     assert metrics["log_loss"] == pytest.approx(log_loss(scores, truth=carry, task=TASK))
     assert (metrics["records"], metrics["answered"], metrics["blend"]) == (120, 0, None)

@@ -23,19 +23,21 @@ from pipelines.workspace.clone import Workspace, workspace
 from tests.train import own_labels as own
 
 ROOT = own.ROOT
-PEOPLE = 135
+PEOPLE = 500
 TASK, MODEL = "severity", "tiny-encoder-gold"
 CHANGES: dict[str, object] = {
     "models": {
         "tiny-encoder": {
             "kind": "encoder", "base": "tiny:modernbert", "batch": 8, "max_tokens": 64, "learning_rate": 0.002,
-            "warmup": 0.1, "weight_decay": 0.01, "epochs": 8,
+            "warmup": 0.1, "weight_decay": 0.01, "epochs": 4,
         }
     },
-    # a tenth of the people show no sign: a floor that lets none of them through would give the label to everybody
+    # a tenth of the people show no sign: an alert that misses none of them is raised for many
     "finetune": {
-        "models": ["tiny-encoder"],
-        "recall_floors": {"suicideideation_active_ongoing": 0, "selfharm_ongoing": 0, "Attempt": 0.6},
+        "models": ["tiny-encoder", "knn"],
+        "recall_floors": {
+            "suicideideation_active_ongoing": 0, "selfharm_ongoing": 0, "Behavior": 0.9, "Attempt": 0.9,
+        },
     },
     # one labeller is enough for what nothing is learnt from here
     "votes": {"labellers": ["words"]},
@@ -100,16 +102,16 @@ def run_all(target: str, *, clone: Workspace) -> tuple[str, ...]:
 
 def test_the_imported_labels_are_gold_of_every_split(ran: Ran) -> None:
     assert (ran.imported["items"], ran.imported["gold"], ran.imported["texts"]["kept"]) == (PEOPLE,) * 3
-    assert ran.metrics["gold"]["records"] == {"dev": 27, "test": 27, "train": 81}
-    assert ran.metrics["gold"]["how"] == {"published": PEOPLE}
+    assert ran.metrics["gold"]["records"] == {"dev": 100, "test": 99, "train": 299}
+    assert ran.metrics["gold"]["how"] == {"published": PEOPLE - 2}, "two wrote what others had"
 
 
 def test_the_model_learns_from_people_and_from_nothing_else(ran: Ran) -> None:
     told = ran.metrics["finetune-gold-tiny-encoder"]
-    assert (told["subset"], told["ensemble"], told["train"]["records"], told["validation"]) == ("gold", None, 81, 27)
-    assert sum(told["support"].values()) == 81
+    assert (told["subset"], told["ensemble"], told["train"]["records"], told["validation"]) == ("gold", None, 299, 100)
+    assert sum(told["support"].values()) == 299
     assert told["unseen"] == []
-    assert told["fit"]["floors"].keys() == {"Attempt"}, "floors of another scheme's labels are put out"
+    assert told["fit"]["alerts"].keys() == {"Behavior", "Attempt"}, "floors of another scheme's labels are put out"
 
 
 def test_the_tuned_model_beats_the_majority_in_every_figure_of_an_order(ran: Ran) -> None:
@@ -117,12 +119,31 @@ def test_the_tuned_model_beats_the_majority_in_every_figure_of_an_order(ran: Ran
     assert (task["kind"], task["ordinal"], task["labels"]) == ("single", True, list(own.LEVELS))
     tuned = {name: cell["mean"] for name, cell in task["models"][MODEL]["valid"]["figures"].items()}
     majority = task["baselines"]["majority"]["figures"]
-    assert task["n"] == 27
+    assert task["n"] == 99
     assert tuned["exact"] > majority["exact"] + 0.3
     assert tuned["macro_f1"] > majority["macro_f1"] + 0.3
     assert tuned["kappa"] > 0.5 > majority["kappa"] == 0
     assert tuned["mae"] < majority["mae"]
-    assert task["models"][MODEL]["outcomes"] == {"vote": 27}
+    assert task["models"][MODEL]["outcomes"] == {"vote": 99}
+
+
+def test_no_model_with_an_alert_scores_below_the_majority_class(ran: Ran) -> None:
+    task = ran.metrics["evaluate"]["tasks"][TASK]
+    majority = task["baselines"]["majority"]["figures"]
+    models = task["models"].items()
+    warning = {name: model for name, model in models if any(floor["alert"] for floor in model["floors"].values())}
+    assert warning.keys() >= {MODEL, "knn-gold"}
+    for model in warning.values():
+        figures = model["all"]["figures"]
+        assert figures["exact"]["mean"] > majority["exact"]
+        assert figures["macro_f1"]["mean"] > majority["macro_f1"]
+        for alert in (floor["alert"] for floor in model["floors"].values()):
+            assert not alert["dev"]["guarantee"], "twenty people or fewer cannot guarantee .9"
+            assert alert["dev"]["recall"] == 1
+            assert 0 <= alert["alert_rate"]["rate"] <= 1
+            assert alert["recall"]["rate"] is not None
+    page = ran.page.partition("**Alerts of labels with a recall floor**")[2]
+    assert "without guarantee of the floor" in page.splitlines()[4]
 
 
 def test_the_page_has_the_order_and_no_crises(ran: Ran) -> None:
@@ -136,15 +157,17 @@ def test_the_page_has_the_order_and_no_crises(ran: Ran) -> None:
 
 
 def test_everybody_has_one_grade_in_each_prediction(ran: Ran) -> None:
-    assert ran.metrics["predict_finetuned-gold-tiny-encoder"]["outcomes"] == {"dev": {"vote": 27}, "test": {"vote": 27}}
+    outcomes = {"dev": {"vote": 100}, "test": {"vote": 99}}
+    assert ran.metrics["predict_finetuned-gold-tiny-encoder"]["outcomes"] == outcomes
     confusion = ran.metrics["evaluate"]["tasks"][TASK]["models"][MODEL]["confusion"]
-    assert sum(map(sum, confusion)) == 27
+    assert sum(map(sum, confusion)) == 99
 
 
 def test_the_stages_are_those_of_every_corpus_of_posts(ran: Ran) -> None:
     before = ["dedupe", "sample", "split", "gold", "votes", "silver"]
     after = ["finetune", "predict_finetuned", "baselines", "evaluate", "report"]
-    assert Counter(name.partition("@")[0] for name in ran.stages) == dict.fromkeys([*before, *after], 1)
+    tuned = {"finetune": 2, "predict_finetuned": 2}
+    assert Counter(name.partition("@")[0] for name in ran.stages) == dict.fromkeys([*before, *after], 1) | tuned
     assert "finetune@posts-gold-tiny-encoder" in ran.stages
 
 

@@ -79,7 +79,7 @@ def test_what_only_the_fallback_decided_is_no_consensus(posts: SmallPosts) -> No
 def test_gold_of_another_category_is_another_answer(posts: SmallPosts) -> None:
     path = posts.snapshot / "gold/gold.parquet"
     rows = tables.read(path, name="gold").to_pylist()
-    more = [row | {"category": "place", "labels": ["rape_past"], "example": True} for row in rows]
+    more = [row | {"category": "place", "labels": ["rape_past"]} for row in rows]
     before = posts.load()
     small.write_table(path, rows + more, name="gold")
     assert posts.load() == before

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config
 from pipelines.datasets.example import LeakRefused
 from pipelines.errors import BadParams
 from pipelines.models.backbones import BaseUnfit, opened
-from pipelines.train.sft import instruct, recipe, sft
+from pipelines.train.sft import adapter, instruct, recipe, sft
 from pipelines.train.sft.sft import NothingToTune
 from pipelines.train.sft.trainer import TuningDiverged
 from tests.train.small_tuning import SCHEME, SPEC, TASK, a_run, answers, job, posts
@@ -157,21 +157,21 @@ def adapted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     return folder, a_run(folder, tuning="lora", learning_rate=0.02, epochs=3)
 
 
-def test_an_adapter_and_the_weights_it_is_merged_into_say_the_same(adapted: tuple[Path, Any], tmp_path: Path) -> None:
+def test_an_adapter_is_kept_beside_its_base_and_loaded_on_it(adapted: tuple[Path, Any], tmp_path: Path) -> None:
     from peft import PeftModel
 
     out = adapted[0] / "out"
-    assert {p.name for p in (out / "adapter").iterdir()} == {"adapter_config.json", "adapter_model.safetensors"}
     ids = torch.tensor([[5, 300, 41, 900, 7]])
     with opened(SPEC.base, seed=1, folder=tmp_path) as place, torch.no_grad():
         base = AutoModelForCausalLM.from_pretrained(place)
         before = base(input_ids=ids).logits
-        beside = PeftModel.from_pretrained(base, str(out / "adapter"))(input_ids=ids).logits
-        merged = AutoModelForCausalLM.from_pretrained(out)(input_ids=ids).logits
-    torch.testing.assert_close(merged, beside, rtol=1e-4, atol=1e-4)
-    assert (merged - before).abs().max() > 0.01
+        expected = PeftModel.from_pretrained(base, str(out))(input_ids=ids).logits
+        found = adapter.loaded(str(out), base=SPEC.base)[0].eval()(input_ids=ids).logits
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+    assert (found - before).abs().max() > 0.01
     assert curve(adapted[1])[-1] < curve(adapted[1])[1], "nothing was learnt"
-    assert "/" not in json.loads((out / "adapter/adapter_config.json").read_text())["base_model_name_or_path"]
+    assert not (out / "model.safetensors").exists() and (out / adapter.COPY / "model.safetensors").exists()
+    assert json.loads((out / adapter.CONFIG).read_text())["base_model_name_or_path"] == adapter.COPY
 
 
 def test_everything_is_safetensors_and_checkpoints_are_for_their_owner(adapted: tuple[Path, Any], plain: Plain) -> None:

@@ -1,7 +1,9 @@
 """Compute inter-annotator agreement by category, batch and round, with intervals (the stage ``agreement``).
 
 Every statistic covers the items that two or more people answered; a skipped item is not an answer. The figures of a
-round show whether its agreement suffices to continue. The pooled figures (``overall``) cover the rounds whose manifest
+round show whether its agreement suffices to continue. Krippendorff's alpha comes first: it pools all answers, also of
+annotators who rotate, whereas Cohen's kappa is a mean over pairs of annotators. Intervals are percentiles of a
+bootstrap over groups of near-duplicates. The pooled figures (``overall``) cover the rounds whose manifest
 sets ``agreement`` (FigSIM 3.3: the doubly annotated items of the large-scale round, without the pilot and calibration
 rounds; CRADLE's Table 10: rounds 1 to 3). The figures of rounds with one annotator per item are undefined.
 """
@@ -15,7 +17,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from pipelines.annotate.agreement.kappa_plot import draw_figure
+from pipelines.annotate.agreement.alpha_plot import draw_figure
 from pipelines.annotate.agreement.overlap import OverlapAnswers, gather, measured
 from pipelines.annotate.manifest import RoundManifest, folder, opened
 from pipelines.config.annotate import Agreement
@@ -23,6 +25,7 @@ from pipelines.config.params import Params
 from pipelines.metrics import agreement_coefficients as c
 from pipelines.storage import tables
 from pipelines.storage.metrics_file import write_metrics
+from pipelines.storage.tables import Item
 from pipelines.taxonomy import Category, Scheme, load
 
 Json: TypeAlias = dict[str, Any]
@@ -30,15 +33,16 @@ COLUMNS = ["record_id", "image", "annotator", "category", "round", "batch", "out
 DIGITS = 6  # finer than 1,000 resamples can resolve, coarser than floating-point error
 # Landis and Koch's words describe agreement beyond chance.
 READ = ("kappa", "weighted_kappa", "ac1", "alpha")
+INTERVAL = {"method": "percentile bootstrap", "unit": "near-duplicate group"}
 
 
 def run(corpus: str, *, params: Params, root: Path = Path()) -> Json:
     """Write ``metrics/<corpus>/agreement.json`` and ``snapshot/<corpus>/agreement/agreement.png``.
 
     Returns:
-        For each round and for ``overall``: ``items`` (number of items), ``kappa`` by category, and ``sufficient``:
-        whether every defined kappa, rounded to two decimals, reaches ``agreement.enough`` (``None`` if no kappa is
-        defined).
+        For each round and for ``overall``: ``items`` (number of items), ``alpha`` and ``kappa`` by category, and
+        ``sufficient``: whether every defined kappa, rounded to two decimals, reaches ``agreement.enough`` (``None`` if
+        no kappa is defined).
 
     Raises:
         BadManifest: a round's manifest is invalid.
@@ -49,21 +53,37 @@ def run(corpus: str, *, params: Params, root: Path = Path()) -> Json:
         path = folder(root, corpus, manifest.round) / "annotations.parquet"
         if path.exists():
             found.append((manifest, tables.read(path, name="annotations", columns=COLUMNS).to_pylist()))
-    metrics = measure(found, scheme=scheme, settings=params.agreement)
+    metrics = measure(found, scheme=scheme, settings=params.agreement, groups=groups_of(root, corpus))
     draw_figure(metrics, categories=list(scheme.categories), path=root / "snapshot" / corpus / "agreement")
     write_metrics(metrics, root / "metrics" / corpus / "agreement.json")
     return summary(metrics)
 
 
+def groups_of(root: Path, corpus: str) -> dict[Item, str]:
+    """Return the cluster of every item that has near-duplicates, from the stage ``dedupe``, if it has run."""
+    path = root / "snapshot" / corpus / "dedupe" / "clusters.parquet"
+    if not path.exists():
+        return {}
+    found = tables.read(path, name="clusters", columns=["record_id", "image", "cluster"])
+    return dict(zip(tables.items_of(found), found["cluster"].to_pylist(), strict=True))
+
+
 def measure(
-    rounds: Iterable[tuple[RoundManifest, Iterable[Mapping[str, Any]]]], *, scheme: Scheme, settings: Agreement
+    rounds: Iterable[tuple[RoundManifest, Iterable[Mapping[str, Any]]]],
+    *,
+    scheme: Scheme,
+    settings: Agreement,
+    groups: Mapping[Item, str] | None = None,
 ) -> Json:
     """Compute the agreement figures of rounds, each given as its manifest and its rows of the table ``annotations``.
+
+    ``groups`` maps items to groups of near-duplicates; the images of a record that it lacks are one group.
 
     The result keeps the order of the rounds. Every figure is ``{value, low, high}``; all three are ``None`` if the
     figure is undefined. Chance-corrected figures also have ``word``, the term of Landis and Koch's scale. A figure that
     is undefined in some resamples also has ``defined``, the share of resamples in which it has a value.
     """
+    known = groups or {}
     described: Json = {}
     pooled: list[Mapping[str, Any]] = []
     published: list[str] = []
@@ -71,7 +91,7 @@ def measure(
         rows = list(given)
         batches = sorted({row["batch"] for row in rows})
         parts = {b: [row for row in rows if row["batch"] == b] for b in batches}
-        scope = _scope(rows, scheme=scheme, settings=settings)
+        scope = _scope(rows, scheme=scheme, settings=settings, groups=known)
         described[manifest.round] = {
             **scope,
             "order": len(described),
@@ -79,7 +99,8 @@ def measure(
             "phase": manifest.phase,
             "agreement": manifest.agreement,
             "batches": {
-                str(b): _scope(part, scheme=scheme, settings=settings, labels=False) for b, part in parts.items()
+                str(b): _scope(part, scheme=scheme, settings=settings, groups=known, labels=False)
+                for b, part in parts.items()
             },
         }
         if manifest.agreement:
@@ -87,18 +108,20 @@ def measure(
             pooled += rows
     if not described:
         return {"rounds": {}}
-    overall = {**_scope(pooled, scheme=scheme, settings=settings), "rounds": published}
-    return {"scheme": scheme.name, "enough": settings.enough, "rounds": described, "overall": overall}
+    overall = {**_scope(pooled, scheme=scheme, settings=settings, groups=known), "rounds": published}
+    interval = {**INTERVAL, "confidence": settings.confidence, "resamples": settings.resamples}
+    stated = {"scheme": scheme.name, "enough": settings.enough, "interval": interval}
+    return {**stated, "rounds": described, "overall": overall}
 
 
 def summary(metrics: Mapping[str, Any]) -> Json:
-    """Summarise each round and ``overall``: ``items`` (the maximum over categories), kappas and ``sufficient``."""
+    """Summarise each round and ``overall``: ``items`` (maximum over categories), coefficients, ``sufficient``."""
 
     def short(scope: Mapping[str, Any]) -> Json:
         categories = scope["categories"]
         return {
             "items": max((f["items"] for f in categories.values()), default=0),
-            "kappa": {key: f["kappa"]["value"] for key, f in categories.items()},
+            **{name: {key: f[name]["value"] for key, f in categories.items()} for name in ("alpha", "kappa")},
             "sufficient": scope["sufficient"],
         }
 
@@ -106,10 +129,17 @@ def summary(metrics: Mapping[str, Any]) -> Json:
     return {"rounds": rounds, **({"overall": short(metrics["overall"])} if rounds else {})}
 
 
-def _scope(rows: Iterable[Mapping[str, Any]], *, scheme: Scheme, settings: Agreement, labels: bool = True) -> Json:
+def _scope(
+    rows: Iterable[Mapping[str, Any]],
+    *,
+    scheme: Scheme,
+    settings: Agreement,
+    groups: Mapping[Item, str],
+    labels: bool = True,
+) -> Json:
     answers = gather(rows, scheme=scheme)
     categories = {
-        key: figures(answers[key], category=category, settings=settings, labels=labels)
+        key: figures(answers[key], category=category, settings=settings, groups=groups, labels=labels)
         for key, category in scheme.categories.items()
     }
     kappas = [f["kappa"]["value"] for f in categories.values()]
@@ -118,7 +148,14 @@ def _scope(rows: Iterable[Mapping[str, Any]], *, scheme: Scheme, settings: Agree
     return {"categories": categories, "sufficient": enough}
 
 
-def figures(answers: OverlapAnswers, *, category: Category, settings: Agreement, labels: bool = True) -> Json:
+def figures(
+    answers: OverlapAnswers,
+    *,
+    category: Category,
+    settings: Agreement,
+    groups: Mapping[Item, str],
+    labels: bool = True,
+) -> Json:
     """Compute all agreement figures of one category; ``settings.seed`` and the category's key seed the bootstrap."""
     places = answers.doubles()
     names = measured(category)
@@ -129,7 +166,10 @@ def figures(answers: OverlapAnswers, *, category: Category, settings: Agreement,
             sets[i, raters.index(annotator)] = [name in chosen for name in names]
     digest = hashlib.sha256(f"{settings.seed}/{category.key}".encode()).digest()
     rng = np.random.default_rng(int.from_bytes(digest[:8], "big"))
-    weights = c.draws(len(places), resamples=settings.resamples, rng=rng)
+    clusters = [groups.get((record, image), record) for _, record, image in places]
+    drawn, of_item = np.unique(np.array(clusters, dtype=np.str_), return_inverse=True)
+    # whole groups are drawn, because near-duplicates get similar answers
+    weights = c.draws(len(drawn), resamples=settings.resamples, rng=rng)[:, of_item]
     by_label: dict[str, c.Floats] = {}
     if labels or category.kind == "multi":
         by_label = {name: c.by_label(sets, statistic=name, weights=weights) for name in ("kappa", "ac1")}
@@ -138,7 +178,7 @@ def figures(answers: OverlapAnswers, *, category: Category, settings: Agreement,
     else:
         values = _single(sets, category=category, weights=weights)
     plain: Json = {name: _plain(array, name=name, settings=settings) for name, array in values.items()}
-    plain |= {"items": len(places), "left_out": answers.left_out(), "annotators": len(raters)}
+    plain |= {"items": len(places), "groups": len(drawn), "annotators": len(raters), "left_out": answers.left_out()}
     plain["distance"] = "masi" if category.kind == "multi" else "ordinal" if category.ordinal else "nominal"
     if category.kind == "multi":
         # labels that no annotator used are not part of the mean

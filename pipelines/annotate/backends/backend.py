@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol, TypeVar
 
-from pipelines.annotate.form import Form
+from pipelines.annotate.form import REJECTED, UNFIT, Form
 
 T = TypeVar("T")
 Item = tuple[str, int]
@@ -53,9 +53,9 @@ class AnnotationTask:
 class AnnotatorAnswer:
     """One annotator's answer to one item as the tool returned it, before validation.
 
-    ``values`` maps each answered category to the chosen strings. ``note`` is the annotator's free text; in an
-    adjudication it is the rationale. ``by`` is the tool's name of the account that answered. ``id`` and ``answered``
-    (the time of the answer) distinguish several answers to one item.
+    ``values`` maps each answered category, and ``UNFIT``, to the chosen strings. ``note`` is the annotator's free text;
+    in an adjudication it is the rationale. ``by`` is the tool's name of the account that answered. ``id`` and
+    ``answered`` (the time of the answer) distinguish several answers to one item.
     """
 
     item: Item
@@ -66,6 +66,11 @@ class AnnotatorAnswer:
     note: str = ""
     seconds: float | None = None
     skipped: bool = False
+
+    @property
+    def unfit(self) -> bool:
+        """Whether the person found that the item does not belong in the corpus; its labels do not count then."""
+        return not self.skipped and REJECTED in self.values.get(UNFIT, ())
 
 
 class Backend(Protocol):

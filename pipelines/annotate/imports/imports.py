@@ -39,7 +39,7 @@ Report = dict[str, object]
 
 @dataclass(frozen=True)
 class ReadDataset:
-    """The content of the files; ``lines`` compare it with the paper's counts for the parts that the files contain."""
+    """The content of a published dataset's files; ``lines`` compare its counts with those that its paper states."""
 
     files: tuple[File, ...]
     gathered: GatheredEntries

@@ -14,6 +14,7 @@ from random import Random
 from typing import TYPE_CHECKING, cast
 
 from pipelines.annotate.response_validation import (
+    UNFIT,
     Question,
     Row,
     agreed,
@@ -23,6 +24,7 @@ from pipelines.annotate.response_validation import (
     labels_of,
     latest,
     roster,
+    unfit,
 )
 
 if TYPE_CHECKING:
@@ -70,7 +72,8 @@ def cases(
     """Return the items of a round that need adjudication, sorted.
 
     A category of an item is disputed if an assigned annotator did not answer the category, or if the answers differ.
-    For an item with one assigned annotator, only unanswered categories are disputed.
+    For an item with one assigned annotator, only unanswered categories are disputed. An item that all of them found
+    unfit is none; one that only some found unfit has unanswered categories.
 
     Args:
         annotations: rows of the table ``annotations``.
@@ -78,9 +81,11 @@ def cases(
         scheme: the corpus's scheme.
         seed: determines the order of the sides.
     """
-    given = answered(annotations)
+    given, rejected = answered(annotations), unfit(annotations, assignments=assignments)
     found = []
     for item, annotators in sorted(roster(assignments).items()):
+        if item in rejected:
+            continue
         disputed = tuple(
             key for key in scheme.categories if agreed(given.get((item, key), {}), annotators=annotators) is None
         )
@@ -158,6 +163,7 @@ def read_decisions(
     for row in sorted(rows, key=_when):
         last[item_of(row), str(row["category"])] = row
         sides.setdefault((item_of(row), str(row["category"])), cast(int, row["sides"]))
+    sides |= {(item, UNFIT): count for (item, _), count in sides.items()}
     problems: Counter[str] = Counter()
     by_item: dict[Item, list[AnnotatorAnswer]] = defaultdict(list)
     for answer in answers:
@@ -169,15 +175,30 @@ def read_decisions(
             labels, faults = _decisions(answer, asked=sides.keys(), scheme=scheme)
             for key in labels:
                 row = _row(answer, key, labels=labels[key], sides=sides[item, key], of=manifest)
-                before = last.get((item, key))
+                before = _valid(last, item, key=key, scheme=scheme)
                 if before is None or (_when(row) > _when(before) and _differ(row, before)):
                     last[item, key] = row
                     rows.append(row)
                 elif _when(row) == _when(before) and _differ(row, before):
                     faults["not_later"] += 1
         problems += faults
-    problems["unanswered"] = len(sides.keys() - last.keys())
+    out = rejected(rows)
+    problems["unanswered"] = sum(q not in last and q[0] not in out for q in sides if q[1] != UNFIT)
     return Decided(rows=rows, problems={name: count for name, count in sorted(problems.items()) if count})
+
+
+def rejected(log: Sequence[Row]) -> set[Item]:
+    """Return the items whose last decision is that they are unfit."""
+    last = {item_of(row): row for row in sorted(log, key=_when)}
+    return {item for item, row in last.items() if row["category"] == UNFIT}
+
+
+def _valid(
+    last: Mapping[Question, dict[str, object]], item: Item, *, key: str, scheme: Scheme
+) -> dict[str, object] | None:
+    """Return the last decision that a new one on ``key`` would replace: labels replace UNFIT, and UNFIT all labels."""
+    replaced = [*scheme.categories, UNFIT] if key == UNFIT else [key, UNFIT]
+    return max((last[item, name] for name in replaced if (item, name) in last), key=_when, default=None)
 
 
 def _side(
@@ -232,6 +253,9 @@ def _decisions(
         return {}, faults
     if not answer.note.strip():
         return {}, Counter(without_rationale=1)
+    if answer.unfit:
+        own = (answer.item, UNFIT) in asked
+        return ({UNFIT: frozenset()}, faults) if own else ({}, Counter(not_assigned=1))
     labels, wrong = check(answer, scheme=scheme)
     # a category left empty keeps what the annotators agreed on
     del wrong["incomplete"]
@@ -261,4 +285,4 @@ def _when(row: Row) -> datetime:
 
 
 def _differ(row: Row, last: Row) -> bool:
-    return (labels_of(row), row["rationale"]) != (labels_of(last), last["rationale"])
+    return any(row[name] != last[name] for name in ("category", "labels", "rationale"))

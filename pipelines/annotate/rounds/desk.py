@@ -15,7 +15,7 @@ from pipelines.annotate.form import Form, build_form
 from pipelines.annotate.manifest import RoundManifest
 from pipelines.annotate.response_validation import Row, item_of
 from pipelines.annotate.rounds import material, opening, queues, store
-from pipelines.annotate.rounds.adjudicate import AdjudicationCase, cases, read_decisions
+from pipelines.annotate.rounds.adjudicate import AdjudicationCase, cases, read_decisions, rejected
 from pipelines.annotate.rounds.queues import Wanted
 from pipelines.annotate.rounds.store import StoredRound
 from pipelines.config.settings import Settings
@@ -32,7 +32,7 @@ class Pulled:
     """The answers in the queues, merged with the stored tables of the round.
 
     ``round`` has the merged rows. ``answered`` counts finished items by person, including skipped ones; ``skipped``
-    counts the skips of all people together. ``problems`` counts faults by person and name. ``cases`` are the
+    counts the skips of all people together. ``problems`` counts faults by person and kind. ``cases`` are the
     adjudicator's undecided cases.
     """
 
@@ -121,7 +121,8 @@ class RoundContext:
 
     def pending(self, found: StoredRound, *, asked: Sequence[AdjudicationCase]) -> list[AdjudicationCase]:
         """Return the cases that are not completely decided, each with its undecided categories."""
-        decided = {(item_of(row), str(row["category"])) for row in found.decisions}
+        decided, out = {(item_of(row), str(row["category"])) for row in found.decisions}, rejected(found.decisions)
+        asked = [case for case in asked if case.item not in out]
         left = [replace(c, categories=tuple(k for k in c.categories if (c.item, k) not in decided)) for c in asked]
         return [case for case in left if case.categories]
 

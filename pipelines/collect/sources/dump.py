@@ -21,7 +21,7 @@ from pipelines.collect.month import Window
 from pipelines.collect.sources import Gathered
 from pipelines.collect.submission import Dropped, Submission
 from pipelines.config.collect import Dump
-from pipelines.errors import CorruptDump, DumpMissing, DumpUnverified
+from pipelines.errors import SourceError
 
 # Compressed bytes decompressed at a time. zstd expands at most 32,768 times (a block of 128 KiB out of 4 bytes), so
 # this limits memory to 128 MiB before the ratio is checked. Larger pieces are not faster.
@@ -33,6 +33,33 @@ SLACK = 2 * 2**17
 HELD = 64
 # Bytes scanned at a time: they fit the second-level cache.
 LINES = 2**17
+
+
+class CorruptDump(SourceError):
+    """A dump file is truncated, altered or malformed."""
+
+    message = "Dump {name} is unreadable at byte {offset}: {detail}."
+    remedy = "Nothing was committed. Download the file again and compare its SHA-256 with the publisher's."
+    exit_code = 65
+
+
+class DumpMissing(SourceError):
+    """No dump file covers a subreddit and month."""
+
+    message = "No dump of r/{subreddit} for {month} is in the dumps folder."
+    remedy = (
+        "Put {subreddit}_submissions.zst or RS_{month}.zst into the folder CORPUS_DUMPS, together with its checksum "
+        "file, whose name is the same with .sha256 appended."
+    )
+    exit_code = 66
+
+
+class DumpUnverified(SourceError):
+    """A dump file has no usable ``.sha256`` file beside it, so a damaged copy could not be detected."""
+
+    message = "Dump {name} has no usable checksum file {name}.sha256."
+    remedy = "Compare the file with its publisher's SHA-256, then run in its folder: sha256sum {name} > {name}.sha256"
+    exit_code = 66
 
 
 class DumpSource:

@@ -7,6 +7,7 @@ never written.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +16,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.config.params import Params
-from pipelines.curate.dedupe.image_pairs import Ints, Kinds, Pairs, Pictures, kinds, pairs_of_items, pairs_of_kinds
+from pipelines.curate.dedupe import opened_items
+from pipelines.curate.dedupe.image_pairs import Ints, Kinds, Pairs, kinds, pairs_of_items, pairs_of_kinds
 from pipelines.curate.dedupe.text_pairs import kinds_of_texts, pairs_of_texts
 from pipelines.curate.grouping.hamming_search import components, keepers
-from pipelines.curate.grouping.items import read_items, read_posts
-from pipelines.errors import SchemaMismatch
+from pipelines.curate.grouping.items import read_posts
+from pipelines.curate.published_split import members
 from pipelines.storage import tables
 from pipelines.storage.exclusions import write_exclusions
 from pipelines.storage.metrics_file import write_metrics
-from pipelines.storage.seal import open_column, open_posts
 from pipelines.storage.tables import Item
 from pipelines.vault.vault import Vault
 
 STEP, REASON = "dedupe", "near_duplicate"
-IMAGES = ["sha256", "text", "fingerprint", "fingerprint_id"]
 
 
 def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> dict[str, Any]:
@@ -46,20 +46,16 @@ def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> di
     Raises:
         SchemaMismatch: an item has no post, or the fingerprints are of two kinds, which cannot be compared.
     """
-    promised = set(vault.assignments(corpus, version=params.split[corpus].version))
+    live, taken_down = opened_items.read(corpus, params=params, vault=vault, root=root)
+    promised = members(corpus, params=params.split[corpus], vault=vault, root=root)
+    posts = read_posts(corpus, of=live, columns=["created"], root=root)
+    items = _in_order_of_keeping(live, posts, promised=promised)
     if params.corpora[corpus].content == "images":
-        items, taken_down = _images(corpus, params=params, promised=promised, vault=vault, root=root)
-        pictures = Pictures(
-            hashes=items["fingerprint"].fill_null(0).to_numpy(),
-            hashed=items["fingerprint"].is_valid().to_numpy(),
-            digests=items["sha256"].to_pylist(),
-            texts=items["words"].to_pylist(),
-        )
+        pictures = opened_items.pictures(items)
         known: Kinds = (drawn := kinds(pictures))
         found = pairs_of_kinds(pictures, drawn, params=params.dedupe)
         more = {"without_hash": int((~pictures.hashed).sum())}
     else:
-        items, taken_down = _texts(corpus, params=params, promised=promised, vault=vault, root=root)
         texts = items["words"].to_pylist()
         known = kinds_of_texts(texts)
         found = pairs_of_texts(texts, items["signature"].to_pylist(), known, params=params)
@@ -87,40 +83,8 @@ def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> di
     return write_metrics(metrics, root / "metrics" / corpus / "dedupe.json")
 
 
-def _images(corpus: str, *, params: Params, promised: set[Item], vault: Vault, root: Path) -> tuple[pa.Table, int]:
-    """Return the live images, with the text as ``words``, in keeping order, and the number that were taken down."""
-    images = read_items(corpus, params=params, columns=IMAGES, root=root)
-    texts = open_column(images, name="images", column="text", vault=vault)
-    live = _opened(images.drop_columns("text"), [text and text.decode() for text in texts])
-    identities = live["fingerprint_id"].drop_null().unique()
-    if len(identities) > 1:
-        raise SchemaMismatch(
-            table="images", detail=f"fingerprints of {len(identities)} different methods cannot be compared"
-        )
-    posts = read_posts(corpus, of=images, columns=["created"], root=root)
-    return _in_order_of_keeping(live, posts, promised=promised), images.num_rows - live.num_rows
-
-
-def _texts(corpus: str, *, params: Params, promised: set[Item], vault: Vault, root: Path) -> tuple[pa.Table, int]:
-    """Return the live texts, as ``words``, and signatures in keeping order, and the number that were taken down."""
-    rows = read_items(corpus, params=params, columns=["signature"], root=root)
-    signatures = open_column(rows, name="texts", column="signature", vault=vault)
-    posts = read_posts(corpus, of=rows, columns=["created", "title", "body"], root=root)
-    said = {record_id: f"{title}\n{body}" for record_id, title, body in open_posts(posts, vault=vault)}
-    rows = rows.drop_columns("signature").append_column("signature", pa.array(signatures, pa.binary()))
-    live = _opened(rows, [said.get(record_id) for record_id in rows["record_id"].to_pylist()])
-    ordered = _in_order_of_keeping(live, posts.select(["record_id", "created"]), promised=promised)
-    return ordered, rows.num_rows - live.num_rows
-
-
-def _opened(rows: pa.Table, texts: list[Any]) -> pa.Table:
-    """Return the rows whose text could be opened, as ``words``; the others were taken down."""
-    rows = rows.append_column("words", pa.array(texts, pa.string()))
-    return rows.filter(pc.is_valid(rows["words"]))
-
-
-def _in_order_of_keeping(live: pa.Table, posts: pa.Table, *, promised: set[Item]) -> pa.Table:
-    """Return the items sorted by the time of their post, after the items that are assigned to a split.
+def _in_order_of_keeping(live: pa.Table, posts: pa.Table, *, promised: Collection[Item]) -> pa.Table:
+    """Return the items sorted by the time of their post, after the items of an assigned or published split.
 
     A backfill of an earlier month must not replace a member of the test set by its original.
     """

@@ -7,7 +7,7 @@ and a long shared caption makes a chance similarity of two pictures unlikely to 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -85,8 +85,14 @@ def kinds(pictures: Pictures) -> PictureKinds:
     return PictureKinds(kind, first, np.array(captions, np.int64)[first], Captions(list(texts)))
 
 
-def pairs_of_kinds(pictures: Pictures, known: PictureKinds, *, params: Dedupe) -> Pairs:
-    """Return the near-duplicate pairs of classes.
+def pairs_of_kinds(
+    pictures: Pictures,
+    known: PictureKinds,
+    *,
+    params: Dedupe,
+    proposed: Iterable[tuple[Ints, Ints]] | None = None,
+) -> Pairs:
+    """Return the near-duplicate pairs of classes among the proposed ones (default: those of the indexed search).
 
     In a near-duplicate pair, the captions differ in fewer than ``word_difference`` words. The hashes differ in at most
     ``radius_no_text`` bits if no word agrees, ``radius`` if some words agree, and ``radius_long_caption`` if at least
@@ -94,7 +100,7 @@ def pairs_of_kinds(pictures: Pictures, known: PictureKinds, *, params: Dedupe) -
     """
     hashes, counts = pictures.hashes[known.first], known.captions.counts[known.caption]
     parts = [Pairs(*np.empty((4, 0), dtype=np.int64))]
-    for one, other in _proposed(pictures, known, params=params):
+    for one, other in _proposed(pictures, known, params=params) if proposed is None else proposed:
         hamming = np.bitwise_count(hashes[one] ^ hashes[other]).astype(np.int64)
         near = hamming <= max(params.radius, params.radius_no_text, params.radius_long_caption)
         left, right, hamming = np.minimum(one, other)[near], np.maximum(one, other)[near], hamming[near]

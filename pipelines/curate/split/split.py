@@ -1,28 +1,30 @@
 """Split the sample into train, validation and test, balanced and without leaks.
 
-FigSIM 5.1 splits 60:20:20, stratified on all annotation categories; until labels exist, the strata are those known
-before (month, kind, subreddit, whether there is text). The vault stores the splits of published snapshots
-under ``split.version``: they never change as the corpus grows, and only new units are placed (SPEC.md 2.1).
+FigSIM 5.1 splits 60:20:20, stratified on all annotation categories; an item without gold counts by what is known of it
+(month, kind, subreddit, whether there is text). The vault stores the splits of published snapshots under
+``split.version``: they never change as the corpus grows or is labelled, and only new units are placed (SPEC.md 2.1).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from scipy import sparse
+from numpy.typing import NDArray
 
 from pipelines.config.curate import Split
 from pipelines.config.params import Params
-from pipelines.curate.grouping.items import load
-from pipelines.curate.grouping.split_groups import Units, leakage, resolve
+from pipelines.curate.dedupe import exhaustive_search
+from pipelines.curate.grouping.items import CorpusItems, load
+from pipelines.curate.grouping.split_groups import Links, Units, leakage, resolve
 from pipelines.curate.published_split import published
-from pipelines.curate.split.stratify import Ints, certificate, label_pairs, stratify, unit_counts
+from pipelines.curate.split.balance import Balance
+from pipelines.curate.split.stratify import Ints
 from pipelines.errors import SplitConflict
 from pipelines.storage import tables
 from pipelines.storage.exclusions import write_exclusions
@@ -30,6 +32,8 @@ from pipelines.storage.metrics_file import write_metrics
 from pipelines.storage.tables import Item, items_of
 from pipelines.vault.vault import Vault
 
+# Ours: labels count as unused if their mean deviation is this many times that of a new version.
+UNUSED = 2
 log = logging.getLogger(__name__)
 
 
@@ -42,7 +46,13 @@ def run(
 ) -> dict[str, Any]:
     """Write the splits, the excluded items and the quality report of the split; return the report.
 
-    Reads ``data/<corpus>`` and ``snapshot/<corpus>/{dedupe,sample}``.
+    Reads ``data/<corpus>`` and ``snapshot/<corpus>/{dedupe,sample,gold}``. An item that people found unfit is left out,
+    unless it is assigned already.
+
+    Returns:
+        The certificate and the deviations of the labels (:meth:`pipelines.curate.split.balance.Balance.report`),
+        ``leakage``, ``missed_pairs`` (near-duplicates in the sample that dedupe did not list), ``excluded`` and
+        ``unfit``.
 
     Raises:
         SplitConflict: earlier assignments or a published split leak or disagree; nothing is written.
@@ -50,25 +60,35 @@ def run(
     folder, section = root / "snapshot" / corpus, params.split[corpus]
     everything = load(corpus, params=params, root=root)
     chosen = set(items_of(tables.read(folder / "sample" / "sample.parquet", name="sample")))
-    sampled = np.array([item in chosen for item in everything.items], bool)
-    ledger = vault.assignments(corpus, version=section.version)
-    promised = _promised(ledger, published(section, root=root), corpus=corpus)
-    assigned = _indices(everything.items, promised, section=section, corpus=corpus)
+    imported = published(section, root=root)
+    promised = _promised(vault.assignments(corpus, version=section.version), imported, corpus=corpus)
+    unfit = chosen & set(items_of(tables.read(folder / "gold" / "drops.parquet", name="drops")))
+    sampled = _among(everything.items, chosen - (unfit - promised.keys()))
+    # found without the index of dedupe, so that a pair which that one missed is not separated
+    near = exhaustive_search.pairs(corpus, chosen, params=params, vault=vault, root=root)
+    links, missed = _with(near, everything)
 
-    units = resolve(everything.links, assigned=assigned)
+    gold = tables.read(folder / "gold" / "gold.parquet", name="gold").to_pylist()
+    balance = Balance.of(everything, gold, section=section, labelled_in=params.gold[corpus].splits)
+    assigned = _indices(everything.items, promised, section=section, corpus=corpus)
+    units = resolve(links, assigned=assigned)
     within = np.flatnonzero(sampled & ~units.excluded)
-    strata: dict[str, list[str]] = {name: [everything.strata[name][i] for i in within] for name in section.strata}
-    names, matrix = indicator(strata, rows=len(within))
-    ratios = _ratios(section, items=len(within))
-    split = np.full(len(sampled), -1, np.int64)
-    split[within] = divide(units, within, matrix, ratios=ratios, section=section)
-    leaks = leakage(everything.links, split=split)
+    split = balance.place(units, within)
+    leaks = leakage(links, split=split)
     if leaks:
         raise SplitConflict(corpus=corpus, detail=f"{leaks} near-duplicate pairs or authors are in two splits")
 
-    report = certificate(split[within], matrix, names=names, ratios=ratios, groups=units.unit[within])
+    report = balance.report(split, units, within)
+    begun = _indices(everything.items, imported, section=section, corpus=corpus)
+    held = balance.labelled & (assigned >= 0) & (begun < 0)
+    # below this no split could be enough better
+    if held.any() and (of := report.get("labels")) and of["mean_deviation"] > UNUSED * of["bound_mean"]:
+        fresh = resolve(links, assigned=begun)
+        free = _among(everything.items, chosen - (unfit - imported.keys())) & ~fresh.excluded
+        other = balance.of_labels(balance.place(fresh, np.flatnonzero(free)))
+        of |= {"new_version": other, "unused": of["mean_deviation"] > UNUSED * other["mean_deviation"]}
     out = [everything.items[i] for i in np.flatnonzero(sampled & units.excluded)]
-    report |= {"leakage": leaks, "excluded": len(out), "stratified_on": "strata"}
+    report |= {"leakage": leaks, "missed_pairs": missed, "excluded": len(out), "unfit": len(unfit - promised.keys())}
     order = list(section.ratios)
     rows = {everything.items[i]: order[split[i]] for i in within}
     log.info("split %s: %d of %d items were assigned before", corpus, len(rows.keys() & promised.keys()), len(rows))
@@ -87,39 +107,19 @@ def remember(corpus: str, *, params: Params, vault: Vault, now: datetime, root: 
     vault.assign(corpus, version=params.split[corpus].version, rows=rows, now=now)
 
 
-def divide(
-    units: Units, within: Ints, matrix: sparse.csr_matrix, *, ratios: Mapping[str, float], section: Split
-) -> Ints:
-    """Return the split index of each item in ``within``; ``matrix`` contains their labels, one row per item."""
-    if not len(within):
-        return np.empty(0, np.int64)
-    first, unit = np.unique(units.unit[within], return_index=True, return_inverse=True)[1:]
-    found = stratify(
-        np.bincount(unit),
-        unit_counts(unit, matrix),
-        ratios=ratios,
-        seed=section.seed,
-        proposals=section.proposals,
-        pairs=unit_counts(unit, label_pairs(matrix)),
-        assigned=units.held[within][first],
-    )
-    return found[unit]
+def _among(items: Sequence[Item], wanted: Collection[Item]) -> NDArray[np.bool_]:
+    return np.array([item in wanted for item in items], bool)
 
 
-def indicator(columns: Mapping[str, list[str]], *, rows: int) -> tuple[list[str], sparse.csr_matrix]:
-    """Return one column name for each value of each stratum (such as ``kind=image``), and the item x column matrix."""
-    cells = [(i, f"{stratum}={value}") for stratum, values in columns.items() for i, value in enumerate(values)]
-    cells = sorted(set(cells))
-    names = sorted({name for _, name in cells})
-    column = {name: j for j, name in enumerate(names)}
-    where = ([i for i, _ in cells], [column[name] for _, name in cells])
-    return names, sparse.csr_matrix((np.ones(len(cells), np.int32), where), (rows, len(names)))
-
-
-def _ratios(section: Split, *, items: int) -> Mapping[str, float]:
-    """Return the paper's split sizes if they sum to this number of items, else the ratios."""
-    sizes = section.sizes
-    return sizes if sizes is not None and sum(sizes.values()) == items else section.ratios
+def _with(near: Collection[tuple[Item, Item]], everything: CorpusItems) -> tuple[Links, int]:
+    """Return the links of the corpus with these near-duplicate pairs added, and the number of added pairs."""
+    at = {item: i for i, item in enumerate(everything.items)}
+    left, right, author = everything.links.left, everything.links.right, everything.links.author
+    known = set(zip(left.tolist(), right.tolist(), strict=True))
+    pairs = [(at[one], at[other]) for one, other in near]
+    added = [(i, j) for i, j in pairs if (i, j) not in known and (j, i) not in known]
+    more = np.array(added, np.int64).reshape(-1, 2)
+    return Links(np.concatenate([left, more[:, 0]]), np.concatenate([right, more[:, 1]]), author), len(added)
 
 
 def _promised(ledger: Mapping[Item, str], imported: Mapping[Item, str], *, corpus: str) -> dict[Item, str]:

@@ -7,16 +7,21 @@ intervals; an undefined value is a dash.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 
 from pipelines.evaluate.model_scores import Json
+from pipelines.metrics.alerts import VERDICTS
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
 from pipelines.report import figures
 from pipelines.report.page import Drawing
 from pipelines.report.parts import FIGURES, interval
 
 MOST = 3
+ALERT = (
+    "Positives on dev", "Threshold", "Guaranteed recall, %", "Recall of its alert", "Alert rate", "Precision",
+    "On test",
+)  # fmt: skip
 DEV_FIGURES = ("exact", "macro_f1", "micro_f1", "jaccard", "macro_recall", "micro_recall")
 
 
@@ -179,26 +184,25 @@ def violations(task: Json) -> Sheet | None:
 
 
 def floors(task: Json) -> Sheet | None:
-    """Return a table of the labels with a required recall: recall, requirement, and precision at that threshold."""
+    """Return a table of the labels with a required recall: recall of the label sets, and the alert of each model."""
     rows = []
     for name, model in sorted(task["models"].items()):
         for label, floor in (model.get("floors") or {}).items():
-            met = {True: "yes", False: "no", None: UNDEFINED}[floor["met"]]
             least = f"{100 * floor['floor']:.0f}"
-            rows.append(
-                (f"{name}: {label}", least, share(floor["recall"]), share(floor["precision"]), met, *_at(floor))
-            )
-    tuned = ("Threshold from dev", "Recall on dev", "Recall there", "Precision there")
-    columns = ("Model: label", "Floor, %", "Recall of its answers", "Precision", "Met", *tuned)
-    return Sheet("Recall at a floor", columns, tuple(rows)) if rows else None
+            rows.append((f"{name}: {label}", least, share(floor["recall"]), *_alert(floor["alert"])))
+    columns = ("Model: label", "Floor, %", "Recall of its labels", *ALERT)
+    return Sheet("Alerts of labels with a recall floor", columns, tuple(rows)) if rows else None
 
 
-def _at(floor: Json) -> tuple[str, ...]:
-    tuned = floor["tuned"]
-    if tuned is None or tuned["threshold"] is None:
-        return (UNDEFINED,) * 4
-    dev = interval({"value": tuned["dev"]["recall"]})
-    return (f"{tuned['threshold']:.3f}", dev, share(tuned["recall"]), share(tuned["precision"]))
+def _alert(found: Json | None) -> tuple[str, ...]:
+    if found is None or found["dev"]["threshold"] is None:
+        return (UNDEFINED,) * len(ALERT)
+    dev = found["dev"]
+    guaranteed = f"{100 * dev['guaranteed_recall']:.1f}" + (
+        "" if dev["guarantee"] else ", without guarantee of the floor"
+    )
+    rates = (share(found[name]) for name in ("recall", "alert_rate", "precision"))
+    return (f"{dev['positives']}", f"{dev['threshold']:.3f}", guaranteed, *rates, VERDICTS[found["verdict"]])
 
 
 def spent(task: Json) -> Sheet | None:
@@ -223,13 +227,39 @@ def calibration(task: Json) -> Sheet | None:
     rows = []
     for name, found in _calibrated(task).items():
         base = fmean(label["base"] for label in found["labels"].values())
-        rows.append((name, f"{found['n']:,}", f"{found['ece']:.4f}", f"{found['brier']:.4f}", f"{base:.4f}"))
-    columns = ("Model", "Answers", "Expected calibration error", "Brier score", "Brier score of the frequencies")
+        cells = (_ranged(found["ece"], found["intervals"]["ece"]), f"{found['noise']:.4f}")
+        briers = (_ranged(found["brier"], found["intervals"]["brier"]), f"{base:.4f}")
+        rows.append((name, f"{found['n']:,}", *cells, *briers))
+    columns = (
+        "Model",
+        "Answers",
+        "Expected calibration error (ECE)",
+        "ECE of right probabilities",
+        "Brier score",
+        "Brier score of the frequencies",
+    )
     return Sheet("Calibration, mean over the labels", columns, tuple(rows)) if rows else None
+
+
+def _ranged(value: float, ends: Sequence[float | None]) -> str:
+    low, high = ends
+    return f"{value:.4f}" if low is None or high is None else f"{value:.4f} [{low:.4f}, {high:.4f}]"
 
 
 def _calibrated(task: Json) -> dict[str, Json]:
     return {name: model["calibration"] for name, model in sorted(task["models"].items()) if model.get("calibration")}
+
+
+def risks(task: Json) -> Sheet | None:
+    """Return a table of the share of wrong label sets among each model's most confident answers."""
+    found = {name: one["risk"] for name, one in _calibrated(task).items()}
+    rows = [
+        (name, *(f"{100 * risk:.1f}" for risk in one["coverage"].values()), f"{100 * one['aurc']:.1f}")
+        for name, one in found.items()
+    ]
+    shares = next(iter(found.values()))["coverage"] if found else ()
+    columns = ("Model", *(f"Of the most confident {100 * float(share):.0f} %" for share in shares), "Mean (AURC)")
+    return Sheet("Wrong label sets by coverage, %", columns, tuple(rows)) if rows else None
 
 
 def calibration_by_label(task: Json) -> Sheet | None:

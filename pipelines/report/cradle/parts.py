@@ -26,9 +26,10 @@ AS_PRINTED = (
     "percent."
 )
 READING = (
-    "[ ] is a 95 % bootstrap interval over {noun}, drawn in groups of near-duplicates: the range of results for other "
-    "test sets of this size. It does not include the variation between seeds. ± is the standard deviation over runs, "
-    "if there are several.",
+    "[ ] is a 95 % bootstrap interval over {noun}, drawn in groups of near-duplicates, and over runs if a model has "
+    "several: the range of results for other test sets of this size and other seeds. It is BCa for scores, percentile "
+    "for shares and differences, and inverts a test for calibration errors. That of a single run does not cover other "
+    "seeds. ± is the standard deviation over runs.",
     "Unanswered {noun} are left out of a model's scores (CRADLE's rule), and counted as an empty, wrong answer "
     "where a table says all {noun}. Changes by fine-tuning are over all {noun}.",
     "The best model is the one with the highest macro-F1 on the test set: it is selected and scored on the same test "
@@ -38,7 +39,12 @@ READING = (
     "frequent set of labels, and every label at once.",
     "Severity-weighted recall weights each label of gold by the severity that the scheme gives it; the order is ours.",
     "A share of 0 % or 100 % has no interval, because every resample gives the same.",
-    "A floor is a required recall. Its threshold was set on dev, so the recall on test can be below it.",
+    "Labels are the most probable set of a model's probabilities, which aims at exact match; the gate compares "
+    "macro-F1.",
+    "A floor is a required recall. It changes no label, but adds an alert from a threshold that was set on dev; the "
+    "recall of the alert on other {noun} is at least the guaranteed one with 95 % confidence, if they are like those "
+    "of dev. Too few positives on dev are marked as without guarantee of the floor. On test, below means that the "
+    "upper bound of the recall (one-sided, 95 %) is below the guaranteed one.",
     "– marks a value that is undefined or was not measured, never 0.",
 )
 
@@ -151,6 +157,7 @@ def _calibration(metrics: Json) -> Iterator[Block]:
         sheet, by_label = crisis_parts.calibration(task), crisis_parts.calibration_by_label(task)
         if sheet and by_label:
             yield sheet
+            yield from filter(None, [crisis_parts.risks(task)])
             yield from crisis_parts.reliability(task)
             yield Folded(by_label)
 

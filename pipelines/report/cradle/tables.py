@@ -113,8 +113,9 @@ def table_5(silver: Json | None = None) -> Sheet:
     columns: dict[str, Mapping[str, int]] = {}
     for split, title in names_of.items():
         columns[f"{title}, paper"] = published()["table_5"][split]
+        # metrics of earlier versions have the members' agreement as "agreement"
         if silver and split in silver["agreement"]:
-            columns[f"{title}, ours"] = silver["agreement"][split]
+            columns[f"{title}, ours"] = (silver.get("agreement_paper") or silver["agreement"])[split]
     members = len(silver["members"]) if silver else 3
     sheet = label_tables.table_5(columns, members=members)
     return Sheet(f"Table 5: {sheet.title[0].lower()}{sheet.title[1:]}", sheet.columns, sheet.rows)
@@ -167,10 +168,12 @@ def _tuned(name: str, *, task: Json) -> Iterator[str]:
     base = task["models"].get(model["untuned"])
     for figure in SCORES:
         value, before = (m["all"]["figures"].get(figure, {}).get("mean") if m else None for m in (model, base))
+        std = model["all"]["figures"].get(figure, {}).get("std")
         if value is None:
             yield UNDEFINED
         else:
-            yield _changed(100 * value, None if before is None else 100 * (value - before))
+            spread = "" if std is None else f" ±{100 * std:.2f}"
+            yield _changed(100 * value, None if before is None else 100 * (value - before)) + spread
     sides = {name, model["untuned"]}
     pair = next((pair for pair in task["pairs"] if {pair["a"], pair["b"]} == sides), None)
     yield UNDEFINED if pair is None else f"{pair['p']['bootstrap']:.3f} ({pair['holm']['bootstrap']:.3f})"

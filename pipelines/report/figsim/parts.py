@@ -17,14 +17,17 @@ from pipelines.report.sections import section
 READING = (
     "Scores are times 100, as the paper prints them. ± is the standard deviation over runs (n - 1); the number of runs "
     "is printed with it, unlike in the paper.",
-    "[ ] is a 95 % bootstrap interval over memes, drawn in groups of near-duplicates: the range of results for other "
-    "test sets of this size. It does not include the variation between seeds.",
+    "[ ] is a 95 % bootstrap interval over memes, drawn in groups of near-duplicates, and over runs if a model has "
+    "several: the range of results for other test sets of this size and other seeds. It is BCa for scores and "
+    "percentile for shares and differences. That of a single run does not cover other seeds.",
     "Unanswered memes are left out of a model's scores, as the paper does for Llama; a separate table shows the scores "
     "over all memes, where a missing answer counts as wrong.",
     "The best model of a task is the one with the highest macro-F1 on the test set, as in the paper: it is selected "
     "and scored on the same test set, so its figure is slightly too high.",
     "The best baseline gives every meme the majority label or, for tasks with several labels, all of them or the most "
     "frequent set, whichever scores highest.",
+    "Where a meme has several labels, each is given from the threshold with its best F1 on validation, which aims at "
+    "the gate's macro-F1; the severity is the most probable class, which aims at exact match.",
     "– marks a value that is undefined or was not measured, never 0.",
 )
 FIGURES = {"severity": 4, "figurative": 7, "related": 8}

@@ -221,7 +221,7 @@ def _wariness(labels: frozenset[str], *, temper: Temper) -> float:
 
 
 def misjudged(labels: frozenset[str], *, rng: Random) -> frozenset[str]:
-    """Return a wrong label set: with a wrong time or role, one label too many, or one too few."""
+    """Return a wrong label set: one label has a wrong time or role (of the scheme), is missing, or is too many."""
     crises = sorted(labels - {CALM})
     if not crises:
         return frozenset({rng.choice(sorted(set(CRADLE) - {CALM}))})

@@ -115,7 +115,7 @@ class Responses(OpenAI):
     """The wire format of OpenAI's Responses API."""
 
     def read(self, body: Body, *, model: str = "") -> VendorQuestion:
-        """Read a request that creates a response."""
+        """Read a request to OpenAI's endpoint `responses`."""
         model = str(body.get("model") or model)
         self._sampling(body, model=model)
         entries = body.get("input") or []

@@ -127,7 +127,7 @@ class Anthropic:
     }
 
     def read(self, body: Body, *, model: str = "") -> VendorQuestion:
-        """Read a request that creates a message."""
+        """Read a request to Anthropic's endpoint `messages`."""
         model = str(body.get("model") or model)
         if not isinstance(body.get("max_tokens"), int):
             raise Rejected("max_tokens: Field required")

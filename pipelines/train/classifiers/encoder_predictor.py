@@ -8,11 +8,12 @@ from pathlib import Path
 from pipelines.datasets.example import TEST, Example
 from pipelines.metrics import recall_constraints
 from pipelines.metrics.calibration import Calibration
+from pipelines.metrics.recall_constraints import Alerts
 from pipelines.models.backbones import Built, opened
 from pipelines.models.encoder import EncoderWords, SavedEncoder, built
 from pipelines.taxonomy.task import Task
+from pipelines.train.calibrated_predictor import CalibratedPredictor, Floats
 from pipelines.train.classifiers import inference
-from pipelines.train.prediction import CalibratedPredictor, Floats
 
 # Ours: posts between two progress reports.
 CHUNK = 512
@@ -22,12 +23,12 @@ class EncoderPredictor(CalibratedPredictor):
     """A fitted text encoder for inference; create it with :meth:`open`."""
 
     def __init__(
-        self, model: Built, *, words: EncoderWords, task: Task, calibrated: Calibration, thresholds: Floats, batch: int
+        self, model: Built, *, words: EncoderWords, task: Task, calibrated: Calibration, alerts: Alerts, batch: int
     ) -> None:
         """Do not call directly; create an instance with :meth:`open`."""
-        super().__init__(task, chunk=CHUNK)
+        super().__init__(task, alerts=alerts, chunk=CHUNK)
         self._built, self._words, self._batch = model, words, batch
-        self._calibration, self._thresholds = calibrated, thresholds
+        self._calibration = calibrated
 
     @classmethod
     def open(cls, out: Path, *, task: Task) -> EncoderPredictor:
@@ -37,17 +38,13 @@ class EncoderPredictor(CalibratedPredictor):
             OtherLabels: the encoder was fitted for other labels than the task's.
             BaseMissing, BaseUnfit: files are missing.
         """
-        thresholds, stored = recall_constraints.load(out, task=task)
+        alerts, stored = recall_constraints.load(out, task=task)
         calibrated = Calibration.of_json(stored["calibration"])
         with opened(str(out), seed=0, folder=out) as place:
             words = EncoderWords(place, base=out.name, limit=None)
             model = built(SavedEncoder(place, base=out.name), words=words)
         batch = int(stored["recipe"]["batch"])
-        return cls(model, words=words, task=task, calibrated=calibrated, thresholds=thresholds, batch=batch)
-
-    def labels(self, scores: Floats) -> list[frozenset[str]]:
-        """Decide the label set of each row of :meth:`probabilities`; see ``recall_constraints``."""
-        return recall_constraints.decide(scores, task=self._task, thresholds=self._thresholds)
+        return cls(model, words=words, task=task, calibrated=calibrated, alerts=alerts, batch=batch)
 
     def tokens(self, texts: Sequence[str]) -> list[int]:
         """Return how many tokens of each text the model reads, including special tokens."""

@@ -1,7 +1,7 @@
 """Fit and load a text encoder with a classification head, for deployments without a large accelerator.
 
 The encoder is fitted like the benchmark's models (``loop.py``), on a labeller's silver. Its scores are then calibrated
-and its thresholds tuned on dev's gold (``calibration.py``, ``recall_constraints.py``).
+and its alerts fitted on dev's gold (``calibration.py``, ``recall_constraints.py``).
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def fit(
         BadParams: a recall floor names a label that is not in the task.
     """
     recipe = EncoderRecipe(
-        **spec.model_dump(exclude={"kind"}), mode="improved", clip=CLIP, min_positives=recall_constraints.MIN_POSITIVES,
-        checkpoint_steps=settings.checkpoint_steps,
+        **spec.model_dump(exclude={"kind", "revision", "weights"}), mode="improved", clip=CLIP,
+        min_positives=recall_constraints.MIN_POSITIVES, checkpoint_steps=settings.checkpoint_steps,
     )  # fmt: skip
     model, words = _new(spec, task=task, seed=seed, folder=folder)
     weights = weigh(train, task=task, max_pos_weight=MAX_POS_WEIGHT)
@@ -80,7 +80,7 @@ def fit(
     )  # fmt: skip
     raw = predict(model, examples=validation, task=task, batch=recipe.batch)
     calibrated = calibration.fit(raw, examples=validation, task=task)
-    thresholds, metrics = recall_constraints.learned(
+    alerts, metrics = recall_constraints.learned(
         calibrated(raw), raw=raw, examples=validation, task=task, floors=settings.recall_floors
     )
     if machine().is_main_process:
@@ -88,7 +88,7 @@ def fit(
         model.module.model.save_pretrained(out)
         words.tokens.save_pretrained(out)
         recall_constraints.save(
-            out, task=task, thresholds=thresholds, calibration=calibrated.as_json(), recipe=recipe.model_dump()
+            out, task=task, alerts=alerts, calibration=calibrated.as_json(), recipe=recipe.model_dump()
         )
     return {
         "epoch": fitted.epoch,
@@ -100,7 +100,7 @@ def fit(
 
 
 def _new(spec: EncoderModel, *, task: Task, seed: int, folder: Path) -> tuple[Built, EncoderWords]:
-    with opened(spec.base, seed=seed, folder=folder) as place:
+    with opened(spec.base, revision=spec.revision, seed=seed, folder=folder) as place:
         words = EncoderWords(place, base=spec.base, limit=spec.max_tokens)
         module = Headed(AutoModelForSequenceClassification, place, base=spec.base, labels=len(task.labels))
     config = module.model.config

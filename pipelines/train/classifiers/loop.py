@@ -179,6 +179,7 @@ def _key(loop: Loop, *, validation: Sequence[Example]) -> str:
         "begin": begin,
         "processes": loop.machine.num_processes,
         "torch": str(torch.__version__),
+        **({} if loop.shares is None else {"shares": loop.shares.tolist()}),
     }
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     for example in [*loop.examples, *validation]:

@@ -72,6 +72,9 @@ class Loop:
         self.optimizer = optimizer(built.module, settings=settings, device=device)
         self.targets = torch.from_numpy(targets(examples, task=task)).to(device)
         self.weights = torch.from_numpy(weights.values).to(device)
+        shares = torch.tensor([example.weight for example in examples], device=device)
+        # without weights of examples, the sum over the batch stays the library's own, to the last bit
+        self.shares = shares if (shares != 1).any() else None
         self.lengths = [built.length(example) for example in examples]
         self.total = len(self.batches(0)) * settings.epochs
         self.step = 0
@@ -107,7 +110,9 @@ class Loop:
             group["lr"] = self.rate()
         with autocast(self.machine):
             logits = self.module(**batch)
-        loss = self._loss(logits.float(), truth=self.targets[rows], whole=self.targets[whole]) * float(counts)
+        shares = None if self.shares is None else self.shares[rows]
+        loss = self._loss(logits.float(), truth=self.targets[rows], whole=self.targets[whole], shares=shares)
+        loss = loss * float(counts)
         # gradients are averaged over the processes, but each process holds only its share of the sum
         self.machine.backward(loss * self.machine.num_processes)
         torch.nn.utils.clip_grad_norm_(self.module.parameters(), self.settings.clip)
@@ -116,14 +121,19 @@ class Loop:
         self.loss += loss.detach().double() * len(whole)
         self.step += 1
 
-    def _loss(self, logits: Any, *, truth: Any, whole: Any) -> Any:
-        """Return these rows' share of the loss of the whole batch: weighted mean (single), mean of cells (multi)."""
-        ask = torch.nn.functional
+    def _loss(self, logits: Any, *, truth: Any, whole: Any, shares: Any) -> Any:
+        """Return these rows' share of the loss of the whole batch: weighted mean (single), mean of cells (multi).
+
+        ``shares`` are the rows' own weights, ``None`` if all are 1.
+        """
+        ask, how = torch.nn.functional, "sum" if shares is None else "none"
         if self.task.kind == "single":
-            loss = ask.cross_entropy(logits, truth.argmax(1), weight=self.weights, reduction="sum")
-            return loss / self.weights[whole.argmax(1)].sum().clamp_min(1e-12)
-        loss = ask.binary_cross_entropy_with_logits(logits, truth, pos_weight=self.weights, reduction="sum")
-        return loss / whole.numel()
+            loss = ask.cross_entropy(logits, truth.argmax(1), weight=self.weights, reduction=how)
+            whole_weight = self.weights[whole.argmax(1)].sum().clamp_min(1e-12)
+        else:
+            loss = ask.binary_cross_entropy_with_logits(logits, truth, pos_weight=self.weights, reduction=how)
+            loss, whole_weight = loss if shares is None else loss.sum(1), whole.numel()
+        return (loss if shares is None else (loss * shares).sum()) / whole_weight
 
     def mean_loss(self) -> float:
         """Return the mean loss per example in the last epoch, over all processes."""

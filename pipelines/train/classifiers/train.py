@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from pipelines.config.models import M3hModel, Model, YadavModel
+from pipelines.config.models import Based, M3hModel, Model, YadavModel
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.datasets import features
@@ -25,7 +25,7 @@ from pipelines.storage import tables
 from pipelines.storage.metrics_file import write_metrics
 from pipelines.taxonomy import load as scheme_of
 from pipelines.taxonomy.task import task_of
-from pipelines.train import training_records
+from pipelines.train import environment, training_records
 from pipelines.train.classifiers.class_weights import weigh
 from pipelines.vault.vault import Vault
 from pipelines.workspace.git import commit_of
@@ -63,10 +63,11 @@ def run(
     The two specialised systems cover severity alone (FigSIM T3): for another task they predict nothing and report it.
 
     Returns:
-        ``epoch`` (the best one), ``validation_macro_f1``, ``thresholds`` by label, ``history``, ``without`` and
-        ``taken_down`` (items by split that have no gold, or were taken down), ``unseen`` (labels that train does not
-        have), ``train`` and ``selected`` (train and validation; ``records``, ``digest`` of their ids), ``weights``
-        (MLflow's ``run``, and the SHA-256 of its ``files``); or ``skipped`` with the reason.
+        ``bases`` (``models.base_files.identified``), ``environment`` (``train.environment``), ``epoch`` (the best
+        one), ``validation_macro_f1``, ``thresholds`` by label, ``history``, ``without`` and ``taken_down`` (items by
+        split that have no gold, or were taken down), ``unseen`` (labels that train does not have), ``train`` and
+        ``selected`` (train and validation; ``records``, ``digest`` of their ids), ``weights`` (MLflow's ``run``, and
+        the SHA-256 of its ``files``); or ``skipped`` with the reason.
 
     Raises:
         NotTrained: ``model`` is prompted or unknown.
@@ -114,7 +115,7 @@ def _trained(
     from pipelines.datasets.example import targets
     from pipelines.metrics import label_sets
     from pipelines.metrics.thresholds import decide
-    from pipelines.models import build
+    from pipelines.models import base_files, build
     from pipelines.train import tracking
     from pipelines.train.classifiers import inference, loop
 
@@ -129,7 +130,7 @@ def _trained(
     described = {**train.model_dump(include=LOGGED), "model": model, "kind": spec.kind, "task": task.key, "seed": seed}
     learnt = [example.item[0] for example in (*material.train, *material.validation)]
     selected = training_records.trained_on(learnt).digest
-    tags = {"data_commit": commit_of(root), "corpus": corpus, training_records.TAG: selected}
+    tags = {"data_commit": commit_of(root), "corpus": corpus, training_records.TAG: selected} | environment.tags()
     with tracking.run(
         settings, experiment=EXPERIMENT.format(corpus=corpus), key=key, params=described, tags=tags
     ) as log:
@@ -156,6 +157,8 @@ def _trained(
     shutil.rmtree(folder, ignore_errors=True)
     best = next(epoch for epoch in fitted.history if epoch["epoch"] == fitted.epoch)
     return rows, {
+        "bases": base_files.identified(spec.bases) if isinstance(spec, Based | YadavModel) else [],
+        "environment": environment.described(),
         "epoch": fitted.epoch,
         "validation_macro_f1": best["validation_macro_f1"],
         "thresholds": dict(zip(task.labels, fitted.thresholds.tolist(), strict=True)),

@@ -21,9 +21,10 @@ from pipelines.errors import BadParams, DataError
 from pipelines.extract import embedding
 from pipelines.metrics import calibration, recall_constraints
 from pipelines.metrics.calibration import Calibration
+from pipelines.metrics.recall_constraints import Alerts
 from pipelines.taxonomy.task import Task
+from pipelines.train.calibrated_predictor import CalibratedPredictor
 from pipelines.train.knn.neighbours import Index, embedded, write
-from pipelines.train.prediction import CalibratedPredictor
 from pipelines.vault.vault import Vault
 
 Floats = npt.NDArray[np.float64]
@@ -154,10 +155,10 @@ def fit(
     best, tried = _chosen(spec, index=index, asked=asked, answers=answers, examples=validation, task=task)
     shares = index.shares(asked, neighbours=best.neighbours)
     found = best(shares, answers=answers, task=task)
-    thresholds, metrics = recall_constraints.learned(
+    alerts, metrics = recall_constraints.learned(
         found, raw=shares, examples=validation, task=task, floors=settings.recall_floors
     )
-    recall_constraints.save(out, task=task, thresholds=thresholds, labeller=spec.labeller, mixed=best.as_json())
+    recall_constraints.save(out, task=task, alerts=alerts, labeller=spec.labeller, mixed=best.as_json())
     return {
         "neighbours": best.neighbours,
         "blend": best.blend if spec.labeller else None,
@@ -174,10 +175,10 @@ def fit(
 class KnnPredictor(CalibratedPredictor):
     """A kNN index with its fitted settings, for inference; create it with :meth:`open`."""
 
-    def __init__(self, index: Index, *, mixed: Mixed, thresholds: Floats, task: Task, said: Votes) -> None:
+    def __init__(self, index: Index, *, mixed: Mixed, alerts: Alerts, task: Task, said: Votes) -> None:
         """Do not call directly; create an instance with :meth:`open`."""
-        super().__init__(task, chunk=CHUNK)
-        self._index, self._mixed, self._thresholds, self._said = index, mixed, thresholds, said
+        super().__init__(task, alerts=alerts, chunk=CHUNK)
+        self._index, self._mixed, self._said = index, mixed, said
 
     @classmethod
     def open(cls, out: Path, *, task: Task, vault: Vault, said: Votes | None = None) -> KnnPredictor:
@@ -196,14 +197,10 @@ class KnnPredictor(CalibratedPredictor):
             NoNeighbours: all posts of the index were taken down.
             SealBroken: an embedding was altered, or belongs to another vault.
         """
-        thresholds, stored = recall_constraints.load(out, task=task)
+        alerts, stored = recall_constraints.load(out, task=task)
         _consistent(stored["labeller"], said=said)
         index = Index.open(out, task=task, vault=vault)
-        return cls(index, mixed=Mixed.of_json(stored["mixed"]), thresholds=thresholds, task=task, said=said or {})
-
-    def labels(self, scores: Floats) -> list[frozenset[str]]:
-        """Decide the label set of each row of :meth:`probabilities`; see ``recall_constraints``."""
-        return recall_constraints.decide(scores, task=self._task, thresholds=self._thresholds)
+        return cls(index, mixed=Mixed.of_json(stored["mixed"]), alerts=alerts, task=task, said=said or {})
 
     def tokens(self, texts: Sequence[str]) -> list[int]:
         """Return how many tokens of each text the embedding model reads."""

@@ -30,10 +30,14 @@ ATTENTION = "tails"
 
 @dataclass(frozen=True)
 class TokenizedSample:
-    """One tokenised conversation; the last ``answer`` of its ``ids`` (at least one) are the tokens to learn."""
+    """One tokenised conversation; the last ``answer`` of its ``ids`` (at least one) are the tokens to learn.
+
+    ``weight`` multiplies its loss.
+    """
 
     ids: tuple[int, ...]
     answer: int
+    weight: float = 1.0
 
 
 @dataclass(frozen=True)

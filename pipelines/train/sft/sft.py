@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,6 @@ import torch
 import transformers
 from accelerate.state import AcceleratorState
 from accelerate.utils import broadcast_object_list
-from peft import PeftModel
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from pipelines.config.models import Finetune, SftModel
@@ -32,12 +30,9 @@ from pipelines.models.backbones import BaseUnfit, had, opened
 from pipelines.taxonomy import Scheme
 from pipelines.taxonomy.task import Task
 from pipelines.train.classifiers.optimization import reproducible
-from pipelines.train.sft import instruct, launch, packing, recipe
+from pipelines.train.sft import adapter, instruct, launch, packing, recipe
 from pipelines.train.sft.packing import TokenizedSample
 from pipelines.train.sft.trainer import Keeper, RowCollator, Steps, Tuner, best, clear, newest
-
-ADAPTER = "adapter"
-SHARD = "5GB"
 
 log = logging.getLogger(__name__)
 
@@ -99,9 +94,9 @@ class SftJob:
 def fit(job: SftJob, *, say: Callable[[dict[str, float]], None]) -> SftResult:
     """Fine-tune the base model; write weights and tokenizer to ``out`` in the format of ``from_pretrained``.
 
-    With LoRA, the adapter is written to ``out/adapter`` and merged into the weights in ``out``. All weights are
-    safetensors, in the number format of the base model. If several GPUs are visible, one process for each runs
-    (``launch.py``). ``say`` is called after every epoch; twice if a kill comes between the call and the checkpoint.
+    With LoRA, ``out`` has the adapter alone (``adapter.py``). All weights are safetensors, in the number format of the
+    base model, an adapter's in float32. If several GPUs are visible, one process for each runs (``launch.py``). ``say``
+    is called after every epoch; twice if a kill comes between the call and the checkpoint.
 
     Raises:
         LeakRefused: examples of another split.
@@ -125,7 +120,7 @@ def tune(job: SftJob, *, say: Callable[[dict[str, float]], None]) -> dict[str, A
     """Do the work of :func:`fit` in this process, alone or as a member of a group, and return the result."""
     spec, folder, seed = job.spec, job.folder, job.seed
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with opened(spec.base, seed=seed, folder=folder) as place, reproducible(seed):
+    with opened(spec.base, revision=spec.revision, seed=seed, folder=folder) as place, reproducible(seed):
         tokenizer = had(AutoTokenizer, place, base=spec.base)
         prompt = instruct.instruction(job.scheme, category=job.task.key)
         said = _Reader(job, prompt=prompt, tokenizer=tokenizer)
@@ -189,7 +184,7 @@ class _Reader:
             room=max(self._room, len(ids)),
         )  # fmt: skip
         self.truncated += cut
-        return TokenizedSample((*asked, *ids), len(ids))
+        return TokenizedSample((*asked, *ids), len(ids), example.weight)
 
 
 def _trained(tuner: Tuner, *, folder: Path, key: str) -> list[dict[str, float]]:
@@ -204,21 +199,14 @@ def _trained(tuner: Tuner, *, folder: Path, key: str) -> list[dict[str, float]]:
 
 
 def _write(spec: SftModel, *, place: str, chosen: Path, tokenizer: Any, out: Path) -> None:
-    """Write a checkpoint's weights in the base's own number format; merge them if they are an adapter's."""
-    shutil.rmtree(out / ADAPTER, ignore_errors=True)
+    """Write a checkpoint's weights in the base's own number format, or its adapter."""
     out.mkdir(parents=True, exist_ok=True)
-    form = had(AutoConfig, place, base=spec.base).dtype or torch.float32
     if spec.tuning == "lora":
-        model = had(AutoModelForCausalLM, place, base=spec.base, dtype=form)
-        tuned = PeftModel.from_pretrained(model, str(chosen))
-        # the folder of a temporary base is useless to a reader
-        tuned.peft_config["default"].base_model_name_or_path = spec.base
-        tuned.save_pretrained(str(out / ADAPTER), save_embedding_layers=False)
-        (out / ADAPTER / "README.md").unlink(missing_ok=True)
-        model = tuned.merge_and_unload()
+        adapter.write(spec, place=place, checkpoint=chosen, out=out)
     else:
+        form = had(AutoConfig, place, base=spec.base).dtype or torch.float32
         model = had(AutoModelForCausalLM, str(chosen), base=spec.base, dtype=form)
-    model.save_pretrained(str(out), max_shard_size=SHARD)
+        model.save_pretrained(str(out), max_shard_size=adapter.SHARD)
     tokenizer.save_pretrained(str(out))
 
 
@@ -229,7 +217,7 @@ def _key(spec: SftModel, *, model: Any, samples: Sequence[Sequence[TokenizedSamp
         "spec": spec.model_dump(mode="json"),
         "seed": seed,
         "prompt": prompt.digest,
-        "samples": [[[s.answer, *s.ids] for s in part] for part in samples],
+        "samples": [[[s.answer, *s.ids, *([] if s.weight == 1 else [s.weight])] for s in part] for part in samples],
         "begin": begin,
         "processes": launch.world(),
         "versions": [str(torch.__version__), transformers.__version__],

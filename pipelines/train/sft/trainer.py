@@ -52,7 +52,17 @@ class RowCollator:
         made = padded(chosen, pad=self._pad) if self._shared is None else row(chosen, shared=self._shared)
         if not numbers:
             made["labels"].fill_(IGNORED)
+        if any(sample.weight != 1 for sample in chosen):
+            made["weights"] = self._weights(chosen, like=made["labels"])
         return made
+
+    def _weights(self, chosen: Sequence[TokenizedSample], *, like: torch.Tensor) -> torch.Tensor:
+        """Return the weight of every token, of the shape of the labels."""
+        weights = torch.tensor([sample.weight for sample in chosen])
+        if self._shared is None:
+            return weights[:, None].expand(like.shape)
+        tails = torch.tensor([len(sample.ids) - self._shared for sample in chosen])
+        return torch.cat([torch.ones(self._shared), weights.repeat_interleave(tails)])[None]
 
 
 class Steps(Dataset):  # type: ignore[misc]
@@ -94,12 +104,16 @@ class Tuner(SFTTrainer):  # type: ignore[misc]
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], *rest: Any, **options: Any) -> Any:
         """Return the loss of this row as its share of the step's mean loss per answer token."""
-        labels, answers = inputs.pop("labels")[:, 1:], inputs.pop("answers")
+        labels, answers, weights = inputs.pop("labels")[:, 1:], inputs.pop("answers"), inputs.pop("weights", None)
         # the vocabulary is big and the answers are short: project only the answers
         places = (labels != IGNORED).any(0).nonzero()[:, 0]
         logits = model(**inputs, logits_to_keep=places, use_cache=False).logits.float()
         wanted = labels[:, places].flatten()
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), wanted, ignore_index=IGNORED, reduction="sum")
+        how = "sum" if weights is None else "none"
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), wanted, ignore_index=IGNORED, reduction=how)
+        if weights is not None:
+            # a product of matrices would be rounded to bfloat16
+            loss = (loss * weights[:, 1:][:, places].flatten()).sum()
         # gradients are averaged over the processes, but each process holds only its share of the sum
         return loss / answers * self.args.world_size
 

@@ -13,10 +13,9 @@ import zstandard
 
 from pipelines.collect.month import Window
 from pipelines.collect.sources import dump
-from pipelines.collect.sources.dump import DumpSource
+from pipelines.collect.sources.dump import CorruptDump, DumpMissing, DumpSource, DumpUnverified
 from pipelines.collect.submission import Dropped, Submission
 from pipelines.config.params import Params
-from pipelines.errors import CorruptDump, DumpMissing, DumpUnverified
 
 DECEMBER = Window.from_key("2022-12")
 Write = Callable[..., Path]

@@ -73,7 +73,7 @@ def test_an_id_that_cannot_be_had_is_named_with_what_to_do(
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
-    spec = TextModel(kind="text", base="nobody/has-this")
+    spec = TextModel(kind="text", base="nobody/has-this", revision="0" * 40)
     with pytest.raises(BaseMissing) as caught:
         build(spec, task=task, seed=1, folder=tmp_path)
     assert "'nobody/has-this'" in str(caught.value)

@@ -1,4 +1,4 @@
-"""Plot each category's kappa per batch with its interval, for the stage ``agreement``."""
+"""Plot each category's alpha per batch with its interval, for the stage ``agreement``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INCHES = {"panel": 1.75, "batch": 0.55, "least": 7.5, "most": 30.0}
 def draw_figure(metrics: Mapping[str, Any], *, categories: Sequence[str], path: Path) -> None:
     """Write ``agreement.png`` to the folder ``path``: one panel per category; the x axis is doubly annotated batches.
 
-    A batch with an undefined kappa has a tick on the axis and no point. The same metrics give the same bytes.
+    A batch with an undefined alpha has a tick on the axis and no point. The same metrics give the same bytes.
     """
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -37,7 +37,7 @@ def draw_figure(metrics: Mapping[str, Any], *, categories: Sequence[str], path: 
         for panel, category in zip(panels, shown, strict=True):
             _panel(panel, points=points, category=category)
         # the panels share an axis that reaches the lowest interval; set ticks first, because they would widen it
-        lows = [_bound(found[key]["kappa"], key="low") for _, found in points for key in shown]
+        lows = [_bound(found[key]["alpha"], key="low") for _, found in points for key in shown]
         panels[0].set_yticks([n / 5 for n in range(-5, 6)])
         panels[0].set_ylim(min([0.0, *(low for low in lows if not math.isnan(low))]) - 0.05, 1.05)
         if points:
@@ -48,7 +48,7 @@ def draw_figure(metrics: Mapping[str, Any], *, categories: Sequence[str], path: 
             panels[0].text(
                 0.5, 0.5, "no item has two answers yet", ha="center", color=GREY, transform=panels[0].transAxes
             )
-        figure.supylabel("Cohen's κ with bootstrap interval", fontsize=10)
+        figure.supylabel("Krippendorff's α with bootstrap interval", fontsize=10)
         path.mkdir(parents=True, exist_ok=True)
         figure.savefig(path / FILE, dpi=110, metadata={"Software": None})
 
@@ -67,17 +67,17 @@ def _points(metrics: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
 
 
 def _panel(panel: Axes, *, points: Sequence[tuple[str, Mapping[str, Any]]], category: str) -> None:
-    kappas = [found[category]["kappa"] for _, found in points]
-    xs = [x for x, kappa in enumerate(kappas) if kappa["value"] is not None]
-    lows, highs = ([_bound(kappas[x], key=key) for x in xs] for key in ("low", "high"))
+    alphas = [found[category]["alpha"] for _, found in points]
+    xs = [x for x, alpha in enumerate(alphas) if alpha["value"] is not None]
+    lows, highs = ([_bound(alphas[x], key=key) for x in xs] for key in ("low", "high"))
     for end, word in READINGS:
         panel.axhline(end, color="#dddddd", linewidth=0.7, zorder=0)
         panel.text(1.005, end - 0.1, word, color=GREY, fontsize=7, va="center", transform=panel.get_yaxis_transform())
     panel.vlines(xs, lows, highs, color=COLOUR, linewidth=1.4, alpha=0.6)
     # an undefined value breaks the line
-    values = [_bound(kappa, key="value") for kappa in kappas]
+    values = [_bound(alpha, key="value") for alpha in alphas]
     panel.plot(range(len(values)), values, color=COLOUR, linewidth=1, marker="o", markersize=4.5)
-    for x in sorted(set(range(len(kappas))) - set(xs)):
+    for x in sorted(set(range(len(alphas))) - set(xs)):
         panel.text(x, 0.02, "undefined", color=GREY, fontsize=6, rotation=90, ha="center", va="bottom")
     panel.set_title(category, loc="left", fontsize=10)
     panel.set_xlim(-0.5, max(len(points), 1) - 0.5)
@@ -85,7 +85,7 @@ def _panel(panel: Axes, *, points: Sequence[tuple[str, Mapping[str, Any]]], cate
     panel.spines[["top", "right"]].set_visible(False)
 
 
-def _bound(kappa: Mapping[str, Any], *, key: str) -> float:
+def _bound(figure: Mapping[str, Any], *, key: str) -> float:
     """Return a bound, or the value itself if no resample has a bound; NaN if it is undefined."""
-    value = kappa["value"] if kappa[key] is None else kappa[key]
+    value = figure["value"] if figure[key] is None else figure[key]
     return math.nan if value is None else float(value)

@@ -1,0 +1,61 @@
+"""Find all near-duplicates among some items without an index, to check the split independently of ``dedupe``.
+
+The rule is that of ``dedupe``; only the proposal of pairs differs. Every pair of pictures is compared by its hashes;
+texts are joined on rare shingles, which misses no pair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from pipelines.config.curate import Dedupe
+from pipelines.config.params import Params
+from pipelines.curate.dedupe import opened_items
+from pipelines.curate.dedupe.image_pairs import Ints, PictureKinds, Pictures, kinds, pairs_of_items, pairs_of_kinds
+from pipelines.extract.shingles import alike, shingles
+from pipelines.extract.words import words
+from pipelines.storage.tables import Item, items_of
+from pipelines.vault.vault import Vault
+
+# Hashes compared with all later ones at once; this only limits memory.
+ROWS = 512
+
+
+def pairs(
+    corpus: str, wanted: Collection[Item], *, params: Params, vault: Vault, root: Path
+) -> list[tuple[Item, Item]]:
+    """Return the near-duplicate pairs among the wanted items, without items that were taken down.
+
+    Raises:
+        SchemaMismatch: see :func:`pipelines.curate.dedupe.opened_items.read`.
+    """
+    live, _ = opened_items.read(corpus, params=params, vault=vault, root=root, wanted=wanted)
+    items = items_of(live)
+    if params.corpora[corpus].content == "images":
+        found = _of_pictures(opened_items.pictures(live), params=params.dedupe)
+    else:
+        runs = [shingles(words(text), size=params.texts.shingle_words) for text in live["words"].to_pylist()]
+        found = alike(runs, threshold=params.dedupe.similarity)
+    return [(items[left], items[right]) for left, right in found]
+
+
+def _of_pictures(pictures: Pictures, *, params: Dedupe) -> Iterator[tuple[int, int]]:
+    known = kinds(pictures)
+    near = pairs_of_kinds(pictures, known, params=params, proposed=_every_pair(pictures, known, params=params))
+    found = pairs_of_items(near, known, listed=params.listed_copies)
+    yield from zip(found.left.tolist(), found.right.tolist(), strict=True)
+
+
+def _every_pair(pictures: Pictures, known: PictureKinds, *, params: Dedupe) -> Iterator[tuple[Ints, Ints]]:
+    """Yield the pairs of hashed kinds within the largest radius of any rule."""
+    hashed = np.flatnonzero(pictures.hashed[known.first])
+    hashes = pictures.hashes[known.first[hashed]]
+    radius = max(params.radius, params.radius_no_text, params.radius_long_caption)
+    for begin in range(0, len(hashes), ROWS):
+        block, rest = hashes[begin : begin + ROWS], hashes[begin:]
+        row, column = np.nonzero(np.bitwise_count(block[:, None] ^ rest[None, :]) <= radius)
+        later = column > row
+        yield hashed[begin + row[later]], hashed[begin + column[later]]

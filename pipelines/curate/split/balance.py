@@ -1,0 +1,166 @@
+"""Balance a split: place units on the gold labels of their items, or without gold on their strata, and report it.
+
+Items with gold count by their labels alone: by every label of every category, and by the empty set of a category. The
+others count by the strata of ``split.<corpus>.strata``. Where people label only some splits (CRADLE: dev and test),
+new units with labels are placed in those splits only.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from pipelines.config.curate import Split
+from pipelines.curate.grouping.items import CorpusItems
+from pipelines.curate.grouping.split_groups import Units
+from pipelines.curate.split.stratify import Ints, certificate, label_pairs, stratify, unit_counts
+from pipelines.storage.tables import Item
+
+# The name of the column of items whose label set in a category is empty.
+EMPTY = "None"
+
+
+@dataclass(frozen=True)
+class BalanceColumns:
+    """The item x column matrix of ones, with the names of its columns (such as ``kind=image``)."""
+
+    names: list[str]
+    matrix: sparse.csr_matrix
+
+    @classmethod
+    def of(cls, cells: Iterable[tuple[int, str]], *, rows: int) -> BalanceColumns:
+        """Return the columns of the given (item, name) cells."""
+        found = sorted(set(cells))
+        names = sorted({name for _, name in found})
+        column = {name: j for j, name in enumerate(names)}
+        where = ([i for i, _ in found], [column[name] for _, name in found])
+        return cls(names, sparse.csr_matrix((np.ones(len(found), np.int32), where), (rows, len(names))))
+
+
+@dataclass(frozen=True)
+class Balance:
+    """The columns on which the items of a corpus are balanced, and the splits that labelled items may join."""
+
+    section: Split
+    labels: BalanceColumns
+    strata: BalanceColumns
+    labelled: NDArray[np.bool_]
+    confined: tuple[str, ...] | None
+
+    @classmethod
+    def of(
+        cls,
+        everything: CorpusItems,
+        gold: Sequence[Mapping[str, Any]],
+        *,
+        section: Split,
+        labelled_in: Collection[str] | None,
+    ) -> Balance:
+        """Build the columns of all items; an item is labelled if it has gold in every category that gold has."""
+        at = {item: i for i, item in enumerate(everything.items)}
+        answers: dict[Item, dict[str, list[str]]] = defaultdict(dict)
+        for row in gold:
+            answers[row["record_id"], row["image"]][row["category"]] = row["labels"] or [EMPTY]
+        categories = {row["category"] for row in gold}
+        whole = {at[item]: found for item, found in answers.items() if item in at and found.keys() == categories}
+        n = len(everything.items)
+        labelled = np.zeros(n, bool)
+        labelled[list(whole)] = True
+        said = ((i, f"{key}={x}") for i, found in whole.items() for key, labels in found.items() for x in labels)
+        known = (
+            (i, f"{name}={values[i]}")
+            for name, values in everything.strata.items()
+            for i in np.flatnonzero(~labelled).tolist()
+            if name in section.strata
+        )
+        some = None if labelled_in is None else tuple(name for name in section.ratios if name in labelled_in)
+        confined = None if some == tuple(section.ratios) else some
+        return cls(section, BalanceColumns.of(said, rows=n), BalanceColumns.of(known, rows=n), labelled, confined)
+
+    def place(self, units: Units, within: Ints) -> Ints:
+        """Return the split index of every item of the corpus, -1 for those that are not in ``within``."""
+        held, order = units.held.copy(), list(self.section.ratios)
+        ratios = self._ratios(len(within))
+        if self.confined and self.labelled[within].any():
+            own = [order.index(name) for name in self.confined]
+            of_labelled = np.isin(units.unit[within], units.unit[within[self.labelled[within]]])
+            some = within[of_labelled & ((held[within] < 0) | np.isin(held[within], own))]
+            begun = np.where(held[some] < 0, -1, np.searchsorted(own, held[some]))
+            weights = {name: ratios[name] for name in self.confined}
+            found = self._divide(units.unit[some], begun, _present(self.labels, some), ratios=weights)
+            held[some] = np.array(own)[found]
+            columns = self.strata
+        else:
+            columns = self._all
+        split = np.full(len(held), -1, np.int64)
+        split[within] = self._divide(units.unit[within], held[within], _present(columns, within), ratios=ratios)
+        return split
+
+    def report(self, split: Ints, units: Units, within: Ints) -> dict[str, Any]:
+        """Return the certificate of a split and, if there is gold, ``labels`` (see :meth:`of_labels`).
+
+        For items that were assigned earlier, the stage adds to ``labels`` the deviations of a ``new_version`` of the
+        split, and whether the present one leaves labels ``unused``.
+
+        ``stratified_on`` names the columns of the certificate; without those of labels that only some splits have.
+        """
+        found = _present(self.strata if self.confined else self._all, within)
+        ratios = self._ratios(len(within))
+        report = certificate(split[within], found.matrix, names=found.names, ratios=ratios, groups=units.unit[within])
+        labelled = self.labelled[within]
+        used = {"labels": labelled.any(), "strata": not labelled.all() or not len(within)}
+        report["stratified_on"] = " and ".join(name for name, there in used.items() if there)
+        return report | ({"labels": self.of_labels(split)} if labelled.any() else {})
+
+    def of_labels(self, split: Ints) -> dict[str, Any]:
+        """Return the number of labelled items, the largest and mean deviation of their labels, and the latter's bound.
+
+        A label's share of a split is that of the labelled items in the split, whatever the sizes of the splits.
+        """
+        names = self.confined or tuple(self.section.ratios)
+        own = [list(self.section.ratios).index(name) for name in names]
+        rows = np.flatnonzero(self.labelled & np.isin(split, own))
+        where = np.searchsorted(own, split[rows])
+        sizes = dict(zip(names, np.bincount(where, minlength=len(own)).tolist(), strict=True))
+        found = _present(self.labels, rows)
+        report = certificate(where, found.matrix, names=found.names, ratios=sizes if len(rows) else self.section.ratios)
+        return {"items": len(rows), **{key: report[key] for key in ("max_deviation", "mean_deviation", "bound_mean")}}
+
+    @property
+    def _all(self) -> BalanceColumns:
+        matrix = sparse.hstack([self.labels.matrix, self.strata.matrix], format="csr")
+        return BalanceColumns([*self.labels.names, *self.strata.names], sparse.csr_matrix(matrix))
+
+    def _ratios(self, items: int) -> Mapping[str, float]:
+        """Return the paper's split sizes if they sum to this number of items, else the ratios."""
+        sizes = self.section.sizes
+        return sizes if sizes is not None and sum(sizes.values()) == items else self.section.ratios
+
+    def _divide(self, unit: Ints, held: Ints, columns: BalanceColumns, *, ratios: Mapping[str, float]) -> Ints:
+        """Return the split index of each item; ``unit`` and ``held`` are its group and that group's split or -1."""
+        if not len(unit):
+            return np.empty(0, np.int64)
+        first, number = np.unique(unit, return_index=True, return_inverse=True)[1:]
+        found = stratify(
+            np.bincount(number),
+            unit_counts(number, columns.matrix),
+            ratios=ratios,
+            seed=self.section.seed,
+            proposals=self.section.proposals,
+            pairs=unit_counts(number, label_pairs(columns.matrix)),
+            assigned=held[first],
+        )
+        return found[number]
+
+
+def _present(columns: BalanceColumns, rows: Ints) -> BalanceColumns:
+    """Return these rows of the columns that at least one of them has."""
+    matrix = sparse.csr_matrix(columns.matrix[rows])
+    there = np.flatnonzero(np.asarray(matrix.sum(axis=0)).ravel())
+    return BalanceColumns([columns.names[j] for j in there], sparse.csr_matrix(matrix[:, there]))

@@ -1,0 +1,57 @@
+"""Run the stage ``repeats``: fine-tune and predict once more with another seed, and keep the predictions only.
+
+The registered model is that of ``finetune.seed``; its repeats show how much its scores depend on the seed. Their
+weights would double the memory of content, and are deleted as soon as the predictions are written.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from pipelines.config.params import Params
+from pipelines.config.settings import Settings
+from pipelines.predict import predict_finetuned
+from pipelines.storage.metrics_file import write_metrics
+from pipelines.train import finetune
+from pipelines.vault.vault import Vault
+
+
+def run(
+    corpus: str,
+    *,
+    subset: str,
+    model: str,
+    seed: int,
+    params: Params,
+    settings: Settings,
+    vault: Vault,
+    root: Path = Path(),
+) -> dict[str, Any]:
+    """Write ``snapshot/<corpus>/predictions/repeats/<subset>/<model>/<seed>/`` and the run's metrics.
+
+    A killed run resumes from its checkpoints. For the tables, see :mod:`pipelines.predict.predict_finetuned`.
+
+    Returns:
+        The metrics of :func:`pipelines.train.finetune.run`, without ``weights``, and of
+        :func:`pipelines.predict.predict_finetuned.run`, and ``seed``.
+
+    Raises:
+        NotTuned, NothingToLearn, NoGold, NoSilver, NotVoted, BaseMissing, Diverged: see
+            :func:`pipelines.train.finetune.run`.
+    """
+    reseeded = params.model_copy(update={"finetune": params.finetune.model_copy(update={"seed": seed})})
+    folder = settings.home / "train" / corpus / f"repeats-{subset}-{model}-{seed}"
+    tuned = finetune.tune(
+        corpus, subset=subset, model=model, params=reseeded, settings=settings, vault=vault, root=root,
+        out=folder / "model", folder=folder / "checkpoints",
+    )  # fmt: skip
+    place = root / "snapshot" / corpus / "predictions" / "repeats" / subset / model / str(seed)
+    predicted = predict_finetuned.predict_with(
+        folder / "model", corpus=corpus, params=reseeded, settings=settings, vault=vault, root=root, place=place
+    )
+    shutil.rmtree(folder)
+    learnt = {name: value for name, value in tuned.items() if name not in ("weights", *predicted)}
+    metrics = {**learnt, **predicted, "seed": seed}
+    return write_metrics(metrics, root / "metrics" / corpus / f"repeats-{subset}-{model}-{seed}.json")

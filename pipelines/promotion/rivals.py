@@ -1,0 +1,95 @@
+"""Find what a candidate is compared with, and the further runs by which it is judged.
+
+Without a champion that can be compared, the rival is the best baseline on the gate set: constants and the models in
+``promote.baselines``, such as the offline ensemble, whose predictions the corpus has. To choose the best one on the
+items that decide is severe on the candidate, never lenient.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from crisis_corpus import integrity
+from crisis_corpus.integrity import TrainedWeights
+from pipelines.evaluate.inputs import COLUMNS, EvaluationGold, runs_of
+from pipelines.evaluate.model_scores import VOTE, Board, Json, Run, counted, figures
+from pipelines.promotion.holdout import Frozen
+from pipelines.registry.contents import Pack
+from pipelines.storage import tables
+
+
+@dataclass(frozen=True)
+class Rival:
+    """What a candidate is compared with: its name, its answers, their digest, and the names it was chosen among."""
+
+    name: str
+    run: Run
+    digest: str
+    among: tuple[str, ...] = ()
+
+
+def baseline(board: Board, *, frozen: Frozen, corpus: str, models: Collection[str], root: Path) -> Rival:
+    """Return the baseline with the best macro-F1 on a gate set with at least one item.
+
+    Args:
+        board: the gate set.
+        frozen: the whole test.
+        corpus: the corpus.
+        models: names in ``params.models``; one without predictions on this test is left out.
+        root: a clone of the corpus.
+    """
+    found = {name: [_constant(frozen, labels=labels)] for name, labels in constants(frozen).items()}
+    found |= predicted(corpus, frozen=frozen, models=models, root=root)
+    scored = [(name, run, _macro_f1(board, run=run)) for name, runs in sorted(found.items()) for run in runs]
+    name, run, _ = max(scored, key=lambda each: each[2])
+    lines = "".join(f"{item} {sorted(labels)}\n" for item, labels in sorted(run.answers.items()))
+    return Rival(name, run, hashlib.sha256(lines.encode()).hexdigest(), tuple(sorted(found)))
+
+
+def constants(frozen: Frozen) -> dict[str, frozenset[str]]:
+    """Return the constant answers: validation's most frequent set and, where it is possible, every label."""
+    every = {"every label": frozenset(frozen.task.labels)} if frozen.task.kind == "multi" else {}
+    return {"majority set": frozen.majority, **every}
+
+
+def predicted(corpus: str, *, frozen: Frozen, models: Collection[str], root: Path) -> dict[str, list[Run]]:
+    """Return the runs of models on the test by name, ordered by seed, from the corpus's predictions."""
+    folder, task = root / "snapshot" / corpus, frozen.task
+    paths = sorted((folder / "predictions").rglob("predictions.parquet")) if models else []
+    rows = [row for path in paths for row in tables.read(path, name="predictions", columns=COLUMNS).to_pylist()]
+    own = [row for row in rows if row["model"] in models]
+    runs = runs_of(own, tasks={task.key: task}, gold=EvaluationGold.read(folder)) if own else {}
+    return {model: list(of_model) for model, of_model in runs.get(task.key, {}).items()}
+
+
+def seeds(pack: Pack, *, frozen: Frozen, corpus: str, root: Path) -> list[Run]:
+    """Return the runs of the other seeds of a candidate's training, if the corpus still has exactly that training."""
+    described = json.loads((pack.folder / integrity.MODEL).read_bytes())
+    model, own = described.get("model"), described.get("seed")
+
+    def trained(seed: int) -> Json:
+        path = root / "metrics" / corpus / f"train-{frozen.task.key}-{model}-{seed}.json"
+        return dict(json.loads(path.read_bytes())) if path.is_file() else {}
+
+    told = trained(own)
+    if pack.manifest.weights is None or "weights" not in told or not told.get("selected"):
+        return []
+    if TrainedWeights.model_validate(told["weights"]) != pack.manifest.weights:
+        return []
+    runs = predicted(corpus, frozen=frozen, models={model}, root=root).get(model, ())
+    return [run for run in runs if run.seed != own and trained(run.seed).get("selected") == told["selected"]]
+
+
+def _constant(frozen: Frozen, *, labels: frozenset[str]) -> Run:
+    return Run(0, dict.fromkeys(frozen.board.items, VOTE), dict.fromkeys(frozen.board.items, labels))
+
+
+def _macro_f1(board: Board, *, run: Run) -> float:
+    sums = counted(board, predicted=board.predicted(run), valid=False).sum(axis=0)
+    return float(np.nan_to_num(figures(sums, task=board.task)["macro_f1"]))

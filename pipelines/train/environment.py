@@ -1,0 +1,34 @@
+"""Describe what a training's numbers depend on besides its inputs: libraries, device, precision and threads."""
+
+from __future__ import annotations
+
+from importlib import metadata, util
+from typing import Any
+
+# Those that compute; the versions of all libraries that a stage imports are its parameters (``libraries.yaml``).
+LIBRARIES = ("accelerate", "numpy", "peft", "scipy", "tokenizers", "torch", "transformers", "trl")
+
+
+def described() -> dict[str, Any]:
+    """Return ``device``, ``devices``, ``precision``, ``threads`` and the installed ``libraries``; no machine is named.
+
+    The values are equal for runs on equal machines, so that the results of the same inputs stay equal.
+    """
+    import torch
+
+    gpu = torch.cuda.is_available()
+    half = gpu and torch.cuda.is_bf16_supported()
+    return {
+        "device": "cuda" if gpu else "cpu",
+        "devices": torch.cuda.device_count() if gpu else 1,
+        "precision": "bfloat16" if half else "float32",
+        "threads": torch.get_num_threads(),
+        "libraries": {name: metadata.version(name) for name in LIBRARIES if util.find_spec(name)},
+    }
+
+
+def tags() -> dict[str, str]:
+    """Return the result of :func:`described` as tags of a run in MLflow."""
+    found = described()
+    libraries = found.pop("libraries")
+    return {name: str(value) for name, value in {**found, **libraries}.items()}

@@ -1,0 +1,46 @@
+"""The posts that prompts show: of dev, a few, always the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from pipelines.config.params import Params, load
+from pipelines.label import few_shot
+from pipelines.storage import tables
+from tests import small_corpus
+
+ROOT = Path(__file__).resolve().parents[2]
+DEV = [f"dev{n}" for n in range(8)]
+LABELS = {**{r: ["no_crisis"] for r in [*DEV, "test", "train"]}, "outside": ["rape_past"]}
+
+
+@pytest.fixture
+def params() -> Params:
+    values = load(ROOT)
+    return values.model_copy(update={"few_shot": values.few_shot.model_copy(update={"examples": 2})})
+
+
+def run(
+    root: Path, *, params: Params, corpus: str = "posts", key: str = "labels"
+) -> tuple[Mapping[str, object], list[str]]:
+    snapshot = root / "snapshot" / corpus
+    split = {(r, 0): "dev" if r in DEV else r for r in LABELS if r != "outside"}
+    small_corpus.write_splits(root, split, corpus=corpus)
+    rows = small_corpus.gold_rows({(r, 0): {key: labels} for r, labels in LABELS.items()})
+    small_corpus.write_table(snapshot / "gold" / "gold.parquet", rows, name="gold")
+    metrics = few_shot.run(corpus, params=params, root=root)
+    return metrics, sorted(record_id for record_id, _ in tables.examples(snapshot))
+
+
+def test_examples_are_of_dev_and_the_same_again(tmp_path: Path, params: Params) -> None:
+    metrics, shown = run(tmp_path, params=params)
+    assert len(shown) == 2 and set(shown) <= set(DEV)
+    assert metrics == {"examples": 2, "gold": {"dev": 8, "test": 1, "train": 1}}
+    assert run(tmp_path, params=params)[1] == shown
+
+
+def test_a_scheme_with_several_categories_shows_none(tmp_path: Path, params: Params) -> None:
+    assert run(tmp_path, params=params, corpus="memes", key="severity")[1] == []

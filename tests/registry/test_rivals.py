@@ -1,0 +1,133 @@
+"""The rival of a candidate is the best baseline; all its seeds and its alerts are judged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from crisis_corpus import integrity
+from pipelines.errors import BadParams
+from pipelines.promotion import gate, holdout
+from pipelines.promotion.promote import promote
+from pipelines.promotion.summary import summary
+from pipelines.registry.candidate import Context
+from pipelines.storage import tables
+from tests.registry.small_registry import GRAVEST, NAME, TERMS, add, opened
+
+WEIGHTS = {"run": "r" * 32, "files": {"model.safetensors": "7" * 64}}
+RECORDS = {"records": 36, "digest": "5" * 64}
+
+
+@pytest.fixture
+def context(small: Path) -> Iterator[Context]:
+    with opened(small) as context:
+        yield context
+
+
+def predict(context: Context, *, model: str, seed: int, right: float, folder: str) -> None:
+    """Write predictions on the test of a model that is right on the first items."""
+    test = holdout.open_test(
+        "memes", category="severity", params=context.params, vault=context.vault, root=context.root
+    )
+    rows = []
+    for n, ((record_id, image), gold) in enumerate(zip(test.board.items, test.board.gold, strict=True)):
+        wrong = next(label for label in test.task.labels if label not in gold)
+        labels = sorted(gold) if n < right * len(test.board.items) else [wrong]
+        where: dict[str, Any] = {"record_id": record_id, "image": image, "task": "severity", "split": "test"}
+        rows.append(where | {"model": model, "seed": seed, "outcome": "vote", "scores": None, "labels": labels})
+    place = context.root / "snapshot" / "memes" / "predictions" / folder
+    place.mkdir(parents=True)
+    table = pa.Table.from_pylist(rows, schema=tables.SCHEMAS["predictions"])
+    tables.write(table, place / "predictions.parquet", name="predictions")
+
+
+def trained(context: Context, *, seed: int, selected: dict[str, Any] = RECORDS, weights: Any = WEIGHTS) -> None:
+    path = context.root / "metrics" / "memes" / f"train-severity-clip-{seed}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"weights": weights, "selected": selected}))
+
+
+def described(**values: Any) -> Callable[[Path], None]:
+    def change(pack: Path) -> None:
+        path = pack / integrity.MODEL
+        path.write_text(json.dumps(json.loads(path.read_bytes()) | values))
+
+    return change
+
+
+def test_a_first_champion_must_beat_the_best_baseline_that_the_corpus_has(small: Path) -> None:
+    with opened(small, terms=TERMS.model_copy(update={"baselines": ("offline", "clip")})) as context:
+        predict(context, model="offline", seed=0, right=0.7, folder="untuned/offline")
+        add(context, knows=4)
+        verdict = gate.run(NAME, 1, context=context)
+        assert [reason[:16] for reason in verdict.reasons] == ["better: macro-F1"]
+        assert verdict.figures["scores"]["rival"] == {"name": "offline", "among": ["majority set", "offline"]}
+        assert "against: offline." in summary(verdict)
+        add(context, knows=6)
+        assert gate.run(NAME, 2, context=context).passed
+        # a champion whose weights are about to go is replaced by what beats the constants
+        assert gate.judge(NAME, 1, context=context, compare=False).passed
+
+
+def test_a_baseline_that_is_no_model_is_refused(small: Path) -> None:
+    with opened(small, terms=TERMS.model_copy(update={"baselines": ("ofline",)})) as context:
+        add(context, knows=6)
+        with pytest.raises(BadParams, match="ofline not among the models"):
+            gate.run(NAME, 1, context=context)
+
+
+@pytest.mark.parametrize(
+    ("other", "seeds"),
+    [({}, 3), ({"selected": {"records": 1, "digest": "6" * 64}}, 2), ({"own": {"run": "q" * 32, "files": {}}}, 1)],
+)
+def test_all_seeds_of_exactly_this_training_are_judged(context: Context, other: dict[str, Any], seeds: int) -> None:
+    for seed, right in ((1, 1.0), (2, 0.1), (3, 0.1)):
+        predict(context, model="clip", seed=seed, right=right, folder=f"train/severity/clip/{seed}")
+        trained(context, seed=seed)
+    if "own" in other:
+        trained(context, seed=1, weights=other["own"])
+    elif other:
+        trained(context, seed=3, **other)
+    add(context, knows=4)
+    promote(NAME, 1, who="tester", why="a test", context=context)
+    add(context, knows=6, change=described(model="clip", seed=1, weights=WEIGHTS))
+    verdict = gate.run(NAME, 2, context=context)
+    found = verdict.figures["scores"]
+    assert len(found["macro_f1"]["seeds"]) == seeds and found["look"]["p"] <= 0.1
+    assert (found["look"]["p_seeds"] > found["look"]["p"]) == (seeds > 1)
+    assert ("over all seeds" in " ".join(verdict.reasons)) is not verdict.passed
+    assert ("of its 3 seeds" in summary(verdict)) == (seeds == 3)
+
+
+def warn(*, raised: list[str], guaranteed: float) -> Callable[[Path], None]:
+    """Return a change that makes a model raise alerts for every item, and its card guarantee their recall."""
+
+    def change(pack: Path) -> None:
+        rules = json.loads((pack / "words.json").read_text())
+        (pack / "words.json").write_text(json.dumps(rules | {"alerts": raised}))
+        card = json.loads((pack / integrity.CARD).read_text())
+        alerts = {GRAVEST: {"guaranteed_recall": guaranteed, "guarantee": True}}
+        (pack / integrity.CARD).write_text(json.dumps(card | {"alerts": alerts}))
+
+    return change
+
+
+def test_a_guarantee_is_of_the_alert_and_is_refused_when_the_test_refutes_it(context: Context) -> None:
+    add(context, knows=6, change=warn(raised=[], guaranteed=0.9))
+    add(context, knows=6, change=warn(raised=[GRAVEST], guaranteed=0.9))
+    silent, warns = (gate.run(NAME, number, context=context) for number in (1, 2))
+    assert [reason.partition(":")[0] for reason in silent.reasons] == ["recall"]
+    assert "which is under its floor 0.9000" in silent.reasons[0]
+    found = warns.figures["scores"]["recall"][GRAVEST]
+    assert warns.passed and (found["floor"], found["recall"], found["verdict"]) == (0.9, 1, "too_few")
+
+
+def test_an_alert_of_another_label_makes_a_model_unfit(context: Context) -> None:
+    add(context, knows=6, change=warn(raised=["Fog"], guaranteed=0.9))
+    (reason,) = gate.run(NAME, 1, context=context).reasons
+    assert "an alert is of a label that is not in task 'severity'" in reason

@@ -1,0 +1,64 @@
+"""Base models are used at one commit of the hub, from the cache alone if there is no network, and named by digest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from pipelines.config.models import TextModel, YadavModel
+from pipelines.models.backbones import opened
+from pipelines.models.base_files import BaseMissing, BaseUnpinned, files_of, identified, located
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+OTHER = COMMIT[::-1]
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of a base model in a cache, which is all that can be reached."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    place = tmp_path / "models--team--base" / "snapshots" / COMMIT
+    place.mkdir(parents=True)
+    for name in ("config.json", "model.safetensors", "vocab.txt", "pytorch_model.bin", "README.md"):
+        (place / name).write_text(name)
+    return place
+
+
+@pytest.mark.parametrize("revision", ["main", "v1.0", COMMIT[:12], COMMIT.upper(), ""])
+def test_a_branch_a_tag_or_a_part_of_a_commit_is_no_revision(revision: str) -> None:
+    with pytest.raises(ValidationError):
+        TextModel(kind="text", base="team/base", revision=revision)
+    with pytest.raises(ValidationError):
+        YadavModel(kind="yadav", text="team/base", image="team/base", image_revision=revision)
+
+
+def test_only_the_commit_is_taken(cache: Path, tmp_path: Path) -> None:
+    with opened("team/base", revision=COMMIT, seed=1, folder=tmp_path / "run") as place:
+        assert Path(place) == cache
+    with pytest.raises(BaseMissing):
+        located("team/base", revision=OTHER)
+    with pytest.raises(BaseUnpinned, match="hf models info team/base"):
+        located("team/base", revision=None)
+
+
+def test_a_folder_needs_no_revision(cache: Path) -> None:
+    assert located(str(cache), revision=None) == str(cache)
+
+
+def test_the_digest_is_of_the_files_that_are_read(cache: Path) -> None:
+    [before] = identified([("team/base", COMMIT)])
+    assert (before["name"], before["revision"]) == ("team/base", COMMIT)
+    assert set(files_of(cache)) == {"config.json", "model.safetensors", "vocab.txt"}
+    (cache / "README.md").write_text("more")
+    assert identified([("team/base", COMMIT)]) == [before]
+    (cache / "vocab.txt").write_text("more")
+    assert identified([("team/base", COMMIT)])[0]["digest"] != before["digest"]
+    (cache / "model.safetensors").unlink()
+    assert set(files_of(cache)) == {"config.json", "pytorch_model.bin", "vocab.txt"}
+
+
+def test_a_tiny_base_follows_from_its_name_and_seed() -> None:
+    assert identified([("tiny:bert", None)]) == [{"name": "tiny:bert", "revision": None, "digest": None}]
