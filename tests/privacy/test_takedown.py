@@ -426,8 +426,12 @@ def test_no_source_restores_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_clone_at_work_is_counted_and_left(house: House) -> None:
+    [scratch] = [place for place in purge.PLACES if place.name == "scratch"]
+    site = purge.Site(Gone(frozenset()), house.settings, house.vault, [])
     with workspace(house.settings) as clone:
-        assert purge.running(house.settings) == 1
+        assert (purge.running(house.settings), scratch.count(site)) == (1, 0)
+        (house.settings.home / "scratch" / "of-a-killed-process").mkdir()
+        assert (purge.running(house.settings), scratch.count(site)) == (1, 1)
         house.take_down(house.posts())
         assert clone.path.exists()
     assert not list((house.settings.home / "scratch").iterdir())

@@ -49,6 +49,8 @@ def test_figsim_has_annotations_and_splits(world: World) -> None:
     assert {r["related"] for r in rows} == {"Harmful factors", "Protective factors|Harmful factors"}
     assert told["items"] == len(rows) == 56
     assert told["records"] == 40
+    secret = [world.folder("m1") / name for name in ("ids.txt", "m1.key")]
+    assert [path.stat().st_mode & 0o777 for path in secret] == [0o600] * 2
 
 
 def test_cradle_has_a_file_a_split_with_the_subset(world: World) -> None:
