@@ -78,9 +78,9 @@ class Runner:
         """Import the libraries, and let tests and their processes find the copy."""
         os.environ |= {"PYTHONPATH": str(self.tree), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         os.environ.setdefault("CORPUS_SECRET", "5e" * 64)
-        script = (
-            "import json,pathlib,pipelines.workspace.clone as c;print(json.dumps(c.compiled_kernels(pathlib.Path())))"
-        )
+        # numba reads its variables when it is imported, which is before the tests set them
+        script = "import json,pathlib;from pipelines.workspace import step_environment as of;"
+        script += "print(json.dumps(of.compiled_kernels(pathlib.Path())))"
         done = subprocess.run([sys.executable, "-c", script], cwd=self.tree, capture_output=True, text=True, check=True)
         os.environ |= json.loads(done.stdout)
         adopt()

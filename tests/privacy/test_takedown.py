@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -430,7 +431,7 @@ def test_a_clone_at_work_is_counted_and_left(house: House) -> None:
     site = purge.Site(Gone(frozenset()), house.settings, house.vault, [])
     with workspace(house.settings) as clone:
         assert (purge.running(house.settings), scratch.count(site)) == (1, 0)
-        (house.settings.home / "scratch" / "of-a-killed-process").mkdir()
+        (house.settings.home / "scratch" / f"{socket.gethostname()}-{2**30}-killed").mkdir()
         assert (purge.running(house.settings), scratch.count(site)) == (1, 1)
         house.take_down(house.posts())
         assert clone.path.exists()
