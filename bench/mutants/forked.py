@@ -112,14 +112,14 @@ def tests(chosen: list[str], *, place: Path, plugin: object, stop: bool) -> int:
 
 
 class _Order:
-    """Keep the order that was asked for, and of the tier of faults only what is the same test on PostgreSQL."""
+    """Keep the order that was asked for, and of the tier of faults only what needs PostgreSQL."""
 
     def __init__(self, chosen: list[str]) -> None:
         self._place = {name: n for n, name in enumerate(chosen)}
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        items[:] = [item for item in items if not item.get_closest_marker("faults") or "[postgresql" in item.nodeid]
+        items[:] = [item for item in items if not item.get_closest_marker("faults") or "postgresql" in item.nodeid]
         # the project's own hook puts long files first
         items.sort(key=lambda item: self._place.get(item.nodeid, len(self._place)))
 

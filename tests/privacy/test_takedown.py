@@ -438,6 +438,19 @@ def test_a_clone_at_work_is_counted_and_left(house: House) -> None:
     assert not list((house.settings.home / "scratch").iterdir())
 
 
+def test_the_sizes_that_dvc_knows_are_those_of_the_new_objects(after: House) -> None:
+    with workspace(after.settings) as clone, Objects.opened(clone) as objects:
+        lock = yaml.safe_load((clone.path / "dvc.lock").read_text())["stages"]
+        folders = [out for stage in lock.values() for out in stage["outs"] if out.get("md5", "").endswith(".dir")]
+        assert folders
+        for out in folders:
+            sizes = []
+            for digest in objects.tree(out["md5"]).values():
+                with objects.file(digest) as path:
+                    sizes.append(path.stat().st_size)
+            assert out["size"] == sum(sizes), out["path"]
+
+
 def test_an_imported_set_knows_its_months_again_and_a_brought_file_loses_its_lines(after: House) -> None:
     with workspace(after.settings) as clone:
         said = json.loads((clone.path / "annotations" / "posts" / "set" / "import.json").read_text())["pointers"]

@@ -289,6 +289,14 @@ def test_the_last_successful_sweep_is_remembered_beyond_failures(url: str) -> No
         assert checks.last_success(connection, corpus="posts") is None
 
 
+def test_a_sweep_that_is_taken_back_has_ended(url: str) -> None:
+    with Vault.open(url, secret=SECRET) as vault, vault.database.writing() as connection:
+        checks.begin(connection, corpus="memes", now=NOW)
+        assert checks.begin(connection, corpus="memes", now=LATER)[0] == NOW
+        checks.take_back(connection, corpus="memes", since=NOW, now=NOW)
+        assert checks.begin(connection, corpus="memes", now=LATER) == (LATER, checks.SweepTally())
+
+
 def test_what_a_killed_sweep_counted_is_added() -> None:
     assert checks.SweepTally(1, 2, 3) + checks.SweepTally(10, 20, 30) == checks.SweepTally(11, 22, 33)
 
