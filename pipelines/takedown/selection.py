@@ -107,7 +107,7 @@ def select(asked: Criteria, *, vault: Vault, objects: Objects, params: Params) -
     near -= found["images"]
     records = set().union(*found.values(), near if asked.near else set())
     counts = {name: len(ids) for name, ids in found.items()} | {"near": len(near), "near_taken": asked.near * len(near)}
-    values = {
+    criteria = {
         "posts": sorted(found["posts"]),
         "authors": sorted(authors),
         "images": sorted(pictures),
@@ -115,7 +115,7 @@ def select(asked: Criteria, *, vault: Vault, objects: Objects, params: Params) -
         "sources": sorted(asked.sources),
         "near": asked.near,
     }
-    key = vault.record_id(json.dumps(values), domain=DOMAIN)
+    key = vault.record_id(json.dumps(criteria), domain=DOMAIN)
     return Selection(key, frozenset(records), counts, frozenset(near))
 
 
