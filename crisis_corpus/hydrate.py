@@ -243,7 +243,7 @@ class Package:
         return self.removal.ids
 
     @classmethod
-    def read(cls, folder: Path, *, key: bytes, removal: Path | None = None, draft: bool = False) -> Package:
+    def read(cls, folder: Path, *, key: bytes, removal: Path | None, draft: bool) -> Package:
         """Read a release package, and check its manifest and lists with the key and its files against the manifest.
 
         Raises:
@@ -641,8 +641,7 @@ def attrition(package: Package, *, folder: Folder) -> dict[str, Any]:
     """Count the items by outcome: in total, by split and by label; ``withdrawn_ids`` is the removal list's length."""
     counts: dict[str, dict[str, Counter[str]]] = {"all": {"items": Counter()}, "splits": {}, "labels": {}}
     for row in package.rows:
-        here = folder.outcomes.get((row.id, row.image), "unavailable")
-        outcome = "withdrawn" if row.id in package.withdrawn else here
+        outcome = "withdrawn" if row.id in package.withdrawn else folder.outcomes[row.id, row.image]
         counts["all"]["items"][outcome] += 1
         counts["splits"].setdefault(row.split, Counter())[outcome] += 1
         for category, labels in row.labels.items():

@@ -25,7 +25,6 @@ class Refused(Exception):
     """
 
     def __init__(self, reason: str, *, passing: bool = False, wait: float | None = None) -> None:
-        super().__init__(reason)
         self.reason = reason
         self.passing = passing
         self.wait = wait

@@ -98,7 +98,7 @@ def allow_only(readable: Sequence[str] = (), *, writable: Sequence[str] = ()) ->
 
 def _allow(ruleset: int, path: str, rights: int) -> None:
     try:
-        below = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        below = os.open(path, os.O_PATH)
     except FileNotFoundError:
         return
     try:
@@ -152,16 +152,15 @@ def _filter(*, programs: bool) -> bool:
 
 
 def _call(*arguments: object) -> int:
-    libc = ctypes.CDLL(None, use_errno=True)
-    result = int(libc.syscall(*arguments))
+    result = int(ctypes.CDLL(None).syscall(*arguments))
     if result < 0:
-        raise OSError(ctypes.get_errno(), "system call refused")
+        raise OSError("system call refused")
     return result
 
 
 def _prctl(option: int) -> None:
-    if ctypes.CDLL(None, use_errno=True).prctl(option, 1, 0, 0, 0):
-        raise OSError(ctypes.get_errno(), "prctl refused")
+    if ctypes.CDLL(None).prctl(option, 1, 0, 0, 0):
+        raise OSError("prctl refused")
 
 
 def limit(*, memory_mb: int, files: int = 16, written: int = 0) -> None:

@@ -224,9 +224,7 @@ def _plain(value: str | bytes) -> bytes:
 @cache
 def _zstd(thread: int) -> tuple[zstandard.ZstdCompressor, zstandard.ZstdDecompressor]:
     # neither is thread-safe
-    compressor = zstandard.ZstdCompressor(
-        level=LEVEL, write_checksum=False, write_content_size=True, write_dict_id=False, threads=0
-    )
+    compressor = zstandard.ZstdCompressor(level=LEVEL, write_checksum=False, write_content_size=True, threads=0)
     return compressor, zstandard.ZstdDecompressor()
 
 

@@ -91,10 +91,12 @@ def select(asked: Criteria, *, vault: Vault, objects: Objects, params: Params) -
     if not any(value for name, value in asdict(asked).items() if name != "near"):
         raise BadArgument(where="takedown", detail="has no criterion: give --post, --author, --image, --subreddit, ...")
     asked = _read(asked)
+    authors = {name.removeprefix("u/").lower() for name in asked.authors}
+    subreddits = {name.removeprefix("r/").lower() for name in asked.subreddits}
     found = {"posts": {_record(post, vault=vault) for post in asked.posts}}
     columns = {
-        "authors": ("author_id", {vault.author_id(name.removeprefix("u/")) for name in asked.authors}),
-        "subreddits": ("subreddit", {name.removeprefix("r/").lower() for name in asked.subreddits}),
+        "authors": ("author_id", set(map(vault.author_id, authors))),
+        "subreddits": ("subreddit", subreddits),
         "sources": ("source", set(asked.sources)),
     }
     for name, (column, values) in columns.items():
@@ -105,19 +107,16 @@ def select(asked: Criteria, *, vault: Vault, objects: Objects, params: Params) -
     near -= found["images"]
     records = set().union(*found.values(), near if asked.near else set())
     counts = {name: len(ids) for name, ids in found.items()} | {"near": len(near), "near_taken": asked.near * len(near)}
-    return Selection(_key(asked, pictures=pictures, vault=vault), frozenset(records), counts, frozenset(near))
-
-
-def _key(asked: Criteria, *, pictures: set[str], vault: Vault) -> str:
-    values = {
-        "posts": sorted({_record(post, vault=vault) for post in asked.posts}),
-        "authors": sorted({name.removeprefix("u/").lower() for name in asked.authors}),
+    criteria = {
+        "posts": sorted(found["posts"]),
+        "authors": sorted(authors),
         "images": sorted(pictures),
-        "subreddits": sorted({name.removeprefix("r/").lower() for name in asked.subreddits}),
+        "subreddits": sorted(subreddits),
         "sources": sorted(asked.sources),
         "near": asked.near,
     }
-    return vault.record_id(json.dumps(values), domain=DOMAIN)
+    key = vault.record_id(json.dumps(criteria), domain=DOMAIN)
+    return Selection(key, frozenset(records), counts, frozenset(near))
 
 
 def _record(post: str, *, vault: Vault) -> str:

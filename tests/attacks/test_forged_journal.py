@@ -168,6 +168,12 @@ def test_a_journal_of_an_earlier_version_is_signed_once(settings: Settings, jour
         later.verify()
 
 
+def test_a_journal_without_a_corpus_repository_has_no_tags(settings: Settings, journal: Journal) -> None:
+    assert anchors.published(settings) == {}
+    earlier(settings)
+    assert anchors.sign_earlier(settings, who="ada") == [NAME]
+
+
 @pytest.fixture
 def anchored(settings: Settings, journal: Journal, tmp_path: Path) -> Journal:
     """The journal of a corpus whose last decision has its tag."""
@@ -196,6 +202,23 @@ def test_a_journal_whose_signatures_were_removed_is_not_signed_anew(settings: Se
         anchors.check(anchored, settings=settings, cwd=Path(settings.repo))
     with pytest.raises(JournalUnsigned):
         anchors.sign_earlier(settings, who="ada")
+
+
+def test_without_the_secret_no_tag_counts(
+    settings: Settings, anchored: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert anchors.published(settings).keys() == {NAME}
+    monkeypatch.delenv("CORPUS_SECRET")
+    assert anchors.published(settings) == {}
+
+
+def test_a_text_has_one_signature_or_none() -> None:
+    signer = Signer(b"5" * 64, purpose="journal-tag")
+    once = signer.sign_text("a text")
+    assert signer.signed_text(once) == "a text"
+    for other in ("a text", once.replace("a text", "a tent"), signer.sign_text(once), f"{once}{once}"):
+        assert signer.signed_text(other) is None
+    assert Signer(b"5" * 64, purpose="journal").signed_text(once) is None
 
 
 def test_a_forged_tag_hides_nothing(settings: Settings, anchored: Journal) -> None:

@@ -11,6 +11,7 @@ import errno
 import io
 import json
 import os
+import re
 import shutil
 import socket
 import struct
@@ -26,7 +27,7 @@ from PIL import Image
 
 from pipelines.config.collect import Decode, Ocr
 from pipelines.errors import SandboxMissing
-from pipelines.extract import confined_child
+from pipelines.extract import confine, confined_child
 from pipelines.extract.confined_child import ChildCrashed, ConfinedChild
 from pipelines.extract.decode import REPLY, DecodedPicture, Decoder
 from pipelines.extract.ocr import OcrFailed, open_engine
@@ -373,3 +374,43 @@ def test_an_ocr_engine_that_was_taken_over_gives_a_text_or_nothing(reply: tuple[
     engine._child.ask = lies  # type: ignore[attr-defined]
     with pytest.raises((OcrFailed, ChildCrashed)):
         engine.read(b"")
+
+
+@pytest.mark.parametrize(("column", "header"), [(0, "x86_64-linux-gnu/asm/unistd_64.h"), (1, "asm-generic/unistd.h")])
+def test_the_filters_name_the_system_calls_of_the_kernel(column: int, header: str) -> None:
+    path = Path("/usr/include") / header
+    if not path.exists():
+        pytest.skip("the kernel's headers are not installed")
+    known = {name: int(n) for name, n in re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", path.read_text())}
+    listed = confine.COMPUTING | confine.LIMITS | confine.DANGEROUS
+    assert {name: numbers[column] for name, numbers in listed.items()} == {name: known[name] for name in listed}
+
+
+def test_another_system_confines_nothing_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(confine.sys, "platform", "darwin")
+    assert confine.allow_only() is False
+    assert confine._filter(programs=False) is False
+    monkeypatch.undo()
+    monkeypatch.setattr(confine.platform, "machine", lambda: "riscv64")
+    assert confine._filter(programs=True) is False
+
+
+@pytest.mark.parametrize(
+    ("uid", "has", "lacks"), [(0, "--cap-drop", "--unshare-user"), (7, "--unshare-user", "--cap-add")]
+)
+def test_only_root_keeps_rights_until_the_child_drops_them(
+    uid: int, has: str, lacks: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    child = ConfinedChild("decode_child", ["JPEG"], timeout_seconds=1, sandbox="required")
+    argv = child._wrapped("bwrap")
+    assert has in argv and lacks not in argv
+    assert {"--unshare-net", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent"} <= {*argv}
+
+
+def test_an_ended_child_leaves_no_pipe_open() -> None:
+    child = Decoder(PARAMS)._child
+    process = child.started()
+    child.end()
+    assert process.returncode == -9 and child.pid is None
+    assert process.stdin and process.stdin.closed and process.stdout and process.stdout.closed

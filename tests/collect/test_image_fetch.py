@@ -20,6 +20,7 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipelines.collect import image_fetch
 from pipelines.collect.image_fetch import fetch_images
 from pipelines.config.collect import Fetch
 from pipelines.errors import BadParams, SourceThrottled
@@ -173,6 +174,9 @@ class Host:
     async def _bomb(self, writer: asyncio.StreamWriter) -> None:
         writer.write(whole(gzip.compress(bytes(50_000_000)), Content_Encoding="gzip"))
 
+    async def _uncoded(self, writer: asyncio.StreamWriter) -> None:
+        writer.write(whole(Content_Encoding=""))
+
     async def _coded(self, writer: asyncio.StreamWriter) -> None:
         writer.write(head(Transfer_Encoding="gzip, chunked") + b"0\r\n\r\n")
 
@@ -266,7 +270,7 @@ def test_each_bad_habit_has_its_reason(path: str, reason: str) -> None:
     assert time.monotonic() - began < 2
 
 
-@pytest.mark.parametrize("path", ["ok", "chunked", "until_closed", moved("/ok"), moved("/" + moved("/ok"))])
+@pytest.mark.parametrize("path", ["ok", "chunked", "until_closed", "uncoded", moved("/ok"), moved("/" + moved("/ok"))])
 def test_a_picture_arrives_whole_by_every_honest_way(path: str) -> None:
     assert fetch(path) == [PICTURE]
 
@@ -294,6 +298,15 @@ def test_what_will_not_pass_is_asked_once() -> None:
     host = Host()
     fetch("status/404", "page", "short", host=host, using={"retries": 2})
     assert host.hits == {"status/404": 1, "page": 1, "short": 3}
+
+
+def test_each_retry_waits_twice_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image_fetch, "BACKOFF_SECONDS", 0.1)
+    host = Host()
+    fetch("status/500", host=host, using={"retries": 2})
+    first, second, third = (when for when, _ in host.seen)
+    assert second - first >= 0.1
+    assert third - second >= 0.2
 
 
 def test_retry_after_holds_back_every_job_of_the_host() -> None:

@@ -1,11 +1,13 @@
 import asyncio
 import time
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.collect.pace import HostGate, retry_after
+from pipelines.collect import pace
+from pipelines.collect.pace import HostGate, Meter, Refused, retry_after
 from pipelines.errors import SourceThrottled
 
 NOON = "Sat, 03 Dec 2022 12:00:00 GMT"
@@ -60,3 +62,46 @@ def test_a_closed_gate_holds_everyone_back_without_taking_slots_from_others() ->
 def test_a_host_that_asks_for_more_than_the_limit_stops_the_step() -> None:
     with pytest.raises(SourceThrottled, match=r"slow\.test.*120"):
         HostGate(per_host=1).close("slow.test", seconds=120, longest=60)
+
+
+class Parts:
+    """A connection that answers after so many seconds with so many bytes."""
+
+    def __init__(self, *parts: tuple[float, int]) -> None:
+        self.parts, self.now = list(parts), 100.0
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        seconds, size = self.parts.pop(0)
+        self.now += seconds
+        return bytes(size)
+
+
+@pytest.mark.parametrize(
+    ("parts", "refused"),
+    [
+        ([(9, 1000), (2.5, 1499)], "too_slow"),
+        ([(9, 1000), (2.5, 1500)], None),
+        ([(9, 1), (1.9, 1), (0.6, 1)], "too_slow"),
+        ([(9, 1), (1.9, 1)], None),
+        ([(9, 50_000), (2.5, 1), (2.5, 2499)], "too_slow"),
+        ([(9, 50_000), (2.5, 1), (2.5, 2500)], None),
+        ([(0, 80_000), (0, 10_000), (0, 131_072)], None),
+        ([(0, 80_000), (0, 10_000), (0, 131_073)], "too_large"),
+    ],
+)
+def test_speed_counts_by_window_and_size_with_room_for_headers(
+    parts: list[tuple[float, int]], refused: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = Parts(*parts)
+    monkeypatch.setattr(pace, "time", SimpleNamespace(monotonic=lambda: stream.now))
+    meter, found = Meter(max_bytes=80_000, min_bytes_per_second=1000), None
+
+    async def run() -> None:
+        while stream.parts:
+            await meter.read(stream, max_bytes=10**6)
+
+    try:
+        asyncio.run(run())
+    except Refused as error:
+        found = error.reason
+    assert (found, stream.parts) == (refused, [])

@@ -23,7 +23,7 @@ from pipelines.registry.candidate import Context
 from pipelines.registry.webhook_delivery import Watch
 from pipelines.takedown import expiry, receipts, takedown
 from pipelines.takedown.selection import Selection
-from pipelines.train import training_records
+from pipelines.train import finetuned, training_records
 from pipelines.vault import removals
 from pipelines.vault.removals import RemovalAltered
 from pipelines.workspace.clone import workspace
@@ -95,6 +95,14 @@ def test_a_model_that_learnt_from_a_deleted_record_is_trained_again_and_no_other
 
 
 def test_weights_go_from_every_version_when_the_deadline_has_passed(house: House) -> None:
+    with workspace(house.settings) as clone:
+        clone.checkout("snapshot/posts/finetuned")
+        folders = [clone.path / "snapshot/posts/finetuned/gold" / name for name in ("all", "some")]
+        lists = [json.loads((folder / finetuned.CARD).read_bytes())["train"]["digest"] for folder in folders]
+    one, other, both = (expiry._trained(house.settings, lists=of) for of in ({lists[0]}, {lists[1]}, {*lists}))
+    assert (one[1], other[1]) == ({"finetune@all"}, {"finetune@some"})
+    assert both[1] == one[1] | other[1]
+    assert both[0] > one[0] | other[0], "of a record in both lists: all of both models, also what they share"
     house.take_down(a_deletion(house), terms=TERMS)
     given = {"settings": house.settings, "vault": house.vault, "terms": TERMS}
     assert takedown.revisit(now=NOW + timedelta(days=29), **given) == []

@@ -93,6 +93,8 @@ def test_authors_subreddits_and_sources_over_all_months(ask: Desk) -> None:
     assert ask(authors=["u/Author-2"]).records == ask.ids("memes", *two) | ask.ids("posts", *two)
     odd = [n for n in ALL if n % 2]
     assert ask(subreddits=["r/suicidewatch"]).records == ask.ids("memes", *odd) | ask.ids("posts", *odd)
+    plain, other = ask(authors=["author-2"], subreddits=["SuicideWatch"]), ask(authors=["author-2"])
+    assert ask(authors=["u/Author-2"], subreddits=["r/suicidewatch"]).key == plain.key != other.key
     fourth = [n for n in ALL if n % 4 == 0]
     found = ask(sources=["reddit"])
     assert found.records == ask.ids("memes", *fourth) | ask.ids("posts", *fourth)

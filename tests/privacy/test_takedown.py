@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -426,11 +427,28 @@ def test_no_source_restores_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_clone_at_work_is_counted_and_left(house: House) -> None:
+    [scratch] = [place for place in purge.PLACES if place.name == "scratch"]
+    site = purge.Site(Gone(frozenset()), house.settings, house.vault, [])
     with workspace(house.settings) as clone:
-        assert purge.running(house.settings) == 1
+        assert (purge.running(house.settings), scratch.count(site)) == (1, 0)
+        (house.settings.home / "scratch" / f"{socket.gethostname()}-{2**30}-killed").mkdir()
+        assert (purge.running(house.settings), scratch.count(site)) == (1, 1)
         house.take_down(house.posts())
         assert clone.path.exists()
     assert not list((house.settings.home / "scratch").iterdir())
+
+
+def test_the_sizes_that_dvc_knows_are_those_of_the_new_objects(after: House) -> None:
+    with workspace(after.settings) as clone, Objects.opened(clone) as objects:
+        lock = yaml.safe_load((clone.path / "dvc.lock").read_text())["stages"]
+        folders = [out for stage in lock.values() for out in stage["outs"] if out.get("md5", "").endswith(".dir")]
+        assert folders
+        for out in folders:
+            sizes = []
+            for digest in objects.tree(out["md5"]).values():
+                with objects.file(digest) as path:
+                    sizes.append(path.stat().st_size)
+            assert out["size"] == sum(sizes), out["path"]
 
 
 def test_an_imported_set_knows_its_months_again_and_a_brought_file_loses_its_lines(after: House) -> None:

@@ -16,12 +16,14 @@ from hypothesis import strategies as st
 
 from pipelines.errors import (
     BadParams,
+    NoVault,
     SealBroken,
     SplitConflict,
     UnknownRecord,
     VaultMismatch,
     VaultUnavailable,
 )
+from pipelines.vault import checks, engine
 from pipelines.vault.keyring import Keyring
 from pipelines.vault.vault import Tombstone, Vault
 
@@ -57,10 +59,27 @@ def test_ids_are_stable_hex_and_differ_between_domains(text: str) -> None:
     assert Keyring(SECRET[::-1]).name(text, domain="post") != ids["post"]
 
 
+def test_names_and_check_values_are_pinned() -> None:
+    # every vault, and every record of it, has the ones of its secret
+    keyring = Keyring(SECRET)
+    assert keyring.identity_check.hex() == "c84ca4973e2d7da72fa05c5081b88be5"
+    assert keyring.wrapping_check.hex() == "2f7307d58e754839ee7f368a0da90086"
+    assert keyring.name("t3_0", domain="post") == "5eef5b753cf6b4f1960fc78224287ac1"
+
+
 def test_a_post_and_an_author_of_equal_text_have_different_ids(url: str) -> None:
     with Vault.open(url, secret=SECRET) as vault:
         assert vault.record_id("same") != vault.author_id("same")
-        assert vault.author_id("Same") == vault.author_id("same")
+        assert vault.author_id("Same") == vault.author_id("same") == Keyring(SECRET).name("same", domain="author")
+
+
+def test_a_vault_that_is_missing_is_created_only_if_that_is_wanted(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/vault.sqlite"
+    with pytest.raises(NoVault):
+        Vault.open(url, secret=SECRET, create=False)
+    assert not list(tmp_path.iterdir())
+    Vault.open(url, secret=SECRET).close()
+    Vault.open(url, secret=SECRET, create=False).close()
 
 
 def test_admitted_records_have_keys_of_their_own_that_stay(url: str) -> None:
@@ -112,6 +131,17 @@ def test_a_destroyed_record_leaves_a_tombstone_and_nothing_else(url: str) -> Non
         assert vault.tombstones()[ids[0]] == Tombstone(LATER, "takedown")
     nulls = raw(url, 'SELECT COUNT(*) FROM records WHERE deleted_at IS NOT NULL AND "key" IS NULL AND fullname IS NULL')
     assert nulls == [(4,)]
+
+
+def test_more_records_than_fit_into_a_statement(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "CHUNK", 500)
+    with Vault.open(url, secret=SECRET) as vault:
+        ids = admit(vault, count=600)
+        assert vault.keys(ids).keys() == vault.months(ids).keys() == {*ids}
+        strangers = [f"{n:032x}" for n in range(600)]
+        assert vault.destroy([*ids, *strangers], reason="takedown", now=LATER) == 1200
+        assert vault.tombstoned([*ids, *strangers]) == {*ids, *strangers}
+        assert vault.counts() == {"records": 0, "tombstones": 1200}
 
 
 def test_a_tombstoned_record_cannot_come_back(url: str) -> None:
@@ -202,6 +232,12 @@ def test_a_wrong_address_says_so(url: str) -> None:
         Vault.open(url, secret=SECRET)
 
 
+def test_a_file_that_is_no_database_says_so_with_the_driver_s_code(tmp_path: Path) -> None:
+    (tmp_path / "vault.sqlite").write_bytes(b"a text" * 1000)
+    with pytest.raises(VaultUnavailable, match=r"DatabaseError \(SQLITE_NOTADB\)"):
+        Vault.open(f"sqlite:///{tmp_path}/vault.sqlite", secret=SECRET)
+
+
 def test_wrong_arguments_are_refused(url: str) -> None:
     with pytest.raises(BadParams, match="CORPUS_SECRET"):
         Vault.open(url, secret=b"short")
@@ -209,8 +245,11 @@ def test_wrong_arguments_are_refused(url: str) -> None:
         with pytest.raises(BadParams, match="now"):
             admit(vault, count=1, now=datetime(2023, 1, 1))
         with pytest.raises(BadParams, match="reason"):
-            vault.destroy(["a" * 32], reason="prose " * 20, now=NOW)
+            vault.destroy(["a" * 32], reason="x" * 65, now=NOW)
+        with pytest.raises(BadParams, match="reason"):
+            vault.destroy(["a" * 32], reason="", now=NOW)
         assert vault.counts() == {"records": 0, "tombstones": 0}
+        assert vault.destroy(["a" * 32], reason="x" * 64, now=NOW) == 1
 
 
 def test_assignments_are_remembered_and_only_added_to(url: str) -> None:
@@ -237,6 +276,29 @@ def test_the_database_itself_refuses_to_move_a_split(url: str, statement: str) -
             connection.execute(sa.text(statement))
         engine.dispose()
         assert vault.assignments("memes", version=1) == {("a" * 32, 0): "train"}
+
+
+def test_the_last_successful_sweep_is_remembered_beyond_failures(url: str) -> None:
+    with Vault.open(url, secret=SECRET) as vault, vault.database.writing() as connection:
+        assert checks.last_success(connection, corpus="memes") is None
+        checks.begin(connection, corpus="memes", now=NOW)
+        checks.succeed(connection, corpus="memes", now=NOW)
+        checks.begin(connection, corpus="memes", now=LATER)
+        checks.end(connection, corpus="memes", now=LATER)
+        assert checks.last_success(connection, corpus="memes") == NOW
+        assert checks.last_success(connection, corpus="posts") is None
+
+
+def test_a_sweep_that_is_taken_back_has_ended(url: str) -> None:
+    with Vault.open(url, secret=SECRET) as vault, vault.database.writing() as connection:
+        checks.begin(connection, corpus="memes", now=NOW)
+        assert checks.begin(connection, corpus="memes", now=LATER)[0] == NOW
+        checks.take_back(connection, corpus="memes", since=NOW, now=NOW)
+        assert checks.begin(connection, corpus="memes", now=LATER) == (LATER, checks.SweepTally())
+
+
+def test_what_a_killed_sweep_counted_is_added() -> None:
+    assert checks.SweepTally(1, 2, 3) + checks.SweepTally(10, 20, 30) == checks.SweepTally(11, 22, 33)
 
 
 ADMIT = """

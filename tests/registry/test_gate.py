@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import zipfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 
 from crisis_corpus import integrity
 from crisis_corpus.integrity import NoPack, pickles
-from crisis_corpus.versions import UnknownModel, UnknownVersion
+from crisis_corpus.versions import DIGEST, UnknownModel, UnknownVersion
 from pipelines.promotion import gate, holdout
 from pipelines.promotion.promote import promote
 from pipelines.promotion.summary import summary
@@ -62,6 +63,17 @@ def test_a_first_version_must_beat_the_majority_set_and_the_second_the_first(con
     found = better.figures["scores"]["macro_f1"]
     assert found["low"] > 0 and found["difference"] == pytest.approx(found["candidate"] - found["other"], abs=1e-8)
     assert [event for event, *_ in events(context)][-4:] == ["refused", "registered", "looked", "gated"]
+    assert [row.why for row in context.journal.rows(NAME) if row.event in gate.JUDGED][1:] == [
+        "1 reasons against it",
+        "every check passed",
+    ]
+    for role, number in (("candidate", 3), ("champion", 1)):
+        told = better.figures[role]
+        assert (told["version"], told["records"], told["taken_down"], told["in_test"]) == (number, 36, 0, 0)
+        assert told["files"] == context.registry.version(NAME, number).tags[DIGEST]
+        assert len(told["data_commit"]) == 40 and len(told["split"]) == 64
+    told = better.figures["test"]
+    assert (len(told["digest"]), len(told["split"]), told["n"], told["taken_down"]) == (64, 64, 72, 0)
 
 
 def test_a_version_equal_to_the_champion_is_not_promoted(context: Context) -> None:
@@ -71,6 +83,8 @@ def test_a_version_equal_to_the_champion_is_not_promoted(context: Context) -> No
     (reason,) = gate.judge(NAME, 2, context=context).reasons
     assert reason.startswith("better: macro-F1 ")
     assert "has p = 1.0000 in the randomisation test, but at most 0.1 is allowed in this look" in reason
+    alone = gate.run(NAME, 2, context=context, compare=False)
+    assert alone.passed and alone.champion is None
 
 
 def test_who_knows_nothing_is_no_first_champion(context: Context) -> None:
@@ -137,6 +151,14 @@ def test_a_record_that_was_taken_down_is_counted_and_hinders(context: Context) -
     context.vault.destroy(trained(context.root)[:3], reason="test", now=datetime(2023, 2, 1, tzinfo=UTC))
     verdict = gate.judge(NAME, 1, context=context)
     assert verdict.reasons == ("taken_down: 3 of the 36 records that it has learnt from were taken down",)
+
+
+def test_a_stale_version_is_refused_with_its_deadline(context: Context) -> None:
+    add(context, knows=6)
+    until = {"until": "2023-03-01T00:00:00+00:00"}
+    context.journal.append(NAME, event="stale", from_version=1, metrics=until, who="corpus", why="a takedown")
+    told = "stale: version 1 learnt from records that were taken down, and is removed on 2023-03-01"
+    assert gate.judge(NAME, 1, context=context).reasons == (told,)
 
 
 def test_who_has_seen_the_test_is_refused(context: Context) -> None:
@@ -207,7 +229,8 @@ def test_every_fault_is_named_and_nothing_is_run(context: Context) -> None:
     for part in ("1 files differ from files.json: words.json",
                  "1 files are missing although listed in files.json: card.json",
                  "1 files are not in files.json: extra.txt", "artifacts/pack/extra.txt is or may be a pickle",
-                 "card.json is missing", "was registered", "its files failed verification"):  # fmt: skip
+                 "its 1 labels are not the ", "card.json is missing", "was registered",
+                 "its files failed verification"):  # fmt: skip
         assert part in told
     assert not Path("ran").exists()
     assert "scores" not in verdict.figures
@@ -273,12 +296,17 @@ def test_pickles_are_found_by_content(tmp_path: Path) -> None:
     (tmp_path / "joined.txt").write_bytes(pickle.dumps([1]) + b"and more")
     (tmp_path / "weights.safetensors").write_bytes(pickle.dumps([1]))
     (tmp_path / "a.pt").write_bytes(b"anything")
+    (tmp_path / "NAMED.SAFETENSORS").write_bytes(b"a text, which is no pickle")
+    for name, inside in {"archive.zip": "data/DATA.PKL", "harmless.zip": "data/notes.txt"}.items():
+        with zipfile.ZipFile(tmp_path / name, "w") as archive:
+            archive.writestr(inside, "anything")
     for name, harmless in {
         ".gitignore": b".venv\n", "b.json": b'{"a": 1}', "c.txt": b"I am here.\n", "d": b"", "e.md": b"# (a) b.",
         "good.safetensors": (2).to_bytes(8, "little") + b"{}", "f.py": b"class A: pass\n", "vocab.txt": b"N\nS\n.",
     }.items():  # fmt: skip
         (tmp_path / name).write_bytes(harmless)
     found = {"0.json", "1.json", "2.json", "3.json", "4.json", "5.json", "joined.txt", "weights.safetensors", "a.pt"}
+    found |= {"NAMED.SAFETENSORS", "archive.zip"}
     assert set(pickles(tmp_path)) == found
 
 

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,7 @@ def test_rows_are_numbered_by_model_and_chained(journal: Journal) -> None:
     (other,) = write(journal, "registered", name="meme-severity")
     assert (first.number, second.number, other.number) == (1, 2, 1)
     assert (first.previous, second.previous, other.previous) == (BEGINNING, first.digest, BEGINNING)
+    assert BEGINNING == "0" * 64, "every journal contains it"
     assert first.at == "2023-01-02T00:00:00.000000+00:00"
     assert journal.rows() == [first, second, other]
     assert journal.last(NAME) == second and journal.last("none") is None
@@ -202,11 +204,16 @@ def test_the_state_of_a_model_follows_from_its_rows() -> None:
     assert of_rows(NAME, [*rows, back]) == Standing(NAME, 5, 2, (1,))
     gone = row(6, "withdrawn", leaves=1, comes=2)
     assert of_rows(NAME, [*rows, back, gone]) == Standing(NAME, 6, 2, (), withdrawn=frozenset({1}))
+    other = row(7, "withdrawn", leaves=2, comes=None)
+    assert of_rows(NAME, [*rows, back, gone, other]) == Standing(NAME, 7, None, (), withdrawn=frozenset({1, 2}))
     begun = row(5, "intended", leaves=3, comes=4)
     assert of_rows(NAME, [*rows, begun]) == Standing(NAME, 5, 3, (1, 2), begun)
     given_up = row(6, "abandoned", leaves=4, comes=3)
     assert of_rows(NAME, [*rows, begun, given_up]) == Standing(NAME, 6, 3, (1, 2))
     none = row(5, "withdrawn", leaves=3, comes=None)
     assert of_rows(NAME, [*rows, none]) == Standing(NAME, 5, None, (1, 2), withdrawn=frozenset({3}))
+    stale = [replace(row(5, "stale", leaves=2, comes=None), metrics={"until": day}) for day in ("2023-03", "2023-02")]
+    for order in (stale, stale[::-1]):
+        assert of_rows(NAME, [*rows, *order]).stale == {2: "2023-02"}
     restored = row(6, "rolled_back", leaves=None, comes=2)
     assert of_rows(NAME, [*rows, none, restored]) == Standing(NAME, 6, 2, (1,), withdrawn=frozenset({3}))

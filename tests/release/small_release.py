@@ -133,7 +133,7 @@ class World:
             "REDDIT_CLIENT_SECRET": CLIENT_SECRET,
             "REDDIT_USER_AGENT": "python:test:v1",
             "REDDIT_URL": address,
-            "REDDIT_OAUTH_URL": address,
+            "REDDIT_OAUTH_URL": f"{address}/",
             "IMAGE_HOSTS": "127.0.0.1",
         }
 

@@ -293,3 +293,30 @@ def test_answers_of_another_shape_or_size_end_the_run_plainly(data: bytes, monke
             client(reddit.address).posts(["t3_a"])
         assert stopped.value.status in (75, 77)
         assert "[[" not in str(stopped.value)
+
+
+@pytest.mark.parametrize(("more", "found"), [(0, "jpg"), (1, "picture_size")])
+def test_a_picture_has_at_most_twenty_mebibytes(more: int, found: str) -> None:
+    data = bytes(20 * 1024 * 1024 + more)
+    with hostile(lambda _: (200, {"Content-Type": "image/jpeg"}, data)) as reddit:
+        answer = client(reddit.address).picture(f"{reddit.address}/a.jpg")
+    assert (answer if isinstance(answer, str) else answer[1]) == found
+
+
+def test_a_token_that_has_expired_is_renewed_once() -> None:
+    def answers(path: str) -> Answer:
+        return TOKEN if path.startswith("/api/v1") else (401, {}, b"")
+
+    with hostile(answers) as reddit, pytest.raises(hydrate.Stop, match="HTTP 401"):
+        client(reddit.address).posts(["t3_a"])
+    assert [path.partition("?")[0] for path, _ in reddit.came] == ["/api/v1/access_token", "/api/info"] * 2
+
+
+def test_no_text_of_an_object_shows_a_key_or_an_address() -> None:
+    address = hydrate.Address("t3_secret", (123, 456))
+    row = hydrate.ReleaseItem("a" * 32, 0, "test", {}, address="sealed", text="digest", picture="digest")
+    removal = hydrate.RemovalList(1, frozenset(), b"signed")
+    taking = hydrate.Taking(b"key", address, {"title": "words"}, client("http://127.0.0.1:1"), None)  # type: ignore[arg-type]
+    said = " ".join(map(repr, (address, row, removal, taking)))
+    for hidden in ("t3_secret", "123", "456", "sealed", "digest", "signed", "key", "words"):
+        assert hidden not in said

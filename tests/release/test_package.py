@@ -16,7 +16,8 @@ from pipelines.config.release import Release, Shape
 from pipelines.errors import BadParams
 from pipelines.release import package
 from pipelines.release.package import NothingToRelease
-from pipelines.release.release_store import ReleaseApproved
+from pipelines.release.release_store import ReleaseApproved, manifest_of
+from pipelines.release.released_posts import ReleasedPost
 from pipelines.storage import tables
 from pipelines.workspace.clone import workspace
 from tests import small_corpus
@@ -49,6 +50,11 @@ def test_figsim_has_annotations_and_splits(world: World) -> None:
     assert {r["related"] for r in rows} == {"Harmful factors", "Protective factors|Harmful factors"}
     assert told["items"] == len(rows) == 56
     assert told["records"] == 40
+    secret = [world.folder("m1") / name for name in ("ids.txt", "m1.key")]
+    assert [path.stat().st_mode & 0o777 for path in secret] == [0o600] * 2
+    assert all(row["month"] and row["subreddit"] for row in rows)
+    assert manifest_of(folder, "m1") and manifest_of(folder, "m2") is None
+    assert "t3_secret" not in repr(ReleasedPost("t3_secret", None, None))  # type: ignore[arg-type]
 
 
 def test_cradle_has_a_file_a_split_with_the_subset(world: World) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import threading
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
+import zstandard
+from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -81,6 +84,9 @@ def test_the_sealed_bytes_are_pinned() -> None:
         sealed.hex()
         == "d2ebb66d511aabfcc534218b445e91aa553fc4eadd719dbe3f93d9f7dc90623b9bda8e31fa8b4f780db3bce88206edc6"
     )
+    # zstd cuts long values into parts if it may use threads
+    sealed = seal.seal(KEY, record_id=ID, column="bytes#0", data=random.Random(1).randbytes(10**6) * 2)
+    assert hashlib.sha256(sealed).hexdigest() == "79d12989dac3ce10eea92c10cf500e290f54a68e1ebc811da9c28d55d1f4c47d"
 
 
 def test_sealing_works_from_many_threads() -> None:
@@ -213,6 +219,15 @@ def test_an_empty_table_and_a_wrong_column(vault: Vault, tmp_path: Path) -> None
             seal.open_column(part, name="posts", column=column, vault=vault)
 
 
+def test_only_posts_with_title_and_body_are_opened(vault: Vault, tmp_path: Path) -> None:
+    ids = admit(vault, count=4)
+    cells = [{"body": "b"}, {"body": None}, {"title": None, "body": "b"}, {"body": "b"}]
+    rows = [post(i, **c) for i, c in zip(ids, cells, strict=True)]
+    table = written(rows, tmp_path / "p.parquet", name="posts", vault=vault)
+    vault.destroy(ids[3:], reason="takedown", now=NOW)
+    assert list(seal.open_posts(table, vault=vault)) == [(ids[0], "a plain title", "b")]
+
+
 def note(record_id: str, annotator: str, **cells: Any) -> dict[str, Any]:
     row: dict[str, Any] = dict.fromkeys(tables.SCHEMAS["annotations"].names)
     row |= {"record_id": record_id, "image": 0, "annotator": annotator, "category": "type", "answered": NOW}
@@ -238,6 +253,19 @@ def in_the_old_format(rows: list[dict[str, Any]], *, name: str, vault: Vault) ->
             cells[column] = seal.seal(keys[record_id], record_id=record_id, column=place, data=row[column].encode())
         sealed.append(cells)
     return pa.Table.from_pylist(sealed, schema=tables.SCHEMAS[name])
+
+
+def test_the_place_to_which_a_value_is_bound_is_pinned(vault: Vault, tmp_path: Path) -> None:
+    # as the sealed bytes: if it changes, no value of an earlier version opens
+    [record_id] = admit(vault, count=1)
+    rows = [note(record_id, "ann-1", answered=NOW)]
+    [cell] = written(rows, tmp_path / "a.parquet", name="annotations", vault=vault)["note"].to_pylist()
+    row = {"record_id": record_id, "image": 0, "annotator": "ann-1", "category": "type", "answered": 1672876800000000}
+    bound = [b"=%s" % str(row[c]).encode() if c in row else b"-" for c in tables.bound_columns("annotations")]
+    assert sorted(bound) == sorted([b"-", *(b"=%s" % str(value).encode() for value in row.values())])
+    place = [b"crisis-corpus/row/2", b"annotations", b"note", *bound]
+    plain = AESSIV(vault.keys([record_id])[record_id]).decrypt(cell, place)
+    assert zstandard.ZstdDecompressor().decompress(plain) == b"a note of ann-1"
 
 
 def exchanged(table: pa.Table, column: str, values: Any) -> pa.Table:
