@@ -229,6 +229,7 @@ def test_where_people_label_some_splits_labelled_items_join_only_these(tmp_path:
     assert report["sizes"] == {"train": 60, "validation": 20, "test": 20}
     assert (report["labels"]["items"], report["labels"]["max_deviation"] < 1) == (36, True)
     assert not [row for row in report["balance"] if row["label"].startswith("severity")]
+    assert report["max_deviation"] < 2, "strata are compared with what labelled items leave of each split"
     corpus.label(tmp_path, {i: {"severity": ["low"]} for i in range(80)})
     run(tmp_path, vault, params)
     assert corpus.splits(tmp_path) == found

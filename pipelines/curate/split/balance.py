@@ -24,6 +24,7 @@ from pipelines.storage.tables import Item
 
 # The name of the column of items whose label set in a category is empty.
 EMPTY = "None"
+DEVIATIONS = ("balance", "max_deviation", "mean_deviation", "bound_max", "bound_mean")
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,12 @@ class Balance:
         ratios = self._ratios(len(within))
         report = certificate(split[within], found.matrix, names=found.names, ratios=ratios, groups=units.unit[within])
         labelled = self.labelled[within]
+        if self.confined and labelled.any() and not labelled.all():
+            # labelled items fill their splits: a stratum's share is of the other items, as in `of_labels`
+            rest = within[~labelled]
+            sizes = dict(zip(ratios, np.bincount(split[rest], minlength=len(ratios)).tolist(), strict=True))
+            others = certificate(split[rest], found.matrix[~labelled], names=found.names, ratios=sizes)
+            report |= {key: others[key] for key in DEVIATIONS}
         used = {"labels": labelled.any(), "strata": not labelled.all() or not len(within)}
         report["stratified_on"] = " and ".join(name for name, there in used.items() if there)
         return report | ({"labels": self.of_labels(split)} if labelled.any() else {})
