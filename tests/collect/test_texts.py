@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from pipelines.annotate import gold
 from pipelines.collect import collect, partition, texts
 from pipelines.collect.month import Window
 from pipelines.config.params import Params, load
@@ -115,6 +116,7 @@ def test_the_snapshot_finds_the_copies_and_splits_without_a_leak(
 ) -> None:
     dedupe.run("posts", params=params, vault=vault, root=collected)
     sample.run("posts", params=params, vault=vault, root=collected)
+    gold.run("posts", params=params, settings=settings, vault=vault, root=collected)
     report = split.run("posts", params=params, vault=vault, root=collected)
     numbers = quality.run("posts", params=params, settings=settings, vault=vault, root=collected)
     assert report["leakage"] == 0

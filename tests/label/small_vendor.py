@@ -180,7 +180,6 @@ def remote(
         votes=VotesParams(
             labellers=("small",),
             mode="improved",
-            examples=0,
             max_output_tokens=64,
             context_tokens=context,
             shard_size=500,

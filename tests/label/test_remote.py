@@ -237,8 +237,9 @@ def test_no_more_at_once_than_the_provider_allows(tmp_path: Path, log: Path) -> 
 def test_batch_of_a_killed_process_is_collected_not_sent_again(tmp_path: Path, vendors: Any) -> None:
     vendors.calm()
     address = vendors.url("openai")
-    with small.started(small.hand_over, tmp_path, address, 12), opened(tmp_path) as (_, answers):
+    with small.started(small.hand_over, tmp_path, address, 12) as process, opened(tmp_path) as (_, answers):
         while not answers.jobs(labeller="small"):
+            assert process.is_alive(), "it ended without a batch"
             time.sleep(0.005)
     with opened(tmp_path) as (vault, answers):
         assert stored(tmp_path) == set()
