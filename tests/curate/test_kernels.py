@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.config.settings import Settings
-from pipelines.workspace.clone import Workspace
-from pipelines.workspace.git import git
+from pipelines.workspace.step_environment import step_environment
 from tests.curate.small_corpus import REPO
 
 CODE = """
@@ -36,9 +35,7 @@ print(json.dumps(told))
 
 def test_clones_share_what_is_compiled_by_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "kernels"))
-    git("init", "--quiet", cwd=tmp_path)
-    git("commit", "--quiet", "--allow-empty", "-m", "empty", cwd=tmp_path)
-    environment = Workspace(tmp_path, settings=Settings.from_env()).environment
+    environment = step_environment(Settings.from_env())
     files = []
     for clone, added in {"one": 1, "two": 1, "three": 2}.items():
         files.append(tmp_path / clone / "kernel.py")
