@@ -44,7 +44,6 @@ def client(vendors: Any, api: Any, *, key: str = "sandbox") -> Client:
         votes=VotesParams(
             labellers=("judge",),
             mode="improved",
-            examples=0,
             max_output_tokens=64,
             context_tokens=4096,
             shard_size=10,

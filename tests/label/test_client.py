@@ -117,7 +117,6 @@ def client(url: str | None, *, api: Api, model: str = "", timeout: float = 5, ke
         votes=VotesParams(
             labellers=("judge",),
             mode="improved",
-            examples=0,
             max_output_tokens=1024,
             context_tokens=4096,
             shard_size=10,
