@@ -30,7 +30,7 @@ def test_a_person_s_yes_makes_a_champion_and_is_on_record(world: Any, decided: D
     assert states(world, decided.good)["promote"] == "success"
     rows = [row for row in journal(world) if row.to_version == 1]
     assert [row.event for row in rows] == ["registered", "looked", "gated", "intended", "promoted"]
-    assert {row.why for row in rows[2:]} == {WHY}
+    assert {row.why for row in rows[3:]} == {WHY}
     assert all(row.who and row.who != "unknown" for row in rows)
     assert rows[-1].metrics["figures"]["scores"]["exact"]["candidate"] == 1.0
     with context_of(world) as context:
