@@ -90,7 +90,7 @@ SINKS = (
         keeps="weights that may remember training records, for `takedown.weights_days`; copies that consumers have",
         paths=_home("models"),
         outs=("snapshot/${item.corpus}/finetuned/*",),
-        writers=("crisis_corpus/verified", "train/finetuned"),
+        writers=("crisis_corpus/verified", "train/finetuned", "train/sft/adapter", "train/sft/answer_calibration"),
     ),
     Sink(
         "repository",

@@ -105,9 +105,10 @@ def write(
 
 
 def write_gold(root: Path, labels: Mapping[Item, Mapping[str, frozenset[str]]]) -> None:
-    """Write the result of the stage ``gold``."""
+    """Write the results of the stages ``gold`` and ``few_shot``."""
     rows = small_corpus.gold_rows(labels)
     write_table(root / "snapshot" / "memes" / "gold" / "gold.parquet", rows, name="gold")
+    small_corpus.write_examples(root / "snapshot" / "memes")
 
 
 def picture(labels: Mapping[str, frozenset[str]]) -> bytes:

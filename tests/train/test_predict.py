@@ -180,7 +180,8 @@ def test_another_schemes_labels_are_learnt_alike(posts: SmallPosts, settings: Se
         tuned = finetune.run("posts", subset="gold", model=model, **given)
         assert tuned["train"]["records"] == 24 and list(tuned["support"]) == list(grades)
         told = predict_finetuned.run("posts", subset="gold", model=model, **given)
-        assert told["outcomes"] == {"dev": {"vote": 12}, "test": {"vote": 12}}
+        # one of dev is an example of the prompts
+        assert told["outcomes"] == {"dev": {"vote": 11}, "test": {"vote": 12}}
         table = posts.snapshot / "predictions/finetuned/gold" / model / "predictions.parquet"
         answers = tables.read(table, name="predictions").to_pylist()
         assert all(row["task"] == "severity" and len(row["labels"]) == 1 for row in answers)

@@ -164,8 +164,8 @@ def test_a_registered_model_is_asked_with_title_and_body(
     ("spoil", "said"),
     [
         ("rows.pop()", "22 answers were returned for 23 posts"),
-        ("rows[3]['labels'] = ['sadness']", "its labels are not labels of the task"),
-        ("rows[3]['labels'] = 'rape_past'", "its labels are not a list"),
+        ("rows[3]['labels'] = ['sadness']", "its labels or alerts are not labels of the task"),
+        ("rows[3]['labels'] = 'rape_past'", "its labels or alerts are not a list"),
         ("rows[3]['probabilities'] = [0.5]", "its probabilities are not one number"),
         ("rows[3]['probabilities'] = 0.5", "its probabilities are not a list of numbers"),
         ("rows[3]['abstain'] = None", "abstain is not true or false"),
