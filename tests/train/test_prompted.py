@@ -21,7 +21,7 @@ from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.datasets.example import LeakRefused
 from pipelines.errors import BudgetSpent, TooManyFailed
-from pipelines.label.few_shot import TooFewExamples
+from pipelines.label.meme_examples import TooFewExamples
 from pipelines.label.meme_labels import NotAsked
 from pipelines.llm.client import CannotSee
 from pipelines.predict import prompted
