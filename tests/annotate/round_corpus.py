@@ -26,6 +26,7 @@ MONTH = "2022-11"
 MEMES, POSTS = 110, 8
 NOTE = "a note that stands nowhere in plain"
 STAGES = {
+    "sample": (["memes", "posts"], None, "sample"),
     "split": (["memes", "posts"], None, "split"),
     "gold": (["posts"], None, "gold"),
     "votes": (["posts"], ["gpt", "claude"], "votes/${item.labeller}"),
@@ -87,6 +88,8 @@ def _stages_results(made: Path, *, vault: Vault) -> None:
     for corpus, items in (("memes", memes(vault)), ("posts", posts(vault))):
         rows = [{"record_id": r, "image": i, "group": r, "split": "test"} for r, i in items]
         write_table(made / corpus / "split" / "splits.parquet", rows, name="splits")
+        sampled = [{"record_id": r, "image": i} for r, i in items]
+        write_table(made / corpus / "sample" / "sample.parquet", sampled, name="sample")
     write_gold(made, vault=vault, labels=["no_crisis"])
     # the first three differ from gold for both, the fourth for one alone
     for labeller, wrong in (("gpt", 4), ("claude", 3)):

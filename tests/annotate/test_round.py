@@ -114,7 +114,7 @@ def at_home(var: Path) -> Iterator[Settings]:
 def gold_of(lab: Lab) -> dict[tuple[str, int, str], tuple[list[str], str]]:
     """Make gold in a clone of the tip."""
     with workspace(lab.settings) as clone:
-        store.fetch_stages(clone, "split@memes")
+        store.fetch_stages(clone, "sample@memes", "split@memes")
         clone.checkout("annotations/memes")
         params = load(clone.path)
         gold.run("memes", params=params, settings=lab.settings, vault=lab.vault, root=clone.path)

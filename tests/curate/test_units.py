@@ -9,7 +9,7 @@ from scipy import sparse
 
 from pipelines.config.params import load
 from pipelines.curate.grouping.split_groups import Links, leakage, resolve
-from pipelines.curate.split.split import divide
+from pipelines.curate.split.balance import Balance, BalanceColumns
 from tests.curate.small_corpus import REPO
 
 SECTION = load(REPO).split["memes"].model_copy(update={"proposals": 300})
@@ -36,10 +36,11 @@ def first(links: Links, n: int) -> Links:
 def place(links: Links, assigned: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     units = resolve(links, assigned=assigned)
     within = np.flatnonzero(~units.excluded)
-    matrix = sparse.csr_matrix((within[:, None] % np.array([2, 3, 5]) == 0).astype(np.int32))
-    split = np.full(len(assigned), -1, np.int64)
-    split[within] = divide(units, within, matrix, ratios=SECTION.ratios, section=SECTION)
-    return split, units.unit
+    items = np.arange(len(assigned))
+    strata = BalanceColumns(["2", "3", "5"], sparse.csr_matrix((items[:, None] % [2, 3, 5] == 0).astype(np.int32)))
+    labels = BalanceColumns([], sparse.csr_matrix((len(items), 0), dtype=np.int32))
+    balance = Balance(SECTION, labels, strata, np.zeros(len(items), bool), None)
+    return balance.place(units, within), units.unit
 
 
 @given(corpora())
