@@ -1,4 +1,4 @@
-"""Draw memes from specifications: a scene, a style, text and stickers; same specification, same bytes."""
+"""Draw memes from specifications (scene, style, text, stickers); the same specification gives the same bytes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def draw(meme: Meme) -> Image.Image:
 
 
 def wording(style: str, blocks: Sequence[str]) -> tuple[str, ...]:
-    """Return ``blocks`` in the style's case: capitals for outlined text, else a capital first letter."""
+    """Return text blocks in the case of a meme style: capitals for outlined text, else a capital first letter."""
     if style == "capitals":
         return tuple(b.upper() for b in blocks)
     if style == "labels":
