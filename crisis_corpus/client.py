@@ -37,7 +37,7 @@ _UNPICKLED = threading.RLock()
 
 
 class StaleModel(UserWarning):
-    """Records on which a model was trained were taken down; its weights will be deleted."""
+    """A warning: records on which the model was trained were taken down, so the model's weights will be deleted."""
 
 
 class NotLoaded(RegistryError):
@@ -146,7 +146,7 @@ def token(name: str, *, journal_url: str | None = None) -> str:
 
 
 def changed(name: str, token: str, *, journal_url: str | None = None) -> str | None:
-    """Return a new token if the champion changed, or a version was withdrawn or became stale, since ``token``.
+    """Return a new token if a model's champion changed, or a version was withdrawn or became stale, since ``token``.
 
     Returns ``None`` if nothing changed.
 

@@ -116,9 +116,10 @@ def verified(key: bytes, purpose: str, data: bytes) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Address:
-    """The fullname of a post, and how many characters at both ends of its text are known (``None`` for all).
+    """The address of a post in a release: its Reddit fullname, and how much of its text is known at both ends.
 
-    The lengths are encrypted with the name, since equal lengths could link a post in two releases.
+    ``ends`` are the numbers of known characters (``None``: the whole text). They are encrypted with the name, since
+    equal lengths could link a post in two releases.
     """
 
     fullname: str = field(repr=False)
@@ -194,7 +195,7 @@ def picture_digest(key: bytes, *, release_id: str, image: int, address: str) -> 
 
 @dataclass(frozen=True)
 class ReleaseItem:
-    """One item of the release: its labels, its encrypted address and the digests of its content."""
+    """One item of a release: its labels, its encrypted address and the digests of its content."""
 
     id: str
     image: int
@@ -565,7 +566,7 @@ class Folder:
 def hydrate(package: Package, *, key: bytes, reddit: RedditClient, folder: Folder, again: bool, say: Say) -> None:
     """Fetch every item without an outcome or with ``unavailable``; keep content that matches the labelled post.
 
-    ``again`` fetches all items anew, and ``say`` is called with progress messages.
+    ``again`` fetches all items once more, and ``say`` is called with progress messages.
 
     Raises:
         Stop: the key does not match, or Reddit refuses or does not answer; outcomes so far are kept.
@@ -699,7 +700,7 @@ def main(argv: list[str] | None = None, *, sleep: Sleep = time.sleep) -> int:
         "--out", type=Path, required=True, help="the folder to write content and outcomes to; keep it private"
     )
     parser.add_argument("--removal", type=Path, help="a newer removal list (removal.json) of this release")
-    parser.add_argument("--draft", action="store_true", help="also accept a draft, which is not approved")
+    parser.add_argument("--draft", action="store_true", help="also accept a draft release, which is not approved")
     parser.add_argument("--again", action="store_true", help="fetch all items again, and remove posts deleted since")
     given = parser.parse_args(argv)
 

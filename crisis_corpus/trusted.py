@@ -35,7 +35,7 @@ class NoChampion(RegistryError):
 
 
 class AliasUntrusted(RegistryError):
-    """MLflow's alias and the journal name different versions, and no open champion change explains the difference."""
+    """MLflow's alias and the journal name different champions, and no unfinished champion change explains this."""
 
     message = "The alias 'champion' of '{name}' points to {alias}, but {journal} is champion in the journal."
     remedy = (

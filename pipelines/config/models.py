@@ -68,7 +68,7 @@ class M3hModel(Based):
 
 
 class PromptedModel(Section):
-    """A labeller that is prompted with a meme's picture and with ``examples`` labelled memes from train."""
+    """A labeller that is prompted with a meme's picture and with ``examples`` labelled memes of the split train."""
 
     kind: Literal["prompted"]
     labeller: str
@@ -113,10 +113,10 @@ class EncoderModel(Based):
 
 
 class KnnModel(Section):
-    """Nearest neighbours in train by sentence embedding, blended with a labeller's answer if ``labeller`` is set.
+    """Nearest neighbours in the split train by sentence embedding, blended with the answers of a ``labeller`` if set.
 
     ``neighbours`` are candidate numbers of neighbours, ``blend`` candidate weights of the labeller; the best are chosen
-    on dev.
+    on the split dev.
     """
 
     kind: Literal["knn"]
@@ -141,7 +141,7 @@ class VotesModel(Section):
 
 
 class EnsembleModel(Section):
-    """Use the silver labels of one ensemble as predictions."""
+    """Use the silver labels (aggregated votes) of one ensemble as predictions."""
 
     kind: Literal["ensemble"]
     ensemble: str
@@ -227,7 +227,7 @@ class Report(Section):
 
 
 class Train(Section):
-    """Training parameters, from FigSIM's Table 9 where the paper states them."""
+    """Training parameters of meme models, from FigSIM's Table 9 where the paper states them."""
 
     tasks: tuple[Literal["figurative", "severity", "related"], ...]
     models: tuple[str, ...]

@@ -40,7 +40,7 @@ class FileExists(ConfigError):
 
 
 class EnsembleMissing(ConfigError):
-    """No ensemble consists only of the chosen labellers."""
+    """The labellers chosen for a new corpus do not include all members of any ensemble."""
 
     message = "The labellers {labellers} do not include all members of any ensemble."
     remedy = "Pass --labellers with at least all members of one of these ensembles: {ensembles}."
@@ -61,7 +61,7 @@ class Choices:
     budget_usd: float | None = None
 
     def any(self) -> bool:
-        """Return whether any choice was made."""
+        """Return whether the person made any choice."""
         return bool(self.corpora or self.labellers or self.budget_usd is not None)
 
 

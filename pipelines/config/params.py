@@ -255,7 +255,7 @@ def parse(text: str, *, where: str) -> dict[str, Any]:
 
 
 def validate(values: Mapping[str, Any], *, where: str) -> Params:
-    """Validate the content of ``params.yaml``, and return it as frozen models.
+    """Validate the content of ``params.yaml``, and return it as frozen pydantic models.
 
     Raises:
         BadParams: a value is invalid; the error names every faulty key.

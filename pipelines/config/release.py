@@ -49,7 +49,7 @@ class Shape(Section):
 
     @property
     def metadata(self) -> tuple[str, ...]:
-        """The columns other than labels and agreement, in the order of :data:`METADATA`."""
+        """The released columns other than labels and agreement, in the order of :data:`METADATA`."""
         return tuple(c for c in METADATA if c in self.columns)
 
 

@@ -50,7 +50,7 @@ class SecretUnreadable(ConfigError):
 
 
 class SecretBesideVault(ConfigError):
-    """The secret that was generated for a trial would protect real posts: it is stored beside the vault."""
+    """The project secret is stored beside the vault that it protects, which is allowed only for simulated posts."""
 
     message = "Source '{source}' may not be read: the project secret is stored beside the vault, in {home}."
     remedy = (

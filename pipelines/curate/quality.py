@@ -25,7 +25,7 @@ Pair = frozenset[Item]
 
 
 def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()) -> dict[str, Any]:
-    """Write ``metrics/<corpus>/quality.json`` and return the metrics.
+    """Write ``metrics/<corpus>/quality.json``, the quality metrics of a snapshot, and return the metrics.
 
     Returns:
         ``collect`` (numbers of submissions, kept posts, items, and drops by reason), for pictures ``ocr`` (engine, and

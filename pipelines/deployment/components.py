@@ -114,7 +114,7 @@ def wait(name: str, ready: Callable[[], bool], *, note: Path, log: Path, seconds
 
 
 def running(path: Path) -> psutil.Process | None:
-    """Return the process named in a pid file if it still runs; the stored start time detects a reused process id."""
+    """Return the process in a pid file if it still runs, else ``None``; its start time detects a reused process id."""
     try:
         noted = json.loads(path.read_text())
         process = psutil.Process(noted["pid"])
@@ -128,7 +128,7 @@ def running(path: Path) -> psutil.Process | None:
 
 
 def down(settings: Settings) -> list[str]:
-    """Stop every process that has a pid file, and its children; return the names of those that were running."""
+    """Stop every component that has a pid file, and its child processes; return the names of the stopped components."""
     notes = sorted((settings.home / "run").glob("*.pid"))
     found = {path.stem: process for path in notes if (process := running(path))}
     database = found.get("postgres")

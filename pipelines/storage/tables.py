@@ -238,7 +238,7 @@ def with_bound(name: str, columns: list[str]) -> list[str]:
 
 
 def sealed_columns(schema: pa.Schema) -> list[str]:
-    """Return the names of the columns with content (text or pictures of posts), which are stored encrypted."""
+    """Return the names of a schema's columns with content (text or pictures of posts), which are stored encrypted."""
     return [f.name for f in schema if f.metadata and b"sealed" in f.metadata]
 
 
@@ -317,7 +317,7 @@ def concat(paths: list[Path], *, name: str, columns: list[str] | None = None) ->
 
 
 def items_of(table: pa.Table) -> list[Item]:
-    """Return the item (record id, image number) of each row."""
+    """Return the item (record id, image number) of each row of a table."""
     return list(zip(table["record_id"].to_pylist(), table["image"].to_pylist(), strict=True))
 
 

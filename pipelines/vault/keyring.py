@@ -30,7 +30,7 @@ def derive(secret: bytes, *, purpose: str, length: int) -> bytes:
 
 
 class Keyring:
-    """Holds the project secret, and performs the operations that need it."""
+    """The project secret and the operations that need it: pseudonyms, and encryption of the vault's columns."""
 
     def __init__(self, secret: bytes) -> None:
         """Hold the project secret.

@@ -50,7 +50,7 @@ class Vault:
 
     @classmethod
     def existing(cls, settings: Settings) -> Vault:
-        """Open the vault of a corpus; a missing vault or secret is not created.
+        """Open the vault of a corpus (keys and tombstones); do not create a missing vault or secret.
 
         Raises:
             NoSecret, NoVault: there is no secret or no vault.

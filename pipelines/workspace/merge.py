@@ -47,7 +47,7 @@ class ParameterConflict(ConfigError):
 
 @dataclass(frozen=True)
 class Difference:
-    """A parameter with two values; :data:`MISSING` in ``before`` or ``after`` means that it does not exist there."""
+    """A parameter with two values; :data:`MISSING` as ``before`` or ``after`` means that it is absent."""
 
     key: str
     before: Any

@@ -17,7 +17,7 @@ from pipelines.workspace.stages import StageRun, dependencies, in_graph_order, o
 
 
 class Overtaken(DataError):
-    """Another run published a newer result of a stage, which this publish would replace by an older one."""
+    """Another run published a newer result of a DVC stage, which this run's publish would replace by an older one."""
 
     message = (
         "Another run published stage {stage}, or one of its dependencies, after commit {base}, on which this run is "
@@ -71,7 +71,7 @@ def publish_snapshot(
     remember: Callable[[Workspace], None],
     below: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Commit the results of a run's stages: their entries in ``dvc.lock`` and their metrics.
+    """Commit the results of the DVC stages of a Dag run: their entries in ``dvc.lock`` and their metrics.
 
     The entries are merged by stage into the newest commit of the corpus branch. A month that was committed after
     ``base``, the commit that the stages worked on, supersedes this publish: nothing is committed, because that month's

@@ -111,7 +111,7 @@ def close(*, params: Any = None, ti: Any = None) -> dict[str, Any]:
 
 @task(task_id="gold")
 def gold(base: str, *, params: Any = None, dag_run: Any = None) -> list[dict[str, Any]]:
-    """Run `agreement`, `gold` and the stages up to `quality` again, because the round now has a decision."""
+    """Run the stages `agreement`, `gold` and up to `quality` again, because the round now has a decision."""
     return stage_results(*_stages(params["corpus"]), base=base, dag_run=dag_run)
 
 

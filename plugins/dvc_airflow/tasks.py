@@ -159,7 +159,7 @@ def stage_results(
 def publish_results(
     corpus: str, *targets: str, base: str, results: Sequence[Mapping[str, Any]], dag_run: Any, below: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Commit the results of a run's stages to the corpus branch; return the facts of the publish."""
+    """Commit the results of a run's stages to the corpus branch; return what the publish command reports."""
     built_on = [word for stage in below for word in ("--below", stage)]
     argv = ("--base", base, *run_of(dag_run), "--results", "-", *built_on)
     return run("task", "publish-snapshot", corpus, *targets, *argv, given=json.dumps(list(results)))

@@ -81,7 +81,7 @@ class RoundContext:
     def of(
         cls, found: StoredRound, *, settings: Settings, vault: Vault, now: datetime, backend: Backend | None = None
     ) -> RoundContext:
-        """Return the context of a round; ``backend`` replaces the backend that the round's manifest names.
+        """Return the context of a command on a round; ``backend`` replaces the one that the round's manifest names.
 
         Raises:
             BackendUnavailable: the backend does not answer or rejects the credentials.
@@ -117,7 +117,7 @@ class RoundContext:
         return self._decisions(found) if found.manifest.status == "adjudicating" else self._answers(found)
 
     def asked(self, found: StoredRound) -> list[AdjudicationCase]:
-        """Return all cases that the adjudicator of this round received, including decided ones."""
+        """Return all cases (items with disputed answers) that this round's adjudicator received, decided or not."""
         manifest = found.manifest
         if manifest.draw == "disagreement":
             # gold changes with each decision; the cases stay those of the commit that the items were drawn from

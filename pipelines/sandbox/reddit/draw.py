@@ -24,8 +24,11 @@ SMALLEST = 20
 
 @dataclass(frozen=True, slots=True)
 class Meme:
-    """A meme to draw. ``text`` holds the blocks in reading order; ``sized_for`` the blocks that decide the font size,
-    so that an edited caption keeps its template's layout."""
+    """The specification of a meme to draw.
+
+    ``text`` holds the text blocks in reading order, ``sized_for`` the blocks that decide the font size, so that an
+    edited caption keeps its template's layout.
+    """
 
     seed: int
     style: str

@@ -15,7 +15,10 @@ UNSCHEDULED = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(slots=True)
 class SandboxPicture:
-    """One picture of a submission. ``base`` names the image under the caption; ``address`` replaces the usual URL."""
+    """One picture of a generated submission.
+
+    ``base`` names the image under the caption; ``address`` replaces the usual URL.
+    """
 
     base: str
     rendering: Rendering | None

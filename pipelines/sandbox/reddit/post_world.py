@@ -94,7 +94,7 @@ def counts(size: int) -> dict[str, int]:
 
 
 class PostWorld:
-    """Generate the offline Reddit's text posts from the sandbox's seed, with one method for each kind of case."""
+    """Generate the offline Reddit's text posts from the sandbox's seed."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         """Draw the label sets of the posts: one quota for the kept originals, one for the dropped posts.

@@ -46,7 +46,7 @@ PERSONAL = (
 
 
 class World:
-    """Generate the offline Reddit's submissions with memes from the seed, with one method for each kind of case."""
+    """Generate the offline Reddit's submissions with memes from the sandbox's seed."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox

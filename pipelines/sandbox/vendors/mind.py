@@ -227,7 +227,7 @@ def _wariness(labels: frozenset[str], *, temper: Temper) -> float:
 
 
 def misjudged(labels: frozenset[str], *, rng: Random) -> frozenset[str]:
-    """Return a wrong label set: one label has a wrong time or role (of the scheme), is missing, or is too many."""
+    """Return a wrong variant of a label set: one label has another time or role, is missing, or is added."""
     crises = sorted(labels - {CALM})
     if not crises:
         return frozenset({rng.choice(sorted(set(CRADLE) - {CALM}))})

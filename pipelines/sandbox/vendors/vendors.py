@@ -99,7 +99,7 @@ class Vendors:
             return {vendor: book.told() for vendor, book in self._books.items()}
 
     def settle(self) -> None:
-        """Wait until all answers are counted, because clients may receive an answer before it is counted."""
+        """Wait until all sent answers are counted, because clients may receive an answer before it is counted."""
         with self._booked:
             self._booked.wait_for(lambda: not self._open, timeout=SETTLING_SECONDS)
 

@@ -42,7 +42,7 @@ Json = dict[str, Any]
 
 
 class Argilla:
-    """A backend that keeps each annotator's queue as an Argilla dataset; ``accounts`` is the file for new passwords."""
+    """A backend that keeps each annotator's queue as an Argilla dataset; ``accounts`` is a file with new passwords."""
 
     def __init__(self, client: Client, *, workspace: str, accounts: Path) -> None:
         self.accounts: Mapping[str, str] = {}
