@@ -1,4 +1,4 @@
-"""Define a model's predictions for posts, and the interface of models that predict in this process."""
+"""Define a model's prediction for a post, and the interface of models that predict in this process."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ CHUNK = 512
 
 
 class EncoderPredictor(CalibratedPredictor):
-    """A fitted text encoder for inference; create it with :meth:`open`."""
+    """A fine-tuned text encoder that predicts labels of posts; create it with :meth:`open`."""
 
     def __init__(
         self, model: Built, *, words: EncoderWords, task: Task, calibrated: Calibration, alerts: Alerts, batch: int
