@@ -56,7 +56,7 @@ def load(corpus: str, *, task: Task, params: Params, vault: Vault, root: Path = 
         corpus: reads ``snapshot/<corpus>/{split,gold}`` and ``data/<corpus>/*/images`` below ``root``.
         task: the task.
         params: names the splits.
-        vault: the vault with the keys.
+        vault: holds the keys of the encrypted records.
         root: a clone of the corpus.
 
     Raises:

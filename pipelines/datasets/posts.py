@@ -87,7 +87,7 @@ def load(
             ``None`` loads train without labels, for prediction only.
         ensemble: the ensemble whose silver labels are used; ignored for ``gold``.
         params: describes the corpus and names its splits.
-        vault: the vault with the keys.
+        vault: holds the keys of the encrypted records.
         root: a clone of the corpus.
         weighted: whether an example of train is weighted by the posterior of its silver labels (mean 1 over train).
 
