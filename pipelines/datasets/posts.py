@@ -1,4 +1,6 @@
-"""Load the posts that text models are tuned and evaluated on: silver or gold of train, gold of dev and test.
+"""Load the posts that text models are tuned and evaluated on: train with silver or gold labels, dev and test with gold.
+
+Silver labels are decided by an ensemble of models, gold labels by people.
 
 Access is restricted as for memes (:mod:`pipelines.datasets.memes`): examples of test carry no labels, and ``only``
 refuses examples of another split. In addition, a record of train never has a label from outside its subset, and the

@@ -67,7 +67,10 @@ class Rates:
         self._runs = runs
 
     def add(self, part: Bools, whole: Bools) -> int:
-        """Add the rate of ``part`` within ``whole`` and return its index; both have shape (times runs, items)."""
+        """Add the rate of ``part`` within ``whole``, and return its index among the rates.
+
+        Both have shape (a multiple of the runs, items): one row, or several, for each run.
+        """
         for counted in (part & whole, whole):
             by_run = counted.reshape(-1, self._runs, counted.shape[-1]).sum(axis=0)
             self.columns.append(by_run.T.astype(np.float64))
@@ -93,7 +96,7 @@ def _rate(count: float, of: float, resampled: Floats) -> Json:
 
 
 def analyse(board: Board, *, runs: Sequence[Run], traits: Traits) -> Json:
-    """Analyse a model's errors and return them as ``Errors`` of ``evaluate.json``."""
+    """Return a model's error rates by label and by kind of meme, as ``Errors`` of ``evaluate.json``."""
     answers = gather(board, runs=runs)
     rates = Rates(runs=len(runs))
     wrong = rates.add(answers.wrong, answers.answered)

@@ -113,8 +113,9 @@ class Board:
             yield rng.multinomial(max(1, runs - 1), np.full(runs, 1 / runs), size=size).astype(np.float64)
 
     def resampled(self, rows: Floats, *, blocks: int | None = None) -> Floats:
-        """Return the sums of ``rows`` (items, runs, columns) over drawn groups and runs, shape (resamples, columns).
+        """Return each bootstrap resample's sums of ``rows`` (items, runs, columns), shape (resamples, columns).
 
+        The sums are over the groups of items and the runs that the resample draws.
         ``blocks`` limits the resamples to the first blocks.
         """
         sums = cluster_sums(rows.reshape(len(rows), -1), groups=self.groups)
@@ -264,7 +265,7 @@ def _ordinal(cells: Floats, *, classes: int) -> dict[str, Floats]:
 
 
 def score(board: Board, *, runs: Sequence[Run], valid: bool) -> Scored:
-    """Score the runs of one model.
+    """Return the scores of one model's runs on the test set, with the resamples for their intervals.
 
     ``board`` needs at least one item, ``runs`` at least one run. With ``valid``, missing answers are left out;
     otherwise they count as wrong.

@@ -59,7 +59,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Found:
-    """The rows of all tables of predictions, and the origin and cost of each model."""
+    """The rows of all tables of predictions of a corpus, and the origin and cost of each model."""
 
     rows: list[dict[str, Any]]
     origins: Mapping[str, Origin] = field(default_factory=dict)

@@ -194,11 +194,11 @@ def k_of_n(panel: Panel) -> Choice:
 
 
 def weights_of(panel: Panel) -> dict[str, float]:
-    """Return each ensemble member's weight from its exact-match rate p on gold: log(p (classes - 1) / (1 - p)) or 0.
+    """Return each ensemble member's weight, computed from its exact-match rate p on gold.
 
-    These log-odds are optimal if a wrong answer is any of the other classes (the category's number of labels). One
-    hit and one miss are added to p (ours: little gold must not make a member infallible). A missing answer is not
-    counted as a miss, because it does not vote.
+    The weight is log(p (classes - 1) / (1 - p)), or 0 if that is negative. These log-odds are optimal if a wrong answer
+    is any of the other classes (the category's number of labels). One hit and one miss are added to p (ours: little
+    gold must not make a member infallible). A missing answer is not counted as a miss, because it does not vote.
     """
     weights, others = {}, max(len(panel.category.names) - 1, 1)
     for member in panel.names:

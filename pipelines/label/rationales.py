@@ -102,7 +102,9 @@ class RationaleQuery:
 
 
 def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()) -> dict[str, Any]:
-    """Write ``snapshot/<corpus>/remarks/<model>/remarks.parquet`` for every model of ``train.models``, and the metrics.
+    """Collect remarks on memes; write ``snapshot/<corpus>/remarks/<model>/remarks.parquet`` by model, and metrics.
+
+    The models are those of ``train.models``.
 
     Each labeller that a model of kind ``m3h`` names is called once for all memes of the split. Every other model's
     table is empty; without such a model nothing is sent or decrypted.

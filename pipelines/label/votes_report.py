@@ -155,7 +155,7 @@ def labellers(votes: Mapping[str, Mapping[str, Any]]) -> Sheet:
 
 
 def refusals(found: Mapping[str, Mapping[str, int]]) -> Sheet:
-    """Return a table of how many posts with each gold label each member refused."""
+    """Return a table of how many posts with each gold label each ensemble member refused."""
     members = [name for name in next(iter(found.values())) if name != "gold"]
     rows = [
         (label, f"{n['gold']:,}", *(f"{n[m]:,} ({percent(n[m], n['gold'], digits=1)}%)" for m in members))

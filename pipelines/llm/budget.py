@@ -77,7 +77,7 @@ class LabellingBudget:
         return first
 
     def refuse(self) -> NoReturn:
-        """Raise the error that the budget is exhausted.
+        """Raise the error that the labelling budget is exhausted.
 
         Raises:
             BudgetSpent: always.

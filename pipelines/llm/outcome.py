@@ -66,7 +66,7 @@ class Answer:
     cost: float = 0.0
 
     def row(self) -> dict[str, Any]:
-        """Return this answer as a row of ``store.tables.SCHEMAS["votes"]``."""
+        """Return this answer as a row of the table ``votes``."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
         scores = None if self.scores is None else list(self.scores)
         return values | {"outcome": str(self.outcome), "labels": list(self.labels), "scores": scores}

@@ -53,7 +53,7 @@ class PairedDifference:
 
 @dataclass(frozen=True)
 class Draws:
-    """The metrics of one system on all records, in each bootstrap resample, and without one cluster each."""
+    """The metrics of one system on all records, in each bootstrap resample, and with each cluster left out in turn."""
 
     values: Mapping[str, float]
     resampled: Mapping[str, Floats]

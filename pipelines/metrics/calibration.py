@@ -72,7 +72,7 @@ class Calibration:
 
     @classmethod
     def of_json(cls, stored: dict[str, Any]) -> Calibration:
-        """Parse the result of :meth:`as_json`."""
+        """Build a calibration from the JSON values that :meth:`as_json` returns."""
         sigmoids = np.array(stored["sigmoids"], np.float64).reshape(-1, 2)
         return cls(stored["kind"], sigmoids, float(stored["temperature"]), tuple(stored["biases"]))
 

@@ -39,14 +39,14 @@ FILE = "calibration.json"
 
 
 class OtherLabels(DataError):
-    """A classifier was fitted for other labels than those requested."""
+    """A stored classifier was fitted for other labels than those of the task that is requested."""
 
     message = "The classifier was fitted for {found} labels, which are not the {wanted} labels of task '{task}'."
     remedy = "The label scheme has changed since the fit. Run `dvc repro finetune` again."
 
 
 def fit(scores: Floats, *, examples: Sequence[Example], task: Task, floors: Mapping[str, float]) -> dict[str, Alert]:
-    """Fit, on the validation split, the alert of each label that has a recall floor.
+    """Fit, on the validation split, the alert of each label that has a recall floor (a required recall).
 
     Args:
         scores: calibrated probabilities, shape (examples, labels), rows in the order of ``examples``.

@@ -14,7 +14,7 @@ from pipelines.workspace.clone import workspace
 
 
 def run(corpus: str, *, settings: Settings) -> dict[str, Any]:
-    """Print each drift in the published ``metrics/<corpus>/batch_predict.json``, and send webhooks about it.
+    """Print the months whose predictions drifted, from the published ``batch_predict.json``, and send webhooks.
 
     A notice that was queued before is not queued again. Failed deliveries are retried by the Dag ``deliver``.
 

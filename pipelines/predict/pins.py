@@ -49,9 +49,9 @@ class Pin(Section):
 
 
 def champions(corpus: str, *, params: Params, registry: Registry, journal: Journal, root: Path = Path()) -> list[Pin]:
-    """Replace the pins of a corpus: write one for each model of the section ``batch_predict`` with a champion.
+    """Replace the pins (model versions to run) of a corpus by one for each model that has a champion; return them.
 
-    The pins are returned.
+    The models are those of the section ``batch_predict``; a champion is the version in use.
 
     Raises:
         AliasUntrusted, JournalBroken: see :func:`crisis_corpus.trusted.find`.
@@ -82,7 +82,7 @@ def pin(name: str, *, registry: Registry, journal: Journal, root: Path = Path())
 
 
 def read(corpus: str, *, root: Path) -> Iterator[Pin]:
-    """Yield the pins of a corpus in a clone, sorted by model.
+    """Yield the pins (model versions to run) of a corpus in a clone, sorted by model.
 
     Raises:
         NotPinned: a pin is malformed.

@@ -64,7 +64,7 @@ def run(
     vault: Vault,
     root: Path = Path(),
 ) -> dict[str, Any]:
-    """Predict; write ``snapshot/<corpus>/predictions/finetuned/<subset>/<model>/`` and metrics.
+    """Predict dev and test; write ``snapshot/<corpus>/predictions/finetuned/<subset>/<model>/`` and metrics.
 
     ``predictions.parquet`` has a row for each record of test with gold or of dev, except the prompt's examples;
     ``spent.json`` has the cost, without loading the model. Predictions do not depend on one another.

@@ -1,4 +1,6 @@
-"""Decide label sets and alerts from a model's calibrated probabilities, for every kind of model that computes them."""
+"""Decide label sets and alerts from a model's calibrated probabilities, for every kind of model that computes them.
+
+An alert is a flag for a label that must not be missed, raised at a threshold that keeps a required recall."""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ class CalibratedPredictor(ABC):
 
     Args:
         task: the task to predict.
-        alerts: label -> the alert threshold that was fitted on dev.
+        alerts: label -> its alert: the threshold, fitted on dev, at which the label is flagged besides the label set.
         chunk: number of texts between two progress reports.
     """
 

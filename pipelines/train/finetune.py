@@ -183,7 +183,7 @@ def tune(
     out: Path,
     folder: Path,
 ) -> dict[str, Any]:
-    """Do the work of :func:`run`, with the model in ``out`` and checkpoints in ``folder``; return the metrics."""
+    """Fine-tune as :func:`run` does, with the model in ``out`` and checkpoints in ``folder``; return the metrics."""
     spec = params.models.get(model)
     if not isinstance(spec, SftModel | EncoderModel | KnnModel):
         raise NotTuned(model=model, kinds=", ".join(KINDS))

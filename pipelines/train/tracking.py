@@ -86,7 +86,7 @@ class Log:
                 self._client.log_figure(self.run_id, figure, f"figures/{name}.png")
 
     def weights(self, path: Path) -> dict[str, Any]:
-        """Store a safetensors file in the folder ``model``; return ``run`` and, in ``files``, its SHA-256 by name.
+        """Store a safetensors file in the MLflow run; return its id (``run``) and the file's SHA-256 (``files``).
 
         Raises:
             ValueError: the file has another suffix; such a file might hold content.

@@ -26,7 +26,7 @@ class View(Protocol):
     """The interface of a method that computes features from posts, and fits classifiers on them."""
 
     def read(self, texts: Sequence[str], *, learn: bool = False) -> Rows:
-        """Return one row of features per text; ``learn`` also fixes the vocabulary, and is set for the gold only."""
+        """Return one row of features per text; ``learn`` also fixes the vocabulary: set it for posts with gold only."""
 
     def fit(self, rows: Rows, *, targets: Targets, seed: int) -> Head:
         """Fit and return a classifier for each label, a column of ``targets``, shape (rows, labels)."""

@@ -122,12 +122,12 @@ def load(folder: Path, *, key: str, module: Any, optimizer: Any, process: int = 
 
 
 def load_best(folder: Path, *, module: Any) -> None:
-    """Load the best weights, as stored in the newest checkpoint, into the module."""
+    """Load a training run's best weights so far, as stored in its newest checkpoint in ``folder``, into the module."""
     load_model(module, str(_checkpoints(folder)[-1] / BEST))
 
 
 def finish(folder: Path) -> Path:
-    """Write the best weights to ``model.safetensors`` in ``folder``, delete all checkpoints, and return the path."""
+    """Write a run's best weights to ``model.safetensors`` in ``folder``, delete its checkpoints, return the path."""
     kept, made = folder / MODEL, folder / f"{HALF}{MODEL}"
     made.unlink(missing_ok=True)
     _link(_checkpoints(folder)[-1] / BEST, made)

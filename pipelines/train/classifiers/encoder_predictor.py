@@ -32,7 +32,7 @@ class EncoderPredictor(CalibratedPredictor):
 
     @classmethod
     def open(cls, out: Path, *, task: Task) -> EncoderPredictor:
-        """Load the model that :func:`pipelines.train.classifiers.encoder_training.fit` wrote.
+        """Load a text encoder from the folder ``out`` that ``encoder_training.fit`` wrote.
 
         Raises:
             OtherLabels: the encoder was fitted for other labels than the task's.

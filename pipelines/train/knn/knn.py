@@ -71,14 +71,14 @@ class Mixed:
         return found
 
     def as_json(self) -> dict[str, Any]:
-        """Return the settings as JSON values."""
+        """Return the fitted settings as JSON values."""
         blended = None if self.blended is None else self.blended.as_json()
         plain = {"neighbours": self.neighbours, "blend": self.blend}
         return plain | {"alone": self.alone.as_json(), "blended": blended}
 
     @classmethod
     def of_json(cls, stored: dict[str, Any]) -> Mixed:
-        """Parse the result of :meth:`as_json`."""
+        """Build the fitted settings from the JSON values that :meth:`as_json` returns."""
         blended = None if stored["blended"] is None else Calibration.of_json(stored["blended"])
         return cls(int(stored["neighbours"]), float(stored["blend"]), Calibration.of_json(stored["alone"]), blended)
 
@@ -184,7 +184,7 @@ class KnnPredictor(CalibratedPredictor):
 
     @classmethod
     def open(cls, out: Path, *, task: Task, vault: Vault, said: Votes | None = None) -> KnnPredictor:
-        """Load the model that :func:`fit` wrote, without posts that were taken down since.
+        """Load a kNN model from the folder that :func:`fit` wrote, without posts that were taken down since.
 
         Args:
             out: the folder to which :func:`fit` wrote the model.

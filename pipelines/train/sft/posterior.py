@@ -140,7 +140,7 @@ class CachedTrees:
                 self._seen[i, shared : shared + len(tokens)] = True
 
     def read(self, nodes: Sequence[Node], *, asked: Sequence[Asked]) -> list[tuple[list[float], tuple[int, ...]]]:
-        """See :class:`TreeReader`."""
+        """Return the wanted log-probabilities of each branch and its cache columns; see :meth:`TreeReader.read`."""
         rows = [(n.prompt, len(self._prompts[n.prompt]) - 1 + len(n.path), n.read, n.columns) for n in nodes]
         begin = self._seen.shape[1]
         logits, starts = self._forward(rows, keep=0)
@@ -200,7 +200,7 @@ class WholeRows:
         self._model, self._prompts, self._batch = model, prompts, batch
 
     def read(self, nodes: Sequence[Node], *, asked: Sequence[Asked]) -> list[tuple[list[float], tuple[int, ...]]]:
-        """See :class:`TreeReader`."""
+        """Return the wanted log-probabilities of each branch, and no cache columns; see :meth:`TreeReader.read`."""
         return [each for begin in range(0, len(nodes), self._batch) for each in self._some(nodes, asked, begin=begin)]
 
     def _some(self, nodes: Sequence[Node], asked: Sequence[Asked], *, begin: int) -> Iterator[tuple[list[float], Any]]:
