@@ -55,7 +55,7 @@ class Node:
 
     @property
     def read(self) -> tuple[int, ...]:
-        """The tokens of the branch that the model must read: all, but not an answer's last one, which none follows."""
+        """The tokens of the branch that the model must read: all, without the last one of a whole answer."""
         return self.tokens if self.then.branches else self.tokens[:-1]
 
 
