@@ -21,7 +21,7 @@ def evaluate(corpus: CorpusName) -> None:
 
 @app.command(rich_help_panel=STAGES)
 def report(corpus: CorpusName) -> None:
-    """Write the benchmark report, which compares the models' scores with those in the paper."""
+    """Write the benchmark report, which compares the corpus's models with those of the paper on its label scheme."""
     from pipelines.report import report as stage
 
     emit(stage.run(corpus, params=load()))

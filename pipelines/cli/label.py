@@ -54,9 +54,11 @@ def label(
     corpus: CorpusName,
     labeller: LabellerName,
     shard: Shard = 0,
-    wait: Annotated[bool, typer.Option(help="wait for the answers, or exit after submitting batches")] = True,
+    wait: Annotated[
+        bool, typer.Option(help="wait for the labeller's answers, or exit after submitting its batch jobs")
+    ] = True,
 ) -> None:
-    """Request labels for one shard of posts from one labeller; store the answers encrypted, for the stage votes."""
+    """Request labels for one shard (part) of the posts from one labeller; store the encrypted answers for `votes`."""
     from pipelines.label import votes as stage
 
     run_stage(stage.ask, corpus, labeller=labeller, shard=shard, wait=wait)
@@ -64,7 +66,7 @@ def label(
 
 @app.command("few_shot", rich_help_panel=STAGES)
 def few_shot(corpus: CorpusName) -> None:
-    """Choose the posts of dev whose gold labels the prompts show."""
+    """Choose posts of the dev split that the labelling prompts show, with their gold labels, as examples."""
     from pipelines.label import few_shot as stage
 
     emit(stage.run(corpus, params=load()))
@@ -72,7 +74,7 @@ def few_shot(corpus: CorpusName) -> None:
 
 @app.command(rich_help_panel=STAGES)
 def votes(corpus: CorpusName, labeller: LabellerName) -> None:
-    """Collect one labeller's labels for every record of all splits."""
+    """Collect the labels that one labeller gave (its votes) for every record of all splits."""
     from pipelines.label import votes as stage
 
     run_stage(stage.run, corpus, labeller=labeller)
@@ -81,7 +83,12 @@ def votes(corpus: CorpusName, labeller: LabellerName) -> None:
 @app.command("votes-report", rich_help_panel="Label")
 def votes_report(
     corpus: CorpusName,
-    everything: Annotated[bool, typer.Option("--all", help="also show the tables of labels and distributions")] = False,
+    everything: Annotated[
+        bool,
+        typer.Option(
+            "--all", help="also show all tables of the labels that each labeller gave and of their distributions"
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show how many posts each labeller labelled or refused, at what cost, and how far the labellers agree."""
@@ -94,7 +101,7 @@ def votes_report(
 
 @app.command(rich_help_panel=STAGES)
 def silver(corpus: CorpusName, ensemble: EnsembleName) -> None:
-    """Aggregate the votes of an ensemble's labellers to silver labels; queue undecided records for review."""
+    """Aggregate the labels of an ensemble's labellers to silver labels; queue undecided records for human review."""
     from pipelines.label import silver as stage
 
     run_stage(stage.run, corpus, ensemble=ensemble, needs_settings=False)
@@ -102,7 +109,7 @@ def silver(corpus: CorpusName, ensemble: EnsembleName) -> None:
 
 @app.command("injection_test", rich_help_panel=STAGES)
 def injection_test(corpus: CorpusName, ensemble: EnsembleName) -> None:
-    """Test an ensemble with prompt injections in copies of posts, and count the labels that change."""
+    """Test an ensemble of labellers with prompt injections in copies of posts; count the labels that change."""
     from pipelines.label import injection_test as stage
 
     run_stage(stage.run, corpus, ensemble=ensemble)
