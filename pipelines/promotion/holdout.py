@@ -47,7 +47,7 @@ class Answered(Run):
         return {item: labels | self.alerts.get(item, frozenset()) for item, labels in self.answers.items()}
 
     def alerted(self, labels: Collection[str]) -> dict[Item, frozenset[str]]:
-        """Return :attr:`noticed`, but of ``labels``, whose alerts guarantee a recall, only those with a raised alert."""
+        """Return :attr:`noticed`, but of ``labels``, whose alerts guarantee a recall, only those alerted on."""
         own = frozenset(labels)
         return {item: (given - own) | self.alerts.get(item, frozenset()) for item, given in self.answers.items()}
 
