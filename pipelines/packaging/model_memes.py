@@ -71,7 +71,7 @@ def opened(pack: Path, described: Described) -> Asker:
 
 
 class ExampleReader:
-    """Convert input rows (image, text) to a classifier's examples, rows without content to ``None``; not thread-safe."""
+    """Convert input rows (image, text) to a classifier's examples, empty rows to ``None``; not thread-safe."""
 
     def __init__(self, described: Described) -> None:
         """Take the settings of decoding, OCR and scrubbing; the OCR engine is opened on first use."""

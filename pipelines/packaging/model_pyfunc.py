@@ -82,7 +82,7 @@ class Served(PythonModel):  # type: ignore[misc]
             self._ask = self._opened(pack, Described.read(pack))
 
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
-        """Return the answers: a table of ``labels``, ``probabilities``, ``abstain`` and ``alerts``, one row per input row.
+        """Return the answers: a table of ``labels``, ``probabilities``, ``abstain`` and ``alerts``, a row per input.
 
         Raises:
             Malformed: the input is not a table, or a cell has a type that its column does not allow.
