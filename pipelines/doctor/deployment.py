@@ -62,7 +62,7 @@ class Deployment:
 def opened(
     settings: Settings, *, root: Path, now: datetime, seconds: float
 ) -> Iterator[tuple[Deployment | None, dict[str, Finding]]]:
-    """Yield the deployment (``None`` if its parameters are invalid) and the findings on its repository and parameters."""
+    """Yield the deployment (``None`` if its parameters are invalid), and findings on its repository and parameters."""
     # with other clones, so that the next task removes it if this process is killed
     scratch = settings.home / "scratch"
     with tempfile.TemporaryDirectory(prefix=prefix(), dir=scratch if scratch.is_dir() else None) as folder:

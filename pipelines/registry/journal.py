@@ -226,7 +226,7 @@ class Journal(JournalReader):
 
 
 def signed(who: str, why: str) -> dict[str, str]:
-    """Return ``who`` decides and ``why`` as the fields of a journal row, without white space at the ends.
+    """Return the person ``who`` and the reason ``why`` as fields of a journal row, without white space at the ends.
 
     Raises:
         BadParams: a text is empty, too long or not one line, or the name identifies no one.

@@ -52,7 +52,7 @@ def gather(
 
 
 def summary(journal: Journal) -> list[Json]:
-    """Return by model the champion, the number of journal rows, its last change, and when a stale champion ends."""
+    """Return by model the champion, number of journal rows, last change, and when a stale champion is removed."""
     found = []
     for name in NAMES:
         if rows := journal.rows(name):

@@ -2,9 +2,8 @@
 
 A queue (outbox) is filled from the journal's rows, so no recorded change is lost; notices of drift have no row there,
 because a row between the gate's verdict and the decision would make the decision stale. Each delivery is marked after
-it was
-answered: if the process is killed between the two, the delivery is sent again under the same id. A webhook proves
-nothing: receivers should query :mod:`crisis_corpus.client`, which trusts only the journal.
+it was answered: if the process is killed between the two, the delivery is sent again under the same id. A webhook
+proves nothing: receivers should query :mod:`crisis_corpus.client`, which trusts only the journal.
 
 The tables of subscribers and deliveries are in the journal's database and hold the signing secrets: consumer accounts
 may read the table ``journal`` but not these tables.

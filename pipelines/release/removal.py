@@ -53,9 +53,9 @@ def refresh(
         say: called after each step.
 
     Returns:
-        by release ``withdrawn`` (records in total), ``new`` (of these in this call), ``waiting`` (for a later
-        day), ``package`` (whether there is one to rewrite) and ``altered``: the number of its tables that are missing
-        or were changed. The rows are removed from changed tables, too; their digests are left, so that ``hydrate``
+        by release ``withdrawn`` (records in total), ``new`` (of these in this call), ``waiting`` (for a later day),
+        ``package`` (whether there is one to rewrite) and ``altered``: the number of its tables that are missing or were
+        changed. The rows are removed from changed tables, too; their digests are left, so that ``hydrate``
         rejects the package.
     """
     with locked(settings):

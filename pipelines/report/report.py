@@ -45,9 +45,8 @@ def run(corpus: str, *, params: Params, root: Path = Path()) -> dict[str, Any]:
     """Write a corpus's report as ``report.html`` and ``report.md`` into ``snapshot/<corpus>/report``.
 
     Returns:
-        ``best``: by task the best model, its macro-F1 and the baselines' (0 to 1); ``models``: number of models by
-            task;
-        ``sha256`` of both files.
+        ``best``: by task the best model, its macro-F1 and the baselines' (0 to 1); ``models``: number of
+        models by task; ``sha256`` of both files.
 
     Raises:
         NotEvaluated: the corpus has no ``evaluate.json``.
