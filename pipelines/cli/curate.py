@@ -41,7 +41,7 @@ def sample(corpus: CorpusName) -> None:
 
 @app.command(rich_help_panel=STAGES)
 def split(corpus: CorpusName) -> None:
-    """Split the sample, stratified on gold, into train, dev and test; near-duplicates share a split, which is fixed."""
+    """Split the sample into train, dev and test, stratified on gold; near-duplicates share a split; no item moves."""
     from pipelines.curate.split import split as stage
 
     run_stage(stage.run, corpus, needs_settings=False)

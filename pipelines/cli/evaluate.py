@@ -12,7 +12,7 @@ app = typer.Typer()
 
 @app.command(rich_help_panel=STAGES)
 def evaluate(corpus: CorpusName) -> None:
-    """Score all predictions on the test split, compare all pairs of models and analyse errors."""
+    """Score the predictions of a corpus's models on its test split, compare all pairs of models and analyse errors."""
     from pipelines.evaluate import evaluate as stage
 
     metrics = stage.run(corpus, params=load())

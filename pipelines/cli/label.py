@@ -26,7 +26,7 @@ app = typer.Typer()
 LabellerName = Annotated[
     str,
     typer.Option(
-        help="the labeller: a name in section labellers of params.yaml",
+        help="the labeller (a model): a name in section labellers of params.yaml",
         callback=named("labeller", "labellers"),
         autocompletion=suggested("labellers"),
     ),
@@ -43,7 +43,7 @@ EnsembleName = Annotated[
 
 @app.command(rich_help_panel="Label")
 def estimate(corpus: CorpusName) -> None:
-    """Estimate the cost of labelling a corpus with the remote labellers; nothing is sent."""
+    """Estimate the cost of labelling a corpus with the remote labellers (language models); nothing is sent."""
     from pipelines.label import estimate as step
 
     run_stage(step.run, corpus)
@@ -85,13 +85,11 @@ def votes_report(
     corpus: CorpusName,
     everything: Annotated[
         bool,
-        typer.Option(
-            "--all", help="also show all tables of the labels that each labeller gave and of their distributions"
-        ),
+        typer.Option("--all", help="show all tables of labels and their distributions, not only the summary"),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show how many posts each labeller labelled or refused, at what cost, and how far the labellers agree."""
+    """Show how many posts each labeller (model) labelled or refused, at what cost, and how far labellers agree."""
     from pipelines.label import votes_report as tables
 
     with doing("reading the corpus repository"):

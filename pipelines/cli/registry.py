@@ -102,7 +102,7 @@ def register(
 
 @app.command(rich_help_panel="Registry")
 def gate(name: Name, version: Version, base: Base = None) -> None:
-    """Compare a model version with the champion on the frozen test split; record whether it may be promoted."""
+    """Compare a model version with the champion (version in use) on the test split; record if it may be promoted."""
     from pipelines.promotion import gate as judge
 
     with _opened(Settings.from_env(), name=name, base=base) as context:
@@ -170,7 +170,7 @@ def rollback(
         ),
     ] = None,
 ) -> None:
-    """Make the previous champion of a model the champion again."""
+    """Make the previous champion (promoted version) of a model the champion again."""
     from pipelines.promotion import promote as moves
 
     with _opened(Settings.from_env()) as context:
@@ -262,7 +262,7 @@ def subscribe(
 
 @app.command(rich_help_panel=STEPS)
 def deliver() -> None:
-    """Send the webhooks that are due to their subscribers; a later run retries failed deliveries."""
+    """Send due webhooks about champion changes and drift to their subscribers; a later run retries failed ones."""
     with _watch() as watch:
         emit(watch.deliver())
 

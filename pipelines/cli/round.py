@@ -12,7 +12,9 @@ from pipelines.cli.shared import CorpusName, doing, emit, open_vault
 from pipelines.config.settings import Settings
 from pipelines.process import now
 
-app = typer.Typer(no_args_is_help=True, help="Open and close annotation rounds, import answers, adjudicate.")
+app = typer.Typer(
+    no_args_is_help=True, help="Open and close annotation rounds, import their answers, adjudicate undecided items."
+)
 
 Name = Annotated[
     str, typer.Argument(metavar="ROUND", help="an annotation round of the corpus's protocol, such as calibration")

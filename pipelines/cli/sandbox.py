@@ -13,7 +13,9 @@ from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.errors import BadParams
 
-app = typer.Typer(no_args_is_help=True, help="Generate and run a simulated Reddit with known labels, and the demo.")
+app = typer.Typer(
+    no_args_is_help=True, help="Generate and run a simulated Reddit with known labels, and a demo of the Dags on it."
+)
 
 Profile = Annotated[
     str, typer.Option(help="the profile with the sandbox's settings: a file in profiles/ without .yaml")

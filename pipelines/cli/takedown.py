@@ -63,7 +63,7 @@ def takedown(
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """Delete posts wherever they are stored, also in old versions; repeat the command to resume an interrupted run."""
+    """Delete posts wherever they are stored, also in old corpus versions; repeat the command if it was interrupted."""
     from pipelines.takedown.receipts import receipts
     from pipelines.takedown.selection import STDIN, Criteria
     from pipelines.takedown.takedown import check_reason

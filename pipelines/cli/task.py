@@ -95,7 +95,7 @@ def stage(
 @app.command("label")
 def label(
     corpus: CorpusName,
-    labeller: Annotated[str, typer.Argument(help="the labeller: a name in section labellers of params.yaml")],
+    labeller: Annotated[str, typer.Argument(help="the labeller (a model): a name in section labellers of params.yaml")],
     shard: Annotated[int, typer.Argument(help="the shard (numbered part of the records), from 0")],
     *,
     base: Base,
@@ -105,7 +105,7 @@ def label(
         bool, typer.Option(help="wait for the labeller's answers, or exit after submitting its batch jobs")
     ] = True,
 ) -> None:
-    """Request labels from one labeller for one shard (part) of the split records of a commit."""
+    """Request labels from one labeller (a model) for one shard (part) of the split records of a commit."""
     with _received(base=base, run=run, results=results) as (clone, _):
         clone.checkout(*_labelled(corpus))
         how = "--wait" if wait else "--no-wait"

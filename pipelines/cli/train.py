@@ -80,7 +80,12 @@ def finetune(corpus: CorpusName, subset: SubsetName, model: ModelName) -> None:
 
 @app.command(rich_help_panel="Registry")
 def predict(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="the registered model, such as crisis-posts@champion")],
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL", help="a registered model, such as crisis-posts@champion, or the folder of an MLflow model"
+        ),
+    ],
     file: Annotated[
         Path | None,
         typer.Argument(
