@@ -60,7 +60,7 @@ def part_of(group: str, *, corpus: str, version: int, parts: int) -> int:
 
 
 def only(board: Board, *, keep: Callable[[str], bool]) -> Board:
-    """Return a board with only the items whose group ``keep`` accepts."""
+    """Return a board (test items with gold labels) of only the items whose near-duplicate group ``keep`` accepts."""
     rows = [row for row, group in enumerate(board.groups) if keep(group)]
     return replace(
         board,

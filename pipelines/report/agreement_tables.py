@@ -1,4 +1,4 @@
-"""Show agreement beside the papers' figures: FigSIM's Tables 1 and 5 to 7, or CRADLE's Table 10 (``corpus agreement``).
+"""Build the tables of ``corpus agreement-report``: FigSIM's Tables 1 and 5 to 7, CRADLE's Table 10, and our agreement.
 
 *Paper* is the printed figure. *Recomputed* is our code's result from the paper's own label-wise figures, marked ``≈``
 where it differs but the paper's rounding can explain it, and ``≠`` where rounding cannot. *Ours* comes from the metrics
