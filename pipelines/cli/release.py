@@ -102,7 +102,7 @@ def refresh(
         ),
     ] = False,
 ) -> None:
-    """Remove deleted records whose removal is due from all releases, and add their ids to the removal lists."""
+    """Remove from all releases the deleted records whose removal is due, and add their ids to the removal lists."""
     from pipelines.release import removal
 
     settings = Settings.from_env()

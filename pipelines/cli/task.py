@@ -105,7 +105,7 @@ def label(
         bool, typer.Option(help="wait for the labeller's answers, or exit after submitting its batch jobs")
     ] = True,
 ) -> None:
-    """Request labels from one labeller (a model) for one shard (part) of the split records of a commit."""
+    """Request labels from one labeller (a model) for one shard (part) of the records in a commit's split."""
     with _received(base=base, run=run, results=results) as (clone, _):
         clone.checkout(*_labelled(corpus))
         how = "--wait" if wait else "--no-wait"

@@ -154,7 +154,7 @@ class ReleaseEntry:
         return found
 
     def withdrawn(self) -> frozenset[str]:
-        """Return the release ids on the published removal list."""
+        """Return the ids, in this release, of the records on its published removal list."""
         return frozenset(self.removal()["ids"])
 
     def removal_text(self, ids: Collection[str], *, number: int) -> str:
