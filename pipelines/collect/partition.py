@@ -16,6 +16,8 @@ from pipelines.storage.exclusions import WHOLE, by_reason, exclusion_rows
 from pipelines.vault.vault import Vault
 
 STEP = "partition"
+# Ours: of the pictures that many authors share, the most frequent ones are reported.
+SHOWN = 20
 
 
 def run(corpus: str, *, window: Window, params: Params, vault: Vault, root: Path = Path()) -> dict[str, Any]:
@@ -25,11 +27,14 @@ def run(corpus: str, *, window: Window, params: Params, vault: Vault, root: Path
     shards of its items; writes ``posts`` and ``drops`` of ``data/<corpus>/<month>/``. Content columns stay sealed.
 
     Returns:
-        ``posts``, ``items`` and ``dropped`` by reason.
+        ``posts``, ``items`` and ``dropped`` by reason; for images also ``shared_pictures``: digests of pictures that at
+        least ``images.fetch.shared_by`` authors of the month posted, with the numbers of authors and posts. They are
+        popular memes, or what a host shows in place of removed pictures, for ``images.fetch.placeholders``.
     """
     folder, month = work(root, corpus=corpus, month=window.key), root / "data" / corpus / window.key
     content = params.corpora[corpus].content
-    items = tables.concat(sorted((month / content).glob("*.parquet")), name=content, columns=["record_id"])
+    columns = ["record_id", "sha256"] if content == "images" else ["record_id"]
+    items = tables.concat(sorted((month / content).glob("*.parquet")), name=content, columns=columns)
     drops = tables.concat([folder / "drops.parquet", *(folder / "drops").glob("*.parquet")], name="drops")
     gone = vault.tombstoned({*items["record_id"].to_pylist(), *drops["record_id"].to_pylist()})
     with_item = [r for r in items["record_id"].unique().to_pylist() if r not in gone]
@@ -45,4 +50,18 @@ def run(corpus: str, *, window: Window, params: Params, vault: Vault, root: Path
         "posts": posts.num_rows,
         "items": items.num_rows,
         "dropped": by_reason(drops["reason"].to_pylist()),
+        **({"shared_pictures": _shared(items, posts=posts, by=params.images.fetch.shared_by)} if columns[1:] else {}),
     }
+
+
+def _shared(items: pa.Table, *, posts: pa.Table, by: int) -> list[dict[str, Any]]:
+    """Return the pictures of at least ``by`` authors, those of most authors first, by the digest of their bytes.
+
+    A digest of so many authors' picture tells nothing about one of them; it is not committed, since git's history
+    would keep it after a takedown.
+    """
+    pictures = items.join(posts.select(["record_id", "author_id"]), keys="record_id", join_type="inner")
+    found = pictures.group_by("sha256").aggregate([("author_id", "count_distinct"), ("record_id", "count_distinct")])
+    found = found.rename_columns({"author_id_count_distinct": "authors", "record_id_count_distinct": "posts"})
+    found = found.filter(pc.greater_equal(found["authors"], by))
+    return found.sort_by([("authors", "descending"), ("sha256", "ascending")]).slice(0, SHOWN).to_pylist()
