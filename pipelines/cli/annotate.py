@@ -37,6 +37,9 @@ def import_(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="read the files, compare their counts with the paper's and write nothing")
     ] = False,
+    allow_bad: Annotated[
+        float, typer.Option(min=0, max=1, help="the share of rows that may be invalid, which are left out and counted")
+    ] = 0.01,
 ) -> None:
     """Import a published dataset and compare its counts with the paper's tables."""
     from pipelines.annotate.imports import imports
@@ -53,6 +56,7 @@ def import_(
                 vault=vault,
                 now=now(),
                 dry_run=dry_run,
+                allow_bad=allow_bad,
             )
         )
 
