@@ -64,4 +64,6 @@ def _shared(items: pa.Table, *, posts: pa.Table, by: int) -> list[dict[str, Any]
     found = pictures.group_by("sha256").aggregate([("author_id", "count_distinct"), ("record_id", "count_distinct")])
     found = found.rename_columns({"author_id_count_distinct": "authors", "record_id_count_distinct": "posts"})
     found = found.filter(pc.greater_equal(found["authors"], by))
-    return found.sort_by([("authors", "descending"), ("sha256", "ascending")]).slice(0, SHOWN).to_pylist()
+    found = found.sort_by([("authors", "descending"), ("sha256", "ascending")])
+    shown: list[dict[str, Any]] = found.slice(0, SHOWN).to_pylist()
+    return shown

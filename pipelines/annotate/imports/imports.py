@@ -171,7 +171,7 @@ def record_id(entry: ImportEntry, *, vault: Vault) -> str:
 
 
 def show(read: ReadDataset, *, mapping: Mapping, console: Console | None = None) -> None:
-    """Print the paper's counts, the imported counts and the number of skipped rows, by default to stderr."""
+    """Print the paper's counts, the imported counts, what the mapping assumes, and what was left out."""
     from rich.console import Console
     from rich.table import Table
 
@@ -184,6 +184,9 @@ def show(read: ReadDataset, *, mapping: Mapping, console: Console | None = None)
         table.add_row(line.part, line.what, f"{line.expected:,}", f"{line.found:,}", note)
     if read.lines:
         console.print(table)
+    for heading, text in (("tried", mapping.tried), ("assumed", mapping.assumed)):
+        if text:
+            console.print(f"{heading}: {text.strip()}", markup=False, highlight=False)
     for reason, places in read.gathered.bad.items():
         console.print(f"left out, {reason}: {_summary(places)}", markup=False, highlight=False)
     if read.gathered.cut:

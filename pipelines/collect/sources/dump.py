@@ -228,7 +228,8 @@ def _matching(block: bytes, *, wanted: re.Pattern[bytes]) -> Iterator[bytes]:
 
 def _strays(block: bytes) -> list[bytes]:
     """Return the lines of a block of whole lines that are not blank and do not begin as a JSON object."""
-    found, start, size = [], 0, len(block)
+    found: list[bytes] = []
+    start, size = 0, len(block)
     for _ in range(size // SHORT_LINE + 2):
         if start == size:
             return found
