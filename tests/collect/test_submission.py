@@ -196,7 +196,7 @@ def test_several_pictures_of_one_address_and_an_album_without_a_preview() -> Non
         album = parsed(url=url, preview=None)
         assert isinstance(album, Submission)
         assert (album.kind, album.media) == ("album", ())
-    assert parsed(url="https://imgur.com/user/somebody/posts", preview=None).kind == "link"
+    assert parsed(url="https://imgur.com/user/quiet_otter/posts", preview=None).kind == "link"
     assert parsed(url="https://imgur.com/AbC12", preview=None, is_self=True).kind == "text"
 
 
