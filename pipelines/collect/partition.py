@@ -10,14 +10,13 @@ import pyarrow.compute as pc
 
 from pipelines.collect.collect import TOMBSTONED, nameless, work
 from pipelines.collect.month import Window
+from pipelines.collect.shared_pictures import shared
 from pipelines.config.params import Params
 from pipelines.storage import tables
 from pipelines.storage.exclusions import WHOLE, by_reason, exclusion_rows
 from pipelines.vault.vault import Vault
 
 STEP = "partition"
-# Ours: of the pictures that many authors share, the most frequent ones are reported.
-SHOWN = 20
 
 
 def run(corpus: str, *, window: Window, params: Params, vault: Vault, root: Path = Path()) -> dict[str, Any]:
@@ -50,20 +49,5 @@ def run(corpus: str, *, window: Window, params: Params, vault: Vault, root: Path
         "posts": posts.num_rows,
         "items": items.num_rows,
         "dropped": by_reason(drops["reason"].to_pylist()),
-        **({"shared_pictures": _shared(items, posts=posts, by=params.images.fetch.shared_by)} if columns[1:] else {}),
+        **({"shared_pictures": shared(items, posts=posts, by=params.images.fetch.shared_by)} if columns[1:] else {}),
     }
-
-
-def _shared(items: pa.Table, *, posts: pa.Table, by: int) -> list[dict[str, Any]]:
-    """Return the pictures of at least ``by`` authors, those of most authors first, by the digest of their bytes.
-
-    A digest of so many authors' picture tells nothing about one of them; it is not committed, since git's history
-    would keep it after a takedown.
-    """
-    pictures = items.join(posts.select(["record_id", "author_id"]), keys="record_id", join_type="inner")
-    found = pictures.group_by("sha256").aggregate([("author_id", "count_distinct"), ("record_id", "count_distinct")])
-    found = found.rename_columns({"author_id_count_distinct": "authors", "record_id_count_distinct": "posts"})
-    found = found.filter(pc.greater_equal(found["authors"], by))
-    found = found.sort_by([("authors", "descending"), ("sha256", "ascending")])
-    shown: list[dict[str, Any]] = found.slice(0, SHOWN).to_pylist()
-    return shown

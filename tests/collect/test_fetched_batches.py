@@ -1,4 +1,4 @@
-"""The pictures of a shard: how many wait in memory, which previews are tried, and which are reported as shared."""
+"""The pictures of a shard: how many wait in memory, and which previews are tried."""
 
 import io
 import threading
@@ -9,12 +9,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
 
-import pyarrow as pa
 import pytest
 from PIL import Image
 
 from pipelines.collect.images import ImageJob, _decoded, _fetched, _PictureReader, batch_size
-from pipelines.collect.partition import _shared
 from pipelines.config.params import Params, load
 from pipelines.extract.decode import DecodedPicture, Decoder
 
@@ -123,16 +121,6 @@ def test_the_digest_of_a_shared_picture_is_a_placeholder() -> None:
     reader = _PictureReader.__new__(_PictureReader)
     reader.placeholders = sandbox_params(placeholders=(decoded.sha256.upper(),)).images.fetch.placeholder_digests
     assert reader.row(ImageJob("0" * 32, 0, ()), decoded) == "placeholder"
-
-
-def test_pictures_of_many_authors_are_reported_by_digest_and_counts_alone() -> None:
-    rows = [(f"{author}{n}", author, "a" * 64) for n, author in enumerate("uvwxy")]
-    rows += [(f"one{n}", "one", "b" * 64) for n in range(9)] + [("z0", "z", "c" * 64), ("u9", "u", "a" * 64)]
-    items = pa.table({"record_id": [r[0] for r in rows] + ["gone"], "sha256": [r[2] for r in rows] + ["a" * 64]})
-    posts = pa.table({"record_id": [r[0] for r in rows], "author_id": [r[1] for r in rows]})
-    assert _shared(items, posts=posts, by=5) == [{"sha256": "a" * 64, "authors": 5, "posts": 6}]
-    assert [found["authors"] for found in _shared(items, posts=posts, by=2)] == [5]
-    assert _shared(items.slice(0, 0), posts=posts, by=2) == []
 
 
 @pytest.mark.parametrize(
