@@ -36,6 +36,7 @@ def test_the_command_lists_those_of_all_months(tmp_path: Path, monkeypatch: pyte
     settings = Settings.from_env()
     files = small_corpus.BASIC | {"params.yaml": (ROOT / "params.yaml").read_text()}
     small_corpus.begin(settings, code=small_corpus.code_of(tmp_path / "code", files))
+    assert of_corpus(settings, corpus="memes") == []
     with Vault.open(settings.vault_url, secret=settings.secret()) as vault, workspace(settings) as clone:
         for month, authors in (("2022-11", "abc"), ("2022-12", "cde")):
             names = {vault.record_id(f"t3_{month[-2:]}{a}"): (f"t3_{month[-2:]}{a}", a) for a in authors}
