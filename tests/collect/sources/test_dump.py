@@ -259,6 +259,12 @@ def test_each_line_that_is_no_object_is_counted_whatever_its_subreddit(
     assert sorted(found) == ["malformed", "malformed", "t3_1", "t3_2"]
 
 
+def test_lines_are_told_apart_however_short_they_are(read: Any, whole: Path, write_dump: Write) -> None:
+    write_dump(whole, [b"x", row(1), *[b"{}"] * 5000, b"y", b"", b" ", b"{}", row(2), b"[]"], end=b"")
+    found = [getattr(i, "reason", i.fullname) for i in read()]
+    assert sorted(found) == ["malformed"] * 3 + ["t3_1", "t3_2"]
+
+
 def test_a_comment_never_affects_a_post(read: Any, write_dump: Write, tmp_path: Path) -> None:
     comment = {"id": "1", "subreddit": "SuicideMeme", "created_utc": 1669939201, "retrieved_on": 99}
     comments = [
