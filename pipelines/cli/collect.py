@@ -65,6 +65,14 @@ def partition(corpus: CorpusName, month: Month) -> None:
     run_stage(step.run, corpus, window=Window.from_key(month), needs_settings=False)
 
 
+@app.command("shared-pictures", rich_help_panel="Repository")
+def shared_pictures(corpus: CorpusName) -> None:
+    """List the digests of pictures that many authors of a corpus posted, which may stand for removed pictures."""
+    from pipelines.collect import shared_pictures as pictures
+
+    emit(pictures.of_corpus(Settings.from_env(), corpus=corpus))
+
+
 @app.command("try", rich_help_panel="Repository")
 def try_day(
     corpus: Annotated[str, typer.Option(help="the corpus: memes or posts")],

@@ -87,7 +87,7 @@ def run(
 def _unfit(item: Submission, *, content: str) -> str | None:
     """Return why a submission does not fit a corpus of this content, or ``None`` if it fits."""
     if content == "images":
-        return None if item.media else "no_image"
+        return None if item.media else "album" if item.kind == "album" else "no_image"
     if item.kind != "text":
         return "not_text"
     return None if item.body.strip() else "no_text"

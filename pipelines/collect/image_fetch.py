@@ -1,8 +1,9 @@
 """Fetch pictures from addresses in posts; no other module opens such addresses.
 
 The addresses are untrusted. Each is checked before it is used and again at each redirect: scheme, exact host, port,
-the resolved peer (``peer.py``), size, time and rate (``pace.py``). A picture that cannot be fetched is dropped with a
-reason; the step stops if a host asks to wait longer than the parameters allow.
+the resolved peer (``peer.py``), size, time and rate (``pace.py``). Addresses with http, which posts before 2018 have,
+are requested by https. A picture that cannot be fetched is dropped with a reason; the step stops if a host asks to wait
+longer than the parameters allow.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ REDIRECTS = frozenset({301, 302, 303, 307, 308})
 NAMED: dict[int, str] = {HTTPStatus.NOT_FOUND: "not_found", HTTPStatus.GONE: "gone"}
 # The host removed the picture, so its cached previews must not be collected either.
 FINAL = frozenset({"gone", "placeholder"})
+# Imgur redirects the addresses of removed pictures to this path of its own hosts.
+REMOVED = "/removed.png"
 
 # httpcore writes addresses to its debug log, and no log may contain addresses
 logging.getLogger("httpcore").setLevel(logging.INFO)
@@ -102,7 +105,7 @@ class _Fetcher:
         self._agent = agent
         self._total = asyncio.Semaphore(params.concurrency)
         self._gates: dict[str, HostGate] = {host: HostGate(per_host=params.per_host) for host in params.hosts}
-        self._placeholders = frozenset(digest.lower() for digest in params.placeholders)
+        self._placeholders = params.placeholder_digests
 
     async def job(self, addresses: tuple[str, ...]) -> bytes | str:
         first = ""
@@ -153,14 +156,18 @@ class _Fetcher:
         """Return ``address`` parsed (relative to ``base`` for a redirect), or refuse it if it is not allowed."""
         try:
             url = base.join(address) if base else httpx.URL(address)
+            if url.scheme == "http" and not self._params.allow_http:
+                url = url.copy_with(scheme="https")
         except (httpx.InvalidURL, ValueError):
             raise Refused("address") from None
-        if url.scheme != "https" and not (url.scheme == "http" and self._params.allow_http):
+        if url.scheme not in ("http", "https"):
             raise Refused("scheme")
         if url.userinfo or not (url.port is None or (self._params.allow_loopback and 0 < url.port < 65_536)):
             raise Refused("address")
         if url.host not in self._gates:
             raise Refused("host_not_allowed")
+        if url.path == REMOVED:
+            raise Refused("placeholder")
         return url
 
     async def _request(self, url: httpx.URL) -> bytes | str:
