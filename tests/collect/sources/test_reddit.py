@@ -156,8 +156,8 @@ def test_a_budget_spent_by_others_is_a_time_to_wait(root: Path, opened: Any, rea
     ("changes", "subreddit", "text"),
     [
         ({"reddit_client_secret": "wrong"}, "SuicideMeme", "HTTP 401"),
-        ({}, "Hidden", "HTTP 403"),
-        ({}, "NeverWas", "does not exist"),
+        ({}, "Hidden", r"r/Hidden \(private\)"),
+        ({}, "NeverWas", r"r/NeverWas \(banned\)"),
     ],
 )
 def test_refusals_are_final(
