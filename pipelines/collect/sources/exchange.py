@@ -27,10 +27,10 @@ class AnswerTooLarge(requests.RequestException):
 class BoundedSession(requests.Session):
     """A session that follows no redirect and reads each answer within a total time and size."""
 
-    def __init__(self, *, seconds: float, max_bytes: int = MAX_BYTES) -> None:
-        """Set the limits: ``seconds`` from the start of a request to the last byte, ``max_bytes`` of the body."""
+    def __init__(self, *, seconds: float) -> None:
+        """Limit each exchange to ``seconds`` from the start of the request to the last byte."""
         super().__init__()
-        self._seconds, self._max_bytes = seconds, max_bytes
+        self._seconds = seconds
 
     def request(self, *args: Any, **kwargs: Any) -> requests.Response:
         """Send a request; the caller sees a redirect as an answer, because credentials belong to one server only."""
@@ -41,7 +41,7 @@ class BoundedSession(requests.Session):
 
         Raises:
             AnswerTooSlow: the total time is over.
-            AnswerTooLarge: the body exceeds ``max_bytes``.
+            AnswerTooLarge: the body exceeds ``MAX_BYTES``.
             requests.RequestException: the exchange failed.
         """
         until = time.monotonic() + self._seconds
@@ -69,8 +69,8 @@ class BoundedSession(requests.Session):
         try:
             while data := response.raw.read1(CHUNK, decode_content=True):
                 body += data
-                if len(body) > self._max_bytes:
-                    raise AnswerTooLarge(f"more than {self._max_bytes} bytes")
+                if len(body) > MAX_BYTES:
+                    raise AnswerTooLarge(f"more than {MAX_BYTES} bytes")
                 if time.monotonic() > until:
                     raise AnswerTooSlow(f"no complete answer within {self._seconds:g} s")
         except urllib3.exceptions.ReadTimeoutError as error:
