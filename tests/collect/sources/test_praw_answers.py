@@ -92,6 +92,9 @@ def test_each_answer_is_a_listing_or_a_typed_error(reddit: Any, waits: list[floa
         except SourceError as error:
             told[f"{target}: {type(error).__name__}"] += 1
             assert not posts(answer)
+            if target == "listing" and answer["status"] >= 300:
+                with pytest.raises(SourceError):
+                    reddit("info", [answer]).info(["t3_x"])
             continue
         told[f"{target}: listing"] += 1
         if target == "token":
