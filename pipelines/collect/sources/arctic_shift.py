@@ -134,10 +134,8 @@ class ArcticShiftSource:
             "sort": "asc",
         }
         try:
-            response = self._session.get(
-                f"{self._address}/api/posts/search", params=query, timeout=self._params.timeout_seconds
-            )
-        except (requests.ReadTimeout, AnswerTooSlow) as error:
+            response = self._session.get(f"{self._address}/api/posts/search", params=query)
+        except AnswerTooSlow as error:
             raise self._timed_out(subreddit, limit=limit, what=type(error).__name__) from None
         except (requests.RequestException, ValueError) as error:
             raise SourceUnavailable(source=self.name, detail=type(error).__name__) from None

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import queue
 import threading
-import time
+from contextlib import suppress
 from typing import Any
 
 import requests
-import urllib3
 
 # Ours: a page of a hundred of the longest posts, in all their forms, takes about 20 MiB.
 MAX_BYTES = 2**26
@@ -34,6 +32,8 @@ class BoundedSession(requests.Session):
 
     def request(self, *args: Any, **kwargs: Any) -> requests.Response:
         """Send a request; the caller sees a redirect as an answer, because credentials belong to one server only."""
+        # of each read: longer than the whole may take, so that it only ends a thread that was left behind
+        kwargs.setdefault("timeout", 2 * self._seconds)
         return super().request(*args, **kwargs | {"allow_redirects": False})
 
     def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
@@ -44,41 +44,37 @@ class BoundedSession(requests.Session):
             AnswerTooLarge: the body exceeds ``MAX_BYTES``.
             requests.RequestException: the exchange failed.
         """
-        until = time.monotonic() + self._seconds
         answers: queue.SimpleQueue[requests.Response | Exception] = queue.SimpleQueue()
+        begun: list[requests.Response] = []
 
         def exchange() -> None:
             try:
-                answers.put(self._read(super(BoundedSession, self).send(request, **kwargs | {"stream": True}), until))
+                begun.append(super(BoundedSession, self).send(request, **kwargs | {"stream": True}))
+                answers.put(_read(begun[0]))
             except Exception as error:
                 answers.put(error)
 
-        # No time-out of a socket limits names, handshakes and headers that arrive byte by byte. A thread that is left
-        # behind ends with its connection.
+        # No time-out of a socket limits names, handshakes and headers that arrive byte by byte.
         threading.Thread(target=exchange, name="exchange", daemon=True).start()
         try:
             answer = answers.get(timeout=self._seconds)
         except queue.Empty:
+            for response in begun:
+                # ends the thread; one that still reads headers ends with its connection
+                with suppress(ValueError, RuntimeError, OSError):
+                    response.raw.shutdown()
             raise AnswerTooSlow(f"no complete answer within {self._seconds:g} s") from None
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    def _read(self, response: requests.Response, until: float) -> requests.Response:
-        body = bytearray()
-        try:
-            while data := response.raw.read1(CHUNK, decode_content=True):
-                body += data
-                if len(body) > MAX_BYTES:
-                    raise AnswerTooLarge(f"more than {MAX_BYTES} bytes")
-                if time.monotonic() > until:
-                    raise AnswerTooSlow(f"no complete answer within {self._seconds:g} s")
-        except urllib3.exceptions.ReadTimeoutError as error:
-            raise requests.ReadTimeout(error) from None
-        except urllib3.exceptions.HTTPError as error:
-            raise requests.exceptions.ChunkedEncodingError(error) from None
-        except BaseException:
+
+def _read(response: requests.Response) -> requests.Response:
+    body = bytearray()
+    for data in response.iter_content(CHUNK):
+        body += data
+        if len(body) > MAX_BYTES:
             response.close()
-            raise
-        response.raw = io.BytesIO(body)
-        return response
+            raise AnswerTooLarge(f"more than {MAX_BYTES} bytes")
+    response._content = bytes(body)  # as `content` would set it, without a limit
+    return response
