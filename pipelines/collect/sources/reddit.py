@@ -12,7 +12,7 @@ from typing import Any
 
 from pipelines.collect.month import Window
 from pipelines.collect.sources.page_cache import ListingPage, ResumeJournal, gather, post_of
-from pipelines.collect.sources.reddit_api import ANSWER_SECONDS, RedditClient
+from pipelines.collect.sources.reddit_api import ANSWER_SECONDS, PrawClient
 from pipelines.collect.submission import Dropped, Submission, created_of, fullname_of
 from pipelines.config.collect import Reddit
 from pipelines.config.settings import Settings
@@ -44,7 +44,7 @@ class RedditSource:
         """
         self._params = params
         self._journal = journal
-        self._client = RedditClient(settings, answer_seconds=answer_seconds)
+        self._client = PrawClient(settings, answer_seconds=answer_seconds)
 
     def submissions(self, window: Window, *, subreddits: Sequence[str]) -> Iterator[Submission | Dropped]:
         """Yield the listings' posts of the window, newest pages first; a retry requests only the missing pages.

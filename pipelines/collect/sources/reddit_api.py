@@ -50,7 +50,7 @@ class RedditListing:
     after: str | None
 
 
-class RedditClient:
+class PrawClient:
     """PRAW with application-only OAuth; nothing is sent before the first request."""
 
     def __init__(self, settings: Settings, *, answer_seconds: float = ANSWER_SECONDS) -> None:
