@@ -28,6 +28,8 @@ TIMEOUTS = frozenset({504, 524})
 PAUSE_SECONDS, LEAST_LIMIT = (2.0, 4.0, 8.0, 16.0, 16.0), 10
 # Ours: pages in a row with fewer posts than requested; an interval that is read to its end has two.
 SHORT_PAGES = 50
+# Ours: requests for a second whose posts fill a page of a limit that was reduced.
+STUCK = 5
 
 
 class QueryTimedOut(SourceUnavailable):
@@ -77,12 +79,12 @@ class ArcticShiftSource:
         Raises:
             SourceError: as :meth:`submissions`.
         """
-        self._page(subreddit, after=0, before=1)
+        self._request(subreddit, after=0, before=1, limit=1)
 
     def _pages(self, subreddit: str, *, cursor: str | None, window: Window) -> Iterator[ListingPage]:
         after, before = int(cursor) if cursor else int(window.start.timestamp()) - 1, int(window.end.timestamp())
         known: set[str | None] = set()
-        short = 0
+        short = stuck = 0
         self._limit = self._params.page_size
         while True:
             items, limit = self._page(subreddit, after=after, before=before)
@@ -91,10 +93,11 @@ class ArcticShiftSource:
             following = max(times, default=after) - 1
             full = len(items) >= limit
             if full and following <= after:
-                if limit >= self._params.page_size or short == SHORT_PAGES:
+                if limit >= self._params.page_size or stuck == STUCK:
                     raise SourceUnavailable(source=self.name, detail=f"over {len(items)} posts within two seconds")
-                short += 1
+                stuck += 1
                 continue  # with a larger limit, as this page has succeeded
+            stuck = 0
             short = 0 if full else short + 1
             more = bool(names - known) and following > after
             if more and short == SHORT_PAGES:
