@@ -88,7 +88,7 @@ def test_each_answer_is_a_listing_or_a_typed_error(reddit: Any, waits: list[floa
         known.add(key)
         told[f"answers to {target} requests"] += 1
         try:
-            items, _ = reddit(target, [answer]).page("x", after="", limit=100)
+            items, _ = reddit(target, [answer])._page("x", after="", limit=100)
         except SourceError as error:
             told[f"{target}: {type(error).__name__}"] += 1
             assert not posts(answer)
