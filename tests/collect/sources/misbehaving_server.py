@@ -46,7 +46,7 @@ def same_second(_: int) -> dict[str, Any]:
 MADE: dict[str, Any] = {
     "deep": lambda _: b"[" * 200_000,
     "digits": lambda _: b'{"kind": "Listing", "data": ' + b"9" * 5000 + b"}",
-    "large": lambda _: b" " * 2**18,
+    "large": lambda _: _json(TABLE["bodies"]["page"]) + b" " * 2**18,
     "picture": lambda _: PICTURE,
     "endless": grown,
     "endless_arctic": grown_archive,
