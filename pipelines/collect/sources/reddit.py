@@ -80,7 +80,11 @@ class RedditSource:
         if after:
             query["after"] = after
         found = self._client.listing(f"r/{subreddit}/new", params=query, subreddit=subreddit)
-        return [post_of(item, subreddit=subreddit) for item in found.items], found.after or ""
+        items = [post_of(item, subreddit=subreddit) for item in found.items]
+        if items and all(item["subreddit"].lower() != subreddit.lower() for item in items):
+            # as if every post had been read, and none were of the subreddit
+            raise SourceUnavailable(source=self.name, detail=f"the listing of r/{subreddit} is that of another one")
+        return items, found.after or ""
 
     def newest(self, subreddit: str) -> str | None:
         """Return the fullname of a subreddit's newest post, or ``None`` if the subreddit shows no posts.
