@@ -144,7 +144,7 @@ class ArcticShiftSource:
             raise SourceUnavailable(source=self.name, detail=type(error).__name__) from None
         data = self._data(response, subreddit=subreddit, limit=limit)
         self._pace(response.headers)
-        return [post_of(item, subreddit=subreddit) for item in data]
+        return [post_of(item, subreddit=subreddit, place=f"{after}:{n}") for n, item in enumerate(data)]
 
     def _data(self, response: requests.Response, *, subreddit: str, limit: int) -> list[Any]:
         try:

@@ -122,11 +122,10 @@ def gather(
         # of the query, not of the response
         digest = hashlib.sha256(f"{source}:{subreddit}:{window.key}".encode()).hexdigest()
         try:
-            for number, page in enumerate(pages(subreddit, cursor=cursors.get(subreddit), window=window)):
-                marks = (f"{digest[:16]}:{cursors.get(subreddit)}:{number}:{n}" for n in range(len(page.items)))
-                taken = [_take(i, into=gathered, digest=digest, mark=m) for i, m in zip(page.items, marks, strict=True)]
+            for page in pages(subreddit, cursor=cursors.get(subreddit), window=window):
+                taken = [t for i in page.items if (t := _take(i, into=gathered, digest=digest))]
                 if journal:
-                    items = [{"retrieved": one[1], "item": asdict(one[0])} for one in taken if one]
+                    items = [{"retrieved": retrieved, "item": asdict(item)} for item, retrieved in taken]
                     journal.add({"subreddit": subreddit, "cursor": page.cursor, "items": items})
         except SubredditClosed as error:
             closed[subreddit] = error
@@ -139,26 +138,26 @@ def gather(
         journal.end()
 
 
-def post_of(item: Any, *, subreddit: str) -> Mapping[str, Any]:
-    """Return an item of a response; one that is not a post or names no subreddit becomes a malformed post of it."""
+def post_of(item: Any, *, subreddit: str, place: str) -> Mapping[str, Any]:
+    """Return an item of a response; one that is not a post or names no subreddit becomes a malformed post of it.
+
+    ``place`` distinguishes items without an id, so that each is counted.
+    """
     if isinstance(item, dict) and isinstance(item.get("subreddit"), str):
         return item
-    return {"subreddit": subreddit, "name": fullname_of(item) if isinstance(item, dict) else None}
+    return {"subreddit": subreddit, "name": fullname_of(item) if isinstance(item, dict) else None, "place": place}
 
 
-def _take(
-    item: Mapping[str, Any], *, into: Gathered, digest: str, mark: str
-) -> tuple[Submission | Dropped, float] | None:
-    """Add an item; one of another subreddit is counted, and one without a fullname, under ``mark``."""
-    name, wanted = fullname_of(item), item["subreddit"].lower() in into.wanted
-    if name and wanted:
+def _take(item: Mapping[str, Any], *, into: Gathered, digest: str) -> tuple[Submission | Dropped, float] | None:
+    """Add an item; one of another subreddit is counted."""
+    if item["subreddit"].lower() in into.wanted:
         return into.add(item, source_digest=digest)
     created = created_of(item)
     if created is not None and created not in into.window:
         return None
-    bad = Dropped(name or f"malformed:{mark}", "malformed" if wanted else "other_subreddit")
-    into.put(bad, retrieved=0.0)
-    return bad, 0.0
+    other = Dropped(fullname_of(item) or f"malformed:{digest}", "other_subreddit")
+    into.put(other, retrieved=0.0)
+    return other, 0.0
 
 
 def _judge(closed: Mapping[str, SubredditClosed], *, subreddits: Sequence[str], source: str) -> None:

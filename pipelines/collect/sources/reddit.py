@@ -80,7 +80,7 @@ class RedditSource:
         if after:
             query["after"] = after
         found = self._client.listing(f"r/{subreddit}/new", params=query, subreddit=subreddit)
-        items = [post_of(item, subreddit=subreddit) for item in found.items]
+        items = [post_of(i, subreddit=subreddit, place=f"{after}:{n}") for n, i in enumerate(found.items)]
         if items and all(item["subreddit"].lower() != subreddit.lower() for item in items):
             # as if every post had been read, and none were of the subreddit
             raise SourceUnavailable(source=self.name, detail=f"the listing of r/{subreddit} is that of another one")
