@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.collect.submission import Dropped, Submission, parse
+from pipelines.collect.submission import Dropped, Submission, parse, retrieved_of
 
 ITEM: dict[str, Any] = {
     "id": "zz1",
@@ -230,3 +230,8 @@ def test_whatever_an_item_holds_it_is_kept_or_dropped_never_an_exception(changes
     item = parse(ITEM | changes, source="dump", source_digest="d")
     assert item.fullname
     assert isinstance(item, Submission) or item.reason
+
+
+@pytest.mark.parametrize("time", [10**400, float("nan"), float("inf"), -1, "soon", None])
+def test_an_unusable_time_of_retrieval_is_unknown(time: Any) -> None:
+    assert retrieved_of({"retrieved_on": time}) == 0.0
