@@ -82,6 +82,15 @@ class RedditSource:
             raise failure(error, subreddit=None) from None
         return {str(s.name): _plain(s) for s in listing if isinstance(s, PrawSubmission)}
 
+    def page(self, subreddit: str, *, after: str, limit: int) -> tuple[list[Mapping[str, Any]], str]:
+        """Return the listing's posts after a fullname (empty: from the newest on) and the next cursor, or an empty one.
+
+        Raises:
+            SubredditClosed: the subreddit is private, banned or unknown.
+            SourceError: as :meth:`info`.
+        """
+        return self._page(subreddit, after=after, limit=limit)
+
     def newest(self, subreddit: str) -> str | None:
         """Return the fullname of a subreddit's newest post, or ``None`` if the subreddit shows no posts.
 

@@ -1,0 +1,137 @@
+"""Assemble a month from the store of refreshes, and record which intervals no source could show.
+
+A published month with a table ``gaps`` is never collected again as a whole: its posts stay, and only those of its gaps
+and those approved late are added, since pictures and listings of the others may be gone.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.collect.admission import Admission, revived
+from pipelines.collect.gap_filling import GapFiller, remaining
+from pipelines.collect.intervals import Interval
+from pipelines.collect.listing import SOURCE
+from pipelines.collect.month import ADDITION, Window
+from pipelines.collect.refresh import read_listings, seconds_of
+from pipelines.config.settings import Settings
+from pipelines.errors import SourceError
+from pipelines.storage import tables
+from pipelines.storage.refresh_store import RefreshStore
+from pipelines.workspace.clone import Workspace
+
+GAPS, POSTS, DROPS = "gaps.parquet", "posts.parquet", "drops.parquet"
+# Copies of the published tables, which the step `partition` joins with what is added.
+PUBLISHED = "published_"
+
+
+@dataclass(frozen=True)
+class AssembledMonth:
+    """The posts of a month, why others are left out, and its gaps by subreddit.
+
+    ``published`` has the ids that are in the month already; ``first`` is the number of the first shard.
+    """
+
+    rows: list[dict[str, Any]]
+    drops: dict[str, str]
+    gaps: dict[str, list[Interval]]
+    published: frozenset[str] = frozenset()
+    first: int = 0
+
+
+@dataclass(frozen=True)
+class PublishedMonth:
+    """The tables of a published month that has a table ``gaps``."""
+
+    folder: Path
+    gaps: dict[str, list[Interval]] = field(default_factory=dict)
+    record_ids: frozenset[str] = frozenset()
+    additions: int = 0
+
+    @classmethod
+    def of(cls, corpus: str, month: str, *, root: Path, settings: Settings) -> PublishedMonth | None:
+        """Read the month's tables, fetching them if they are only named, or return ``None``."""
+        folder = root / "data" / corpus / month
+        if (folder / f"{GAPS}.dvc").exists():
+            wanted = (folder.relative_to(root) / name for name in (GAPS, POSTS, DROPS))
+            with closing(Workspace(root, settings=settings)) as clone:
+                clone.checkout(*map(str, wanted))
+        if not (folder / GAPS).exists():
+            return None
+        ids = {r for name in (POSTS, DROPS) for r in _ids(folder / name)}
+        shards = (path.name.partition(".")[0] for path in folder.glob("*/*.parquet*"))
+        additions = 1 + max((int(shard) // ADDITION for shard in shards if shard.isdigit()), default=0)
+        return cls(folder, gaps_of(folder / GAPS), frozenset(ids), additions)
+
+    def copy(self, folder: Path) -> None:
+        """Copy the published tables beside those of the addition."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in (POSTS, DROPS):
+            shutil.copyfile(self.folder / name, folder / f"{PUBLISHED}{name}")
+
+
+def assemble(
+    window: Window, *, admission: Admission, settings: Settings, published: PublishedMonth | None
+) -> AssembledMonth:
+    """Bring what is missing of a month to the store, source by source, and return the month.
+
+    Raises:
+        SourceError: no source could show anything of the month; the first error.
+    """
+    corpus, interval = admission.corpus, seconds_of(window)
+    described = admission.params.corpora[corpus]
+    whole = published.gaps if published else {subreddit: [interval] for subreddit in described.subreddits}
+    failures: list[SourceError] = []
+    with RefreshStore.open(settings.refresh_url) as store:
+        gaps = remaining(whole, store, corpus=corpus)
+        for name in described.sources:
+            if not gaps:
+                break
+            admission.params.sources[name].check(name, today=admission.now.date())
+            if name == SOURCE:
+                failures += read_listings(gaps, admission=admission, settings=settings, store=store)
+            else:
+                failures += GapFiller(admission, settings, store).fill(name, gaps)
+            gaps = remaining(gaps, store, corpus=corpus)
+        if failures and published is None and gaps == {s: [interval] for s in described.subreddits}:
+            raise failures[0]
+        contents, drops = store.waiting(corpus, interval, vault=admission.vault)
+    done = published.record_ids if published else frozenset()
+    rows = [revived(content) for content in contents if content["record_id"] not in done]
+    left = {record_id: why for record_id, why in drops.items() if record_id not in done}
+    return AssembledMonth(rows, left, gaps, done, published.additions * ADDITION if published else 0)
+
+
+def write_gaps(gaps: Mapping[str, Sequence[Interval]], path: Path) -> None:
+    """Write the table ``gaps``, which is empty for a month of which everything was read."""
+    rows = [
+        {"subreddit": subreddit, "start": _moment(start), "end": _moment(end)}
+        for subreddit, intervals in gaps.items()
+        for start, end in intervals
+    ]
+    tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS["gaps"]), path, name="gaps")
+
+
+def gaps_of(path: Path) -> dict[str, list[Interval]]:
+    """Return the intervals of a table ``gaps`` by subreddit."""
+    found: dict[str, list[Interval]] = {}
+    for row in tables.read(path, name="gaps").to_pylist():
+        found.setdefault(row["subreddit"], []).append((int(row["start"].timestamp()), int(row["end"].timestamp())))
+    return found
+
+
+def _ids(path: Path) -> list[str]:
+    name = path.name.partition(".")[0]
+    return list(tables.read(path, name=name, columns=["record_id"])["record_id"].to_pylist())
+
+
+def _moment(second: int) -> datetime:
+    return datetime.fromtimestamp(second, tz=UTC)
