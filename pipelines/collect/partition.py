@@ -28,7 +28,7 @@ def run(corpus: str, *, window: Window, params: Params, vault: Vault, root: Path
     ``data/<corpus>/<month>/``. Content columns stay sealed. An addition is joined with the published posts and drops.
 
     Returns:
-        ``posts``, ``items`` and ``dropped`` by reason.
+        ``posts``, ``items``, ``dropped`` by reason, and ``adds``: whether the items add to a published month.
     """
     folder, month = work(root, corpus=corpus, month=window.key), root / "data" / corpus / window.key
     content = params.corpora[corpus].content
@@ -54,6 +54,7 @@ def run(corpus: str, *, window: Window, params: Params, vault: Vault, root: Path
     return {
         "posts": posts.num_rows,
         "items": items.num_rows,
+        "adds": bool(before),
         "dropped": by_reason(drops["reason"].to_pylist()),
     }
 

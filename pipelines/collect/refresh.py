@@ -16,7 +16,6 @@ from pipelines.collect.gap_filling import GapFiller, remaining
 from pipelines.collect.intervals import Interval, hours, minus, union, within
 from pipelines.collect.listing import HOUR, SOURCE, ListingReader, due
 from pipelines.collect.month import Window
-from pipelines.collect.sources.reddit import RedditSource
 from pipelines.collect.sources.service import SubredditClosed
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
@@ -71,7 +70,7 @@ def run(
         known = store.last_reads(corpus)
         ready = [s for s in described.subreddits if every or due(known.get(s.lower()), params=params) <= seconds]
         counts["waiting"] = len(described.subreddits) - len(ready)
-        reader = ListingReader(admission, RedditSource(settings, params=params.reddit), store)
+        reader = _reader(admission, settings=settings, store=store)
         for subreddit in ready:
             try:
                 done = reader.read(subreddit, floor=_floor(known.get(subreddit.lower()), params=params, now=now))
@@ -103,7 +102,7 @@ def read_listings(
     params, known = admission.params, store.last_reads(admission.corpus)
     failures: list[SourceError] = []
     settings.require_secret_apart(SOURCE)
-    reader = ListingReader(admission, RedditSource(settings, params=params.reddit), store)
+    reader = _reader(admission, settings=settings, store=store)
     for subreddit, intervals in gaps.items():
         before = known.get(subreddit.lower())
         if before and max(end for _, end in intervals) <= before.reach:
@@ -163,6 +162,12 @@ def require_closed(corpus: str, *, window: Window, params: Params, now: datetime
 def seconds_of(window: Window) -> Interval:
     """Return a window as seconds since the epoch."""
     return int(window.start.timestamp()), int(window.end.timestamp())
+
+
+def _reader(admission: Admission, *, settings: Settings, store: RefreshStore) -> ListingReader:
+    from pipelines.collect.sources.reddit import RedditSource
+
+    return ListingReader(admission, RedditSource(settings, params=admission.params.reddit), store)
 
 
 def _floor(read: ListingRead | None, *, params: Params, now: datetime, first: int | None = None) -> int:

@@ -73,7 +73,8 @@ SINKS = (
         writers=(
             "annotate/agreement/alpha_plot", "annotate/gold", "annotate/imports/commit", "annotate/rounds/store",
             "collect/collect", "collect/images", "collect/month_ledger", "collect/partition", "collect/texts",
-            "curate/dedupe/dedupe", "curate/sample", "curate/split/split", "doctor/remotes", "label/few_shot", "label/rationales",
+            "curate/dedupe/dedupe", "curate/sample", "curate/split/split", "doctor/remotes", "label/few_shot",
+            "label/rationales",
             "label/silver", "label/votes", "metrics/recall_constraints", "predict/baselines",
             "predict/predict_finetuned", "predict/prompted", "report/report", "storage/exclusions", "storage/seal",
             "storage/tables", "takedown/object_versions", "takedown/redaction", "takedown/reseal",
