@@ -11,6 +11,7 @@ from rich.console import Console
 
 from pipelines.annotate.manifest import opened
 from pipelines.collect import coverage
+from pipelines.collect.refresh_store import RefreshStore
 from pipelines.config import renamed
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
@@ -19,7 +20,6 @@ from pipelines.process import now
 from pipelines.registry import show as show_models
 from pipelines.registry.journal import Journal
 from pipelines.status_table import FIRST, table
-from pipelines.storage.refresh_store import RefreshStore
 from pipelines.takedown import receipts
 from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import Workspace, workspace

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from pipelines.collect.refresh_store import StoredPost
 from pipelines.collect.sources import DELETIONS
 from pipelines.collect.submission import Dropped, Submission
 from pipelines.config.params import Params
 from pipelines.pii.scrub import scrub
-from pipelines.storage.refresh_store import StoredPost
 from pipelines.vault.vault import Vault
 
 OTHER_MONTH = "other_month"

@@ -9,8 +9,8 @@ from pipelines.collect.intervals import hours
 from pipelines.collect.month import Window
 from pipelines.collect.month_ledger import GAPS, PublishedMonth
 from pipelines.collect.refresh import seconds_of
+from pipelines.collect.refresh_store import RefreshStore
 from pipelines.config.settings import Settings
-from pipelines.storage.refresh_store import RefreshStore
 from pipelines.workspace.clone import workspace
 
 

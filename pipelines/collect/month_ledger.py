@@ -19,13 +19,13 @@ import pyarrow as pa
 from pipelines.collect.admission import Admission, revived
 from pipelines.collect.gap_filling import GapFiller, remaining
 from pipelines.collect.intervals import Interval
-from pipelines.collect.listing import SOURCE
+from pipelines.collect.listing_reader import SOURCE
 from pipelines.collect.month import ADDITION, Window
 from pipelines.collect.refresh import read_listings, seconds_of
+from pipelines.collect.refresh_store import RefreshStore
 from pipelines.config.settings import Settings
 from pipelines.errors import SourceError
 from pipelines.storage import tables
-from pipelines.storage.refresh_store import RefreshStore
 from pipelines.workspace.clone import Workspace
 
 GAPS, POSTS, DROPS = "gaps.parquet", "posts.parquet", "drops.parquet"

@@ -14,14 +14,14 @@ from typing import Any
 from pipelines.collect.admission import Admission
 from pipelines.collect.gap_filling import GapFiller, remaining
 from pipelines.collect.intervals import Interval, hours, minus, union, within
-from pipelines.collect.listing import HOUR, SOURCE, ListingReader, due
+from pipelines.collect.listing_reader import HOUR, SOURCE, ListingReader, due
 from pipelines.collect.month import Window
+from pipelines.collect.refresh_store import ListingRead, RefreshStore
 from pipelines.collect.sources.service import SubredditClosed
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.errors import ConfigError, SourceError, SourceUnavailable
 from pipelines.extract.decode import require_sandbox
-from pipelines.storage.refresh_store import ListingRead, RefreshStore
 from pipelines.vault.vault import Vault
 
 log = logging.getLogger(__name__)

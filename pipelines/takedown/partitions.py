@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from pipelines.collect.refresh_store import RefreshStore
 from pipelines.config.settings import Settings
 from pipelines.storage import tables
-from pipelines.storage.refresh_store import RefreshStore
 from pipelines.workspace.clone import Workspace, workspace
 
 

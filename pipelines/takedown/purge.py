@@ -17,9 +17,9 @@ import sqlalchemy as sa
 from pipelines.annotate import manifest as manifests
 from pipelines.annotate.backends.backend import Backend, Queue
 from pipelines.annotate.rounds import queues, store
+from pipelines.collect.refresh_store import RefreshStore
 from pipelines.config.settings import Settings
 from pipelines.storage import answers
-from pipelines.storage.refresh_store import RefreshStore
 from pipelines.takedown.redaction import Gone, is_table
 from pipelines.vault.engine import Engine, chunks
 from pipelines.vault.vault import Vault

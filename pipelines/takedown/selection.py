@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipelines.collect.refresh_store import RefreshStore
 from pipelines.config.params import Params
 from pipelines.errors import BadArgument
-from pipelines.storage.refresh_store import RefreshStore
 from pipelines.takedown.object_versions import Objects
 from pipelines.takedown.redaction import TOKEN, is_table
 from pipelines.vault.vault import Vault

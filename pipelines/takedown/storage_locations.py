@@ -167,7 +167,7 @@ SINKS = (
         "(`purge`)",
         paths=_database("refresh_url"),
         settings=("refresh_url",),
-        writers=("storage/refresh_store",),
+        writers=("collect/refresh_store",),
     ),
     Sink(
         "resume",

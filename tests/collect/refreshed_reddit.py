@@ -18,12 +18,12 @@ from typing import Any
 from pipelines.collect import collect, partition, refresh, texts
 from pipelines.collect.month import Window
 from pipelines.collect.month_ledger import GAPS, PublishedMonth
+from pipelines.collect.refresh_store import RefreshStore
 from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
 from pipelines.errors import SourceError
 from pipelines.sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from pipelines.storage import tables
-from pipelines.storage.refresh_store import RefreshStore
 from pipelines.vault.vault import Vault
 
 ROOT = Path(__file__).resolve().parents[2]

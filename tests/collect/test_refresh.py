@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,15 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 
 from pipelines.collect import collect, refresh
-from pipelines.collect.listing import due
+from pipelines.collect.listing_reader import due
 from pipelines.collect.month import Window, addition
 from pipelines.collect.month_ledger import gaps_of
+from pipelines.collect.refresh_store import ListingRead, RefreshStore, StoredPost
 from pipelines.config.collect import Corpus, Refresh
 from pipelines.errors import SourceUnavailable
 from pipelines.sandbox.server import SandboxServer
-from pipelines.storage.refresh_store import ListingRead, RefreshStore, StoredPost
 from pipelines.takedown import purge
 from pipelines.takedown.partitions import waiting
 from pipelines.takedown.redaction import Gone
@@ -287,3 +290,32 @@ def test_a_trial_of_a_day_leaves_the_store_alone(deployment: Deployment, server:
         window.start.timestamp() <= moment < window.end.timestamp()
         for moment in (int(item["created_utc"]) for item in server.catalogue._by_name.values())
     )
+
+
+def test_a_dump_covers_a_subreddit_until_its_newest_post(
+    deployment: Deployment, server: SandboxServer, tmp_path: Path
+) -> None:
+    items = [item for item in server.catalogue._by_name.values() if item["subreddit"] == BUSY]
+    early = [item for item in items if item["created_utc"] < START + 5 * DAY]
+    dump = tmp_path / "dumps" / f"{BUSY}_submissions.zst"
+    dump.parent.mkdir()
+    dump.write_bytes(zstandard.compress("".join(json.dumps(item) + "\n" for item in early).encode()))
+    dump.with_name(f"{dump.name}.sha256").write_text(f"{hashlib.sha256(dump.read_bytes()).hexdigest()}  {dump.name}\n")
+    corpus = deployment.params.corpora[CORPUS].model_copy(update={"source": ("dump", "arctic_shift")})
+    deployment.params = deployment.params.model_copy(update={"corpora": {CORPUS: corpus}})
+    deployment.settings = deployment.settings.model_copy(update={"dumps": tmp_path / "dumps"})
+    real, server.catalogue.search = server.catalogue.search, _down  # type: ignore[method-assign]
+    deployment.publish_at(END + 49 * HOUR)
+    gaps = gaps_of(deployment.month() / "gaps.parquet")
+    # the dump has no file of the other subreddit
+    assert gaps == {BUSY: [(int(max(item["created_utc"] for item in early)), END)], QUIET: [(START, END)]}
+    server.catalogue.search = real  # type: ignore[method-assign]
+    deployment.publish_at(END + 90 * HOUR)
+    assert deployment.gaps() == []
+    assert len(deployment.published()) == sum(
+        START <= item["created_utc"] < END for item in server.catalogue._by_name.values()
+    )
+
+
+def _down(**_: object) -> list[object]:
+    raise ValueError("down")

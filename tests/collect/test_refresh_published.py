@@ -13,10 +13,10 @@ import pytest
 from pipelines import status
 from pipelines.collect import closing, collect, partition, texts
 from pipelines.collect.month import addition
+from pipelines.collect.refresh_store import RefreshStore
 from pipelines.config.settings import Settings
 from pipelines.sandbox.server import SandboxServer
 from pipelines.storage import tables
-from pipelines.storage.refresh_store import RefreshStore
 from pipelines.takedown.redaction import Gone
 from pipelines.takedown.rewrite import left_out
 from pipelines.workspace import publish, repository

@@ -15,9 +15,9 @@ from typing import Any, Final, Protocol
 
 from pipelines.collect.admission import Admission
 from pipelines.collect.intervals import Interval
+from pipelines.collect.refresh_store import ListingRead, RefreshStore
 from pipelines.collect.submission import created_of, parse
 from pipelines.config.params import Params
-from pipelines.storage.refresh_store import ListingRead, RefreshStore
 
 SOURCE: Final = "reddit"
 # Ours: so many posts of the page before are tried as the cursor if the one at its end was deleted meanwhile.
@@ -41,7 +41,7 @@ class Listing(Protocol):
 
 
 @dataclass
-class Progress:
+class ListingProgress:
     """What a read has seen so far: posts, new ones, and the creation times of the newest and the oldest post."""
 
     posts: int = 0
@@ -64,7 +64,7 @@ class ListingReader:
     def _params(self) -> Params:
         return self.admission.params
 
-    def read(self, subreddit: str, *, floor: int) -> Progress:
+    def read(self, subreddit: str, *, floor: int) -> ListingProgress:
         """Read a listing from its newest post back to ``floor`` (epoch seconds) and the known part above it.
 
         Raises:
@@ -72,7 +72,7 @@ class ListingReader:
         """
         corpus, started = self.admission.corpus, int(self.admission.now.timestamp())
         before = self.store.last_reads(corpus).get(subreddit.lower())
-        done, ended = Progress(), False
+        done, ended = ListingProgress(), False
         for items, last in self._pages(subreddit, done):
             times = [int(t.timestamp()) for t in map(created_of, items) if t]
             if not times:
@@ -91,7 +91,7 @@ class ListingReader:
         self._note(subreddit, done, before=before, started=started, ended=ended)
         return done
 
-    def _pages(self, subreddit: str, done: Progress) -> Iterator[tuple[list[Mapping[str, Any]], bool]]:
+    def _pages(self, subreddit: str, done: ListingProgress) -> Iterator[tuple[list[Mapping[str, Any]], bool]]:
         """Yield each page, and whether the listing ends with it."""
         size, limit, after, seen = self._params.reddit.page_size, self._params.reddit.listing_limit, "", {""}
         while done.posts < limit:
@@ -107,7 +107,9 @@ class ListingReader:
             seen.add(following)
             after = following
 
-    def _page(self, subreddit: str, *, after: str, limit: int, done: Progress) -> tuple[list[Mapping[str, Any]], str]:
+    def _page(
+        self, subreddit: str, *, after: str, limit: int, done: ListingProgress
+    ) -> tuple[list[Mapping[str, Any]], str]:
         items, following = self.listing.page(subreddit, after=after, limit=limit)
         # an empty page after a cursor: the listing ends there, or the post that the cursor names was deleted
         for name in reversed(done.names[-CURSORS:-1] if after and not items else ()):
@@ -132,7 +134,9 @@ class ListingReader:
         found = self.admission.posts(taken, source=SOURCE, known=known)
         return self.store.keep(corpus, found, covers={subreddit: covers}, source=SOURCE, vault=vault)
 
-    def _note(self, subreddit: str, done: Progress, *, before: ListingRead | None, started: int, ended: bool) -> None:
+    def _note(
+        self, subreddit: str, done: ListingProgress, *, before: ListingRead | None, started: int, ended: bool
+    ) -> None:
         """Store the mark and the rate of a read, and warn if posts were lost from sight since the last one."""
         if done.newest is None or done.oldest is None:
             # an empty listing proves nothing: the next read looks again
