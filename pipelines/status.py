@@ -60,12 +60,13 @@ def _coverage(clone: Workspace, settings: Settings) -> dict[str, dict[str, Any]]
     months = sorted((clone.path / "data").glob("*"))
     found = {folder.name: coverage.published(clone, folder.name) for folder in months}
     with RefreshStore.existing(settings.refresh_url) as store:
-        corpora = load(clone.path).corpora if store else {}
-        for corpus in (name for name, described in corpora.items() if store and described.listed):
+        if store:
             from pipelines.collect import refresh
 
-            part = refresh.ledger(corpus, params=load(clone.path), store=store)
-            found[corpus] = found.get(corpus, {}) | part | {"revise": ", ".join(part["revise"]) or "none"}
+            params = load(clone.path)
+            for corpus in (name for name, described in params.corpora.items() if described.listed):
+                part = refresh.ledger(corpus, params=params, store=store)
+                found[corpus] = found.get(corpus, {}) | part | {"revise": ", ".join(part["revise"]) or "none"}
     return {corpus: part for corpus, part in found.items() if part}
 
 

@@ -79,8 +79,8 @@ class ListingReader:
                 continue
             if done.newest is None:
                 done.newest = max(times)
-            # not the smallest: a listing is sorted, and one post out of place must not stand for a whole page
-            done.oldest = times[-1]
+            # a listing is sorted: of one that is not, only what is newer than a whole page is certain
+            done.oldest = times[-1] if times == sorted(times, reverse=True) else max(times)
             upper = max(done.newest, started - self._params.refresh.settle_seconds)
             lower = floor if done.oldest < floor else done.oldest + 1
             done.fresh += sum(before is None or t >= before.mark for t in times)

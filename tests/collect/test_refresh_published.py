@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from datetime import UTC, datetime
 from functools import partial
@@ -11,17 +12,16 @@ from typing import Any
 import pytest
 
 from pipelines import status
-from pipelines.collect import closing, collect, partition, texts
-from pipelines.collect.month import addition
+from pipelines.cli import task as command
+from pipelines.collect import collect, partition, texts
 from pipelines.collect.refresh_store import RefreshStore
 from pipelines.config.settings import Settings
 from pipelines.sandbox.server import SandboxServer
 from pipelines.storage import tables
-from pipelines.takedown.redaction import Gone
-from pipelines.takedown.rewrite import left_out
-from pipelines.workspace import publish, repository
+from pipelines.workspace import repository
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
+from pipelines.workspace.pointer import hand_over
 from tests.collect import refreshed_reddit as reddit
 from tests.collect.refreshed_reddit import CORPUS, END, HOUR, MONTH, ROOT, START, Deployment
 
@@ -56,9 +56,12 @@ def deployment(tmp_path: Path, server: SandboxServer, monkeypatch: pytest.Monkey
     return made
 
 
-def publish_month(deployment: Deployment, moment: int) -> dict[str, Any]:
+def publish_month(
+    deployment: Deployment, moment: int, *, capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch
+) -> dict[str, Any]:
     """Run the tasks of a month, each in a clone of its own, with the files of the tasks before."""
     settings, now = deployment.settings, datetime.fromtimestamp(moment, tz=UTC)
+    patch.setattr(command, "now", lambda: now)
     given: dict[str, Any] = {"window": MONTH, "params": deployment.params}
 
     def task(run: Any, *patterns: str, pointers: dict[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -82,17 +85,23 @@ def publish_month(deployment: Deployment, moment: int) -> dict[str, Any]:
     data = {
         path: text for path, text in every.items() if path.startswith("data/") and not (empty and "/texts/" in path)
     }
-    with deployment.vault() as vault:
-        leave_out = partial(left_out, gone=Gone(vault.tombstones()))
-    named: dict[str, Any] = {"corpus": CORPUS, "month": MONTH.key, "pointers": data, "keep_below": addition(data)}
-    told = publish.publish_partition(settings, **named, leave_out=leave_out)
-    return told | closing.close(CORPUS, MONTH, settings=settings, revision=told["commit"], now=now)
+    # the command of the task `publish`
+    command.publish_partition(CORPUS, MONTH.key, json.dumps(hand_over(data, secret=settings.secret())))
+    told: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return told
 
 
-def test_a_gap_that_is_filled_makes_one_revision(deployment: Deployment, server: SandboxServer, tmp_path: Path) -> None:
+def test_a_gap_that_is_filled_makes_one_revision(
+    deployment: Deployment,
+    server: SandboxServer,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given: dict[str, Any] = {"capsys": capsys, "patch": monkeypatch}
     # only the end of the month is still in the listing, and Arctic Shift does not answer
     real, server.catalogue.search = server.catalogue.search, _down  # type: ignore[method-assign]
-    first = publish_month(deployment, END + 49 * HOUR)
+    first = publish_month(deployment, END + 49 * HOUR, **given)
     assert first["changed"] and first["gaps"] == 1
     found = status.gather(deployment.settings)["corpora"][CORPUS]["coverage"]
     assert found["months"] == 1
@@ -100,12 +109,12 @@ def test_a_gap_that_is_filled_makes_one_revision(deployment: Deployment, server:
     # the days since the month's end wait for the next one
     assert (found["stored"] > 0, found["gaps"], found["revise"]) == (True, 0, "none")
     # collected again without anything new: the same commit
-    again = publish_month(deployment, END + 50 * HOUR)
+    again = publish_month(deployment, END + 50 * HOUR, **given)
     assert (again["changed"], again["commit"]) == (False, first["commit"])
 
     server.catalogue.search = real  # type: ignore[method-assign]
     assert deployment.refresh_at(END + 80 * HOUR)["revise"] == [MONTH.key]
-    second = publish_month(deployment, END + 80 * HOUR)
+    second = publish_month(deployment, END + 80 * HOUR, **given)
     assert (second["changed"], second["gaps"]) == (True, 0)
     assert deployment.refresh_at(END + 81 * HOUR)["revise"] == []
     with deployment.vault() as vault, workspace(deployment.settings) as clone:
