@@ -1,7 +1,7 @@
 """Assemble a month from the store of refreshes, and record which intervals no source could show.
 
-A published month with a table ``gaps`` is never collected again as a whole: its posts stay, and only those of its gaps
-and those approved late are added, since pictures and listings of the others may be gone.
+A published month that has gaps, or posts of a listing, is never collected again as a whole: its posts stay, and only
+those of its gaps and those approved late are added, since pictures and listings of the others may be gone.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class PublishedMonth:
 
     @classmethod
     def of(cls, corpus: str, month: str, *, root: Path, settings: Settings) -> PublishedMonth | None:
-        """Read the month's tables, fetching them if they are only named, or return ``None``."""
+        """Read the month's tables, fetching them if they are only named; ``None`` for a month to collect as a whole."""
         folder = root / "data" / corpus / month
         if (folder / f"{GAPS}.dvc").exists():
             wanted = (folder.relative_to(root) / name for name in (GAPS, POSTS, DROPS))
@@ -66,10 +66,12 @@ class PublishedMonth:
                 clone.checkout(*map(str, wanted))
         if not (folder / GAPS).exists():
             return None
-        ids = {r for name in (POSTS, DROPS) for r in _ids(folder / name)}
+        gaps, sources = gaps_of(folder / GAPS), tables.read(folder / POSTS, name="posts", columns=["source"])["source"]
+        if not gaps and SOURCE not in sources.unique().to_pylist():
+            return None
         shards = (path.name.partition(".")[0] for path in folder.glob("*/*.parquet*"))
         additions = 1 + max((int(shard) // ADDITION for shard in shards if shard.isdigit()), default=0)
-        return cls(folder, gaps_of(folder / GAPS), frozenset(ids), additions)
+        return cls(folder, gaps, frozenset(ids_of(folder)), additions)
 
     def copy(self, folder: Path) -> None:
         """Copy the published tables beside those of the addition."""
@@ -91,6 +93,8 @@ def assemble(
     whole = published.gaps if published else {subreddit: [interval] for subreddit in described.subreddits}
     failures: list[SourceError] = []
     with RefreshStore.open(settings.refresh_url) as store:
+        if published is None:
+            store.forget_published(corpus, interval)
         gaps = remaining(whole, store, corpus=corpus)
         for name in described.sources:
             if not gaps:
@@ -128,9 +132,10 @@ def gaps_of(path: Path) -> dict[str, list[Interval]]:
     return found
 
 
-def _ids(path: Path) -> list[str]:
-    name = path.name.partition(".")[0]
-    return list(tables.read(path, name=name, columns=["record_id"])["record_id"].to_pylist())
+def ids_of(folder: Path) -> set[str]:
+    """Return the records of a month's tables, kept or left out."""
+    found = (tables.read(folder / f"{name}.parquet", name=name, columns=["record_id"]) for name in ("posts", "drops"))
+    return {record_id for table in found for record_id in table["record_id"].to_pylist()}
 
 
 def _moment(second: int) -> datetime:

@@ -227,6 +227,12 @@ class RefreshStore:
             contents.append(opened | {"record_id": row.record_id})
         return contents, {row.record_id: row.reason for row in rows if row.sealed is None and row.reason}
 
+    def forget_published(self, corpus: str, interval: Interval) -> None:
+        """Delete the ids of published posts created in an interval, so that a whole month is collected again."""
+        here = (posts.c.corpus == corpus, posts.c.published.is_(True), *_created(interval))
+        with self._engine.writing() as connection:
+            connection.execute(sa.delete(posts).where(*here))
+
     def count_waiting(self, corpus: str, interval: Interval | None = None) -> int:
         """Return the number of unpublished posts that may enter the corpus, of all times or created in an interval."""
         query = sa.select(sa.func.count()).where(posts.c.corpus == corpus, posts.c.sealed.is_not(None))

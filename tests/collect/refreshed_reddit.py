@@ -15,10 +15,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pipelines.collect import collect, partition, refresh, texts
+from pipelines.collect import closing, collect, partition, refresh, texts
 from pipelines.collect.month import Window
-from pipelines.collect.month_ledger import GAPS, PublishedMonth
-from pipelines.collect.refresh_store import RefreshStore
+from pipelines.collect.month_ledger import GAPS
 from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
 from pipelines.errors import SourceError
@@ -118,11 +117,8 @@ class Deployment:
         return done
 
     def close(self, moment: int, *, window: Window = MONTH) -> None:
-        month = PublishedMonth.of(CORPUS, window.key, root=self.root, settings=self.settings)
-        assert month is not None
-        with RefreshStore.open(self.settings.refresh_url) as store:
-            given: dict[str, Any] = {"record_ids": month.record_ids, "left": month.gaps, "at": moment}
-            store.close_month(CORPUS, window.key, refresh.seconds_of(window), **given)
+        now = datetime.fromtimestamp(moment, tz=UTC)
+        closing.record(CORPUS, window, folder=self.month(), settings=self.settings, now=now)
 
     def month(self) -> Path:
         return self.root / "data" / CORPUS / MONTH.key

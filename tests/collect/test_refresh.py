@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -312,6 +313,11 @@ def test_a_dump_covers_a_subreddit_until_its_newest_post(
     server.catalogue.search = real  # type: ignore[method-assign]
     deployment.publish_at(END + 90 * HOUR)
     assert deployment.gaps() == []
+    # without posts of a listing, the month can be collected again as a whole
+    first = deployment.published()
+    shutil.rmtree(deployment.month() / "texts")
+    assert deployment.publish_at(END + 91 * HOUR)["first"] == 0
+    assert sorted(deployment.published()) == sorted(first)
     assert len(deployment.published()) == sum(
         START <= item["created_utc"] < END for item in server.catalogue._by_name.values()
     )
