@@ -13,16 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 import zstandard
 
+from pipelines.cli import collect as commands
 from pipelines.collect import collect, refresh
 from pipelines.collect.listing_reader import due
 from pipelines.collect.month import Window, addition
 from pipelines.collect.month_ledger import gaps_of
 from pipelines.collect.refresh_store import ListingRead, RefreshStore, StoredPost
 from pipelines.config.collect import Corpus, Refresh
+from pipelines.config.params import overlay, parse
 from pipelines.errors import SourceUnavailable
-from pipelines.sandbox.server import SandboxServer
+from pipelines.sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from pipelines.takedown import purge
 from pipelines.takedown.partitions import waiting
 from pipelines.takedown.redaction import Gone
@@ -30,6 +33,7 @@ from tests.collect import refreshed_reddit as reddit
 from tests.collect.refreshed_reddit import BUSY, CORPUS, END, HOUR, QUIET, START, Deployment
 
 DAY = 24 * HOUR
+PARAMETERS = ("params.yaml", "profiles/sandbox.yaml")
 
 
 @pytest.fixture
@@ -325,3 +329,32 @@ def test_a_dump_covers_a_subreddit_until_its_newest_post(
 
 def _down(**_: object) -> list[object]:
     raise ValueError("down")
+
+
+def test_the_commands_use_the_parameters_of_their_folder(
+    deployment: Deployment,
+    server: SandboxServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    values = overlay(*(parse((reddit.ROOT / name).read_text(), where=name) for name in PARAMETERS))
+    values["corpora"][CORPUS] |= {"subreddits": [BUSY, QUIET, "Gone"], "source": ["reddit", "arctic_shift"]}
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(values))
+    there = {"CLIENT_ID": CLIENT_ID, "CLIENT_SECRET": CLIENT_SECRET, "URL": server.address, "OAUTH_URL": server.address}
+    environment = {f"REDDIT_{name}": value for name, value in there.items()}
+    environment |= {"HOME": str(deployment.settings.home), "SECRET": (b"s" * 64).hex(), "CONTACT": "team@example.org"}
+    for name, value in environment.items():
+        monkeypatch.setenv(f"CORPUS_{name}", value)
+    monkeypatch.chdir(tmp_path)
+    with deployment.vault():
+        pass
+    server.catalogue.clock = lambda: START + DAY
+    monkeypatch.setattr(commands, "now", lambda: datetime.fromtimestamp(START + DAY, tz=UTC))
+    commands.refresh(CORPUS, every=True)
+    found = json.loads(capsys.readouterr().out)
+    assert (found["read"], found["closed"]) == (2, 1)
+    assert found["new"] == found["stored"] > 0
+    with pytest.raises(refresh.MonthOpen):
+        commands.collect(CORPUS, reddit.MONTH.key)
+    assert not (tmp_path / "work").exists()
