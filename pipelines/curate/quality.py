@@ -1,4 +1,4 @@
-"""Run the stage ``quality``: compute the metrics of a snapshot and compare it with the ground truth, if any."""
+"""Run the stage ``quality``: compute metrics of a snapshot, and compare it with the sandbox's ground truth, if any."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ Pair = frozenset[Item]
 
 
 def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()) -> dict[str, Any]:
-    """Write ``metrics/<corpus>/quality.json`` and return the metrics.
+    """Write ``metrics/<corpus>/quality.json``, the quality metrics of a snapshot, and return the metrics.
 
     Returns:
-        ``collect`` (submissions, kept, items, dropped by reason), for pictures ``ocr`` (engine, and ``word_recall`` on
-        English if the truth is known) and, with ``score.truth``, ``truth``: ``precision`` and ``recall`` of
-        near-duplicate pairs (missed mirrored copies are counted separately, as ``mirrored_missed``), ``unexpected``
-        (items in the corpus that should have been dropped) and ``missing`` (items that should be in the corpus and are
-        not).
+        ``collect`` (numbers of submissions, kept posts, items, and drops by reason), for pictures ``ocr`` (engine, and
+        ``word_recall`` on English if the truth is known) and, with ``score.truth``, ``truth``: ``precision`` and
+        ``recall`` of near-duplicate pairs (missed mirrored copies are counted separately, as ``mirrored_missed``),
+        ``unexpected`` (items in the corpus that should have been dropped) and ``missing`` (items that should be in the
+        corpus and are not).
     """
     months = root / "data" / corpus
     posts = tables.concat(list(months.glob("*/posts.parquet")), name="posts", columns=["record_id"])
@@ -75,7 +75,7 @@ def _ocr(corpus: str, *, params: Params, vault: Vault, root: Path, truth: Truth 
 
 @dataclass(frozen=True)
 class Truth:
-    """The sandbox's ground truth about its content, with record ids of this vault."""
+    """The sandbox's ground truth about its simulated content, with the record ids of the corpus's vault."""
 
     texts: dict[Item, str]
     kept: set[Item]
@@ -92,7 +92,10 @@ class Truth:
         return round(found / total, 4) if total else None
 
     def compare(self, present: set[Item], found: set[Pair]) -> dict[str, Any]:
-        """Compute precision and recall of pairs over the items present, and count unexpected and missing items."""
+        """Compute precision and recall of near-duplicate pairs in the corpus; count unexpected and missing items.
+
+        ``present`` are the items in the corpus, ``found`` the pairs that deduplication listed.
+        """
         true = {pair for pair in self.pairs if pair <= present}
         mirrored = {pair for pair in self.mirrored if pair <= present}
         right = len(true & found)

@@ -32,5 +32,5 @@ def write_exclusions(reasons: Mapping[Item, str], path: Path, *, step: str) -> d
 
 
 def by_reason(reasons: Iterable[str]) -> dict[str, int]:
-    """Count the reasons, sorted by reason."""
+    """Count how often each reason occurs, sorted by reason."""
     return dict(sorted(Counter(reasons).items()))
