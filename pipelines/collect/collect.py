@@ -17,11 +17,11 @@ from pipelines.collect.intervals import hours
 from pipelines.collect.month import Window
 from pipelines.collect.month_ledger import GAPS, AssembledMonth, PublishedMonth, assemble, write_gaps
 from pipelines.collect.sources import open_source
-from pipelines.collect.submission import Dropped, Submission
+from pipelines.collect.submission import Dropped, Submission, Uncollected
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.extract.decode import require_sandbox
-from pipelines.storage.exclusions import WHOLE, write_exclusions
+from pipelines.storage.exclusions import CLOSED, WHOLE, write_exclusions
 from pipelines.storage.seal import write_rows
 from pipelines.vault.vault import Vault
 
@@ -41,8 +41,9 @@ def run(
     Submissions of records that were taken down (tombstoned in the vault) are left out.
 
     Returns:
-        ``submissions`` (seen), ``kept``, ``dropped`` by reason, ``gaps`` and ``gap_hours``, and for the following tasks
-        ``shards`` (at least 1) and ``first``, the number of the first shard.
+        ``submissions`` (seen), ``kept``, ``dropped`` by reason, ``closed``: the subreddits that no source shows, with
+        the reason, ``gaps`` and ``gap_hours``, and for the following tasks ``shards`` (at least 1) and ``first``, the
+        number of the first shard.
 
     Raises:
         SourceError: no source is readable; nothing was written.
@@ -69,12 +70,15 @@ def run(
     drops = month.drops | dict.fromkeys(vault.tombstoned(month.drops), TOMBSTONED)
     # numbers of an addition must not be those of the published drops
     named = nameless(drops, month=f"{window.key}/{month.first}" if month.first else window.key)
+    # not records: rows that name what the month lacks, and stay with the month
+    named |= {f"{CLOSED}{window.key}/{name}": why for name, why in month.closed.items()}
     dropped = write_exclusions({(r, WHOLE): why for r, why in named.items()}, folder / "drops.parquet", step=STEP)
     gaps = [interval for intervals in month.gaps.values() for interval in intervals]
     return {
         "submissions": kept + len(drops),
         "kept": kept,
-        "dropped": dropped,
+        "dropped": {why: n for why, n in dropped.items() if why not in month.closed.values()},
+        "closed": month.closed,
         "shards": max(1, -(-kept // params.collect.shard_size)),
         "first": month.first,
         "gaps": len(gaps),
@@ -91,8 +95,11 @@ def _scanned(window: Window, *, admission: Admission, settings: Settings) -> Ass
     source = open_source(described.sources[0], params=params, settings=settings, today=now.date(), state=state)
     submissions: list[Submission] = []
     drops: dict[str, str] = {}
+    closed: dict[str, str] = {}
     for item in source.submissions(window, subreddits=described.subreddits):
-        if isinstance(item, Dropped):
+        if isinstance(item, Uncollected):
+            closed[item.fullname] = item.reason
+        elif isinstance(item, Dropped):
             drops[vault.record_id(item.fullname)] = item.reason
         elif reason := unfit(item, content=described.content):
             drops[vault.record_id(item.fullname)] = reason
@@ -108,7 +115,7 @@ def _scanned(window: Window, *, admission: Admission, settings: Settings) -> Ass
         for (record_id, _), submission in zip(ids, submissions, strict=True)
         if record_id not in kept_out
     ]
-    return AssembledMonth(rows, drops | kept_out, {})
+    return AssembledMonth(rows, drops | kept_out, {}, closed=closed)
 
 
 def nameless(drops: Mapping[str, str], *, month: str) -> dict[str, str]:

@@ -19,7 +19,7 @@ from http import HTTPStatus
 import httpcore
 import httpx
 
-from pipelines.collect.pace import METER, HostGate, Meter, Refused, retry_after
+from pipelines.collect.pace import METER, Allowance, HostGate, Meter, Refused, retry_after
 from pipelines.collect.peer import CheckedBackend, Resolver, system_resolver
 from pipelines.config.collect import Fetch
 from pipelines.errors import BadParams
@@ -51,10 +51,11 @@ async def fetch_images(
     ``content_encoding``, ``too_large``, ``too_slow``, ``timeout``, ``truncated``, ``empty``, ``placeholder`` or
     ``connection``. All pictures are held in memory: pass at most one shard.
 
-    ``timeout_seconds`` limits one attempt with its redirects, without the time spent waiting for a slot. 5xx responses,
-    truncated responses and connection errors are retried ``retries`` times. A ``Retry-After`` delays every job of the
-    host; it is limited by ``max_retry_after_seconds`` per job and does not count as a retry. ``contact`` is inserted
-    into the user agent. ``resolver`` and ``tls`` replace the system's name resolution and root certificates.
+    ``timeout_seconds`` limits one attempt with its redirects, and three times as long a job with all its attempts,
+    without the time spent waiting for a slot. 5xx responses, truncated responses and connection errors are retried
+    ``retries`` times. A ``Retry-After`` delays every job of the host; it is limited by ``max_retry_after_seconds`` per
+    job and does not count as a retry. ``contact`` is inserted into the user agent. ``resolver`` and ``tls`` replace the
+    system's name resolution and root certificates.
 
     Raises:
         BadParams: the user agent is not printable ASCII.
@@ -106,8 +107,12 @@ class _Fetcher:
 
     async def job(self, addresses: tuple[str, ...]) -> bytes | str:
         first = ""
+        allowance = Allowance(
+            attempt_seconds=self._params.timeout_seconds,
+            max_retry_after_seconds=self._params.max_retry_after_seconds,
+        )
         for address in addresses:
-            answer = await self._persist(address)
+            answer = await self._persist(address, allowance)
             if isinstance(answer, bytes):
                 return answer
             first = first or answer
@@ -115,25 +120,25 @@ class _Fetcher:
                 return answer
         return first or "address"
 
-    async def _persist(self, address: str) -> bytes | str:
-        """Try one address until it works, fails permanently, or has used up its retries or its waiting time."""
-        tries, backoff, patience = 0, BACKOFF_SECONDS, self._params.max_retry_after_seconds
+    async def _persist(self, address: str, allowance: Allowance) -> bytes | str:
+        """Try one address until it works, fails permanently, or has used up its retries or the job's allowance."""
+        tries, backoff = 0, BACKOFF_SECONDS
         while True:
             try:
-                return await self._follow(address)
+                return await self._follow(address, allowance)
             except Refused as refused:
                 if refused.wait is not None:
-                    patience -= max(refused.wait, backoff)
+                    allowance.patience -= max(refused.wait, backoff)
                 else:
                     tries += 1
-                if not refused.passing or tries > self._params.retries or patience < 0:
+                if not refused.passing or tries > self._params.retries or allowance.patience < 0:
                     return refused.reason
             await asyncio.sleep(backoff)
             backoff *= 2
 
-    async def _follow(self, address: str) -> bytes:
+    async def _follow(self, address: str, allowance: Allowance) -> bytes:
         """Follow redirects from ``address`` to a picture, with checks at every step, within one time limit."""
-        left = self._params.timeout_seconds
+        left = allowance.attempt()
         url = self._checked(address)
         for _ in range(self._params.max_redirects + 1):
             async with self._gates[url.host].turn(self._total):
@@ -143,7 +148,10 @@ class _Fetcher:
                         answer = await self._request(url)
                 except TimeoutError:
                     raise Refused("timeout") from None
-                left -= time.monotonic() - started
+                finally:
+                    spent = time.monotonic() - started
+                    left -= spent
+                    allowance.seconds -= spent
             if isinstance(answer, bytes):
                 return answer
             url = self._checked(answer, base=url)

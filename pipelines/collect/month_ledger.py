@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipelines.collect.admission import Admission, revived
 from pipelines.collect.gap_filling import GapFiller, remaining
@@ -23,9 +24,11 @@ from pipelines.collect.listing_reader import SOURCE
 from pipelines.collect.month import ADDITION, Window
 from pipelines.collect.refresh import read_listings, seconds_of
 from pipelines.collect.refresh_store import RefreshStore
+from pipelines.collect.sources.service import SubredditClosed
 from pipelines.config.settings import Settings
 from pipelines.errors import SourceError
 from pipelines.storage import tables
+from pipelines.storage.exclusions import CLOSED
 from pipelines.workspace.clone import Workspace
 
 GAPS, POSTS, DROPS = "gaps.parquet", "posts.parquet", "drops.parquet"
@@ -37,7 +40,8 @@ PUBLISHED = "published_"
 class AssembledMonth:
     """The posts of a month, why others are left out, and its gaps by subreddit.
 
-    ``published`` has the ids that are in the month already; ``first`` is the number of the first shard.
+    ``published`` has the ids that are in the month already; ``first`` is the number of the first shard; ``closed`` has
+    the subreddits that no source shows, with the reason.
     """
 
     rows: list[dict[str, Any]]
@@ -45,6 +49,7 @@ class AssembledMonth:
     gaps: dict[str, list[Interval]]
     published: frozenset[str] = frozenset()
     first: int = 0
+    closed: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -74,10 +79,12 @@ class PublishedMonth:
         return cls(folder, gaps, frozenset(ids_of(folder)), additions)
 
     def copy(self, folder: Path) -> None:
-        """Copy the published tables beside those of the addition."""
+        """Copy the published tables beside those of the addition, without the subreddits that were closed then."""
         folder.mkdir(parents=True, exist_ok=True)
-        for name in (POSTS, DROPS):
-            shutil.copyfile(self.folder / name, folder / f"{PUBLISHED}{name}")
+        shutil.copyfile(self.folder / POSTS, folder / f"{PUBLISHED}{POSTS}")
+        drops = tables.read(self.folder / DROPS, name="drops")
+        drops = drops.filter(pc.invert(pc.starts_with(drops["record_id"], CLOSED)))
+        tables.write(drops, folder / f"{PUBLISHED}{DROPS}", name="drops")
 
 
 def assemble(
@@ -111,7 +118,9 @@ def assemble(
     done = published.record_ids if published else frozenset()
     rows = [revived(content) for content in contents if content["record_id"] not in done]
     left = {record_id: why for record_id, why in drops.items() if record_id not in done}
-    return AssembledMonth(rows, left, gaps, done, published.additions * ADDITION if published else 0)
+    refused = (error.fields for error in failures if isinstance(error, SubredditClosed))
+    closed = {f"r/{one['subreddit']}": f"subreddit_{one['reason']}" for one in refused if one["subreddit"] in gaps}
+    return AssembledMonth(rows, left, gaps, done, published.additions * ADDITION if published else 0, closed)
 
 
 def write_gaps(gaps: Mapping[str, Sequence[Interval]], path: Path) -> None:

@@ -23,6 +23,8 @@ ADDRESS = re.compile(r"https?://[^/?#\s\[\]]+(?:[/?#]\S*)?", re.IGNORECASE)
 RAW = "reddit"
 # Smaller previews are not legible: OCR reads at a side of 736 (SPEC 2.6); Reddit offers 640, 960 and 1080.
 MIN_PREVIEW_WIDTH = 640
+# Reddit opened in June 2005; times in milliseconds, or of a defect, are no dates.
+EARLIEST, LATEST = 1.1e9, 4.1e9
 DELETED = {"[deleted]", "[deleted by user]"}
 REMOVED = re.compile(r"\[ ?removed( by reddit\b.*)?[. ]*\]", re.IGNORECASE | re.DOTALL)
 
@@ -51,6 +53,11 @@ class Dropped:
 
     fullname: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Uncollected(Dropped):
+    """A subreddit that the source did not show, so the month lacks its posts; ``fullname`` is ``r/<name>``."""
 
 
 def parse(item: Mapping[str, Any], *, source: str, source_digest: str) -> Submission | Dropped:
@@ -98,9 +105,10 @@ def fullname_of(item: Mapping[str, Any]) -> str | None:
 
 
 def created_of(item: Mapping[str, Any]) -> datetime | None:
-    """Return the creation time in UTC, or ``None``; old dumps contain the seconds as a string."""
+    """Return the creation time in UTC, or ``None`` if it is unusable; old dumps contain the seconds as a string."""
     try:
-        return datetime.fromtimestamp(float(item["created_utc"]), tz=UTC).replace(microsecond=0)
+        seconds = float(item["created_utc"])
+        return datetime.fromtimestamp(seconds, tz=UTC).replace(microsecond=0) if EARLIEST <= seconds < LATEST else None
     except (KeyError, TypeError, ValueError, OverflowError, OSError):
         return None
 
@@ -108,7 +116,8 @@ def created_of(item: Mapping[str, Any]) -> datetime | None:
 def retrieved_of(item: Mapping[str, Any]) -> float:
     """Return when the source last retrieved the item (seconds since the epoch), or 0.0 if unknown."""
     times = (item.get("retrieved_on"), item.get("retrieved_utc"), _get(item, "_meta", "retrieved_2nd_on"))
-    return max((float(t) for t in times if isinstance(t, int | float)), default=0.0)
+    # not NaN, nor an integer that no float holds
+    return max((float(t) for t in times if isinstance(t, int | float) and 0 <= t < LATEST), default=0.0)
 
 
 def _deletion(item: Mapping[str, Any]) -> str | None:

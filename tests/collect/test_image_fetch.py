@@ -317,6 +317,22 @@ def test_retry_after_holds_back_every_job_of_the_host() -> None:
     assert times[1] - times[0] >= 1
 
 
+def test_a_picture_with_all_its_addresses_takes_the_time_of_three_attempts() -> None:
+    async def fetch() -> tuple[list[bytes | str], int, float]:
+        async with Host() as host:
+            started = time.monotonic()
+            job = tuple(host.url(f"mute/{n}") for n in range(6))
+            found = await fetch_images(
+                [job, (host.url("ok"),)], params=PARAMS.model_copy(update={"timeout_seconds": 0.2})
+            )
+            return found, host.hits.total() - 1, time.monotonic() - started
+
+    found, tried, took = asyncio.run(fetch())
+    assert found == ["timeout", PICTURE]
+    assert tried == 3
+    assert took < 1.5
+
+
 def test_patience_with_a_host_that_is_always_busy_ends() -> None:
     began = time.monotonic()
     assert fetch("always_busy/1", using={"retries": 100}) == ["http_503"]
