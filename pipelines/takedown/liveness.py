@@ -23,17 +23,17 @@ class RedditLookup(Protocol):
     """The methods of :class:`pipelines.collect.sources.reddit.RedditSource` that the sweep needs."""
 
     def info(self, fullnames: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
-        """Return those posts (of at most 100) that Reddit shows now."""
+        """Return by fullname those of these posts (at most 100) that Reddit shows now."""
 
     def newest(self, subreddit: str) -> str | None:
         """Return the fullname of a subreddit's newest post."""
 
     def remaining(self) -> float | None:
-        """Return the unused share of the client's rate limit."""
+        """Return the unused share of the client's rate limit at Reddit, if known."""
 
 
 class SweepImplausible(DataError):
-    """Reddit's answers suggest an outage; with them, the sweep would take down much of a corpus."""
+    """Reddit's answers suggest an outage; if they were believed, the sweep would take down much of a corpus."""
 
     message = "The sweep of {corpus} stopped: {detail}."
     remedy = (
@@ -43,7 +43,7 @@ class SweepImplausible(DataError):
 
 
 class LivenessContext:
-    """The requests of one sweep; counts them, caches which subreddits are readable, and interprets the responses."""
+    """The requests to Reddit of one sweep: count and interpret them, and cache which subreddits are readable."""
 
     def __init__(
         self, reddit: RedditLookup, *, corpus: str, subreddits: Sequence[str], terms: Sweep, believe: bool
@@ -56,7 +56,7 @@ class LivenessContext:
         self.requests = 0
 
     def open(self) -> None:
-        """Choose the control post, the newest post of the first subreddit that has one.
+        """Choose the control post of this sweep: the newest post of the first subreddit that has one.
 
         Raises:
             SourceError: the request to Reddit failed.
@@ -67,14 +67,14 @@ class LivenessContext:
                 return
 
     def spent(self) -> str | None:
-        """Return the exhausted limit, ``requests`` or ``remain``, or ``None`` if another request is allowed."""
+        """Return the exhausted limit of the sweep, ``requests`` or ``remain``; ``None`` if a request is allowed."""
         if self.requests >= self._terms.requests:
             return "requests"
         left = self._reddit.remaining()
         return "remain" if left is not None and left < self._terms.remain else None
 
     def shows(self, subreddit: str) -> bool:
-        """Return whether a subreddit can be read; each subreddit is requested once per run."""
+        """Return whether Reddit shows a subreddit; each subreddit is requested once per sweep."""
         name = subreddit.lower()
         if name not in self._open:
             self.requests += 1
@@ -88,7 +88,7 @@ class LivenessContext:
         return self._open[name]
 
     def ask(self, fullnames: Sequence[str]) -> dict[str, str]:
-        """Return the outcome of each post: ``seen``, ``deleted``, ``removed``, or ``missing`` if Reddit omits it.
+        """Ask Reddit for posts; return for each ``seen``, ``deleted``, ``removed``, or ``missing`` if Reddit omits it.
 
         Raises:
             SweepImplausible: the answer lacks the control post although a subreddit is readable.
@@ -116,7 +116,7 @@ class LivenessContext:
         return shown, self._believe or any(name in shown for name in self._control)
 
     def hides(self, subreddit: str | None) -> bool:
-        """Return whether a post may be missing because its subreddit (if ``None``, any of the corpus) is closed."""
+        """Return whether a post may be missing only because its subreddit (``None``: any of the corpus) is closed."""
         return not all(self.shows(name) for name in ([subreddit] if subreddit else self._subreddits))
 
 
