@@ -21,10 +21,25 @@ def collect(corpus: CorpusName, month: Month) -> None:
     """Read one calendar month of a corpus's submissions from its source; scrub personal data, encrypt the content."""
     from pipelines.collect import collect as step
     from pipelines.collect.month import Window
+    from pipelines.collect.refresh import require_closed
+
+    settings, window, params = Settings.from_env(), Window.from_key(month), load()
+    require_closed(corpus, window=window, params=params, now=now())
+    with open_vault(settings) as vault:
+        emit(step.run(corpus, window=window, params=params, settings=settings, vault=vault, now=now()))
+
+
+@app.command(rich_help_panel=STEPS)
+def refresh(
+    corpus: CorpusName,
+    every: Annotated[bool, typer.Option("--every", help="read every subreddit, whether or not it is due")] = False,
+) -> None:
+    """Read the subreddits of a corpus that are due, and store their new posts until the month is collected."""
+    from pipelines.collect import refresh as step
 
     settings = Settings.from_env()
     with open_vault(settings) as vault:
-        emit(step.run(corpus, window=Window.from_key(month), params=load(), settings=settings, vault=vault, now=now()))
+        emit(step.run(corpus, params=load(), settings=settings, vault=vault, now=now(), every=every))
 
 
 @app.command(rich_help_panel=STEPS)

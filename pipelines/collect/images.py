@@ -12,7 +12,7 @@ from typing import Any
 
 from pipelines.collect.collect import work
 from pipelines.collect.image_fetch import fetch_images
-from pipelines.collect.month import Window
+from pipelines.collect.month import Window, first_post
 from pipelines.config.collect import Fetch
 from pipelines.config.params import Params
 from pipelines.extract.decode import DecodedPicture, Decoder
@@ -86,7 +86,7 @@ def run(
 
 
 def _jobs(path: Path, *, shard: int, size: int, vault: Vault) -> Iterator[ImageJob]:
-    posts = tables.read(path, name="posts", columns=["record_id", "media"]).slice(shard * size, size)
+    posts = tables.read(path, name="posts", columns=["record_id", "media"]).slice(first_post(shard, size=size), size)
     media = open_column(posts, name="posts", column="media", vault=vault)
     for record_id, value in zip(posts["record_id"].to_pylist(), media, strict=True):
         for image, addresses in enumerate(json.loads(value) if value else ()):

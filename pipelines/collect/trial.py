@@ -42,11 +42,11 @@ def run(settings: Settings, *, corpus: str, day: date, now: datetime) -> dict[st
                 corpus,
                 window=Window(start, start + timedelta(days=1)),
                 params=params,
-                settings=settings.model_copy(update={"home": home}),
+                settings=settings.model_copy(update={"home": home, "refresh_url": f"sqlite:///{home}/refresh.sqlite"}),
                 vault=vault,
                 now=now,
                 root=home,
             )
-    return {"day": day.isoformat(), "source": params.corpora[corpus].source} | {
+    return {"day": day.isoformat(), "source": ", ".join(params.corpora[corpus].sources)} | {
         key: done[key] for key in ("submissions", "kept", "dropped", "closed")
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pipelines.config.base import Fraction, Month, Positive, Section
 from pipelines.errors import SourceNotApproved
@@ -20,9 +20,20 @@ class Corpus(Section):
     content: Literal["images", "texts"]
     scheme: str
     subreddits: tuple[str, ...]
-    source: SourceName
+    # one source, or several in the order in which they are asked for what is still missing of a month
+    source: SourceName | Annotated[tuple[SourceName, ...], Field(min_length=1)]
     first_month: Month
     last_month: Month | None
+
+    @property
+    def sources(self) -> tuple[SourceName, ...]:
+        """The sources in order of preference, each once."""
+        return (self.source,) if isinstance(self.source, str) else tuple(dict.fromkeys(self.source))
+
+    @property
+    def listed(self) -> bool:
+        """Whether the corpus reads Reddit's listings, whose posts wait in the store of refreshes for their month."""
+        return "reddit" in self.sources
 
 
 class Matrix(Section):
@@ -64,6 +75,26 @@ class Dump(Section):
 class Reddit(Section):
     listing_limit: Annotated[int, Field(gt=0, le=1000)]
     page_size: Annotated[int, Field(gt=0, le=100)]
+
+
+class Refresh(Section):
+    """How often a listing is read, how far back, and when a month closes."""
+
+    schedule: str = "17 * * * *"
+    every_hours: Annotated[float, Field(gt=0)] = 24
+    share: Annotated[float, Field(gt=0, le=1)] = 0.5
+    overlap_hours: Annotated[float, Field(ge=0)] = 24
+    settle_seconds: Annotated[int, Field(ge=0)] = 600
+    grace_hours: Annotated[float, Field(ge=0)] = 48
+    retry_hours: Annotated[float, Field(gt=0)] = 24
+    retry_days: Annotated[float, Field(ge=0)] = 90
+
+    @model_validator(mode="after")
+    def _late_posts(self) -> Refresh:
+        """Refuse a month that closes before the last look back over it."""
+        if self.grace_hours < self.overlap_hours:
+            raise ValueError("grace_hours is less than overlap_hours: posts approved late would miss their month")
+        return self
 
 
 class ArcticShift(Section):

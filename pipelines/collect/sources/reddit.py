@@ -69,7 +69,7 @@ class RedditSource:
         items = self._client.listing("api/info", params={"id": ",".join(fullnames)}).items
         return {name: item for item in items if (name := fullname_of(item))}
 
-    def _page(self, subreddit: str, *, after: str, limit: int) -> tuple[list[Mapping[str, Any]], str]:
+    def page(self, subreddit: str, *, after: str, limit: int) -> tuple[list[Mapping[str, Any]], str]:
         """Return the listing's posts after a fullname (empty: from the newest on) and the next cursor, or an empty one.
 
         Raises:
@@ -93,7 +93,7 @@ class RedditSource:
             SubredditClosed: the subreddit is private, banned or unknown.
             SourceError: as :meth:`info`.
         """
-        items, _ = self._page(subreddit, after="", limit=1)
+        items, _ = self.page(subreddit, after="", limit=1)
         return next((name for item in items if (name := fullname_of(item))), None)
 
     def remaining(self) -> float | None:
@@ -112,7 +112,7 @@ class RedditSource:
         count, resumed = int(seen), bool(cursor)
         cursors, names, barren = {after}, set[str | None](), 0
         while True:
-            items, following = self._page(subreddit, after=after, limit=self._params.listing_limit - count)
+            items, following = self.page(subreddit, after=after, limit=self._params.listing_limit - count)
             if resumed and not items:
                 # The post that the cursor names was deleted meanwhile; Reddit then returns an empty page.
                 count, resumed, after, cursors = 0, False, "", {""}

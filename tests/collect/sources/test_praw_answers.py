@@ -89,7 +89,7 @@ def test_each_answer_is_a_listing_or_a_typed_error(reddit: Any, waits: list[floa
         told[f"answers to {target} requests"] += 1
         try:
             home = next((str(post["subreddit"]) for post in posts(answer) if post.get("subreddit")), "Alpha")
-            items, _ = reddit(target, [answer])._page(home, after="", limit=100)
+            items, _ = reddit(target, [answer]).page(home, after="", limit=100)
         except SourceError as error:
             told[f"{target}: {type(error).__name__}"] += 1
             assert not posts(answer)
