@@ -48,7 +48,9 @@ DEFAULT_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 60.0, 3600.0
 MAX_PICTURE_BYTES = 20 * 2**20
 # Of an answer of the API: more than 100 of the longest posts.
 MAX_ANSWER_BYTES = 64 * 2**20
-IMAGE_HOSTS = "i.redd.it,preview.redd.it,i.imgur.com"
+IMAGE_HOSTS = "i.redd.it,preview.redd.it,external-preview.redd.it,i.imgur.com"
+# A page of Imgur, whose pictures i.imgur.com has.
+IMGUR = re.compile(r"(?i:https?://(?:www\.|m\.|i\.)?imgur\.com)/([A-Za-z0-9,]+)(\.[A-Za-z]+)?/?(?:[?#].*)?", re.DOTALL)
 ID = re.compile(r"[0-9a-f]{32}")
 IMAGE = re.compile(r"[0-9]{1,3}")
 # Of a file of the package, and of a release.
@@ -373,8 +375,11 @@ class RedditClient:
         return found
 
     def picture(self, address: str) -> tuple[bytes, str] | str:
-        """Download a picture of a post; return its bytes and file suffix, or the reason for the failure."""
+        """Download a picture of a post by https; return its bytes and file suffix, or the reason for the failure."""
         parts = _split(address)
+        if parts.scheme == "http" and not _is_safe(parts):
+            address = parts._replace(scheme="https").geturl()
+            parts = _split(address)
         # an address is ASCII, also its query string, which the digest does not cover
         if parts.hostname not in self._hosts or not _is_safe(parts) or not address.isascii():
             return "picture_host"
@@ -470,14 +475,17 @@ def gone(post: Mapping[str, Any]) -> str | None:
     """Return ``deleted`` or ``removed`` if Reddit shows the post without its content, else ``None``."""
     author, body, title = (str(post.get(k) or "").strip() for k in ("author", "selftext", "title"))
     category = post.get("removed_by_category")
+    earlier = post.get("removal_reason") or post.get("banned_by")
     if {author.lower(), body.lower(), title.lower()} & DELETED or category == "deleted":
         return "deleted"
-    return "removed" if category or REMOVED.fullmatch(body) or REMOVED.fullmatch(title) else None
+    return "removed" if category or earlier or REMOVED.fullmatch(body) or REMOVED.fullmatch(title) else None
 
 
 def addresses(post: Mapping[str, Any]) -> list[str]:
     """Return the URLs of all pictures in a post; each original is followed by its preview images."""
     found = [post.get("url")]
+    if page := IMGUR.fullmatch(str(found[0])):
+        found += [f"https://i.imgur.com/{name}{page[2] or '.jpg'}" for name in page[1].split(",")]
     for image in _each(_at(post, "preview", "images")):
         found += [_at(size, "url") for size in (_at(image, "source"), *_each(_at(image, "resolutions")))]
     for shown in _each(post.get("media_metadata")):

@@ -133,7 +133,7 @@ def plan(settings: Settings, *, corpus: str, first: str, last: str, root: Path) 
         "corpus": corpus,
         "runs": len(months),
         "existing": existing,
-        "source": described.source,
+        "source": ", ".join(described.sources),
         "requests": requests,
         "hours": hours,
         "item_hours": round(kept / IMAGES_PER_HOUR, 1) if pictures else 0.0,
@@ -177,7 +177,10 @@ def _months(first: str, last: str) -> list[str]:
 
 def _requests(params: Params, *, corpus: str, submissions: float, months: int) -> tuple[int, float, list[str]]:
     """Return requests to the source, hours at its rate, and notes; ``submissions``: of one month."""
-    source, subreddits = params.corpora[corpus].source, len(params.corpora[corpus].subreddits)
+    described = params.corpora[corpus]
+    # earlier months come from a source that has them, if there is one
+    source: SourceName = next((name for name in described.sources if name != "reddit"), "reddit")
+    subreddits = len(described.subreddits)
     if source == "dump":
         return (
             0,

@@ -10,7 +10,10 @@ from typing import Any
 from rich.console import Console
 
 from pipelines.annotate.manifest import opened
+from pipelines.collect import coverage
+from pipelines.collect.refresh_store import RefreshStore
 from pipelines.config import renamed
+from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.label import votes_report
 from pipelines.process import now
@@ -19,7 +22,7 @@ from pipelines.registry.journal import Journal
 from pipelines.status_table import FIRST, table
 from pipelines.takedown import receipts
 from pipelines.vault.vault import Vault
-from pipelines.workspace.clone import workspace
+from pipelines.workspace.clone import Workspace, workspace
 
 
 def gather(settings: Settings) -> dict[str, Any]:
@@ -34,6 +37,8 @@ def gather(settings: Settings) -> dict[str, Any]:
         status: dict[str, Any] = {"commit": clone.head}
         folders = sorted((clone.path / "metrics").glob("*"))
         parts = {folder.name: _parts(folder) | _annotation(clone.path, folder.name) for folder in folders}
+        for corpus, part in _coverage(clone, settings).items():
+            parts.setdefault(corpus, {})["coverage"] = part
         labelled = {folder.name: votes_report.gather(clone.path, folder.name) for folder in folders}
     status |= parts.pop(FIRST, {})
     status["corpora"] = parts or None
@@ -48,6 +53,21 @@ def gather(settings: Settings) -> dict[str, Any]:
     takedowns = receipts.told(settings, now=now())
     status["takedowns"] = takedowns if takedowns["open"] or takedowns["done"] else None
     return {key: value for key, value in status.items() if value is not None}
+
+
+def _coverage(clone: Workspace, settings: Settings) -> dict[str, dict[str, Any]]:
+    """Return, for each corpus, the months with gaps and what waits in the store of refreshes, if it has any of both."""
+    months = sorted((clone.path / "data").glob("*"))
+    found = {folder.name: coverage.published(clone, folder.name) for folder in months}
+    with RefreshStore.existing(settings.refresh_url) as store:
+        if store:
+            from pipelines.collect import refresh
+
+            params = load(clone.path)
+            for corpus in (name for name, described in params.corpora.items() if described.listed):
+                part = refresh.ledger(corpus, params=params, store=store)
+                found[corpus] = found.get(corpus, {}) | part | {"revise": ", ".join(part["revise"]) or "none"}
+    return {corpus: part for corpus, part in found.items() if part}
 
 
 def _parts(folder: Path) -> dict[str, Any]:

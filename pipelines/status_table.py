@@ -10,7 +10,7 @@ from rich.table import Table
 # The corpus whose parts are at the top level of the object.
 FIRST = "memes"
 LABELLED = "posts"
-PARTS = ("collect", "ocr", "truth", "dedupe", "split", "annotation", "benchmark", "drift")
+PARTS = ("collect", "coverage", "ocr", "truth", "dedupe", "split", "annotation", "benchmark", "drift")
 CELL = {"mean", "low", "high"}
 # Shown in points of 100, as in both papers.
 POINTS = "benchmark"

@@ -38,6 +38,9 @@ def import_(
         bool,
         typer.Option("--dry-run", help="read the files, compare their label counts with the paper's and write nothing"),
     ] = False,
+    allow_bad: Annotated[
+        float, typer.Option(min=0, max=1, help="the share of rows that may be invalid, which are left out and counted")
+    ] = 0.01,
 ) -> None:
     """Import a published dataset into a corpus, and compare its label counts with the tables of its paper."""
     from pipelines.annotate.imports import imports
@@ -54,6 +57,7 @@ def import_(
                 vault=vault,
                 now=now(),
                 dry_run=dry_run,
+                allow_bad=allow_bad,
             )
         )
 

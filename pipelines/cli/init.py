@@ -153,7 +153,10 @@ class Beginning:
         corpora = {}
         for corpus, known in params.corpora.items():
             asked = {
-                "source": (f"{corpus}: source (dump, reddit, arctic_shift)", known.source),
+                "source": (
+                    f"{corpus}: source (dump, reddit, arctic_shift, or several joined by commas)",
+                    ",".join(known.sources),
+                ),
                 "subreddits": (f"{corpus}: subreddits, joined by commas", ",".join(known.subreddits)),
                 "first_month": (f"{corpus}: first month", known.first_month),
                 "last_month": (f"{corpus}: last month, or null", known.last_month or "null"),
@@ -228,7 +231,7 @@ def _by_corpus(values: Mapping[str, list[str] | None], *, corpora: Iterable[str]
 
 
 def _value(field: str, text: str) -> Any:
-    if field == "subreddits":
+    if field == "subreddits" or (field == "source" and "," in text):
         return _names(text)
     return None if text in ("", "null") else text
 

@@ -144,7 +144,7 @@ def retention() -> None:
     with open_vault(settings) as vault, workspace(settings) as clone:
         params = load(clone.path)
         check_out(clone, corpora=params.corpora)
-        emit({"kept": stage.listing(params, vault, now=now(), root=clone.path)})
+        emit({"kept": stage.listing(params, vault, now=now(), root=clone.path, refreshed=settings.refresh_url)})
 
 
 @takedowns.command("run-pending")
@@ -177,7 +177,7 @@ def run_pending(
         with workspace(settings) as clone:
             params = load(clone.path)
             check_out(clone, corpora=params.corpora)
-            due = kept.expired(params, vault, now=now(), root=clone.path)
+            due = kept.expired(params, vault, now=now(), root=clone.path, refreshed=settings.refresh_url)
             for corpus in params.corpora:
                 due |= asked_again.due(vault, corpus)
         fresh = (due.keys() | saved.keys()) - vault.tombstoned(due.keys() | saved.keys())
@@ -254,7 +254,8 @@ def _select(asked: Criteria, *, settings: Settings, vault: Vault) -> tuple[Selec
 
     with workspace(settings) as clone, Objects.opened(clone) as objects:
         params = load(clone.path)
-        return select(asked, vault=vault, objects=objects, params=params), params.takedown
+        found = select(asked, vault=vault, objects=objects, params=params, refreshed=settings.refresh_url)
+        return found, params.takedown
 
 
 def _told(receipt: TakedownRequest) -> dict[str, Any]:

@@ -154,6 +154,9 @@ def approve(
 @app.command("publish-partition")
 def publish_partition(corpus: CorpusName, month: Month, pointers: Pointers) -> None:
     """Commit the .dvc files of one month's data to the corpus branch."""
+    from pipelines.collect.closing import close
+    from pipelines.collect.month import Window, addition
+    from pipelines.collect.month_ledger import GAPS
     from pipelines.takedown.redaction import Gone
     from pipelines.takedown.rewrite import left_out
     from pipelines.workspace import publish
@@ -161,11 +164,14 @@ def publish_partition(corpus: CorpusName, month: Month, pointers: Pointers) -> N
 
     settings = Settings.from_env()
     written = received(_json(pointers), secret=settings.secret())
-    given: dict[str, Any] = {"corpus": corpus, "month": month, "pointers": written}
+    given: dict[str, Any] = {"corpus": corpus, "month": month, "pointers": written, "keep_below": addition(written)}
     # rows of records that are taken down later are found in the pushed objects and replaced by that takedown
     with open_vault(settings) as vault:
         gone = Gone(vault.tombstones())
-    emit(publish.publish_partition(settings, **given, leave_out=partial(left_out, gone=gone)))
+    done = publish.publish_partition(settings, **given, leave_out=partial(left_out, gone=gone))
+    window = Window.from_key(month)
+    recorded = f"data/{corpus}/{month}/{GAPS}" in written
+    emit(done | (close(corpus, window, settings=settings, revision=done["commit"], now=now()) if recorded else {}))
 
 
 @app.command("champions")

@@ -16,7 +16,7 @@ from pipelines.config.private_file import create_private
 from pipelines.errors import ConfigError
 
 COMMENTS = {
-    "source": "where posts come from: dump (files in CORPUS_DUMPS), reddit or arctic_shift",
+    "source": "where posts come from: dump (files in CORPUS_DUMPS), reddit, arctic_shift, or a list",
     "subreddits": "the subreddits that are read",
     "first_month": "the first month that is collected, YYYY-MM",
     "last_month": "the last month that is collected; null: every month that ends from now on",
@@ -75,7 +75,8 @@ def profile_text(choices: Choices, *, params: Params) -> str:
     for corpus, fields in choices.corpora.items():
         for name in (name for name in Corpus.model_fields if name in fields):
             put(values, ("corpora", corpus, name), fields[name])
-    chosen = {fields["source"] for fields in choices.corpora.values() if "source" in fields}
+    given = [fields["source"] for fields in choices.corpora.values() if "source" in fields]
+    chosen = {name for source in given for name in ([source] if isinstance(source, str) else source)}
     for source in sorted(name for name in chosen if name in params.sources and params.sources[name].live):
         for name in ("access_basis", "approval", "expires", "retention_days"):
             put(values, ("sources", source, name), None)

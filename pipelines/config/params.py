@@ -27,6 +27,7 @@ from pipelines.config.collect import (
     Language,
     Matrix,
     Reddit,
+    Refresh,
     Sandbox,
     Source,
     SourceName,
@@ -91,6 +92,7 @@ class Params(Section):
     sources: dict[SourceName, Source]
     dump: Dump
     reddit: Reddit
+    refresh: Refresh = Field(default_factory=Refresh)
     arctic_shift: ArcticShift
     collect: Collect
     images: Images

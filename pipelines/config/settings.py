@@ -154,6 +154,7 @@ class Settings(Section):
     sandbox_port: int | None
     mlflow_tracking_uri: str | None
     answers_url: str
+    refresh_url: str
     journal_url: str
     label_studio: Path
     label_studio_env: Path
@@ -192,6 +193,7 @@ class Settings(Section):
             sandbox_port=_port("CORPUS_SANDBOX_PORT"),
             mlflow_tracking_uri=_mlflow(home),
             answers_url=env("ANSWERS_URL", f"sqlite:///{home}/answers.sqlite"),
+            refresh_url=env("REFRESH_URL", f"sqlite:///{home}/refresh.sqlite"),
             journal_url=env("JOURNAL_URL", f"sqlite:///{home}/journal.sqlite"),
             label_studio=Path(env("LABEL_STUDIO", f"{home}/label_studio")),
             label_studio_env=Path(env("LABEL_STUDIO_ENV", ".label-studio")).resolve(),

@@ -53,7 +53,7 @@ def sandbox_variables(port: int) -> dict[str, str]:
 
 EXPORTED = ("AIRFLOW_", "CORPUS_", "MLFLOW_")
 # Only the scheduler's tasks open the vault and pay providers: other components get none of these.
-TASKS_ONLY = re.compile(r"CORPUS_(SECRET\w*|VAULT_URL|ANSWERS_URL|\w+_KEY|\w+_CLIENT_SECRET|REMOTE_\w+)")
+TASKS_ONLY = re.compile(r"CORPUS_(SECRET\w*|VAULT_URL|ANSWERS_URL|REFRESH_URL|\w+_KEY|\w+_CLIENT_SECRET|REMOTE_\w+)")
 # Of the tasks alone: their times, and the process that starts them. A secret is stored apart from the home.
 NOT_EXPORTED = {"CORPUS_PHASES", forkserver.ADDRESS, "CORPUS_SECRET"}
 

@@ -22,7 +22,7 @@ from pipelines.llm.client import ADDRESSES, NO_KEY
 def sources(params: Params) -> list[SourceName]:
     """Return the sources of posts to check: those of the corpora and, if approved, Reddit, which the sweep asks."""
     approved: set[SourceName] = {"reddit"} if params.sources["reddit"].approval else set()
-    return sorted({corpus.source for corpus in params.corpora.values()} | approved)
+    return sorted({name for corpus in params.corpora.values() for name in corpus.sources} | approved)
 
 
 def labellers(params: Params) -> dict[str, RemoteLabeller]:
@@ -74,7 +74,7 @@ def source(deployment: Deployment, name: SourceName) -> Finding:
         params.sources[name].check(name, today=deployment.now.date())
     except SourceNotApproved:
         return warning("not tried, because it is not approved", fix=f"See the check 'approval {name}'.")
-    subreddits = [s for corpus in params.corpora.values() if corpus.source == name for s in corpus.subreddits]
+    subreddits = [s for corpus in params.corpora.values() if name in corpus.sources for s in corpus.subreddits]
     subreddits = subreddits or [s for corpus in params.corpora.values() for s in corpus.subreddits]
     if name == "reddit":
         return _reddit(deployment, subreddits[0])
@@ -105,7 +105,7 @@ def _reddit(deployment: Deployment, subreddit: str) -> Finding:
 
 def _windows(deployment: Deployment) -> list[Window]:
     """Return the last month of each corpus that is collected from dumps; without one the first."""
-    corpora = [corpus for corpus in deployment.params.corpora.values() if corpus.source == "dump"]
+    corpora = [corpus for corpus in deployment.params.corpora.values() if "dump" in corpus.sources]
     return [Window.from_key(corpus.last_month or corpus.first_month) for corpus in corpora]
 
 

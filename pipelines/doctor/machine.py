@@ -73,7 +73,7 @@ def clock(deployment: Deployment, *, seconds: float) -> Finding:
 
 def _servers(deployment: Deployment) -> Iterator[tuple[str, str]]:
     settings = deployment.settings
-    used = {corpus.source for corpus in deployment.params.corpora.values()}
+    used = {name for corpus in deployment.params.corpora.values() for name in corpus.sources}
     if "reddit" in used or settings.reddit_client_id:
         yield "Reddit", settings.reddit_url
     if "arctic_shift" in used:

@@ -14,6 +14,8 @@ from pipelines.storage.tables import Item
 
 # The image number of a record that is left out as a whole.
 WHOLE = -1
+# The start of a row's id that names no record but a subreddit that the source did not show: closed/<month>/r/<name>.
+CLOSED = "closed/"
 
 
 def exclusion_rows(reasons: Mapping[Item, str], *, step: str) -> list[dict[str, Any]]:

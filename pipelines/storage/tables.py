@@ -80,6 +80,8 @@ SCHEMAS: dict[str, pa.Schema] = {
         _sealed("signature"),
     ),
     "drops": _schema("record_id,image,step", RECORD, IMAGE, ("step", pa.string()), ("reason", pa.string())),
+    # What no source could show of a month: of each subreddit, the times of creation from ``start`` to before ``end``.
+    "gaps": _schema("subreddit,start", ("subreddit", pa.string()), ("start", UTC), ("end", UTC)),
     "pairs": _schema(
         "record_id,image,other_id,other_image",
         RECORD,

@@ -13,7 +13,7 @@ from pipelines.collect.sources.service import SubredditClosed
 from pipelines.collect.submission import Dropped, parse
 from pipelines.config.takedown import Sweep
 from pipelines.errors import DataError
-from pipelines.vault.checks import MARKS, MISSING, SEEN
+from pipelines.vault.checks import CLOSED, MARKS, MISSING, SEEN
 
 # Reddit accepts a hundred names per request; one of them is the control.
 BATCH = 99
@@ -48,7 +48,7 @@ class LivenessContext:
     def __init__(
         self, reddit: RedditLookup, *, corpus: str, subreddits: Sequence[str], terms: Sweep, believe: bool
     ) -> None:
-        """``believe``: accept an empty answer as true."""
+        """``believe``: accept an answer without the control post as true."""
         self._reddit, self._corpus, self._subreddits = reddit, corpus, subreddits
         self._terms, self._believe = terms, believe
         self._open: dict[str, bool] = {}
@@ -91,15 +91,29 @@ class LivenessContext:
         """Ask Reddit for posts; return for each ``seen``, ``deleted``, ``removed``, or ``missing`` if Reddit omits it.
 
         Raises:
-            SweepImplausible: the answer is empty although a subreddit is readable.
+            SweepImplausible: the answer lacks the control post although a subreddit is readable.
             SourceError: the request failed; nothing is known about any of the posts.
         """
+        shown, proven = self._info(fullnames)
+        if not proven and not shown.keys() >= set(fullnames) and any(self._open.values()):
+            # the control itself may have been deleted since it was listed
+            self._open.clear()
+            self._control.clear()
+            self.open()
+            shown, proven = self._info(fullnames)
+        missing = len(set(fullnames) - shown.keys())
+        if missing and not proven and any(self._open.values()):
+            detail = f"an answer lacks the control post and {missing} of the {len(fullnames)} posts that were requested"
+            raise SweepImplausible(corpus=self._corpus, detail=detail)
+        # without a control, as every subreddit is closed, an answer proves no miss
+        absent = MISSING if proven else CLOSED
+        return {name: _outcome(shown[name]) if name in shown else absent for name in fullnames}
+
+    def _info(self, fullnames: Sequence[str]) -> tuple[Mapping[str, Mapping[str, Any]], bool]:
+        """Request posts and the control; return those shown, and whether the answer proves that others are missing."""
         self.requests += 1
         shown = self._reddit.info([*fullnames, *self._control])
-        if not shown and any(self._open.values()) and not self._believe:
-            detail = f"Reddit returned none of the {len(fullnames)} posts of a request, nor the control post"
-            raise SweepImplausible(corpus=self._corpus, detail=detail)
-        return {name: _outcome(shown[name]) if name in shown else MISSING for name in fullnames}
+        return shown, self._believe or any(name in shown for name in self._control)
 
     def hides(self, subreddit: str | None) -> bool:
         """Return whether a post may be missing only because its subreddit (``None``: any of the corpus) is closed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from pipelines.collect.refresh_store import RefreshStore
 from pipelines.config.settings import Settings
 from pipelines.storage import tables
 from pipelines.workspace.clone import Workspace, workspace
@@ -23,8 +24,17 @@ def by_record(root: Path, *, corpus: str, column: str) -> dict[str, str]:
     return dict(zip(posts["record_id"].to_pylist(), posts[column].to_pylist(), strict=True))
 
 
+def waiting(url: str | None, *, corpus: str, column: str) -> dict[str, str]:
+    """Return ``source`` or ``subreddit`` by record id of the posts that wait in the store of refreshes, if any."""
+    if url is None:
+        return {}
+    with RefreshStore.existing(url) as store:
+        return store.origins(corpus, column=column) if store else {}
+
+
 def published(settings: Settings, *, corpus: str, column: str) -> dict[str, str]:
-    """Return a column of the table ``posts`` by record id, from the newest commit of the corpus branch."""
+    """Return ``source`` or ``subreddit`` by record id, from the corpus branch's newest commit and unpublished posts."""
     with workspace(settings) as clone:
         check_out(clone, corpora=[corpus])
-        return by_record(clone.path, corpus=corpus, column=column)
+        of_months = by_record(clone.path, corpus=corpus, column=column)
+    return waiting(settings.refresh_url, corpus=corpus, column=column) | of_months

@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from pipelines.annotate import manifest as manifests
 from pipelines.annotate.backends.backend import Backend, Queue
 from pipelines.annotate.rounds import queues, store
+from pipelines.collect.refresh_store import RefreshStore
 from pipelines.config.settings import Settings
 from pipelines.storage import answers
 from pipelines.takedown.redaction import Gone, is_table
@@ -158,6 +159,17 @@ def _answer_book(settings: Settings) -> Iterator[Engine | None]:
         engine.close()
 
 
+def _refresh(site: Site) -> int:
+    with RefreshStore.existing(site.settings.refresh_url) as store:
+        return store.count(site.gone.ids) if store else 0
+
+
+def _clear_refresh(site: Site) -> None:
+    with RefreshStore.existing(site.settings.refresh_url) as store:
+        if store:
+            store.remove(site.gone.ids)
+
+
 def _resume(site: Site) -> int:
     return len(_inside(site.settings.home / "resume"))
 
@@ -237,6 +249,7 @@ def _files(folder: Path) -> list[Path]:
 PLACES = (
     Place("annotation", _annotation, _clear_annotation),
     Place("answers", _answers, _clear_answers),
+    Place("refresh", _refresh, _clear_refresh),
     Place("resume", _resume, _clear_resume),
     Place("train", _train, _clear_train),
     Place("scratch", _scratch, _clear_scratch),

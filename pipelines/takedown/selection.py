@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipelines.collect.refresh_store import RefreshStore
 from pipelines.config.params import Params
 from pipelines.errors import BadArgument
 from pipelines.takedown.object_versions import Objects
@@ -77,7 +78,9 @@ class Selection:
     near: frozenset[str] = field(default=frozenset(), repr=False)
 
 
-def select(asked: Criteria, *, vault: Vault, objects: Objects, params: Params) -> Selection:
+def select(
+    asked: Criteria, *, vault: Vault, objects: Objects, params: Params, refreshed: str | None = None
+) -> Selection:
     """Return the records that match the criteria of a takedown.
 
     Args:
@@ -85,6 +88,7 @@ def select(asked: Criteria, *, vault: Vault, objects: Objects, params: Params) -
         vault: derives record ids and author ids from names.
         objects: the DVC objects of all versions of the corpus.
         params: ``dedupe.radius`` is how many of 64 bits near-duplicates may differ, ``decode`` how a picture is read.
+        refreshed: the address of the store of refreshes, whose posts wait for their month.
 
     Raises:
         BadArgument: no criterion is given, or one is not a post, picture or readable file; values are not quoted.
@@ -101,7 +105,7 @@ def select(asked: Criteria, *, vault: Vault, objects: Objects, params: Params) -
         "sources": ("source", set(asked.sources)),
     }
     for name, (column, values) in columns.items():
-        found[name] = _where(column, values, objects=objects) if values else set()
+        found[name] = _where(column, values, objects=objects) | _waiting(column, values, refreshed) if values else set()
     pictures, codes = _pictures(asked.images, params=params)
     found["images"] = _where("sha256", pictures, objects=objects) if pictures else set()
     near = _near(found["images"], codes, objects=objects, radius=params.dedupe.radius) if asked.images else set()
@@ -165,6 +169,13 @@ def _where(column: str, values: set[str], *, objects: Objects) -> set[str]:
         cells = pc.utf8_lower(table[column]) if column == "subreddit" else table[column]
         found.update(table.filter(pc.is_in(cells, value_set=wanted))["record_id"].to_pylist())
     return found
+
+
+def _waiting(column: str, values: set[str], url: str | None) -> set[str]:
+    if url is None:
+        return set()
+    with RefreshStore.existing(url) as store:
+        return store.select(column, values) if store else set()
 
 
 def _pictures(images: Iterable[str], *, params: Params) -> tuple[set[str], set[int]]:

@@ -72,8 +72,9 @@ SINKS = (
         outs=("data/*", "annotations/*", "snapshot/*"),
         writers=(
             "annotate/agreement/alpha_plot", "annotate/gold", "annotate/imports/commit", "annotate/rounds/store",
-            "collect/collect", "collect/images", "collect/partition", "collect/texts", "curate/dedupe/dedupe",
-            "curate/sample", "curate/split/split", "doctor/remotes", "label/few_shot", "label/rationales",
+            "collect/collect", "collect/images", "collect/month_ledger", "collect/partition", "collect/texts",
+            "curate/dedupe/dedupe", "curate/sample", "curate/split/split", "doctor/remotes", "label/few_shot",
+            "label/rationales",
             "label/silver", "label/votes", "metrics/recall_constraints", "predict/baselines",
             "predict/predict_finetuned", "predict/prompted", "report/report", "storage/exclusions", "storage/seal",
             "storage/tables", "takedown/object_versions", "takedown/redaction", "takedown/reseal",
@@ -158,6 +159,15 @@ SINKS = (
         "items are removed from the queues through its API (`purge`)",
         keeps="freed pages, search index and backups of that server, which its operator must clear",
         settings=("label_studio_url", "argilla_url"),
+    ),
+    Sink(
+        "refresh",
+        "content",
+        "rows of posts that wait for their month, and ids of published ones, are deleted, the file is rewritten "
+        "(`purge`)",
+        paths=_database("refresh_url"),
+        settings=("refresh_url",),
+        writers=("collect/refresh_store",),
     ),
     Sink(
         "resume",

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.config.added_corpora import complete
+from pipelines.config.collect import Refresh
 from pipelines.config.params import EarlierNames, earlier, load, overlay, parse
 from pipelines.config.settings import Settings
 from pipelines.errors import CorpusError
@@ -104,7 +105,7 @@ def resolve(texts: Mapping[str, str]) -> dict[str, Any]:
 
     The keys are ``stages`` (name, description, upstream stages, ``meta.airflow`` of each), ``corpora`` (the section),
     ``ensembles`` and ``providers`` (those that label), ``protocols`` (the corpora that people annotate), ``registry``
-    (the names of registered models), ``batch_predict`` (the section).
+    (the names of registered models), ``batch_predict`` (the section), ``refresh`` (its schedule).
 
     Matrix entries and parameters are filled in from ``params.yaml`` with the text of a ``profile`` over it.
     """
@@ -140,6 +141,7 @@ def resolve(texts: Mapping[str, str]) -> dict[str, Any]:
         "protocols": sorted(values["round"]["protocol"]),
         "registry": sorted(values["registry"]),
         "batch_predict": values["batch_predict"],
+        "refresh": (values.get("refresh") or {}).get("schedule", Refresh().schedule),
         "providers": sorted({labeller["provider"] for labeller in asked if labeller["kind"] == "remote"}),
     }
 

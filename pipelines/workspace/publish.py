@@ -37,10 +37,12 @@ def publish_partition(
     month: str,
     pointers: Mapping[str, str],
     leave_out: Callable[[Workspace, str], int],
+    keep_below: int = 0,
 ) -> dict[str, Any]:
     """Commit exactly these DVC pointers of one month, after checking that the DVC remote contains their objects.
 
-    Pointers of an earlier run of the month that are not among them are removed, so a month never mixes two runs.
+    Pointers of an earlier run of the month that are not among them are removed, so a month never mixes two runs; an
+    addition to a month keeps its published shards, whose numbers are below ``keep_below``.
 
     ``leave_out`` is called with the clone and the month's folder before the commit. The function must remove records
     that were taken down since the month was read, and return the number of rows.
@@ -52,7 +54,9 @@ def publish_partition(
     folder = f"data/{corpus}/{month}"
     with workspace(settings) as clone:
         for stale in (clone.path / folder).rglob("*.dvc"):
-            stale.unlink()
+            number = stale.name.partition(".")[0]
+            if not (number.isdigit() and int(number) < keep_below):
+                stale.unlink()
         clone.place(check_handed_over(pointers, below=folder))
         rows = leave_out(clone, folder)
         clone.check_remote({name: (clone.path / f"{name}.dvc").read_text() for name in pointers})

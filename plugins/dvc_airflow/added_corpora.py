@@ -10,6 +10,7 @@ from dvc_airflow.graph import corpora, resolved, scoring
 WITH_FILES = ("memes", "posts")
 DOES = {
     "collect": "Collect one month",
+    "refresh": "Read the listings between two months",
     "dataset": "Build the dataset",
     "label": "Label the records",
     "finetune": "Fine-tune and compare models",
@@ -28,7 +29,10 @@ def dags_of(corpus: str) -> dict[str, DAG]:
     content = resolved()["corpora"][corpus]["content"]
     like, kinds = ("posts", ("label", "finetune")) if content == "texts" else ("memes", ("benchmark",))
     kinds = ("dataset", *kinds, *(("scoring",) if scoring(corpus) else ()))
-    made = {"collect": dags.collect_dag(corpus, items=content, doc=_doc(corpus, "collect", like=like))}
+    made = {
+        "collect": dags.collect_dag(corpus, items=content, doc=_doc(corpus, "collect", like=like)),
+        "refresh": dags.refresh_dag(corpus, items=content, doc=_doc(corpus, "refresh", like=like)),
+    }
     made |= {kind: getattr(dags, f"{kind}_dag")(corpus, doc=_doc(corpus, kind, like=like)) for kind in kinds}
     return {f"{corpus}_{kind}": dag for kind, dag in made.items()}
 

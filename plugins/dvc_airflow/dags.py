@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from airflow.sdk import DAG, AssetAny, CronPartitionTimetable, FixedKeyMapper, PartitionedAssetTimetable, task
+from airflow.sdk import (
+    DAG,
+    AssetAny,
+    CronPartitionTimetable,
+    CronTriggerTimetable,
+    FixedKeyMapper,
+    PartitionedAssetTimetable,
+    task,
+)
 
 from dvc_airflow import notify, settings, task_options
-from dvc_airflow.graph import ensembles, period, scoring
+from dvc_airflow.graph import ensembles, period, refreshes, scoring
 from dvc_airflow.label import ask
 from dvc_airflow.names import asset, description, mentioned, named
 from dvc_airflow.tasks import (
@@ -19,11 +28,15 @@ from dvc_airflow.tasks import (
     month_of,
     pin,
     publish_partition,
+    refresh,
     register,
+    revised,
     snapshot,
     step,
     track,
 )
+
+log = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -77,34 +90,69 @@ def collect_dag(corpus: str, *, items: str, doc: str) -> DAG:
         end_date=last,
         max_active_runs=2,
     ) as dag:
-
-        @task
-        def collect(*, dag_run: Any = None) -> list[dict[str, Any]]:
-            """Scan the source once, seal the month's submissions, and return one job per shard."""
-            month = month_of(dag_run)
-            done = step("collect", corpus, "--month", month, out=[f"work/{corpus}/{month}/*.parquet"])
-            return [{"shard": shard, "pointers": done["pointers"]} for shard in range(done["result"]["shards"])]
-
-        @task(task_id=items)
-        def look(job: dict[str, Any], *, dag_run: Any = None) -> dict[str, str]:
-            """Process each item of one shard."""
-            month, pointers = month_of(dag_run), job["pointers"]
-            out = [f"data/{corpus}/{month}/{items}/*.parquet", f"work/{corpus}/{month}/drops/*.parquet"]
-            argv = (items, corpus, "--month", month, "--shard", str(job["shard"]))
-            found: dict[str, str] = step(*argv, out=out, pointers=pointers)["pointers"]
-            return {**pointers, **found}
-
-        @task
-        def partition(shards: Any, *, dag_run: Any = None) -> dict[str, str]:
-            """Join the shards into the month's tables, and return the pointers to commit."""
-            month = month_of(dag_run)
-            pointers = {path: text for shard in shards for path, text in shard.items()}
-            out = [f"data/{corpus}/{month}/*.parquet"]
-            done = step("partition", corpus, "--month", month, out=out, pointers=pointers)
-            return {path: text for path, text in (pointers | done["pointers"]).items() if path.startswith("data/")}
-
-        publish_partition(partition(look.expand(job=collect())), corpus=corpus, asset=asset(corpus))
+        _month_tasks(corpus, items=items, of=lambda dag_run, ti: month_of(dag_run))
     return dag
+
+
+def refresh_dag(corpus: str, *, items: str, doc: str) -> DAG:
+    """Return ``<corpus>_refresh``: read the listings that are due, then revise a published month that has gained posts.
+
+    The Dag has no schedule if the corpus reads no listing. Its tasks after ``refresh`` are those of a month.
+    """
+    cron = refreshes(corpus)
+    with corpus_dag(
+        f"{corpus}_refresh",
+        doc=doc,
+        tags=[corpus, "partition"],
+        schedule=CronTriggerTimetable(cron, timezone="UTC") if cron else None,
+        start_date=period(corpus)[0],
+        max_active_runs=1,
+    ) as dag:
+        refresh(corpus) >> _month_tasks(corpus, items=items, of=revised, partitioned=False)
+    return dag
+
+
+def _month_tasks(corpus: str, *, items: str, of: Callable[[Any, Any], str], partitioned: bool = True) -> Any:
+    """Render the tasks of a month and return the first; ``of`` returns the month from the run and the task instance."""
+
+    @task
+    def collect(*, dag_run: Any = None, ti: Any = None) -> list[dict[str, Any]]:
+        """Bring the month's submissions into a sealed table, and return one job per shard."""
+        month = of(dag_run, ti)
+        done = step("collect", corpus, "--month", month, out=[f"work/{corpus}/{month}/*.parquet"])
+        found = done["result"]
+        if found["gaps"]:
+            text = "%s of %s: no source shows %d intervals, %.1f h in all; they are on record"
+            log.warning(text, month, corpus, found["gaps"], found["gap_hours"])
+        shards = range(found["first"], found["first"] + found["shards"])
+        return [{"shard": shard, "pointers": done["pointers"]} for shard in shards]
+
+    @task(task_id=items)
+    def look(job: dict[str, Any], *, dag_run: Any = None, ti: Any = None) -> dict[str, str]:
+        """Process each item of one shard."""
+        month, pointers = of(dag_run, ti), job["pointers"]
+        out = [f"data/{corpus}/{month}/{items}/*.parquet", f"work/{corpus}/{month}/drops/*.parquet"]
+        argv = (items, corpus, "--month", month, "--shard", str(job["shard"]))
+        found: dict[str, str] = step(*argv, out=out, pointers=pointers)["pointers"]
+        return {**pointers, **found}
+
+    @task
+    def partition(shards: Any, *, dag_run: Any = None, ti: Any = None) -> dict[str, str]:
+        """Join the shards into the month's tables, and return the pointers to commit."""
+        month = of(dag_run, ti)
+        pointers = {path: text for shard in shards for path, text in shard.items()}
+        out = [f"data/{corpus}/{month}/*.parquet"]
+        done = step("partition", corpus, "--month", month, out=out, pointers=pointers)
+        # an addition without items leaves no shard, so that nothing new makes no commit
+        empty = done["result"]["adds"] and not done["result"]["items"]
+        every = (pointers | done["pointers"]).items()
+        shards_of = f"data/{corpus}/{month}/{items}/"
+        return {p: text for p, text in every if p.startswith("data/") and not (empty and p.startswith(shards_of))}
+
+    collected = collect()
+    joined = partition(look.expand(job=collected))
+    publish_partition(joined, corpus=corpus, asset=asset(corpus), of=of, partitioned=partitioned)
+    return collected
 
 
 def dataset_dag(corpus: str, *, doc: str) -> DAG:

@@ -115,6 +115,16 @@ def scoring(corpus: str) -> list[str]:
     return list(resolved()["batch_predict"].get(corpus, ()))
 
 
+def refreshes(corpus: str) -> str | None:
+    """Return the cron schedule on which the listings of a corpus are read, or ``None`` if it reads none."""
+    found = resolved()
+    return found.get("refresh") if "reddit" in _listed(found["corpora"][corpus]["source"]) else None
+
+
+def _listed(source: str | list[str]) -> list[str]:
+    return [source] if isinstance(source, str) else source
+
+
 def period(corpus: str) -> tuple[datetime, datetime | None]:
     """Return the dates of the Dag runs of a corpus's first and last month.
 

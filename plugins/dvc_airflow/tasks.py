@@ -32,6 +32,7 @@ NO_KEY = (
     "2022-12`. For several months: `airflow backfill create --dag-id {dag_id} --from-date 2022-01-01 --to-date "
     "2022-12-01`."
 )
+REVISED = "revised"
 SUPERSEDED = "superseded by a newer month: clear `pin` and its downstream tasks"
 
 
@@ -182,18 +183,57 @@ def _publish_snapshot(
     return publish(base)
 
 
-def publish_partition(pointers: Any, *, corpus: str, asset: Any) -> Any:
-    """Return the task that commits a month's DVC pointers; the asset event carries the month."""
+def publish_partition(
+    pointers: Any, *, corpus: str, asset: Any, of: Callable[[Any, Any], str], partitioned: bool = True
+) -> Any:
+    """Return the task that commits a month's DVC pointers; the asset event carries the month and its gaps.
+
+    Args:
+        pointers: the result of the task before.
+        corpus: the corpus of the month.
+        asset: the asset to emit.
+        of: returns the month from the run and the task instance.
+        partitioned: whether the runs have a partition key; without one, the event gets the month as its key.
+    """
 
     @task(task_id="publish", outlets=[asset], doc_md="commit the month; fast-forward only")
-    def publish(pointers: dict[str, str], *, dag_run: Any = None, outlet_events: Any = None) -> dict[str, Any]:
-        month = month_of(dag_run)
+    def publish(
+        pointers: dict[str, str], *, dag_run: Any = None, ti: Any = None, outlet_events: Any = None
+    ) -> dict[str, Any]:
+        month = of(dag_run, ti)
         argv = ("--month", month, "--pointers", "-")
         done = run("task", "publish-partition", corpus, *argv, given=json.dumps(pointers))
         outlet_events[asset].extra = {**done, "month": month}
+        if not partitioned:
+            # the Dag that waits for it is partitioned
+            outlet_events[asset].add_partitions(month)
         return done
 
     return publish(pointers)
+
+
+def refresh(corpus: str) -> Any:
+    """Return the task that reads the listings that are due and hands on a published month that has gained posts."""
+
+    @task(task_id="refresh", doc_md="read the subreddits that are due; fill the gaps of published months")
+    def refresh_listings(*, ti: Any = None) -> dict[str, Any]:
+        done: dict[str, Any] = step("refresh", corpus)["result"]
+        if done["gaps"]:
+            text = "the listings of %s have %d gaps, %.1f h in all; other sources fill them when the month closes"
+            logging.getLogger(__name__).warning(text, corpus, done["gaps"], done["gap_hours"])
+        # one month a run: the next run has the next one
+        ti.xcom_push(key=REVISED, value=next(iter(done["revise"]), None))
+        return done
+
+    return refresh_listings()
+
+
+def revised(_: Any, ti: Any) -> str:
+    """Return the month that a run of ``<corpus>_refresh`` revises; without one the task is skipped."""
+    month = ti.xcom_pull(task_ids="refresh", key=REVISED)
+    if month is None:
+        raise AirflowSkipException("no published month has gained posts")
+    return str(month)
 
 
 def track(corpus: str) -> Any:
