@@ -85,7 +85,8 @@ def _parts(folder: Path) -> dict[str, Any]:
         }
     if split:
         shown = ("sizes", "excluded", "max_deviation", "mean_deviation", "leakage")
-        parts["split"] = {key: split[key] for key in shown} | _labels(split.get("labels"))
+        known = {key: split[key] for key in ("separated_pairs", "withheld") if split.get(key)}
+        parts["split"] = {key: split[key] for key in shown} | known | _labels(split.get("labels"))
     if evaluated := _metrics(folder / "evaluate.json"):
         parts["benchmark"] = {task: _benchmark(found) for task, found in evaluated["tasks"].items()}
     predicted = _metrics(folder / "batch_predict.json") or {}
@@ -99,6 +100,8 @@ def _labels(labels: dict[str, Any] | None) -> dict[str, Any]:
     if not labels:
         return {}
     part: dict[str, Any] = {"items": labels["items"], "mean_deviation": labels["mean_deviation"]}
+    if labels.get("partial"):
+        part["partial"] = labels["partial"]
     if labels.get("unused"):
         part["in_new_version"] = labels["new_version"]["mean_deviation"]
     return {"labels": part | {"unused": labels.get("unused", False)}}

@@ -25,7 +25,9 @@ given too, and for comparison the Brier score of always predicting the label's f
       "alert": {                                      # of the run of the first seed; null: no probabilities on dev
         "dev": metrics.alerts.Alert,                  # positives, threshold, guaranteed recall, alert rate on dev
         "recall": Rate, "precision": Rate, "alert_rate": Rate,      # on test; an item without probabilities raises none
-        "verdict": "below" | "not_below" | "too_few" | null         # metrics.alerts.judged; null: no guaranteed recall
+        "groups": {"found", "of": int},             # of test with positives; found if all their positives are
+        "verdict": "below" | "not_below" | "too_few" | null         # metrics.alerts.judged of the groups; null: no
+                                                    # guaranteed recall
       } | null
     }
 """
@@ -41,10 +43,10 @@ import numpy.typing as npt
 
 from pipelines.evaluate import calibration_errors
 from pipelines.evaluate.label_errors import Rates, gather
-from pipelines.evaluate.model_scores import DIGITS, Board, Json, Run, bounds, number
+from pipelines.evaluate.model_scores import DIGITS, Board, Item, Json, Run, bounds, number
 from pipelines.metrics.alerts import alert, judged
 from pipelines.metrics.calibration import SUREST
-from pipelines.metrics.label_sets import Floats, matrix
+from pipelines.metrics.label_sets import Floats, LabelSet, matrix
 from pipelines.metrics.recall_constraints import evidence
 
 Bools = npt.NDArray[np.bool_]
@@ -205,6 +207,18 @@ def _alert(
     for part, whole in ((given, true), (true, given), (given, np.ones_like(given))):
         rates.add(part[None], whole[None])
     found = dict(zip(("recall", "precision", "alert_rate"), rates.drawn(board), strict=True))
-    hits, guaranteed = found["recall"], chosen.guaranteed_recall
-    verdict = None if guaranteed is None else judged(hits["count"], hits["of"], guaranteed=guaranteed)
-    return {"dev": asdict(chosen), **found, "verdict": verdict}
+    name = board.task.labels[label]
+    raised = {item: frozenset({name}) for item, alerted in zip(board.items, given, strict=True) if alerted}
+    groups_found = list(found_groups(board, label=name, raised=raised).values())
+    hits, of, guaranteed = sum(groups_found), len(groups_found), chosen.guaranteed_recall
+    verdict = None if guaranteed is None else judged(hits, of, guaranteed=guaranteed)
+    return {"dev": asdict(chosen), **found, "groups": {"found": hits, "of": of}, "verdict": verdict}
+
+
+def found_groups(board: Board, *, label: str, raised: Mapping[Item, LabelSet]) -> dict[str, bool]:
+    """Return for each near-duplicate group with gold items of a label whether the model finds all of these items."""
+    groups: dict[str, bool] = {}
+    for item, group, gold in zip(board.items, board.groups, board.gold, strict=True):
+        if label in gold:
+            groups[group] = groups.get(group, True) and label in raised.get(item, frozenset())
+    return groups

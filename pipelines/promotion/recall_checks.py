@@ -18,6 +18,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from pipelines.evaluate.model_scores import Board, Item, Json, number
+from pipelines.evaluate.reliability import found_groups
 from pipelines.metrics import alerts
 from pipelines.metrics.label_sets import LabelSet
 
@@ -34,7 +35,7 @@ def floor_of(board: Board, *, label: str, floor: float, raised: Answers) -> Json
         floor: the recall that is required or guaranteed.
         raised: by item, the labels whose alert the model raises or, without alerts, the labels that it gives.
     """
-    groups = list(found(board, label=label, raised=raised).values())
+    groups = list(found_groups(board, label=label, raised=raised).values())
     hits, of = sum(groups), len(groups)
     return {
         "floor": floor,
@@ -50,7 +51,7 @@ def floor_of(board: Board, *, label: str, floor: float, raised: Answers) -> Json
 
 def severe_of(board: Board, *, label: str, candidate: Answers, champion: Answers, tolerance: float) -> Json:
     """Return as JSON the recall of a severe label, candidate minus champion, with bounds and whether it is inferior."""
-    ours, theirs = (found(board, label=label, raised=raised) for raised in (candidate, champion))
+    ours, theirs = (found_groups(board, label=label, raised=raised) for raised in (candidate, champion))
     gained = sum(ours[group] and not theirs[group] for group in ours)
     lost = sum(theirs[group] and not ours[group] for group in ours)
     low, high = paired_bounds(gained, lost, of=len(ours))
@@ -67,15 +68,6 @@ def severe_of(board: Board, *, label: str, candidate: Answers, champion: Answers
         "margin": -tolerance,
         "verdict": verdict,
     }
-
-
-def found(board: Board, *, label: str, raised: Answers) -> dict[str, bool]:
-    """Return for each near-duplicate group with gold items of a label whether the model finds all of these items."""
-    groups: dict[str, bool] = {}
-    for item, group, gold in zip(board.items, board.groups, board.gold, strict=True):
-        if label in gold:
-            groups[group] = groups.get(group, True) and label in raised.get(item, frozenset())
-    return groups
 
 
 def paired_bounds(gained: int, lost: int, *, of: int, confidence: float = alerts.CONFIDENCE) -> tuple[float, float]:

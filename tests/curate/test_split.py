@@ -125,13 +125,35 @@ def test_what_bridges_two_splits_is_left_out_and_spoils_nothing_else(tmp_path: P
     assert report["leakage"] == 0
 
 
-def test_assigned_items_that_leak_stop_the_step(tmp_path: Path, vault: Vault) -> None:
+def test_an_author_in_two_splits_stops_the_step(tmp_path: Path, vault: Vault) -> None:
     assign(vault, {0: "train", 1: "test"})
-    corpus.write(tmp_path, range(20), pairs=[(0, 1)])
+    corpus.write(tmp_path, [0, 0, *range(1, 19)])
     with pytest.raises(SplitConflict, match="1 near-duplicate"):
         run(tmp_path, vault)
     assert len(vault.assignments("memes", version=1)) == 2
     assert not (tmp_path / "snapshot/memes/split").exists()
+
+
+def test_a_pair_that_an_earlier_search_missed_is_withheld_from_tuning_and_test_and_moves_nothing(
+    tmp_path: Path, vault: Vault
+) -> None:
+    corpus.write(tmp_path, range(60))
+    run(tmp_path, vault)
+    before = corpus.splits(tmp_path)
+    train, validation, test = (next(i for i in before if before[i] == s) for s in ("train", "validation", "test"))
+    pairs = [(min(train, other), max(train, other)) for other in (validation, test)]
+    for size in (60, 75):  # found after the upgrade, and again in every later month
+        corpus.write(tmp_path, range(size), pairs=pairs)
+        report = run(tmp_path, vault)
+        assert (report["separated_pairs"], report["withheld"], report["excluded"], report["leakage"]) == (2, 2, 0, 0)
+        assert sorted(corpus.left_out(tmp_path)) == sorted([validation, test])
+        after = corpus.splits(tmp_path)
+        assert after.keys() == set(range(size)) - {validation, test}
+        assert before.items() - {(validation, "validation"), (test, "test")} <= after.items()
+        assert vault.assignments("memes", version=1)[corpus.record_id(test), 0] == "test"
+    fresh = run(tmp_path, vault, corpus.params(version=2))
+    assert (fresh["separated_pairs"], fresh["withheld"], fresh["leakage"]) == (0, 0, 0)
+    assert corpus.splits(tmp_path).keys() == set(range(75))
 
 
 def test_a_new_version_starts_from_scratch(tmp_path: Path, vault: Vault) -> None:
@@ -165,6 +187,14 @@ def test_a_published_split_moves_nothing(tmp_path: Path, vault: Vault) -> None:
         run(tmp_path, vault, published(tmp_path, [f"{corpus.record_id(0)},0,test"]))
 
 
+def test_a_published_split_that_leaks_is_refused(tmp_path: Path, vault: Vault) -> None:
+    corpus.write(tmp_path, range(20), pairs=[(0, 1)])
+    lines = [f"{corpus.record_id(i)},0,{split}" for i, split in enumerate(("train", "test"))]
+    with pytest.raises(SplitConflict, match="remove one item of each"):
+        run(tmp_path, vault, published(tmp_path, lines))
+    assert not (tmp_path / "snapshot/memes/split").exists()
+
+
 @pytest.mark.parametrize("line", ["abc,0,somewhere", "abc,x,test", "abc,0", "abc,0,test\nabc,0,test"])
 def test_a_malformed_published_split_is_refused(tmp_path: Path, vault: Vault, line: str) -> None:
     corpus.write(tmp_path, range(20))
@@ -195,6 +225,35 @@ def test_labelled_items_are_balanced_by_their_labels_and_the_others_by_strata(tm
         and balance["kind=image"]["total"] + balance["kind=gallery"]["total"] == 20
     )
     assert (report["stratified_on"], report["labels"]["items"]) == ("labels and strata", 100)
+
+
+def test_labels_of_a_further_category_leave_the_others_in_use(tmp_path: Path, vault: Vault) -> None:
+    corpus.write(tmp_path, range(100))
+    labels = {i: {"severity": ["high" if i % 10 == 0 else "low"]} for i in range(100)}
+    corpus.label(tmp_path, {**labels, 7: {**labels[7], "related": ["yes"]}, 500: {"signs": []}})
+    report = run(tmp_path, vault)
+    balance = {row["label"]: row for row in report["balance"]}
+    assert balance["severity=high"]["count"] == {"train": 6, "validation": 2, "test": 2}
+    assert (balance["related without gold"]["total"], balance["related=yes"]["total"]) == (99, 1)
+    assert (report["stratified_on"], report["labels"]["items"], report["labels"]["partial"]) == ("labels", 100, 99)
+    assert 0 < report["labels"]["max_deviation"] < 1
+
+
+def test_a_pilot_of_a_further_category_does_not_hide_that_labels_are_unused(tmp_path: Path, vault: Vault) -> None:
+    corpus.write(tmp_path, range(100))
+    run(tmp_path, vault)
+    before = corpus.splits(tmp_path)
+    labels = {i: {"severity": ["high" if before[i] == "test" else "low"]} for i in range(100)}
+    corpus.label(tmp_path, {**labels, 7: {**labels[7], "related": ["yes"]}})
+    assert run(tmp_path, vault)["labels"]["unused"]
+
+
+def test_a_deviation_that_was_not_measured_is_not_zero(tmp_path: Path, vault: Vault) -> None:
+    assign(vault, dict.fromkeys(range(5), "train"))
+    corpus.write(tmp_path, range(60))
+    corpus.label(tmp_path, {i: {"severity": ["low"]} for i in range(5)})
+    labels = run(tmp_path, vault)["labels"]
+    assert labels == {"items": 5, "partial": 0, "max_deviation": None, "mean_deviation": None, "bound_mean": None}
 
 
 def test_labels_that_come_later_move_nothing(tmp_path: Path, vault: Vault) -> None:

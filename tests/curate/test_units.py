@@ -38,8 +38,8 @@ def place(links: Links, assigned: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     within = np.flatnonzero(~units.excluded)
     items = np.arange(len(assigned))
     strata = BalanceColumns(["2", "3", "5"], sparse.csr_matrix((items[:, None] % [2, 3, 5] == 0).astype(np.int32)))
-    labels = BalanceColumns([], sparse.csr_matrix((len(items), 0), dtype=np.int32))
-    balance = Balance(SECTION, labels, strata, np.zeros(len(items), bool), None)
+    none = BalanceColumns([], sparse.csr_matrix((len(items), 0), dtype=np.int32))
+    balance = Balance(SECTION, none, none, strata, np.zeros(len(items), bool), None)
     return balance.place(units, within), units.unit
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from sklearn.metrics import brier_score_loss
 
 from pipelines.evaluate import reliability
 from pipelines.evaluate.model_scores import Board, Run, Sampling
+from pipelines.promotion.recall_checks import floor_of
 from pipelines.taxonomy import load
 from pipelines.taxonomy.task import task_of
 
@@ -101,6 +103,21 @@ def test_an_alert_that_misses_too_many_on_test_is_below_its_guarantee() -> None:
     for run, verdict in ((worse, "below"), (same, "not_below")):
         alert = reliability.floors(test, runs=[run], dev=dev, dev_runs=[on_dev], wanted={A: 0.9})[A]["alert"]
         assert (alert["dev"]["guarantee"], alert["verdict"]) == (True, verdict)
+
+
+def test_an_alert_is_judged_on_groups_as_its_guarantee_and_the_gate_are() -> None:
+    dev = board_of([{A}] * 40 + [{"no_crisis"}] * 40)
+    on_dev = run_of(dev, [{A: 0.6 + n / 200} for n in range(40)] + [{A: 0.1}] * 40)
+    test = board_of([{A}] * 120)
+    test = replace(test, groups=tuple(f"g{n // 3}" for n in range(120)))
+    # 12 of 40 groups miss one item of three: recall .90 of items and .70 of groups
+    on_test = run_of(test, [{A: 0.2 if n < 36 and n % 3 == 0 else 0.99} for n in range(120)])
+    alert = reliability.floors(test, runs=[on_test], dev=dev, dev_runs=[on_dev], wanted={A: 0.9})[A]["alert"]
+    assert (alert["recall"]["count"], alert["recall"]["of"]) == (108, 120)
+    assert (alert["groups"], alert["verdict"]) == ({"found": 28, "of": 40}, "below")
+    raised = {item: frozenset({A}) for item, scores in on_test.scores.items() if max(scores) > 0.5}
+    gate = floor_of(test, label=A, floor=alert["dev"]["guaranteed_recall"], raised=raised)
+    assert (gate["verdict"], gate["groups"]) == (alert["verdict"], alert["groups"]["of"])
 
 
 def test_a_model_without_probabilities_has_no_alert() -> None:

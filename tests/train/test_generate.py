@@ -26,7 +26,7 @@ from pipelines.train.sft import posterior
 from pipelines.train.sft.generate import Generator
 from pipelines.train.sft.grammar import Grammar
 from pipelines.train.sft.instruct import completion, conversation, instruction
-from pipelines.train.sft.posterior import plain
+from pipelines.train.sft.posterior import Node, WholeRows, plain
 from tests.train.byte_tokens import byte_level
 
 
@@ -172,6 +172,23 @@ def test_what_is_not_read_is_less_than_a_millionth(bases: Any, monkeypatch: pyte
 def test_windows_and_states_are_read_without_a_cache(bases: Any) -> None:
     for kind, expected in {"qwen3": True, "gpt2": True, "windows": False}.items():
         assert plain(AutoModelForCausalLM.from_pretrained(bases(kind))) is expected
+
+
+@pytest.mark.parametrize("kind", ["windows", "gpt2"])
+def test_branches_that_are_read_with_their_prompts_need_only_their_own_logits(bases: Any, kind: str) -> None:
+    model = AutoModelForCausalLM.from_pretrained(bases(kind), dtype=torch.float32).eval()
+    sizes: list[int] = []
+    model.lm_head.register_forward_hook(lambda _, inputs, output: sizes.append(output.shape[1]))
+    prompts = [list(range(5, 5 + n)) for n in (90, 60, 75)]
+    nodes = [Node(i, 0.0, (prompts[i][-1], 7)[: i + 1], (8, 9, 11), grammar().start) for i in (0, 1, 2, 1)]
+    asked = [[(0, 9), (1, 11), (2, 3), (2, 4)], [(2, 5)], [], [(0, 9)]]
+    with torch.inference_mode():
+        found = WholeRows(model, prompts=prompts, batch=3).read(nodes, asked=asked)
+        assert max(sizes) == 4 and len(sizes) == 2
+        for node, wanted, (values, _) in zip(nodes, asked, found, strict=True):
+            row = [*prompts[node.prompt][:-1], *node.path, *node.tokens]
+            logs = model(torch.tensor([row]), use_cache=False).logits[0, -3:].log_softmax(-1)
+            np.testing.assert_allclose(values, [float(logs[at, token]) for at, token in wanted], atol=1e-4)
 
 
 def test_company_and_order_change_nothing(bases: Any) -> None:

@@ -86,8 +86,14 @@ def _authors_split(links: Links, assigned: Ints) -> Ints:
 
 def leakage(links: Links, *, split: Ints) -> int:
     """Count the near-duplicate pairs and the authors that are in more than one split; -1 means no split."""
-    a, b = split[links.left], split[links.right]
-    pairs = int(((a >= 0) & (b >= 0) & (a != b)).sum())
+    pairs, _ = separated_pairs(links, assigned=split)
     has = split >= 0
     standing = np.unique(np.column_stack([links.author[has], split[has]]), axis=0)
     return pairs + int((np.diff(standing[:, 0]) == 0).sum())
+
+
+def separated_pairs(links: Links, *, assigned: Ints) -> tuple[int, Ints]:
+    """Return the number of near-duplicate pairs in two splits, and of each pair the item in the later split, once."""
+    a, b = assigned[links.left], assigned[links.right]
+    apart = (a >= 0) & (b >= 0) & (a != b)
+    return int(apart.sum()), np.unique(np.where(a > b, links.left, links.right)[apart])

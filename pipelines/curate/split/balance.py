@@ -1,8 +1,9 @@
 """Balance a split by the gold labels of the items, or without gold by their strata, and report the balance.
 
 The split places units (groups of items that stay together). Items with gold count by their labels alone: by every label
-of every category, and by the empty set of a category. The others count by the strata of ``split.<corpus>.strata``.
-Where people label only some splits (CRADLE: dev and test), new units with labels are placed in those splits only.
+of every category, by the empty set of a category, and by a lack of gold in a category in which others have it. The
+others count by the strata of ``split.<corpus>.strata``. Where people label only some splits (CRADLE: dev and test), new
+units with labels are placed in those splits only.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from pipelines.storage.tables import Item
 
 # The name of the column of items whose label set in a category is empty.
 EMPTY = "None"
+# The name of the column of labelled items without gold in a category.
+WITHOUT = "{category} without gold"
 DEVIATIONS = ("balance", "max_deviation", "mean_deviation", "bound_max", "bound_mean")
 
 
@@ -46,10 +49,14 @@ class BalanceColumns:
 
 @dataclass(frozen=True)
 class Balance:
-    """The columns on which the items of a corpus are balanced, and the splits that labelled items may join."""
+    """The columns on which the items of a corpus are balanced, and the splits that labelled items may join.
+
+    ``gaps`` has a column for each category in which some labelled items have no gold.
+    """
 
     section: Split
     labels: BalanceColumns
+    gaps: BalanceColumns
     strata: BalanceColumns
     labelled: NDArray[np.bool_]
     confined: tuple[str, ...] | None
@@ -63,17 +70,19 @@ class Balance:
         section: Split,
         labelled_in: Collection[str] | None,
     ) -> Balance:
-        """Build the balance columns of all items; an item is labelled if it has gold in every category of ``gold``."""
+        """Build the balance columns of all items; an item is labelled if it has gold in any category."""
         at = {item: i for i, item in enumerate(everything.items)}
         answers: dict[Item, dict[str, list[str]]] = defaultdict(dict)
         for row in gold:
-            answers[row["record_id"], row["image"]][row["category"]] = row["labels"] or [EMPTY]
-        categories = {row["category"] for row in gold}
-        whole = {at[item]: found for item, found in answers.items() if item in at and found.keys() == categories}
+            if (item := (row["record_id"], row["image"])) in at:
+                answers[item][row["category"]] = row["labels"] or [EMPTY]
+        of = {at[item]: found for item, found in answers.items()}
+        categories: set[str] = set().union(*of.values())
         n = len(everything.items)
         labelled = np.zeros(n, bool)
-        labelled[list(whole)] = True
-        said = ((i, f"{key}={x}") for i, found in whole.items() for key, labels in found.items() for x in labels)
+        labelled[list(of)] = True
+        said = ((i, f"{key}={x}") for i, found in of.items() for key, labels in found.items() for x in labels)
+        gaps = ((i, WITHOUT.format(category=key)) for i, found in of.items() for key in categories - found.keys())
         known = (
             (i, f"{name}={values[i]}")
             for name, values in everything.strata.items()
@@ -82,7 +91,8 @@ class Balance:
         )
         some = None if labelled_in is None else tuple(name for name in section.ratios if name in labelled_in)
         confined = None if some == tuple(section.ratios) else some
-        return cls(section, BalanceColumns.of(said, rows=n), BalanceColumns.of(known, rows=n), labelled, confined)
+        labels, missing, strata = (BalanceColumns.of(cells, rows=n) for cells in (said, gaps, known))
+        return cls(section, labels, missing, strata, labelled, confined)
 
     def place(self, units: Units, within: Ints) -> Ints:
         """Place units in splits; return the split index of every item of the corpus, -1 for items not in ``within``."""
@@ -94,7 +104,8 @@ class Balance:
             some = within[of_labelled & ((held[within] < 0) | np.isin(held[within], own))]
             begun = np.where(held[some] < 0, -1, np.searchsorted(own, held[some]))
             weights = {name: ratios[name] for name in self.confined}
-            found = self._divide(units.unit[some], begun, _present(self.labels, some), ratios=weights)
+            columns = _present(_joined(self.labels, self.gaps), some)
+            found = self._divide(units.unit[some], begun, columns, ratios=weights)
             held[some] = np.array(own)[found]
             columns = self.strata
         else:
@@ -128,8 +139,9 @@ class Balance:
     def of_labels(self, split: Ints) -> dict[str, Any]:
         """Return the balance of the gold labels in a split.
 
-        ``items`` is the number of labelled items; ``max_deviation`` and ``mean_deviation`` are over their labels, and
-        ``bound_mean`` is the smallest mean deviation that whole items allow.
+        ``items`` is the number of labelled items, and ``partial`` that of those without gold in some category.
+        ``max_deviation`` and ``mean_deviation`` are over the labels, and ``bound_mean`` is the smallest mean deviation
+        that whole items allow. The three are ``None`` if fewer than two splits have labelled items to compare.
 
         A label's share of a split is that of the labelled items in the split, whatever the sizes of the splits.
         """
@@ -138,14 +150,14 @@ class Balance:
         rows = np.flatnonzero(self.labelled & np.isin(split, own))
         where = np.searchsorted(own, split[rows])
         sizes = dict(zip(names, np.bincount(where, minlength=len(own)).tolist(), strict=True))
-        found = _present(self.labels, rows)
+        found, partial = _present(self.labels, rows), np.count_nonzero(self.gaps.matrix[rows].getnnz(axis=1))
         report = certificate(where, found.matrix, names=found.names, ratios=sizes if len(rows) else self.section.ratios)
-        return {"items": len(rows), **{key: report[key] for key in ("max_deviation", "mean_deviation", "bound_mean")}}
+        deviations = {key: report[key] for key in ("max_deviation", "mean_deviation", "bound_mean")}
+        return {"items": len(rows), "partial": int(partial), **deviations}
 
     @property
     def _all(self) -> BalanceColumns:
-        matrix = sparse.hstack([self.labels.matrix, self.strata.matrix], format="csr")
-        return BalanceColumns([*self.labels.names, *self.strata.names], sparse.csr_matrix(matrix))
+        return _joined(self.labels, self.gaps, self.strata)
 
     def _ratios(self, items: int) -> Mapping[str, float]:
         """Return the paper's split sizes if they sum to this number of items, else the ratios."""
@@ -167,6 +179,11 @@ class Balance:
             assigned=held[first],
         )
         return found[number]
+
+
+def _joined(*parts: BalanceColumns) -> BalanceColumns:
+    matrix = sparse.hstack([part.matrix for part in parts], format="csr")
+    return BalanceColumns([name for part in parts for name in part.names], sparse.csr_matrix(matrix))
 
 
 def _present(columns: BalanceColumns, rows: Ints) -> BalanceColumns:

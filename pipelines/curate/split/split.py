@@ -21,7 +21,7 @@ from pipelines.config.curate import Split
 from pipelines.config.params import Params
 from pipelines.curate.dedupe import exhaustive_search
 from pipelines.curate.grouping.items import CorpusItems, load
-from pipelines.curate.grouping.split_groups import Links, Units, leakage, resolve
+from pipelines.curate.grouping.split_groups import Links, Units, leakage, resolve, separated_pairs
 from pipelines.curate.published_split import published
 from pipelines.curate.split.balance import Balance
 from pipelines.curate.split.stratify import Ints
@@ -49,19 +49,25 @@ def run(
     Reads ``data/<corpus>`` and ``snapshot/<corpus>/{dedupe,sample,gold}``. An item that people found unfit is left out,
     unless it is assigned already.
 
+    An earlier version of the search may have missed that two items of different splits are near-duplicates. Neither may
+    move: both stay assigned, and the one in the later split (in the order of ``ratios``) is withheld from the table, so
+    that no model is tuned or tested on it.
+
     Returns:
         The certificate and the deviations of the labels (:meth:`pipelines.curate.split.balance.Balance.report`),
-        ``leakage``, ``missed_pairs`` (near-duplicates in the sample that dedupe did not list), ``excluded`` and
-        ``unfit``.
+        ``leakage``, ``missed_pairs`` (near-duplicates in the sample that dedupe did not list), ``excluded``, ``unfit``,
+        ``separated_pairs`` (near-duplicates assigned earlier to different splits) and ``withheld`` (items, for those).
 
     Raises:
-        SplitConflict: earlier assignments or a published split leak or disagree; nothing is written.
+        SplitConflict: a published split leaks or disagrees with earlier assignments, or an author is assigned to two
+            splits; nothing is written.
     """
     folder, section = root / "snapshot" / corpus, params.split[corpus]
     everything = load(corpus, params=params, root=root)
     chosen = set(items_of(tables.read(folder / "sample" / "sample.parquet", name="sample")))
     imported = published(section, root=root)
-    promised = _promised(vault.assignments(corpus, version=section.version), imported, corpus=corpus)
+    ledger = vault.assignments(corpus, version=section.version)
+    promised = _promised(ledger, imported, corpus=corpus)
     unfit = chosen & set(items_of(tables.read(folder / "gold" / "drops.parquet", name="drops")))
     sampled = _among(everything.items, chosen - (unfit - promised.keys()))
     # found without the index of dedupe, so that a pair which that one missed is not separated
@@ -72,23 +78,32 @@ def run(
     balance = Balance.of(everything, gold, section=section, labelled_in=params.gold[corpus].splits)
     assigned = _indices(everything.items, promised, section=section, corpus=corpus)
     units = resolve(links, assigned=assigned)
-    within = np.flatnonzero(sampled & ~units.excluded)
+    earlier = np.where(sampled & _among(everything.items, ledger.keys()), assigned, -1)
+    separated, later = separated_pairs(links, assigned=earlier)
+    withheld = np.isin(np.arange(len(assigned)), later)
+    within = np.flatnonzero(sampled & ~units.excluded & ~withheld)
     split = balance.place(units, within)
     leaks = leakage(links, split=split)
     if leaks:
-        raise SplitConflict(corpus=corpus, detail=f"{leaks} near-duplicate pairs or authors are in two splits")
+        where = f"; if they are in {section.published}, remove one item of each there" if imported else ""
+        raise SplitConflict(corpus=corpus, detail=f"{leaks} near-duplicate pairs or authors are in two splits{where}")
 
     report = balance.report(split, units, within)
     begun = _indices(everything.items, imported, section=section, corpus=corpus)
     held = balance.labelled & (assigned >= 0) & (begun < 0)
     # below this no split could be enough better
-    if held.any() and (of := report.get("labels")) and of["mean_deviation"] > UNUSED * of["bound_mean"]:
+    of = report.get("labels")
+    if held.any() and of and _exceeds(of["mean_deviation"], of["bound_mean"]):
         fresh = resolve(links, assigned=begun)
         free = _among(everything.items, chosen - (unfit - imported.keys())) & ~fresh.excluded
         other = balance.of_labels(balance.place(fresh, np.flatnonzero(free)))
-        of |= {"new_version": other, "unused": of["mean_deviation"] > UNUSED * other["mean_deviation"]}
-    out = [everything.items[i] for i in np.flatnonzero(sampled & units.excluded)]
-    report |= {"leakage": leaks, "missed_pairs": missed, "excluded": len(out), "unfit": len(unfit - promised.keys())}
+        of |= {"new_version": other, "unused": _exceeds(of["mean_deviation"], other["mean_deviation"])}
+    reasons = {"bridges_splits": sampled & units.excluded, "leaks": withheld}
+    out = {everything.items[i]: reason for reason, which in reasons.items() for i in np.flatnonzero(which)}
+    report |= {"leakage": leaks, "missed_pairs": missed, "unfit": len(unfit - promised.keys())}
+    report |= {"excluded": len(out) - len(later), "separated_pairs": separated, "withheld": len(later)}
+    if separated:
+        log.warning("split %s: %d near-duplicate pairs were assigned to two splits earlier", corpus, separated)
     order = list(section.ratios)
     rows = {everything.items[i]: order[split[i]] for i in within}
     log.info("split %s: %d of %d items were assigned before", corpus, len(rows.keys() & promised.keys()), len(rows))
@@ -109,6 +124,11 @@ def remember(corpus: str, *, params: Params, vault: Vault, now: datetime, root: 
 
 def _among(items: Sequence[Item], wanted: Collection[Item]) -> NDArray[np.bool_]:
     return np.array([item in wanted for item in items], bool)
+
+
+def _exceeds(deviation: float | None, other: float | None) -> bool:
+    """Return whether a deviation is more than :data:`UNUSED` times another; ``None`` was not measured."""
+    return deviation is not None and other is not None and deviation > UNUSED * other
 
 
 def _with(near: Collection[tuple[Item, Item]], everything: CorpusItems) -> tuple[Links, int]:
@@ -143,7 +163,7 @@ def _indices(items: list[Item], promised: Mapping[Item, str], *, section: Split,
     return np.array([index[promised[item]] if item in promised else -1 for item in items], np.int64)
 
 
-def _write(rows: Mapping[Item, str], out: Sequence[Item], groups: Mapping[Item, str], *, folder: Path) -> None:
+def _write(rows: Mapping[Item, str], out: Mapping[Item, str], groups: Mapping[Item, str], *, folder: Path) -> None:
     """Write ``splits.parquet`` and ``drops.parquet``."""
     columns = {
         "record_id": [r for r, _ in rows],
@@ -152,7 +172,7 @@ def _write(rows: Mapping[Item, str], out: Sequence[Item], groups: Mapping[Item, 
         "split": list(rows.values()),
     }
     tables.write(pa.table(columns, schema=tables.SCHEMAS["splits"]), folder / "splits.parquet", name="splits")
-    write_exclusions(dict.fromkeys(out, "bridges_splits"), folder / "drops.parquet", step="split")
+    write_exclusions(out, folder / "drops.parquet", step="split")
 
 
 def _group_names(items: list[Item], units: Units, within: Ints) -> dict[Item, str]:

@@ -252,13 +252,13 @@ def certificate(
     """Compute the quality of a split from its items alone, whatever method made the split.
 
     A deviation is ``|count - split size target / items x total|`` in items. Its bound is the integrality bound, the
-    smallest deviation that whole items allow for that label alone. ``labels`` is item x label, ``groups`` the unit of
-    each item.
+    smallest deviation that whole items allow for that label alone. Both are ``None`` without labels, or if fewer than
+    two splits have a target to compare. ``labels`` is item x label, ``groups`` the unit of each item.
     """
     splits = len(ratios)
     target = np.array(target_sizes(len(split), ratios=ratios))
     share = target / max(1, len(split))
-    rows, worst, means, floors = [], [0.0], [], []
+    rows, worst, means, floors = [], [], [], []
     for column, name in enumerate(names):
         has = labels[:, [column]].nonzero()[0]
         exact = share * len(has)
@@ -277,16 +277,17 @@ def certificate(
                 "bound": round(float(best.max()), 4),
             }
         )
+    measured = rows and np.count_nonzero(target) > 1
     torn = 0
     if groups is not None and len(groups):
         torn = int((np.diff(np.unique(np.column_stack([groups, split]), axis=0)[:, 0]) == 0).sum())
     return {
         "sizes": dict(zip(ratios, np.bincount(split, minlength=splits).tolist(), strict=True)),
         "target_sizes": dict(zip(ratios, target.tolist(), strict=True)),
-        "max_deviation": round(max(worst), 4),
-        "mean_deviation": round(float(np.mean(means)) if means else 0.0, 4),
-        "bound_max": round(float(np.max(floors)) if floors else 0.0, 4),
-        "bound_mean": round(float(np.mean(floors)) if floors else 0.0, 4),
+        "max_deviation": round(float(np.max(worst)), 4) if measured else None,
+        "mean_deviation": round(float(np.mean(means)), 4) if measured else None,
+        "bound_max": round(float(np.max(floors)), 4) if measured else None,
+        "bound_mean": round(float(np.mean(floors)), 4) if measured else None,
         "straddling_groups": torn,
         "balance": rows,
     }

@@ -198,6 +198,7 @@ class WholeRows:
     def __init__(self, model: Any, *, prompts: Sequence[list[int]], batch: int) -> None:
         """Read ``batch`` branches together."""
         self._model, self._prompts, self._batch = model, prompts, batch
+        self._keeps = "logits_to_keep" in _arguments(model)
 
     def read(self, nodes: Sequence[Node], *, asked: Sequence[Asked]) -> list[tuple[list[float], tuple[int, ...]]]:
         """Return the wanted log-probabilities of each branch, and no cache columns; see :meth:`TreeReader.read`."""
@@ -209,10 +210,15 @@ class WholeRows:
         width = max(map(len, rows))
         ids = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=self._model.device)
         mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows], device=self._model.device)
-        logits = self._model(input_ids=ids, attention_mask=mask, use_cache=False).logits
-        for i, (node, row, places) in enumerate(zip(some, rows, wanted, strict=True)):
-            start = len(row) - len(node.read)
-            yield _logs(logits, places=[(i, start + place, token) for place, token in places]), ()
+        starts = [len(row) - len(node.read) for node, row in zip(some, rows, strict=True)]
+        read = sorted({start + place for start, places in zip(starts, wanted, strict=True) for place, _ in places})
+        column = {position: column for column, position in enumerate(read)}
+        # the logits of a whole prompt fill a vocabulary at each position
+        kept = {"logits_to_keep": torch.tensor(read, dtype=torch.long, device=ids.device)} if self._keeps else {}
+        logits = self._model(input_ids=ids, attention_mask=mask, use_cache=False, **kept).logits
+        logits = logits if self._keeps else logits[:, read]
+        for i, (start, places) in enumerate(zip(starts, wanted, strict=True)):
+            yield _logs(logits, places=[(i, column[start + place], token) for place, token in places]), ()
 
 
 def _logs(logits: Any, *, places: Sequence[tuple[int, int, int]]) -> list[float]:
@@ -220,7 +226,8 @@ def _logs(logits: Any, *, places: Sequence[tuple[int, int, int]]) -> list[float]
     if not places:
         return []
     row, position, token = (torch.tensor(each, device=logits.device) for each in zip(*places, strict=True))
-    values = logits[row, position, token].float() - logits.float().logsumexp(-1)[row, position]
+    spots, spot = torch.unique(torch.stack([row, position]), dim=1, return_inverse=True)
+    values = logits[row, position, token].float() - logits[spots[0], spots[1]].float().logsumexp(-1)[spot]
     return [float(value) for value in values.tolist()]
 
 
@@ -249,7 +256,10 @@ class PosteriorReader:
 def plain(model: Any) -> bool:
     """Return whether a model can read several tokens at once under any mask: a plain cache, full attention only."""
     layers = DynamicCache(config=model.config).layers
-    # an adapter around a model takes any argument
-    takes = inspect.signature(getattr(model, "get_base_model", lambda: model)().forward).parameters
     full = all(type(layer) is DynamicLayer for layer in layers) and not model._is_stateful
-    return full and {"position_ids", "logits_to_keep"} <= takes.keys()
+    return full and {"position_ids", "logits_to_keep"} <= _arguments(model)
+
+
+def _arguments(model: Any) -> set[str]:
+    """Return the names of the arguments of a model's ``forward``; an adapter around a model takes any."""
+    return set(inspect.signature(getattr(model, "get_base_model", lambda: model)().forward).parameters)
