@@ -38,7 +38,8 @@ def setting(rng: random.Random, text: str, *, roles: tuple[str, ...], size: int,
 def lines(text: str, font: ImageFont.FreeTypeFont, width: int) -> list[str]:
     """Wrap a text at spaces, or between characters where a word is wider than the line."""
     done: list[str] = []
-    for word in text.split(" "):
+    for whole in text.split(" "):
+        word = whole
         joined = f"{done[-1]} {word}" if done else word
         if done and font.getlength(joined) <= width:
             done[-1] = joined
