@@ -24,7 +24,7 @@ from pipelines.extract.caption import CaptionReader
 from pipelines.extract.decode import DecodedPicture, Decoder
 from pipelines.extract.fingerprint import fingerprint
 from pipelines.extract.language import LanguageGate, LanguageVerdict
-from pipelines.extract.ocr import OcrReading, open_engine
+from pipelines.extract.ocr import OcrFailed, OcrReading, open_engine
 from pipelines.extract.words import words
 
 SEED = 2
@@ -51,7 +51,10 @@ def seen(pictures: Iterator[world.Picture], *, params: Params) -> Iterator[Seen]
             decoded = decoder.decode(truth.data)
             if not isinstance(decoded, DecodedPicture):
                 raise SystemExit(f"A picture cannot be decoded: {decoded}.")
-            reading, verdict = reader.read(decoded.data, title=truth.title)
+            try:
+                reading, verdict = reader.read(decoded.data, title=truth.title)
+            except OcrFailed as failed:  # which excludes the picture
+                reading, verdict = OcrReading("", 0.0, ""), LanguageVerdict(str(failed), kept=False)
             yield Seen(truth, decoded, reading, verdict, *fingerprint(decoded.data))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import cv2
 import numpy as np
 import numpy.typing as npt
+from numpy.polynomial import Polynomial
 from rapidocr.ch_ppocr_det.utils import DBPostProcess
 
 # The detector's mask covers the middle of a line; its boxes are this much higher (unclip ratio 1.6 of a long box).
@@ -32,7 +33,10 @@ def straightened(picture: npt.NDArray[np.uint8], mask: npt.NDArray[np.uint8], co
     """Return the line within ``corners`` (of the picture) as a straight strip, or None if the line is not curved."""
     scale = np.array([mask.shape[1] / picture.shape[1], mask.shape[0] / picture.shape[0]])
     (left, top), (right, bottom) = (np.clip(f(axis=0) * scale, 0, None).astype(int) for f in (corners.min, corners.max))
-    count, labels, stats, _ = cv2.connectedComponentsWithStats(mask[top:bottom, left:right])
+    part = mask[top:bottom, left:right]
+    if not part.size:
+        return None
+    count, labels, stats, _ = cv2.connectedComponentsWithStats(part)
     if count < 2:
         return None
     rows, columns = np.nonzero(labels == 1 + int(np.argmax(stats[1:, cv2.CC_STAT_AREA])))
@@ -42,7 +46,7 @@ def straightened(picture: npt.NDArray[np.uint8], mask: npt.NDArray[np.uint8], co
     if len(used) <= 2 * DEGREE:
         return None
     x = np.linspace(used[0], used[-1], 400)
-    curve = np.polynomial.Polynomial.fit(used, middle, DEGREE)
+    curve = Polynomial.fit(used, middle, DEGREE)
     slope = curve.deriv()(x)
     length = float(np.hypot(np.diff(x), np.diff(curve(x))).sum())
     thickness = FULL * len(rows) / max(1.0, length)
