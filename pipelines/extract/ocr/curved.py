@@ -47,7 +47,7 @@ def straightened(picture: npt.NDArray[np.uint8], mask: npt.NDArray[np.uint8], co
         return None
     x = np.linspace(used[0], used[-1], 400)
     curve = Polynomial.fit(used, middle, DEGREE)
-    slope = curve.deriv()(x)
+    slope = np.asarray(curve.deriv()(x), np.float64)
     length = float(np.hypot(np.diff(x), np.diff(curve(x))).sum())
     thickness = FULL * len(rows) / max(1.0, length)
     chord = np.linspace(curve(x[0]), curve(x[-1]), len(x))
