@@ -1,4 +1,4 @@
-"""Draw what a caption stands on: crops of sample photographs, drawn scenes with faces, panels, plain colours."""
+"""Draw the background of a caption: crops of sample photographs, drawn scenes with faces, panels, plain colours."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def _words_apart(known: PictureKinds, left: Ints, right: Ints, *, close: npt.NDA
 
 
 def bits_apart(one: npt.NDArray[np.uint64], other: npt.NDArray[np.uint64]) -> Ints:
-    """Return the differing bits of hashes, as they are or with one of the two mirrored, whichever is less."""
+    """Return the differing bits of hashes, or of one of them and the other one mirrored, whichever is less."""
     differing = one ^ other
     return np.minimum(np.bitwise_count(differing), np.bitwise_count(differing ^ MIRROR)).astype(np.int64)
 
