@@ -19,7 +19,8 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 IMAGE = ROOT / "docs" / "images" / "flow.svg"
 # The boxes that are not stages or steps, with the boxes before them; and the paths that are written outside stages.
-BEFORE = {"annotation_pull": [], "annotation_round": ["sample", "annotation_pull"], "register": ["report"],
+BEFORE = {"refresh": [], "collect": ["refresh"],
+          "annotation_pull": [], "annotation_round": ["sample", "annotation_pull"], "register": ["report"],
           "promote": ["register"], "deliver": ["promote"], "release": ["gold", "silver"],
           "deletion_sweep": ["partition"], "takedown": ["deletion_sweep"], "doctor": ["deletion_sweep"]}  # fmt: skip
 WRITES = {"partition": ["data/*"], "annotation_round": ["annotations/*"], "promote": ["models/*"]}

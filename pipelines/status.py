@@ -1,4 +1,4 @@
-"""Gather the numbers of the last publish from the corpus branch for ``corpus status``, without recomputing them."""
+"""Gather the numbers of ``corpus status`` from the newest commit of the corpus branch, without recomputing them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from typing import Any
 from rich.console import Console
 
 from pipelines.annotate.manifest import opened
+from pipelines.collect import coverage
+from pipelines.collect.refresh_store import RefreshStore
 from pipelines.config import renamed
+from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.label import votes_report
 from pipelines.process import now
@@ -19,11 +22,11 @@ from pipelines.registry.journal import Journal
 from pipelines.status_table import FIRST, table
 from pipelines.takedown import receipts
 from pipelines.vault.vault import Vault
-from pipelines.workspace.clone import workspace
+from pipelines.workspace.clone import Workspace, workspace
 
 
 def gather(settings: Settings) -> dict[str, Any]:
-    """Collect the object that `corpus status --json` prints; parts without data are left out.
+    """Collect the numbers that `corpus status --json` prints; parts without data are left out.
 
     The parts of the memes corpus are at the top level; those of any other corpus are under ``corpora.<corpus>``.
 
@@ -34,6 +37,8 @@ def gather(settings: Settings) -> dict[str, Any]:
         status: dict[str, Any] = {"commit": clone.head}
         folders = sorted((clone.path / "metrics").glob("*"))
         parts = {folder.name: _parts(folder) | _annotation(clone.path, folder.name) for folder in folders}
+        for corpus, part in _coverage(clone, settings).items():
+            parts.setdefault(corpus, {})["coverage"] = part
         labelled = {folder.name: votes_report.gather(clone.path, folder.name) for folder in folders}
     status |= parts.pop(FIRST, {})
     status["corpora"] = parts or None
@@ -48,6 +53,21 @@ def gather(settings: Settings) -> dict[str, Any]:
     takedowns = receipts.told(settings, now=now())
     status["takedowns"] = takedowns if takedowns["open"] or takedowns["done"] else None
     return {key: value for key, value in status.items() if value is not None}
+
+
+def _coverage(clone: Workspace, settings: Settings) -> dict[str, dict[str, Any]]:
+    """Return, for each corpus, the months with gaps and what waits in the store of refreshes, if it has any of both."""
+    months = sorted((clone.path / "data").glob("*"))
+    found = {folder.name: coverage.published(clone, folder.name) for folder in months}
+    with RefreshStore.existing(settings.refresh_url) as store:
+        if store:
+            from pipelines.collect import refresh
+
+            params = load(clone.path)
+            for corpus in (name for name, described in params.corpora.items() if described.listed):
+                part = refresh.ledger(corpus, params=params, store=store)
+                found[corpus] = found.get(corpus, {}) | part | {"revise": ", ".join(part["revise"]) or "none"}
+    return {corpus: part for corpus, part in found.items() if part}
 
 
 def _parts(folder: Path) -> dict[str, Any]:
@@ -124,7 +144,7 @@ def _metrics(path: Path) -> dict[str, Any] | None:
 
 
 def track(settings: Settings, *, corpus: str) -> dict[str, Any]:
-    """Create one MLflow run per data commit, with the published numbers as metrics and the commit as a tag.
+    """Log the numbers of `corpus status` to one MLflow run for each commit of the corpus branch, its tag.
 
     Returns:
         ``run`` (its id) and, if there is one, ``report`` (its URL); or ``skipped`` with the reason if
@@ -167,5 +187,5 @@ def _flat(value: dict[str, Any], *, prefix: str = "") -> Iterator[tuple[str, flo
 
 
 def show(status: dict[str, Any]) -> None:
-    """Print the object of ``corpus status`` as a table."""
+    """Print the numbers that :func:`gather` returned as a table."""
     Console().print(table(status))

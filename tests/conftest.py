@@ -25,10 +25,10 @@ os.environ.update(compiled_kernels(Path(__file__).parents[1] / "var"))
 
 # The files that take longest: begun last, one would keep a worker busy after the others have ended.
 LONG = (
-    "annotate/test_label_studio.py", "doctor/test_doctor.py", "label/test_labelling.py", "train/test_sft.py",
+    "annotate/test_label_studio.py", "doctor/test_doctor.py", "train/test_sft.py",
     "privacy/test_takedown.py", "store/test_parameters.py", "registry/test_promote.py", "registry/test_model.py",
     "train/test_generate.py", "store/test_results.py", "curate/test_stratify.py", "train/test_sft_processes.py",
-    "label/test_local_model.py", "registry/test_predicting.py", "train/test_own_labels.py", "train/test_checkpoint.py",
+    "registry/test_predicting.py", "train/test_checkpoint.py",
     "label/test_aggregate.py", "registry/test_register.py", "train/models/test_learning.py", "train/test_loop.py",
 )  # fmt: skip
 

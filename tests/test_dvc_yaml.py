@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import sys
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,7 @@ BY_NAME = {"train": "pipelines/models"}
 SECTION = {"rationales": "models"}
 
 
+@cache
 def names_in(path: Path) -> set[str]:
     """Return the modules that a file imports, at any level, other than for type annotations."""
     names = set()
@@ -65,6 +67,7 @@ def names_in(path: Path) -> set[str]:
     return names
 
 
+@cache
 def imported(path: Path) -> set[Path]:
     """Return the files of this project that a file imports."""
     places = [ROOT / name.replace(".", "/") for name in names_in(path) if name.startswith(OURS)]
@@ -115,8 +118,10 @@ def libraries(name: str) -> set[str]:
     files = [file for file in closure(*modules(name)) if not any(part in file for part in APART)]
     tops = {module.partition(".")[0] for file in files for module in names_in(ROOT / file)}
     foreign = tops - {*sys.stdlib_module_names, *OURS, *LIBRARIES_APART}
-    owners = metadata.packages_distributions()
-    return {owners[top][0].lower() for top in foreign}
+    return {owners()[top][0].lower() for top in foreign}
+
+
+owners = cache(metadata.packages_distributions)
 
 
 def named_libraries(name: str) -> set[str]:

@@ -18,17 +18,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PYTEST = [sys.executable, "-m", "pytest"]
 AIRFLOW = [*PYTEST, "-m", "airflow", "tests/airflow"]
+# a worker for each processor; one more would import everything once more. `tests/conftest.py` orders the files.
+WORKERS = ["-n", str(len(os.sched_getaffinity(0))), "--dist", "loadfile", "--no-loadscope-reorder"]
 QUICK = ["nice", "-n", "5", *PYTEST, "-m", "not faults and not argilla and not airflow", "--ignore=tests/airflow"]
-
-
-def workers(cores: int, gib: float) -> list[str]:
-    """Return pytest's options for the quick tier: a worker for each processor, for the time after the Airflow tier.
-
-    One more uses the time in which the others wait for servers, if the memory suffices: a worker takes up to 1.5 GiB,
-    the Airflow tier 4 GiB. `tests/conftest.py` orders the files.
-    """
-    more = gib >= 4 + 2 * (cores + 1)
-    return ["-n", str(cores + more), "--dist", "loadfile", "--no-loadscope-reorder"]
 
 
 def main() -> int:
@@ -37,7 +29,7 @@ def main() -> int:
     with tempfile.TemporaryFile("w+") as kept:
         airflow = subprocess.Popen(AIRFLOW, cwd=ROOT, stdout=kept, stderr=subprocess.STDOUT)
         try:
-            quick, shown = run([*QUICK, *workers(len(os.sched_getaffinity(0)), memory())])
+            quick, shown = run([*QUICK, *WORKERS])
             status = airflow.wait()
         finally:
             # its fixtures stop the services that they have started
@@ -50,11 +42,6 @@ def main() -> int:
     say(f"quick tier:   {summary(shown)} (exit status {quick})\n")
     say(f"Airflow tier: {summary(report)} (exit status {status})\n")
     return int(bool(quick or status))
-
-
-def memory() -> float:
-    """Return the machine's memory in GiB."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
 
 
 def run(command: list[str]) -> tuple[int, str]:

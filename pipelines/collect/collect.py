@@ -1,23 +1,27 @@
-"""Run the step ``collect``: read one month from one source into a sealed table of submissions."""
+"""Run the step ``collect``: bring the submissions of one month into a sealed table.
+
+A month of a single source other than Reddit is scanned once. A month of several sources, or of Reddit's listings, comes
+from the store of refreshes, each gap from the next source that can show it (:mod:`pipelines.collect.month_ledger`).
+"""
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+from pipelines.collect.admission import OTHER_MONTH, Admission, row, unfit
+from pipelines.collect.intervals import hours
 from pipelines.collect.month import Window
+from pipelines.collect.month_ledger import GAPS, AssembledMonth, PublishedMonth, assemble, write_gaps
 from pipelines.collect.sources import open_source
-from pipelines.collect.submission import Dropped, Submission
+from pipelines.collect.submission import Dropped, Submission, Uncollected
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.extract.decode import require_sandbox
-from pipelines.pii.scrub import scrub
-from pipelines.storage.exclusions import WHOLE, write_exclusions
+from pipelines.storage.exclusions import CLOSED, WHOLE, write_exclusions
 from pipelines.storage.seal import write_rows
 from pipelines.vault.vault import Vault
 
@@ -32,89 +36,89 @@ def work(root: Path, *, corpus: str, month: str) -> Path:
 def run(
     corpus: str, *, window: Window, params: Params, settings: Settings, vault: Vault, now: datetime, root: Path = Path()
 ) -> dict[str, Any]:
-    """Scan the corpus's source once and write ``posts`` and ``drops`` of the month under ``work/``.
+    """Write ``posts`` and ``drops`` of the month under ``work/``, and its ``gaps`` if it has several sources.
 
     Submissions of records that were taken down (tombstoned in the vault) are left out.
 
     Returns:
-        ``submissions`` (seen), ``kept``, ``dropped`` by reason, and ``shards`` for the following tasks (at least 1).
+        ``submissions`` (seen), ``kept``, ``dropped`` by reason, ``closed``: the subreddits that no source shows, with
+        the reason, ``gaps`` and ``gap_hours``, and for the following tasks ``shards`` (at least 1) and ``first``, the
+        number of the first shard.
 
     Raises:
-        SourceError: the source is unreadable; nothing was written.
-        SourceNotApproved: the source is live and its approval is not stated in ``params.yaml``, or has ended.
-        SandboxMissing: the source is live, its pictures would be fetched, and this system has no sandbox for them.
+        SourceError: no source is readable; nothing was written.
+        SourceNotApproved: a source is live and its approval is not stated in ``params.yaml``, or has ended.
+        SandboxMissing: a source is live, its pictures would be fetched, and this system has no sandbox for them.
     """
-    settings_of = params.corpora[corpus]
-    # sealed, private and removed when the source is fully read: a retry requests only the missing pages
-    state = settings.home / "resume" / f"{corpus}-{window.key}"
-    source = open_source(settings_of.source, params=params, settings=settings, today=now.date(), state=state)
-    if settings_of.content == "images" and params.sources[settings_of.source].live:
+    described = params.corpora[corpus]
+    if described.content == "images" and any(params.sources[name].live for name in described.sources):
         # before anything is requested; the step `images` may run on another host and checks again
         require_sandbox(params.images.decode)
+    folder = work(root, corpus=corpus, month=window.key)
+    published = PublishedMonth.of(corpus, window.key, root=root, settings=settings)
+    admission = Admission(corpus, params, vault, now)
+    recorded = published is not None or described.listed or len(described.sources) > 1
+    if recorded:
+        month = assemble(window, admission=admission, settings=settings, published=published)
+    else:
+        month = _scanned(window, admission=admission, settings=settings)
+    if published:
+        published.copy(folder)
+    if recorded:
+        write_gaps(month.gaps, folder / GAPS)
+    kept = write_rows(month.rows, folder / "posts.parquet", name="posts", vault=vault)
+    drops = month.drops | dict.fromkeys(vault.tombstoned(month.drops), TOMBSTONED)
+    # numbers of an addition must not be those of the published drops
+    named = nameless(drops, month=f"{window.key}/{month.first}" if month.first else window.key)
+    # not records: rows that name what the month lacks, and stay with the month
+    named |= {f"{CLOSED}{window.key}/{name}": why for name, why in month.closed.items()}
+    dropped = write_exclusions({(r, WHOLE): why for r, why in named.items()}, folder / "drops.parquet", step=STEP)
+    gaps = [interval for intervals in month.gaps.values() for interval in intervals]
+    return {
+        "submissions": kept + len(drops),
+        "kept": kept,
+        "dropped": {why: n for why, n in dropped.items() if why not in month.closed.values()},
+        "closed": month.closed,
+        "shards": max(1, -(-kept // params.collect.shard_size)),
+        "first": month.first,
+        "gaps": len(gaps),
+        "gap_hours": hours(gaps),
+    }
+
+
+def _scanned(window: Window, *, admission: Admission, settings: Settings) -> AssembledMonth:
+    """Read a month from its only source."""
+    params, vault, corpus, now = admission.params, admission.vault, admission.corpus, admission.now
+    described = params.corpora[corpus]
+    # sealed, private and removed when the source is fully read: a retry requests only the missing pages
+    state = settings.home / "resume" / f"{corpus}-{window.key}"
+    source = open_source(described.sources[0], params=params, settings=settings, today=now.date(), state=state)
     submissions: list[Submission] = []
     drops: dict[str, str] = {}
-    for item in source.submissions(window, subreddits=settings_of.subreddits):
-        if isinstance(item, Dropped):
+    closed: dict[str, str] = {}
+    for item in source.submissions(window, subreddits=described.subreddits):
+        if isinstance(item, Uncollected):
+            closed[item.fullname] = item.reason
+        elif isinstance(item, Dropped):
             drops[vault.record_id(item.fullname)] = item.reason
-        elif unfit := _unfit(item, content=settings_of.content):
-            drops[vault.record_id(item.fullname)] = unfit
+        elif reason := unfit(item, content=described.content):
+            drops[vault.record_id(item.fullname)] = reason
         else:
             submissions.append(item)
     ids = [(vault.record_id(s.fullname), s.fullname) for s in submissions]
     admitted = vault.admit(ids, corpus=corpus, month=window.key, now=now)
     # an import may have added the post under another month; two rows of one record would be near-duplicates
     elsewhere = {r for r, month in vault.months(admitted).items() if month != window.key}
-    kept_out = {r: TOMBSTONED for r, _ in ids if r not in admitted} | dict.fromkeys(elsewhere, "other_month")
-    drops |= kept_out | dict.fromkeys(vault.tombstoned(drops), TOMBSTONED)
-
-    folder = work(root, corpus=corpus, month=window.key)
+    kept_out = {r: TOMBSTONED for r, _ in ids if r not in admitted} | dict.fromkeys(elsewhere, OTHER_MONTH)
     rows = [
         row(submission, record_id=record_id, vault=vault, kinds=params.collect.scrub)
         for (record_id, _), submission in zip(ids, submissions, strict=True)
         if record_id not in kept_out
     ]
-    kept = write_rows(rows, folder / "posts.parquet", name="posts", vault=vault)
-    named = nameless(drops, month=window.key)
-    dropped = write_exclusions({(r, WHOLE): why for r, why in named.items()}, folder / "drops.parquet", step=STEP)
-    return {
-        "submissions": len(submissions) + len(drops) - len(kept_out),
-        "kept": kept,
-        "dropped": dropped,
-        "shards": max(1, -(-kept // params.collect.shard_size)),
-    }
-
-
-def _unfit(item: Submission, *, content: str) -> str | None:
-    """Return why a submission does not fit a corpus of this content, or ``None`` if it fits."""
-    if content == "images":
-        return None if item.media else "no_image"
-    if item.kind != "text":
-        return "not_text"
-    return None if item.body.strip() else "no_text"
+    return AssembledMonth(rows, drops | kept_out, {}, closed=closed)
 
 
 def nameless(drops: Mapping[str, str], *, month: str) -> dict[str, str]:
     """Replace the ids of tombstoned records in ``drops`` by numbers, so that they are counted but not identified."""
     numbers = count()
     return {f"{TOMBSTONED}/{month}/{next(numbers)}" if why == TOMBSTONED else r: why for r, why in drops.items()}
-
-
-def row(submission: Submission, *, record_id: str, vault: Vault, kinds: tuple[str, ...]) -> dict[str, Any]:
-    title, in_title = scrub(submission.title, kinds=kinds)
-    body, in_body = scrub(submission.body, kinds=kinds)
-    counts = Counter(in_title) + Counter(in_body)
-    return {
-        "record_id": record_id,
-        "author_id": vault.author_id(submission.author),
-        "subreddit": submission.subreddit,
-        "created": submission.created,
-        "kind": submission.kind,
-        "title": title,
-        "body": body,
-        "media": json.dumps(submission.media),
-        "nsfw": submission.nsfw,
-        "spoiler": submission.spoiler,
-        "source": submission.source,
-        "source_digest": submission.source_digest,
-        "scrubbed": json.dumps(dict(sorted(counts.items()))),
-    }

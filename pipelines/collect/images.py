@@ -6,13 +6,13 @@ import asyncio
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pipelines.collect.collect import work
 from pipelines.collect.image_fetch import fetch_images
-from pipelines.collect.month import Window
+from pipelines.collect.month import Window, first_post
 from pipelines.config.collect import Fetch
 from pipelines.config.params import Params
 from pipelines.extract.caption import CaptionReader
@@ -56,8 +56,9 @@ def run(
 ) -> dict[str, Any]:
     """Fetch and decode the pictures of one shard, and extract their text.
 
-    A shard holds ``shard_size`` posts of the month in the order of ``record_id``, from ``shard * shard_size`` on.
-    Writes ``data/<corpus>/<month>/images/<shard>.parquet`` and the shard's drops under ``work/``.
+    A shard holds ``shard_size`` posts of the month in the order of ``record_id``, from ``shard * shard_size`` on. If a
+    picture cannot be decoded, its previews are tried; if none can, the reason is that of the picture itself. Writes
+    ``data/<corpus>/<month>/images/<shard>.parquet`` and the shard's drops under ``work/``.
 
     Returns:
         ``images`` (kept), ``dropped`` by reason, ``engine`` (the OCR engine's identity).
@@ -69,8 +70,8 @@ def run(
     drops: dict[Item, str] = {}
     progress = reporter(STEP, total=len(jobs))
     with Decoder(params.images.decode) as decoder:
-        for done, (job, fetched) in enumerate(_fetched(jobs, params=params, contact=contact), start=1):
-            picture = decoder.decode(fetched) if isinstance(fetched, bytes) else fetched
+        decoded = _decoded(jobs, decoder=decoder, params=params, contact=contact)
+        for done, (job, picture) in enumerate(decoded, start=1):
             row = reader.row(job, picture) if isinstance(picture, DecodedPicture) else picture
             if isinstance(row, str):
                 drops[job.record_id, job.image] = row
@@ -87,7 +88,8 @@ def run(
 
 
 def _jobs(path: Path, *, shard: int, size: int, vault: Vault) -> Iterator[ImageJob]:
-    posts = tables.read(path, name="posts", columns=["record_id", "title", "media"]).slice(shard * size, size)
+    columns = ["record_id", "title", "media"]
+    posts = tables.read(path, name="posts", columns=columns).slice(first_post(shard, size=size), size)
     media = open_column(posts, name="posts", column="media", vault=vault)
     titles = open_column(posts, name="posts", column="title", vault=vault)
     for record_id, value, title in zip(posts["record_id"].to_pylist(), media, titles, strict=True):
@@ -116,6 +118,26 @@ def _fetched(jobs: list[ImageJob], *, params: Params, contact: str) -> Iterator[
             yield from zip(batch, results, strict=True)
 
 
+def _decoded(
+    jobs: list[ImageJob], *, decoder: Decoder, params: Params, contact: str
+) -> Iterator[tuple[ImageJob, DecodedPicture | str]]:
+    """Yield every job with its picture or drop reason; the previews of a picture that cannot be decoded come last."""
+    reasons: dict[Item, str] = {}
+    while jobs:
+        previews = []
+        for job, fetched in _fetched(jobs, params=params, contact=contact):
+            picture = decoder.decode(fetched) if isinstance(fetched, bytes) else fetched
+            if isinstance(picture, DecodedPicture):
+                yield job, picture
+                continue
+            reason = reasons.setdefault((job.record_id, job.image), picture)
+            if isinstance(fetched, bytes) and job.addresses[1:]:
+                previews.append(replace(job, addresses=job.addresses[1:]))
+            else:
+                yield job, reason
+        jobs = previews
+
+
 class _PictureReader:
     """The engines that process a picture, loaded once for a shard."""
 
@@ -124,10 +146,13 @@ class _PictureReader:
         local = params.images.ocr.engine != GOOGLE_VISION  # which is paid by the picture
         self.captions = CaptionReader(self.engine, LanguageGate(params.language), twice=local)
         self.kinds = params.collect.scrub
+        self.placeholders = params.images.fetch.placeholder_digests
         self.fingerprint = params.images.fingerprint
 
     def row(self, job: ImageJob, picture: DecodedPicture) -> dict[str, Any] | str:
         """Return the picture's row of the table ``images``, or the reason why the picture is dropped."""
+        if picture.sha256 in self.placeholders:
+            return "placeholder"
         try:
             reading, verdict = self.captions.read(picture.data, title=job.title)
         except OcrFailed as failed:

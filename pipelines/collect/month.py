@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 import re
+import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import PurePosixPath
 
 from pipelines.errors import BadWindow
 
+# Shards of the n-th addition to a published month are numbered from n times this on.
+ADDITION = 100_000
 KEY = re.compile(r"([12][0-9]{3})-(0[1-9]|1[0-2])")
+
+
+def addition(paths: Iterable[str]) -> int:
+    """Return the number from which the shards of an addition are numbered, by its files; 0 for those of a whole month.
+
+    ``paths``: files of one run, such as ``data/memes/2022-12/images/100000.parquet``. A whole month has at least one
+    shard; files without any are an addition without items, which keeps every shard of the month.
+    """
+    names = (PurePosixPath(path).name.partition(".")[0] for path in paths)
+    return min((int(name) // ADDITION * ADDITION for name in names if name.isdigit()), default=sys.maxsize)
+
+
+def first_post(shard: int, *, size: int) -> int:
+    """Return the place of a shard's first post among the posts of its run."""
+    return shard % ADDITION * size
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import pyarrow.compute as pc
 
 from pipelines.collect.collect import TOMBSTONED, nameless, work
 from pipelines.collect.month import Window
+from pipelines.collect.month_ledger import DROPS, GAPS, POSTS, PUBLISHED
+from pipelines.collect.shared_pictures import shared
 from pipelines.config.params import Params
 from pipelines.storage import tables
 from pipelines.storage.exclusions import WHOLE, by_reason, exclusion_rows
@@ -22,27 +25,51 @@ def run(corpus: str, *, window: Window, params: Params, vault: Vault, root: Path
     """Keep submissions that have a kept item, merge all drops, and leave out records that were taken down since.
 
     An item is a picture or the text, depending on the corpus's ``content``. Reads the month's ``work/`` tables and the
-    shards of its items; writes ``posts`` and ``drops`` of ``data/<corpus>/<month>/``. Content columns stay sealed.
+    shards of its items; writes ``posts``, ``drops`` and, if the step ``collect`` wrote them, ``gaps`` of
+    ``data/<corpus>/<month>/``. Content columns stay sealed. An addition is joined with the published posts and drops.
 
     Returns:
-        ``posts``, ``items`` and ``dropped`` by reason.
+        ``posts``, ``items``, ``dropped`` by reason, and ``adds``: whether they add to a published month; for images
+        also ``shared_pictures``: digests of pictures that at least ``images.fetch.shared_by`` authors of the month
+        posted, with the numbers of authors and posts. They are popular memes, or what a host shows in place of removed
+        pictures, for ``images.fetch.placeholders``.
     """
     folder, month = work(root, corpus=corpus, month=window.key), root / "data" / corpus / window.key
     content = params.corpora[corpus].content
-    items = tables.concat(sorted((month / content).glob("*.parquet")), name=content, columns=["record_id"])
-    drops = tables.concat([folder / "drops.parquet", *(folder / "drops").glob("*.parquet")], name="drops")
+    columns = ["record_id", "sha256"] if content == "images" else ["record_id"]
+    items = tables.concat(sorted((month / content).glob("*.parquet")), name=content, columns=columns)
+    before = {name: [path] for name in (POSTS, DROPS) if (path := folder / f"{PUBLISHED}{name}").exists()}
+    new = [folder / DROPS, *(folder / "drops").glob("*.parquet")]
+    drops = tables.concat([*new, *before.get(DROPS, ())], name="drops")
     gone = vault.tombstoned({*items["record_id"].to_pylist(), *drops["record_id"].to_pylist()})
     with_item = [r for r in items["record_id"].unique().to_pylist() if r not in gone]
     posts = tables.read(folder / "posts.parquet", name="posts")
     posts = posts.filter(pc.is_in(posts["record_id"], value_set=tables.strings(with_item)))
+    if before:
+        published = _untouched(before[POSTS][0], posts, vault=vault)
+        posts = pa.concat_tables([posts.cast(tables.SCHEMAS["posts"]), published])
     drops = drops.filter(pc.invert(pc.is_in(drops["record_id"], value_set=tables.strings(sorted(gone)))))
     named = nameless(dict.fromkeys(sorted(gone), TOMBSTONED), month=f"{window.key}/{STEP}")
     rows = exclusion_rows({(r, WHOLE): why for r, why in named.items()}, step=STEP)
     drops = pa.concat_tables([drops, pa.Table.from_pylist(rows, schema=drops.schema)])
     tables.write(posts, month / "posts.parquet", name="posts")
     tables.write(drops, month / "drops.parquet", name="drops")
+    if (folder / GAPS).exists():
+        shutil.copyfile(folder / GAPS, month / GAPS)
     return {
         "posts": posts.num_rows,
         "items": items.num_rows,
+        "adds": bool(before),
         "dropped": by_reason(drops["reason"].to_pylist()),
+        **({"shared_pictures": shared(items, posts=posts, by=params.images.fetch.shared_by)} if columns[1:] else {}),
     }
+
+
+def _untouched(path: Path, added: pa.Table, *, vault: Vault) -> pa.Table:
+    """Return the published posts without those that were taken down since or are added again."""
+    posts = tables.read(path, name="posts")
+    ids = posts["record_id"].to_pylist()
+    out = vault.tombstoned(ids) | set(added["record_id"].to_pylist())
+    return posts.filter(pc.invert(pc.is_in(posts["record_id"], value_set=tables.strings(sorted(out))))).cast(
+        tables.SCHEMAS["posts"]
+    )

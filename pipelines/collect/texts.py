@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.collect.collect import work
-from pipelines.collect.month import Window
+from pipelines.collect.month import Window, first_post
 from pipelines.config.params import Params
 from pipelines.extract.language import LanguageGate
 from pipelines.extract.shingles import signature
@@ -25,7 +25,7 @@ def run(
 ) -> dict[str, Any]:
     """Keep the English posts of one shard whose length is within ``texts.min_words`` and ``texts.max_words``.
 
-    A shard holds ``shard_size`` posts of the month in the order of ``record_id``, from ``shard * shard_size`` on.
+    A shard holds ``shard_size`` posts of the month in the order of ``record_id``, from that of :func:`first_post` on.
     Writes ``data/<corpus>/<month>/texts/<shard>.parquet`` and the shard's drops under ``work/``.
 
     Returns:
@@ -33,7 +33,8 @@ def run(
     """
     folder, size = work(root, corpus=corpus, month=window.key), params.collect.shard_size
     columns = ["record_id", "title", "body"]
-    posts = tables.read(folder / "posts.parquet", name="posts", columns=columns).slice(shard * size, size)
+    posts = tables.read(folder / "posts.parquet", name="posts", columns=columns)
+    posts = posts.slice(first_post(shard, size=size), size)
     gate = LanguageGate(params.language)
     rows: list[dict[str, Any]] = []
     drops: dict[Item, str] = {}

@@ -22,7 +22,7 @@ def run(settings: Settings, *, corpus: str, day: date, now: datetime) -> dict[st
     tombstone is known, so a real month may have fewer records.
 
     Returns:
-        ``day``, ``source``, ``submissions``, ``kept`` and ``dropped`` by reason.
+        ``day``, ``source``, ``submissions``, ``kept``, ``dropped`` by reason, and ``closed`` subreddits.
 
     Raises:
         UnknownName: there is no such corpus.
@@ -42,11 +42,11 @@ def run(settings: Settings, *, corpus: str, day: date, now: datetime) -> dict[st
                 corpus,
                 window=Window(start, start + timedelta(days=1)),
                 params=params,
-                settings=settings.model_copy(update={"home": home}),
+                settings=settings.model_copy(update={"home": home, "refresh_url": f"sqlite:///{home}/refresh.sqlite"}),
                 vault=vault,
                 now=now,
                 root=home,
             )
-    return {"day": day.isoformat(), "source": params.corpora[corpus].source} | {
-        key: done[key] for key in ("submissions", "kept", "dropped")
+    return {"day": day.isoformat(), "source": ", ".join(params.corpora[corpus].sources)} | {
+        key: done[key] for key in ("submissions", "kept", "dropped", "closed")
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pipelines.config.base import Fraction, Month, Positive, Section
 from pipelines.errors import SourceNotApproved
@@ -13,15 +13,27 @@ from pipelines.errors import SourceNotApproved
 # What to do where the system can confine no child process that reads pictures.
 Sandboxing = Literal["required", "accepted_without"]
 SourceName = Literal["dump", "reddit", "arctic_shift"]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-fA-F]{64}$")]
 
 
 class Corpus(Section):
     content: Literal["images", "texts"]
     scheme: str
     subreddits: tuple[str, ...]
-    source: SourceName
+    # one source, or several in the order in which they are asked for what is still missing of a month
+    source: SourceName | Annotated[tuple[SourceName, ...], Field(min_length=1)]
     first_month: Month
     last_month: Month | None
+
+    @property
+    def sources(self) -> tuple[SourceName, ...]:
+        """The sources in order of preference, each once."""
+        return (self.source,) if isinstance(self.source, str) else tuple(dict.fromkeys(self.source))
+
+    @property
+    def listed(self) -> bool:
+        """Whether the corpus reads Reddit's listings, whose posts wait in the store of refreshes for their month."""
+        return "reddit" in self.sources
 
 
 class Matrix(Section):
@@ -65,6 +77,26 @@ class Reddit(Section):
     page_size: Annotated[int, Field(gt=0, le=100)]
 
 
+class Refresh(Section):
+    """How often a listing is read, how far back, and when a month closes."""
+
+    schedule: str = "17 * * * *"
+    every_hours: Annotated[float, Field(gt=0)] = 24
+    share: Annotated[float, Field(gt=0, le=1)] = 0.5
+    overlap_hours: Annotated[float, Field(ge=0)] = 24
+    settle_seconds: Annotated[int, Field(ge=0)] = 600
+    grace_hours: Annotated[float, Field(ge=0)] = 48
+    retry_hours: Annotated[float, Field(gt=0)] = 24
+    retry_days: Annotated[float, Field(ge=0)] = 90
+
+    @model_validator(mode="after")
+    def _late_posts(self) -> Refresh:
+        """Refuse a month that closes before the last look back over it."""
+        if self.grace_hours < self.overlap_hours:
+            raise ValueError("grace_hours is less than overlap_hours: posts approved late would miss their month")
+        return self
+
+
 class ArcticShift(Section):
     page_size: Annotated[int, Field(gt=0, le=100)]
     timeout_seconds: float
@@ -89,7 +121,15 @@ class Fetch(Section):
     max_retry_after_seconds: float
     retries: int
     user_agent: str
-    placeholders: tuple[str, ...]
+    # of the hosts; a profile's own are in `placeholders`, which it replaces as a whole
+    known_placeholders: tuple[Sha256, ...] = ()
+    placeholders: tuple[Sha256, ...]
+    shared_by: Annotated[int, Field(ge=2)] = 5
+
+    @property
+    def placeholder_digests(self) -> frozenset[str]:
+        """The SHA-256 of all pictures that stand for a removed one, in lower case."""
+        return frozenset(digest.lower() for digest in (*self.known_placeholders, *self.placeholders))
 
 
 class Decode(Section):

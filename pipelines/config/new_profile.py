@@ -1,4 +1,4 @@
-"""Write a commented profile for a new corpus, and the file with its addresses."""
+"""Write a commented profile (parameter values) for a new corpus, and a file of environment variables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipelines.config.private_file import create_private
 from pipelines.errors import ConfigError
 
 COMMENTS = {
-    "source": "where posts come from: dump (files in CORPUS_DUMPS), reddit or arctic_shift",
+    "source": "where posts come from: dump (files in CORPUS_DUMPS), reddit, arctic_shift, or a list",
     "subreddits": "the subreddits that are read",
     "first_month": "the first month that is collected, YYYY-MM",
     "last_month": "the last month that is collected; null: every month that ends from now on",
@@ -33,14 +33,14 @@ COMMENTS = {
 
 
 class FileExists(ConfigError):
-    """A file that `corpus init` would write exists already."""
+    """A file that `corpus init` would write already exists with other content."""
 
     message = "{path} exists already."
     remedy = "Repeat `corpus init` with another --profile or --env-file, or remove the file."
 
 
 class EnsembleMissing(ConfigError):
-    """No ensemble consists only of the chosen labellers."""
+    """The labellers chosen for a new corpus do not include all members of any ensemble."""
 
     message = "The labellers {labellers} do not include all members of any ensemble."
     remedy = "Pass --labellers with at least all members of one of these ensembles: {ensembles}."
@@ -53,7 +53,7 @@ class Choices:
     Args:
         corpora: fields of the section ``corpora``, by corpus.
         labellers: names of the section ``labellers``.
-        budget_usd: the budget of remote labellers.
+        budget_usd: the budget of all remote labellers in US dollars.
     """
 
     corpora: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -61,21 +61,22 @@ class Choices:
     budget_usd: float | None = None
 
     def any(self) -> bool:
-        """Return whether any choice was made."""
+        """Return whether the person made any choice."""
         return bool(self.corpora or self.labellers or self.budget_usd is not None)
 
 
 def profile_text(choices: Choices, *, params: Params) -> str:
-    """Return a profile with the choices, each value under a comment that explains it.
+    """Return the text of a profile with these choices, each value under a comment that explains it.
 
     Raises:
-        EnsembleMissing: the labellers are no ensemble.
+        EnsembleMissing: the labellers do not include all members of any ensemble.
     """
     values: dict[str, Any] = {}
     for corpus, fields in choices.corpora.items():
         for name in (name for name in Corpus.model_fields if name in fields):
             put(values, ("corpora", corpus, name), fields[name])
-    chosen = {fields["source"] for fields in choices.corpora.values() if "source" in fields}
+    given = [fields["source"] for fields in choices.corpora.values() if "source" in fields]
+    chosen = {name for source in given for name in ([source] if isinstance(source, str) else source)}
     for source in sorted(name for name in chosen if name in params.sources and params.sources[name].live):
         for name in ("access_basis", "approval", "expires", "retention_days"):
             put(values, ("sources", source, name), None)
@@ -87,7 +88,7 @@ def profile_text(choices: Choices, *, params: Params) -> str:
 
 
 def write_profile(path: Path, text: str) -> None:
-    """Write a parameter profile to a file.
+    """Write the text of a parameter profile to a file unless the file already has this content.
 
     Raises:
         FileExists: the file exists with another content.
@@ -101,7 +102,7 @@ def write_profile(path: Path, text: str) -> None:
 
 
 def env_text(values: Mapping[str, str], *, secrets: Iterable[str]) -> str:
-    """Return a file of environment variables for shells and for systemd; ``secrets``: variables left to fill in."""
+    """Return the text of an environment file for shells and systemd; ``secrets`` are variables left to fill in."""
     lines = ["# Addresses of the corpus, written by `corpus init`; in a shell: set -a; . FILE; set +a"]
     lines += [f"{name}={shlex.quote(value)}" for name, value in values.items()]
     left = [f"#{name}=" for name in secrets]

@@ -1,8 +1,8 @@
-"""Divide the frozen test by group: on the gate set candidates are compared, on the rest the chosen one is reported.
+"""Divide the test split: candidates are compared on one part, the gate set; the chosen one is scored on the rest.
 
-A score that selected a model is too high, because it was the highest. The parts are drawn by a hash of corpus, split
-version and group, so that they depend on neither labels nor models; ``promote.refresh`` chooses which of
-``promote.parts`` parts is the gate set. A group that the growing corpus renames may change its part.
+A score that selected a model is too high, because it was the highest; the score on the rest is not. The parts are drawn
+by a hash of corpus, split version and group, so that they depend on neither labels nor models; ``promote.refresh``
+chooses which of ``promote.parts`` parts is the gate set. A group that the growing corpus renames may change its part.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from pipelines.promotion.looks import GateSet
 
 @dataclass(frozen=True)
 class DividedTest:
-    """A test in two: the identity and the items of the gate set, and the reported rest, empty if there is one part."""
+    """A test split in two: the gate set (identity and items) and the rest, on which only the chosen model is scored."""
 
     identity: GateSet
     gate: Board
     reported: Board
 
     def without(self, groups: Collection[str]) -> DividedTest:
-        """Return the same parts without some groups."""
+        """Return this divided test without the items of some groups of near-duplicates."""
         gone = frozenset(groups)
         return replace(
             self,
@@ -36,14 +36,14 @@ class DividedTest:
 
     @property
     def digest(self) -> str:
-        """The digest of the gate set's items, groups and gold."""
+        """The digest of the gate set's items with their groups and gold labels."""
         board = self.gate
         rows = zip(board.items, board.groups, board.gold, strict=True)
         return digest_of(f"{i[0]} {i[1]} {g} {','.join(sorted(s))}" for i, g, s in rows)
 
 
 def divide(board: Board, *, corpus: str, version: int, terms: Promote) -> DividedTest:
-    """Divide a test; ``version`` is the split's."""
+    """Divide the items of a test split into the gate set and the rest; ``version`` is the version of the split."""
     part = terms.refresh % terms.parts
     identity = GateSet(corpus, board.task.key, version, terms.parts, part)
 
@@ -54,13 +54,13 @@ def divide(board: Board, *, corpus: str, version: int, terms: Promote) -> Divide
 
 
 def part_of(group: str, *, corpus: str, version: int, parts: int) -> int:
-    """Return the part of a group, from 0."""
+    """Return in which of the ``parts`` parts of a test split a group of near-duplicates is, from 0."""
     found = hashlib.sha256(f"{corpus} {version} {group}".encode()).digest()
     return int.from_bytes(found[:8]) * parts >> 64
 
 
 def only(board: Board, *, keep: Callable[[str], bool]) -> Board:
-    """Return the items of the groups to keep."""
+    """Return a board (test items with gold labels) of only the items whose near-duplicate group ``keep`` accepts."""
     rows = [row for row, group in enumerate(board.groups) if keep(group)]
     return replace(
         board,

@@ -1,8 +1,8 @@
-"""Find what a candidate is compared with, and the further runs by which it is judged.
+"""Find the rival with which a candidate is compared, and the candidate's runs with other seeds.
 
-Without a champion that can be compared, the rival is the best baseline on the gate set: constants and the models in
-``promote.baselines``, such as the offline ensemble, whose predictions the corpus has. To choose the best one on the
-items that decide is severe on the candidate, never lenient.
+Without a champion that can be compared, the rival is the best baseline on the gate set: constant answers and the models
+in ``promote.baselines``, such as the offline ensemble, whose predictions the corpus has. To choose the best one on the
+items of the comparison makes the comparison harder for the candidate, never easier.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pipelines.storage import tables
 
 @dataclass(frozen=True)
 class Rival:
-    """What a candidate is compared with: its name, its answers, their digest, and the names it was chosen among."""
+    """The model with which a candidate is compared: name, answers, their digest, and the names it was chosen among."""
 
     name: str
     run: Run
@@ -53,13 +53,13 @@ def baseline(board: Board, *, frozen: Frozen, corpus: str, models: Collection[st
 
 
 def constants(frozen: Frozen) -> dict[str, frozenset[str]]:
-    """Return the constant answers: validation's most frequent set and, where it is possible, every label."""
+    """Return by name the label sets of baselines that answer all items alike: the most frequent set, and all labels."""
     every = {"every label": frozenset(frozen.task.labels)} if frozen.task.kind == "multi" else {}
     return {"majority set": frozen.majority, **every}
 
 
 def predicted(corpus: str, *, frozen: Frozen, models: Collection[str], root: Path) -> dict[str, list[Run]]:
-    """Return the runs of models on the test by name, ordered by seed, from the corpus's predictions."""
+    """Return by model the stored predictions of the test items, one run for each seed, ordered by seed."""
     folder, task = root / "snapshot" / corpus, frozen.task
     paths = sorted((folder / "predictions").rglob("predictions.parquet")) if models else []
     rows = [row for path in paths for row in tables.read(path, name="predictions", columns=COLUMNS).to_pylist()]
@@ -69,7 +69,7 @@ def predicted(corpus: str, *, frozen: Frozen, models: Collection[str], root: Pat
 
 
 def seeds(pack: Pack, *, frozen: Frozen, corpus: str, root: Path) -> list[Run]:
-    """Return the runs of the other seeds of a candidate's training, if the corpus still has exactly that training."""
+    """Return the predictions of a candidate's model trained with other seeds, if the corpus still has that training."""
     described = json.loads((pack.folder / integrity.MODEL).read_bytes())
     model, own = described.get("model"), described.get("seed")
 

@@ -1,4 +1,4 @@
-"""Test whether a candidate is better than a rival, at the level of one look (:mod:`pipelines.promotion.looks`).
+"""Test whether a candidate has a higher macro-F1 than its rival, at a level from :mod:`pipelines.promotion.looks`.
 
 The one-sided randomisation test of macro-F1 (Noreen 1989, Yeh 2000) exchanges the answers of both models on whole
 groups. Its p-value is exact if the two are exchangeable, at any level, where the tail of a bootstrap with few positives
@@ -22,12 +22,12 @@ SLACK = 1e-9  # of a p-value, which is a ratio of integers
 
 @dataclass(frozen=True)
 class Superiority:
-    """The result of the test.
+    """The result of the test whether a candidate is better than its rival.
 
     Args:
         p: the p-value of the registered run.
-        p_seeds: the p-value of the mean over all runs; ``p`` with one run.
-        level: the level that neither may exceed.
+        p_seeds: the p-value of the mean over all runs (seeds); equal to ``p`` with one run.
+        level: the significance level that neither may exceed.
     """
 
     p: float
@@ -36,18 +36,18 @@ class Superiority:
 
     @property
     def better(self) -> bool:
-        """Whether the candidate is better."""
+        """Whether both p-values show, at ``level``, that the candidate is better."""
         return max(self.p, self.p_seeds) <= self.level * (1 + SLACK)
 
 
 def compared(board: Board, *, candidate: Sequence[Run], rival: Run, level: float) -> Superiority:
-    """Compare a candidate's runs, of which the first is the registered one, with a rival.
+    """Test whether a candidate's runs, of which the first is the registered one, are better than a rival.
 
     Args:
         board: the gate set, with at least one item.
         candidate: its runs.
         rival: the answers of the champion or of a baseline.
-        level: of this look.
+        level: the significance level of this comparison.
     """
     ours, theirs = [_sums(board, run) for run in candidate], _sums(board, rival)
     p = p_value(board, candidate=ours[0], rival=theirs)
@@ -56,7 +56,10 @@ def compared(board: Board, *, candidate: Sequence[Run], rival: Run, level: float
 
 
 def p_value(board: Board, *, candidate: Floats, rival: Floats) -> float:
-    """Return the one-sided p-value of counts by group; the observed assignment is one of the exchanges."""
+    """Return the one-sided p-value for a higher macro-F1 of the candidate, from counts by group of near-duplicates.
+
+    The observed assignment of answers is one of the exchanges.
+    """
     apart, drawn = exchanged(board, a=candidate, b=rival)
     return (1 + int((drawn >= apart - TIE).sum())) / (1 + len(drawn))
 

@@ -1,6 +1,6 @@
-"""Count and clear the places outside the corpus versions that may hold deleted records.
+"""Count and delete what storage places other than the corpus's commits hold of deleted records.
 
-A count covers the items that name the records. Where it is unknown which records an item names, every item counts.
+A place's count is the number of items (rows, files) that name a deleted record; where this is unknown, of all items.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from pipelines.annotate import manifest as manifests
 from pipelines.annotate.backends.backend import Backend, Queue
 from pipelines.annotate.rounds import queues, store
+from pipelines.collect.refresh_store import RefreshStore
 from pipelines.config.settings import Settings
 from pipelines.storage import answers
 from pipelines.takedown.redaction import Gone, is_table
@@ -28,7 +29,7 @@ from pipelines.workspace.scratch import in_use
 
 @dataclass(frozen=True)
 class Site:
-    """The deleted records and the places to search; ``corpora`` are those with files that contained a record."""
+    """The deleted records and where to search; ``corpora`` are the corpora in whose files a deleted record was."""
 
     gone: Gone
     settings: Settings
@@ -38,7 +39,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Place:
-    """A store from which taken-down records are removed, with idempotent functions that count and remove them."""
+    """A storage place of deleted records, with idempotent functions that count and remove them there."""
 
     name: str
     count: Callable[[Site], int]
@@ -158,6 +159,17 @@ def _answer_book(settings: Settings) -> Iterator[Engine | None]:
         engine.close()
 
 
+def _refresh(site: Site) -> int:
+    with RefreshStore.existing(site.settings.refresh_url) as store:
+        return store.count(site.gone.ids) if store else 0
+
+
+def _clear_refresh(site: Site) -> None:
+    with RefreshStore.existing(site.settings.refresh_url) as store:
+        if store:
+            store.remove(site.gone.ids)
+
+
 def _resume(site: Site) -> int:
     return len(_inside(site.settings.home / "resume"))
 
@@ -189,7 +201,7 @@ def _clear_scratch(site: Site) -> None:
 
 
 def running(settings: Settings) -> int:
-    """Count the temporary clones whose process still runs on any host.
+    """Count the temporary clones of the corpus whose process still runs, on any host.
 
     Such a clone may contain deleted records, and is removed after its process has ended. If the process pushes deleted
     records, the next takedown or daily sweep finds them, because both read every object again.
@@ -237,6 +249,7 @@ def _files(folder: Path) -> list[Path]:
 PLACES = (
     Place("annotation", _annotation, _clear_annotation),
     Place("answers", _answers, _clear_answers),
+    Place("refresh", _refresh, _clear_refresh),
     Place("resume", _resume, _clear_resume),
     Place("train", _train, _clear_train),
     Place("scratch", _scratch, _clear_scratch),

@@ -1,7 +1,8 @@
 """Find records whose source approval has ended or whose retention period is over.
 
-A takedown deletes both kinds of records. The source of a record is the one in its partition's row. A record of an
-imported dataset, or one that is in no partition any more, belongs to no source of ``params.yaml`` and is only counted.
+A takedown deletes both kinds of records. The source of a record is the one in the table ``posts`` of its month. A
+record of an imported dataset, or one that is in no month's table any more, belongs to no source of ``params.yaml`` and
+is only counted.
 """
 
 from __future__ import annotations
@@ -14,29 +15,33 @@ from typing import Any
 
 from pipelines.config.collect import Source
 from pipelines.config.params import Params
-from pipelines.takedown.partitions import by_record
+from pipelines.takedown.partitions import by_record, waiting
 from pipelines.vault import checks
 from pipelines.vault.vault import Vault
 
 APPROVAL_ENDED, RETENTION = "approval-ended", "retention"
 
 
-def expired(params: Params, vault: Vault, *, now: datetime, root: Path) -> dict[str, str]:
-    """Return the records of all corpora whose retention or approval has ended, with the reason's code.
+def expired(params: Params, vault: Vault, *, now: datetime, root: Path, refreshed: str | None = None) -> dict[str, str]:
+    """Return the records of all corpora whose retention or approval has ended: record id -> code of the reason.
 
     ``approval-ended``: today is the source's ``expires`` or later, as for the collectors. ``retention``: the record was
-    first seen ``retention_days`` ago or earlier. ``root``: a checkout with ``posts`` of every month.
+    first seen ``retention_days`` ago or earlier. ``root``: a checkout with ``posts`` of every month. ``refreshed``: the
+    address of the store of refreshes, whose posts wait for their month.
     """
-    return {record: reason for record, _, _, _, reason in _rows(params, vault, now=now, root=root) if reason}
+    rows = _rows(params, vault, now=now, root=root, url=refreshed)
+    return {record: reason for record, _, _, _, reason in rows if reason}
 
 
-def listing(params: Params, vault: Vault, *, now: datetime, root: Path) -> list[dict[str, Any]]:
-    """Count the live records and, by reason, the expired ones, by corpus, source and month.
+def listing(
+    params: Params, vault: Vault, *, now: datetime, root: Path, refreshed: str | None = None
+) -> list[dict[str, Any]]:
+    """Count by corpus, source and month the records that were not deleted and, by reason, the expired ones of them.
 
-    ``source`` is ``None`` for live records that are in no partition: their retention is unknown.
+    ``source`` is ``None`` for records that are in no month's table: their retention is unknown.
     """
     kept: dict[tuple[str, str, str], Counter[str]] = {}
-    for _, corpus, source, month, reason in _rows(params, vault, now=now, root=root):
+    for _, corpus, source, month, reason in _rows(params, vault, now=now, root=root, url=refreshed):
         counts = kept.setdefault((corpus, source or "", month), Counter())
         counts["records"] += 1
         counts[reason or "kept"] += 1
@@ -53,11 +58,12 @@ def listing(params: Params, vault: Vault, *, now: datetime, root: Path) -> list[
 
 
 def _rows(
-    params: Params, vault: Vault, *, now: datetime, root: Path
+    params: Params, vault: Vault, *, now: datetime, root: Path, url: str | None
 ) -> Iterator[tuple[str, str, str | None, str, str | None]]:
     """Yield record id, corpus, source, month and reason for every live record."""
     for corpus in params.corpora:
-        sources = by_record(root, corpus=corpus, column="source")
+        # of posts that wait for their month, too
+        sources = waiting(url, corpus=corpus, column="source") | by_record(root, corpus=corpus, column="source")
         with vault.database.reading() as connection:
             records = checks.known(connection, corpus=corpus)
         for known in records:

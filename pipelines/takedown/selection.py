@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipelines.collect.refresh_store import RefreshStore
 from pipelines.config.params import Params
 from pipelines.errors import BadArgument
 from pipelines.takedown.object_versions import Objects
@@ -37,7 +38,7 @@ STDIN = Path("-")
 
 @dataclass(frozen=True)
 class Criteria:
-    """The criteria of a takedown, as the requester wrote them; never logged and never stored.
+    """The criteria by which a takedown selects records, as the requester wrote them; never logged or stored.
 
     Args:
         posts: Reddit ids, fullnames or URLs, or record ids of the corpus.
@@ -47,7 +48,7 @@ class Criteria:
         sources: names of sources whose approval ends (retention).
         files: files with one criterion per line: a post, ``u/NAME`` or the SHA-256 of a picture; ``-`` is the standard
             input, which no other process can read, unlike arguments.
-        near: also take down near-duplicates of the pictures, by the corpus's fingerprints; otherwise only count them.
+        near: also take down records with near-duplicates of the pictures, by fingerprint; otherwise only count them.
     """
 
     posts: Sequence[str] = ()
@@ -65,9 +66,10 @@ class Selection:
 
     Args:
         key: keyed digest of the criteria, which identifies a repeated takedown; reveals nothing without the secret.
-        records: their ids.
-        counts: number of records by criterion; ``near``: with a near-duplicate picture; ``near_taken``: of these taken.
-        near: the records with a near-duplicate picture, for the person who decides.
+        records: the ids of the selected records.
+        counts: number of records by criterion; ``near``: with a near-duplicate picture; ``near_taken``: those of them
+            that are selected, too.
+        near: the ids of the records with a near-duplicate picture, for the person who decides.
     """
 
     key: str
@@ -76,14 +78,17 @@ class Selection:
     near: frozenset[str] = field(default=frozenset(), repr=False)
 
 
-def select(asked: Criteria, *, vault: Vault, objects: Objects, params: Params) -> Selection:
-    """Return the records that match the criteria.
+def select(
+    asked: Criteria, *, vault: Vault, objects: Objects, params: Params, refreshed: str | None = None
+) -> Selection:
+    """Return the records that match the criteria of a takedown.
 
     Args:
         asked: the criteria of the requester.
         vault: derives record ids and author ids from names.
-        objects: the versions of the corpus.
+        objects: the DVC objects of all versions of the corpus.
         params: ``dedupe.radius`` is how many of 64 bits near-duplicates may differ, ``decode`` how a picture is read.
+        refreshed: the address of the store of refreshes, whose posts wait for their month.
 
     Raises:
         BadArgument: no criterion is given, or one is not a post, picture or readable file; values are not quoted.
@@ -100,7 +105,7 @@ def select(asked: Criteria, *, vault: Vault, objects: Objects, params: Params) -
         "sources": ("source", set(asked.sources)),
     }
     for name, (column, values) in columns.items():
-        found[name] = _where(column, values, objects=objects) if values else set()
+        found[name] = _where(column, values, objects=objects) | _waiting(column, values, refreshed) if values else set()
     pictures, codes = _pictures(asked.images, params=params)
     found["images"] = _where("sha256", pictures, objects=objects) if pictures else set()
     near = _near(found["images"], codes, objects=objects, radius=params.dedupe.radius) if asked.images else set()
@@ -164,6 +169,13 @@ def _where(column: str, values: set[str], *, objects: Objects) -> set[str]:
         cells = pc.utf8_lower(table[column]) if column == "subreddit" else table[column]
         found.update(table.filter(pc.is_in(cells, value_set=wanted))["record_id"].to_pylist())
     return found
+
+
+def _waiting(column: str, values: set[str], url: str | None) -> set[str]:
+    if url is None:
+        return set()
+    with RefreshStore.existing(url) as store:
+        return store.select(column, values) if store else set()
 
 
 def _pictures(images: Iterable[str], *, params: Params) -> tuple[set[str], set[int]]:

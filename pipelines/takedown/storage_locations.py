@@ -22,16 +22,16 @@ Holds = Literal["content", "ids", "nothing"]
 
 @dataclass(frozen=True)
 class Sink:
-    """One kind of place that may contain content or record ids.
+    """One kind of storage place that may contain content of posts or record ids.
 
     Args:
         name: the name of the place.
-        holds: the most sensitive data in it: content (sealed or not), record ids, or neither.
+        holds: the most sensitive data in the place: content (sealed or not), record ids, or neither.
         purged: what a takedown does there; ``""`` if there is nothing to do.
         keeps: what remains of a record after a takedown, and why; ``""`` for nothing.
         paths: the place's files and folders on this machine.
-        settings: the fields of ``Settings`` with its location.
-        outs: patterns of the outs of ``dvc.yaml`` that are stored there.
+        settings: the fields of ``Settings`` with the place's location.
+        outs: patterns of the outputs in ``dvc.yaml`` that are stored there.
         writers: the modules that write there, below ``pipelines``, ``plugins`` or the root without ``.py``.
     """
 
@@ -72,8 +72,9 @@ SINKS = (
         outs=("data/*", "annotations/*", "snapshot/*"),
         writers=(
             "annotate/agreement/alpha_plot", "annotate/gold", "annotate/imports/commit", "annotate/rounds/store",
-            "collect/collect", "collect/images", "collect/partition", "collect/texts", "curate/dedupe/dedupe",
-            "curate/sample", "curate/split/split", "doctor/remotes", "label/few_shot", "label/rationales",
+            "collect/collect", "collect/images", "collect/month_ledger", "collect/partition", "collect/texts",
+            "curate/dedupe/dedupe", "curate/sample", "curate/split/split", "doctor/remotes", "label/few_shot",
+            "label/rationales",
             "label/silver", "label/votes", "metrics/recall_constraints", "predict/baselines",
             "predict/predict_finetuned", "predict/prompted", "report/report", "storage/exclusions", "storage/seal",
             "storage/tables", "takedown/object_versions", "takedown/redaction", "takedown/reseal",
@@ -158,6 +159,15 @@ SINKS = (
         "items are removed from the queues through its API (`purge`)",
         keeps="freed pages, search index and backups of that server, which its operator must clear",
         settings=("label_studio_url", "argilla_url"),
+    ),
+    Sink(
+        "refresh",
+        "content",
+        "rows of posts that wait for their month, and ids of published ones, are deleted, the file is rewritten "
+        "(`purge`)",
+        paths=_database("refresh_url"),
+        settings=("refresh_url",),
+        writers=("collect/refresh_store",),
     ),
     Sink(
         "resume",

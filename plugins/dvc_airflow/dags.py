@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from airflow.sdk import DAG, AssetAny, CronPartitionTimetable, FixedKeyMapper, PartitionedAssetTimetable, task
+from airflow.sdk import (
+    DAG,
+    AssetAny,
+    CronPartitionTimetable,
+    CronTriggerTimetable,
+    FixedKeyMapper,
+    PartitionedAssetTimetable,
+    task,
+)
 
 from dvc_airflow import notify, settings, task_options
-from dvc_airflow.graph import ensembles, period, scoring
+from dvc_airflow.graph import ensembles, period, refreshes, scoring
 from dvc_airflow.label import ask
 from dvc_airflow.names import asset, description, mentioned, named
 from dvc_airflow.tasks import (
@@ -19,25 +28,29 @@ from dvc_airflow.tasks import (
     month_of,
     pin,
     publish_partition,
+    refresh,
     register,
+    revised,
     snapshot,
     step,
     track,
 )
+
+log = logging.getLogger(__name__)
 
 
 @contextmanager
 def corpus_dag(
     name: str, *, doc: str, tags: Sequence[str], schedule: Any, hours: float = 0, **options: Any
 ) -> Iterator[DAG]:
-    """Open a Dag with this project's names, defaults and notifier; at its end, place its tasks.
+    """Open a Dag with this project's names, defaults and notifier; at its end, set the options of its tasks.
 
     Args:
         name: the Dag's name without the prefix, which is also the name of its file.
-        doc: its documentation; the first sentence becomes the description.
-        tags: its tags without the prefix.
-        schedule: its timetable, its assets or ``None``.
-        hours: the deadline of a run in hours after it was queued; 0: none.
+        doc: the Dag's documentation; the first sentence becomes the description.
+        tags: the Dag's tags without the prefix.
+        schedule: the Dag's timetable, its assets or ``None``.
+        hours: the deadline of a run in hours after it was queued; 0: no deadline.
         **options: further arguments of the Dag.
     """
     with DAG(
@@ -57,10 +70,12 @@ def corpus_dag(
 
 
 def collect_dag(corpus: str, *, items: str, doc: str) -> DAG:
-    """Return ``<corpus>_collect``: one month a run, ``collect`` → ``items`` (mapped) → ``partition`` → ``publish``.
+    """Return the Dag ``<corpus>_collect``, which collects one month a run.
+
+    The tasks are ``collect`` → ``items`` (mapped) → ``partition`` → ``publish``.
 
     Args:
-        corpus: its name, which is also the asset that a publish emits.
+        corpus: the name of the corpus, which is also the name of the asset that a publish emits.
         items: the step that processes each item, ``images`` or ``texts``; it writes the folder of the same name.
         doc: the Dag's documentation.
     """
@@ -75,45 +90,80 @@ def collect_dag(corpus: str, *, items: str, doc: str) -> DAG:
         end_date=last,
         max_active_runs=2,
     ) as dag:
-
-        @task
-        def collect(*, dag_run: Any = None) -> list[dict[str, Any]]:
-            """Scan the source once, seal the month's submissions, and return one job per shard."""
-            month = month_of(dag_run)
-            done = step("collect", corpus, "--month", month, out=[f"work/{corpus}/{month}/*.parquet"])
-            return [{"shard": shard, "pointers": done["pointers"]} for shard in range(done["result"]["shards"])]
-
-        @task(task_id=items)
-        def look(job: dict[str, Any], *, dag_run: Any = None) -> dict[str, str]:
-            """Process each item of one shard."""
-            month, pointers = month_of(dag_run), job["pointers"]
-            out = [f"data/{corpus}/{month}/{items}/*.parquet", f"work/{corpus}/{month}/drops/*.parquet"]
-            argv = (items, corpus, "--month", month, "--shard", str(job["shard"]))
-            found: dict[str, str] = step(*argv, out=out, pointers=pointers)["pointers"]
-            return {**pointers, **found}
-
-        @task
-        def partition(shards: Any, *, dag_run: Any = None) -> dict[str, str]:
-            """Join the shards into the month's tables, and return the pointers to commit."""
-            month = month_of(dag_run)
-            pointers = {path: text for shard in shards for path, text in shard.items()}
-            out = [f"data/{corpus}/{month}/*.parquet"]
-            done = step("partition", corpus, "--month", month, out=out, pointers=pointers)
-            return {path: text for path, text in (pointers | done["pointers"]).items() if path.startswith("data/")}
-
-        publish_partition(partition(look.expand(job=collect())), corpus=corpus, asset=asset(corpus))
+        _month_tasks(corpus, items=items, of=lambda dag_run, ti: month_of(dag_run))
     return dag
 
 
+def refresh_dag(corpus: str, *, items: str, doc: str) -> DAG:
+    """Return ``<corpus>_refresh``: read the listings that are due, then revise a published month that has gained posts.
+
+    The Dag has no schedule if the corpus reads no listing. Its tasks after ``refresh`` are those of a month.
+    """
+    cron = refreshes(corpus)
+    with corpus_dag(
+        f"{corpus}_refresh",
+        doc=doc,
+        tags=[corpus, "partition"],
+        schedule=CronTriggerTimetable(cron, timezone="UTC") if cron else None,
+        start_date=period(corpus)[0],
+        max_active_runs=1,
+    ) as dag:
+        refresh(corpus) >> _month_tasks(corpus, items=items, of=revised, partitioned=False)
+    return dag
+
+
+def _month_tasks(corpus: str, *, items: str, of: Callable[[Any, Any], str], partitioned: bool = True) -> Any:
+    """Render the tasks of a month and return the first; ``of`` returns the month from the run and the task instance."""
+
+    @task
+    def collect(*, dag_run: Any = None, ti: Any = None) -> list[dict[str, Any]]:
+        """Bring the month's submissions into a sealed table, and return one job per shard."""
+        month = of(dag_run, ti)
+        done = step("collect", corpus, "--month", month, out=[f"work/{corpus}/{month}/*.parquet"])
+        found = done["result"]
+        if found["gaps"]:
+            text = "%s of %s: no source shows %d intervals, %.1f h in all; they are on record"
+            log.warning(text, month, corpus, found["gaps"], found["gap_hours"])
+        shards = range(found["first"], found["first"] + found["shards"])
+        return [{"shard": shard, "pointers": done["pointers"]} for shard in shards]
+
+    @task(task_id=items)
+    def look(job: dict[str, Any], *, dag_run: Any = None, ti: Any = None) -> dict[str, str]:
+        """Process each item of one shard."""
+        month, pointers = of(dag_run, ti), job["pointers"]
+        out = [f"data/{corpus}/{month}/{items}/*.parquet", f"work/{corpus}/{month}/drops/*.parquet"]
+        argv = (items, corpus, "--month", month, "--shard", str(job["shard"]))
+        found: dict[str, str] = step(*argv, out=out, pointers=pointers)["pointers"]
+        return {**pointers, **found}
+
+    @task
+    def partition(shards: Any, *, dag_run: Any = None, ti: Any = None) -> dict[str, str]:
+        """Join the shards into the month's tables, and return the pointers to commit."""
+        month = of(dag_run, ti)
+        pointers = {path: text for shard in shards for path, text in shard.items()}
+        out = [f"data/{corpus}/{month}/*.parquet"]
+        done = step("partition", corpus, "--month", month, out=out, pointers=pointers)
+        # an addition without items leaves no shard, so that nothing new makes no commit
+        empty = done["result"]["adds"] and not done["result"]["items"]
+        every = (pointers | done["pointers"]).items()
+        shards_of = f"data/{corpus}/{month}/{items}/"
+        return {p: text for p, text in every if p.startswith("data/") and not (empty and p.startswith(shards_of))}
+
+    collected = collect()
+    joined = partition(look.expand(job=collected))
+    publish_partition(joined, corpus=corpus, asset=asset(corpus), of=of, partitioned=partitioned)
+    return collected
+
+
 def dataset_dag(corpus: str, *, doc: str) -> DAG:
-    """Return ``<corpus>_dataset``: the stages up to ``quality``, published as the asset ``<corpus>/dataset``."""
+    """Return the Dag ``<corpus>_dataset``: the stages up to ``quality``, which emits the asset ``<corpus>/dataset``."""
     with snapshot_dag(corpus, "dataset", wakes_on=corpus, doc=doc) as dag:
         snapshot(f"quality@{corpus}", corpus=corpus, asset=asset(f"{corpus}/dataset")) >> track(corpus)
     return dag
 
 
 def label_dag(corpus: str, *, doc: str) -> DAG:
-    """Return ``<corpus>_label``: ``gold`` to ``few_shot``, the requests to labellers, then up to ``injection_test``."""
+    """Return the Dag ``<corpus>_label``: stages up to ``few_shot``, requests to labellers, up to ``injection_test``."""
     with snapshot_dag(corpus, "label", wakes_on=f"{corpus}/dataset", doc=doc) as dag:
         base = pin()
         published = snapshot(
@@ -129,7 +179,7 @@ def label_dag(corpus: str, *, doc: str) -> DAG:
 
 
 def finetune_dag(corpus: str, *, doc: str) -> DAG:
-    """Return ``<corpus>_finetune``: fine-tune and evaluate models of posts on the present silver labels."""
+    """Return the Dag ``<corpus>_finetune``: fine-tune and evaluate models of posts on the present silver labels."""
     with snapshot_dag(corpus, "finetune", wakes_on=f"silver/{corpus}", doc=doc) as dag:
         below = [f"silver@{corpus}-{ensemble}" for ensemble in ensembles()]
         _benchmark(corpus, below=below)
@@ -137,7 +187,7 @@ def finetune_dag(corpus: str, *, doc: str) -> DAG:
 
 
 def benchmark_dag(corpus: str, *, doc: str) -> DAG:
-    """Return ``<corpus>_benchmark``: train and evaluate models of memes on the present gold."""
+    """Return the Dag ``<corpus>_benchmark``: train and evaluate models of memes on the present gold labels."""
     with corpus_dag(
         f"{corpus}_benchmark",
         doc=doc,
@@ -159,7 +209,9 @@ def _benchmark(corpus: str, *, below: Sequence[str], woken: bool = True) -> None
 
 
 def scoring_dag(corpus: str, *, doc: str) -> DAG:
-    """Return ``<corpus>_scoring``: pin the champions, label with them in ``batch_predict``, publish, report drift.
+    """Return the Dag ``<corpus>_scoring``, which labels a corpus with its champion models.
+
+    The Dag pins the champions, runs the stage ``batch_predict``, publishes the predictions and reports drift.
 
     The Dag runs when a champion or the corpus changes.
     """
@@ -180,7 +232,10 @@ def scoring_dag(corpus: str, *, doc: str) -> DAG:
 
 @contextmanager
 def snapshot_dag(corpus: str, name: str, *, wakes_on: str, doc: str) -> Iterator[DAG]:
-    """Open the Dag ``<corpus>_<name>``; its only active run consumes all pending events of an asset."""
+    """Open the Dag ``<corpus>_<name>``, which runs when the asset ``wakes_on`` changes.
+
+    At most one run is active; it consumes all pending events of the asset.
+    """
     with corpus_dag(
         f"{corpus}_{name}",
         doc=doc,

@@ -86,13 +86,14 @@ def near_the_threshold(pairs: int) -> list[list[str]]:
     return texts
 
 
-@pytest.mark.parametrize("threshold", [0.7])
-def test_pairs_at_the_threshold_are_proposed(threshold: float) -> None:
-    texts = near_the_threshold(2000)
+@pytest.mark.parametrize("pairs", [300, pytest.param(2000, marks=pytest.mark.faults)])
+def test_pairs_at_the_threshold_are_proposed(pairs: int) -> None:
+    threshold = 0.7
+    texts = near_the_threshold(pairs)
     signatures = [signature(text, params=PARAMS) for text in texts]
     runs = [shingles(text, size=3) for text in texts]
     true = every_pair(runs, threshold=threshold)
-    assert len(true) >= 2000
+    assert len(true) >= pairs
     proposed = set(candidates(signatures, threshold=threshold))
     assert len(true & proposed) >= 0.995 * len(true)
     assert set(alike(runs, threshold=threshold)) == true, "the join without signatures misses none"

@@ -164,6 +164,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
         yield Lab(settings, vault)
 
 
+@pytest.mark.faults
 def test_labels_are_balanced_through_the_stages_and_no_member_moves(lab: Lab, tmp_path: Path) -> None:
     lab.collect("2022-11", numbers=range(ITEMS))
     blind, first = lab.publish()

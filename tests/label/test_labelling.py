@@ -116,6 +116,7 @@ def lab(curated: Path, vendors: Any, tmp_path: Path, monkeypatch: pytest.MonkeyP
         yield Lab(curated / "clone", small(load(ROOT, profile="sandbox")), settings, vault)
 
 
+@pytest.mark.faults
 def test_from_estimate_to_the_queue_for_people(lab: Lab, vendors: Any) -> None:
     estimated = estimate.run("posts", params=lab.params, settings=lab.settings, vault=lab.vault, root=lab.root)
     assert {job["labeller"] for job in estimated["jobs"]} == set(VENDORS)

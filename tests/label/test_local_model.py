@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
 from pydantic import SecretStr
 
 from pipelines.config.label import RemoteLabeller
@@ -44,6 +45,7 @@ async def ask(posts: list[Post], *, model: str, url: str) -> list[Raw]:
         return raws
 
 
+@pytest.mark.faults
 def test_a_model_trained_and_served_here_labels_through_the_client(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     asked = tiny_model.posts(24, seed=2)

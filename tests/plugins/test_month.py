@@ -8,9 +8,10 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from dvc_airflow.tasks import month_of
+from dvc_airflow import graph
+from dvc_airflow.tasks import month_of, revised
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -31,6 +32,30 @@ def test_a_run_of_either_kind_gives_its_month() -> None:
 def test_a_run_without_a_month_says_what_to_pass() -> None:
     with pytest.raises(AirflowFailException, match="memes_collect --partition-key"):
         month_of(Run())
+
+
+class Instance:
+    def __init__(self, month: str | None) -> None:
+        self.month = month
+
+    def xcom_pull(self, *, task_ids: str, key: str) -> str | None:
+        assert (task_ids, key) == ("refresh", "revised")
+        return self.month
+
+
+def test_a_refresh_revises_the_month_that_it_names_or_skips() -> None:
+    assert revised(Run(), Instance("2022-11")) == "2022-11"
+    with pytest.raises(AirflowSkipException):
+        revised(Run(), Instance(None))
+
+
+def test_only_a_corpus_with_listings_is_refreshed_on_a_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+    corpora = {"a": {"source": "dump"}, "b": {"source": "reddit"}, "c": {"source": ["dump", "reddit"]}}
+    monkeypatch.setattr(graph, "resolved", lambda: {"corpora": corpora, "refresh": "17 * * * *"})
+    assert [graph.refreshes(name) for name in corpora] == [None, "17 * * * *", "17 * * * *"]
+    # written by code of before
+    monkeypatch.setattr(graph, "resolved", lambda: {"corpora": corpora})
+    assert graph.refreshes("b") is None
 
 
 def test_no_task_imports_what_only_the_environment_of_commands_has() -> None:

@@ -205,7 +205,7 @@ def test_the_receipt_counts(after: House) -> None:
     steps = receipt.steps
     assert steps["tombstone"] == {"fresh": 5, "known": 0} and receipt.records == 5
     assert steps["purge"] == {
-        "annotation": 3, "answers": 3, "resume": 1, "train": 1, "scratch": 0, "lineage": 1, "releases": 0
+        "annotation": 3, "answers": 3, "refresh": 0, "resume": 1, "train": 1, "scratch": 0, "lineage": 1, "releases": 0
     }  # fmt: skip
     assert steps["rewrite"]["texts"] == 1 and steps["rewrite"]["annotations"] == 2 and steps["rewrite"]["absent"] == 0
     assert steps["models"] == {"no_registry": 1}

@@ -16,7 +16,7 @@ from typing import Any
 
 from PIL import Image
 
-from pipelines.collect.collect import row
+from pipelines.collect.admission import row
 from pipelines.collect.submission import Submission, parse
 from pipelines.config.params import Params
 from pipelines.config.params import load as load_params

@@ -136,7 +136,9 @@ def close(found: Sequence[Prediction], others: Sequence[Prediction]) -> None:
         np.testing.assert_allclose(one.scores, other.scores, atol=2e-4)
 
 
-@pytest.mark.parametrize("kind", ["qwen3", "gpt2", "windows"])
+@pytest.mark.parametrize(
+    "kind", ["gpt2", *(pytest.param(kind, marks=pytest.mark.faults) for kind in ("qwen3", "windows"))]
+)
 def test_the_posterior_of_each_post_is_that_of_all_answers_read_alone(bases: Any, kind: str) -> None:
     folder, texts = bases(kind), posts(3, seed=1, longest=20)
     generator = opened(folder)

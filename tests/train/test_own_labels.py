@@ -25,6 +25,7 @@ from tests.train import own_labels as own
 ROOT = own.ROOT
 PEOPLE = 500
 TASK, MODEL = "severity", "tiny-encoder-gold"
+pytestmark = pytest.mark.faults
 CHANGES: dict[str, object] = {
     "models": {
         "tiny-encoder": {

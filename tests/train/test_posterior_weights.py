@@ -60,7 +60,7 @@ def fitted(posts: SmallPosts, settings: Settings, *, model: str, weights: str) -
     return finetune.run("posts", params=params.model_copy(update={"models": {**params.models, model: spec}}), **given)
 
 
-@pytest.mark.parametrize("model", ["encoder", "sft"])
+@pytest.mark.parametrize("model", ["encoder", pytest.param("sft", marks=pytest.mark.faults)])
 def test_unequal_posteriors_change_the_model_and_equal_ones_do_not(
     posts: SmallPosts, settings: Settings, model: str
 ) -> None:

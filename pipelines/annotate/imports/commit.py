@@ -15,7 +15,7 @@ from typing import Any
 
 from pipelines.annotate.imports.mapping import Mapping
 from pipelines.annotate.imports.rows import ImportEntry, Text
-from pipelines.collect import collect, partition, texts
+from pipelines.collect import admission, collect, partition, texts
 from pipelines.collect.month import Window
 from pipelines.collect.submission import Submission
 from pipelines.config.params import Params
@@ -165,7 +165,7 @@ def _month(
     corpus, root, window = where.corpus, where.clone.path, Window.from_key(month)
     admitted = vault.admit([(r, post.fullname) for r, post in posts.items()], corpus=corpus, month=month, now=now)
     kinds = params.collect.scrub
-    rows = [collect.row(post, record_id=r, vault=vault, kinds=kinds) for r, post in posts.items() if r in admitted]
+    rows = [admission.row(post, record_id=r, vault=vault, kinds=kinds) for r, post in posts.items() if r in admitted]
     out = collect.nameless({r: collect.TOMBSTONED for r in posts if r not in admitted}, month=month)
     folder = collect.work(root, corpus=corpus, month=month)
     written = write_rows(rows, folder / "posts.parquet", name="posts", vault=vault)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
@@ -36,6 +37,8 @@ class Catalogue:
         if not path.is_file():
             raise BadParams(where="CORPUS_SANDBOX", detail="holds no submissions.jsonl; run corpus sandbox build")
         self._root = root
+        # with a clock (seconds since the epoch), posts of its future are not shown yet
+        self.clock: Callable[[], float] = lambda: float("inf")
         self._lock = threading.Lock()
         with path.open("rb") as file:
             items = [orjson.loads(line) for line in file if line.strip()]
@@ -53,7 +56,9 @@ class Catalogue:
 
     def new(self, subreddit: str, *, query: Mapping[str, str]) -> Item:
         """Return one page of ``/r/<subreddit>/new`` for ``limit`` and a fullname ``after`` or ``before``."""
-        posts = self._new[subreddit.lower()][:LISTING_END]
+        posts = self._new[subreddit.lower()]
+        newest = bisect_left(posts, -self.clock(), key=lambda post: -float(post["created_utc"]))
+        posts = posts[newest : newest + LISTING_END]
         limit = min(max(_number(query.get("limit"), PAGE), 1), MAX_PAGE)
         names = [p["name"] for p in posts]
         start, end = 0, limit
@@ -83,6 +88,7 @@ class Catalogue:
         with self._lock:
             posts: Sequence[Item] = self._archive.get(query.get("subreddit", "").lower(), [])
         after, before = _moment(query.get("after"), 0.0), _moment(query.get("before"), float("inf"))
+        before = min(before, self.clock() + 1)
         limit = query.get("limit", str(PAGE))
         size = MAX_PAGE if limit == "auto" else int(limit)
         if not 1 <= size <= MAX_PAGE:

@@ -73,11 +73,11 @@ def test_an_id_that_cannot_be_had_is_named_with_what_to_do(
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
-    spec = TextModel(kind="text", base="nobody/has-this", revision="0" * 40)
+    spec = TextModel(kind="text", base="example/has-this", revision="0" * 40)
     with pytest.raises(BaseMissing) as caught:
         build(spec, task=task, seed=1, folder=tmp_path)
-    assert "'nobody/has-this'" in str(caught.value)
-    assert "hf download nobody/has-this" in str(caught.value)
+    assert "'example/has-this'" in str(caught.value)
+    assert "hf download example/has-this" in str(caught.value)
     assert str(tmp_path) not in str(caught.value)
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 

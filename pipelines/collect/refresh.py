@@ -1,0 +1,199 @@
+"""Run the step ``refresh``: read the listings that are due, and fill the gaps of published months.
+
+A run ends without a request where no subreddit is due. One subreddit that cannot be read does not stop the others.
+Every page is stored with what it covers before the next is requested, so a killed run loses nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from pipelines.collect.admission import Admission
+from pipelines.collect.gap_filling import GapFiller, remaining
+from pipelines.collect.intervals import Interval, hours, minus, union, within
+from pipelines.collect.listing_reader import HOUR, SOURCE, ListingReader, due
+from pipelines.collect.month import Window
+from pipelines.collect.refresh_store import ListingRead, RefreshStore
+from pipelines.collect.sources.service import SubredditClosed
+from pipelines.config.params import Params
+from pipelines.config.settings import Settings
+from pipelines.errors import ConfigError, SourceError, SourceUnavailable
+from pipelines.extract.decode import require_sandbox
+from pipelines.vault.vault import Vault
+
+log = logging.getLogger(__name__)
+
+
+class NoListing(ConfigError):
+    """A corpus does not read Reddit's listings, so there is nothing to refresh."""
+
+    message = "Corpus {corpus} is not refreshed, because reddit is not among its sources."
+    remedy = "Add it: `corpus params set corpora.{corpus}.source '[dump, reddit, arctic_shift]' --who NAME --why TEXT`."
+
+
+class MonthOpen(SourceError):
+    """A month of a live source may still gain posts."""
+
+    message = "Month {month} closes in {retry_after:.0f} s, refresh.grace_hours after its end."
+    remedy = "In Airflow, the task retries after that time; otherwise repeat the command then."
+    exit_code = 75
+
+
+def run(
+    corpus: str, *, params: Params, settings: Settings, vault: Vault, now: datetime, every: bool = False
+) -> dict[str, Any]:
+    """Read the subreddits that are due, or ``every`` one, and ask the other sources for gaps of published months.
+
+    Returns:
+        ``read`` and ``waiting`` (not due) subreddits, ``closed`` ones, ``posts`` seen, ``new`` ones, ``gaps`` (of the
+        months that are not published, with their hours), ``next`` (when the next read is due) and ``revise``: published
+        months of which posts have arrived.
+
+    Raises:
+        NoListing: reddit is not among the sources of the corpus.
+        SourceNotApproved: a source may not be read.
+        SourceError: a listing could not be read; all others were.
+    """
+    described, today = params.corpora[corpus], now.date()
+    if not described.listed:
+        raise NoListing(corpus=corpus)
+    params.sources[SOURCE].check(SOURCE, today=today)
+    settings.require_secret_apart(SOURCE)
+    if described.content == "images":
+        require_sandbox(params.images.decode)
+    admission, failure, seconds = Admission(corpus, params, vault, now), None, int(now.timestamp())
+    counts: dict[str, Any] = dict.fromkeys(("read", "waiting", "closed", "posts", "new"), 0)
+    with RefreshStore.open(settings.refresh_url) as store:
+        known = store.last_reads(corpus)
+        ready = [s for s in described.subreddits if every or due(known.get(s.lower()), params=params) <= seconds]
+        counts["waiting"] = len(described.subreddits) - len(ready)
+        reader = _reader(admission, settings=settings, store=store)
+        for subreddit in ready:
+            try:
+                done = reader.read(subreddit, floor=_floor(known.get(subreddit.lower()), params=params, now=now))
+            except SubredditClosed as error:
+                counts["closed"] += 1
+                log.warning("%s", error)
+            except SourceUnavailable as error:
+                failure = failure or error
+                log.warning("%s", error)
+            else:
+                counts["read"] += 1
+                counts["posts"] += done.posts
+                counts["new"] += done.new
+        fill_published(corpus, admission=admission, settings=settings, store=store)
+        counts |= ledger(corpus, params=params, store=store)
+    if failure:
+        raise failure
+    return counts
+
+
+def read_listings(
+    gaps: dict[str, list[Interval]], *, admission: Admission, settings: Settings, store: RefreshStore
+) -> list[SourceError]:
+    """Read the listings that may show gaps of a month; return the errors of those that could not be read.
+
+    Raises:
+        SourceThrottled, SourceRefused: Reddit refuses this client now.
+    """
+    params, known = admission.params, store.last_reads(admission.corpus)
+    failures: list[SourceError] = []
+    settings.require_secret_apart(SOURCE)
+    reader = _reader(admission, settings=settings, store=store)
+    for subreddit, intervals in gaps.items():
+        before = known.get(subreddit.lower())
+        if before and max(end for _, end in intervals) <= before.reach:
+            continue
+        floor = min(start for start, _ in intervals)
+        try:
+            reader.read(subreddit, floor=min(floor, _floor(before, params=params, now=admission.now, first=floor)))
+        except (SubredditClosed, SourceUnavailable) as error:
+            failures.append(error)
+            log.warning("%s", error)
+    return failures
+
+
+def fill_published(corpus: str, *, admission: Admission, settings: Settings, store: RefreshStore) -> None:
+    """Ask the sources other than the listing for the gaps of published months, each month once in a while."""
+    params, seconds = admission.params, int(admission.now.timestamp())
+    terms, closed = params.refresh, store.closed(corpus)
+    for month, open_gaps in store.open_gaps(corpus).items():
+        at, tried = closed[month]
+        if seconds - tried < terms.retry_hours * HOUR or seconds - at > terms.retry_days * 24 * HOUR:
+            continue
+        filler = GapFiller(admission, settings, store)
+        for name in params.corpora[corpus].sources:
+            if name != SOURCE and (left := remaining(open_gaps, store, corpus=corpus)):
+                filler.fill(name, left)
+        store.tried(corpus, month, at=seconds)
+
+
+def ledger(corpus: str, *, params: Params, store: RefreshStore) -> dict[str, Any]:
+    """Return the state of a corpus's refreshes: posts that wait for their month, gaps, next read, months to revise."""
+    reads, covered, closed = store.last_reads(corpus), store.covered(corpus), store.closed(corpus)
+    found = [gap for name, read in reads.items() for gap in _unread(covered.get(name, ()), until=read.mark)]
+    following = min((due(read, params=params) for read in reads.values()), default=None)
+    unread = [name for name in params.corpora[corpus].subreddits if name.lower() not in reads]
+    return {
+        "stored": store.count_waiting(corpus),
+        "gaps": len(found),
+        "gap_hours": hours(found),
+        "unread": len(unread),
+        "next": following and datetime.fromtimestamp(following, tz=UTC).isoformat(),
+        "revise": [month for month in sorted(closed) if _arrived(corpus, month, store=store)],
+    }
+
+
+def require_closed(corpus: str, *, window: Window, params: Params, now: datetime) -> None:
+    """Check that a month of a live source has ended, and its grace has passed.
+
+    Raises:
+        MonthOpen: with the seconds to wait.
+    """
+    live = any(params.sources[name].live for name in params.corpora[corpus].sources)
+    left = window.end.timestamp() + params.refresh.grace_hours * HOUR - now.timestamp()
+    if live and left > 0:
+        raise MonthOpen(source=SOURCE, month=window.key, retry_after=left)
+
+
+def seconds_of(window: Window) -> Interval:
+    """Return a window as seconds since the epoch."""
+    return int(window.start.timestamp()), int(window.end.timestamp())
+
+
+def _reader(admission: Admission, *, settings: Settings, store: RefreshStore) -> ListingReader:
+    from pipelines.collect.sources.reddit import RedditSource
+
+    return ListingReader(admission, RedditSource(settings, params=admission.params.reddit), store)
+
+
+def _floor(read: ListingRead | None, *, params: Params, now: datetime, first: int | None = None) -> int:
+    """Return how far back a read goes: behind the mark for late posts, at first to the start of the open month."""
+    if read:
+        return read.mark - int(params.refresh.overlap_hours * HOUR)
+    if first is not None:
+        return first
+    open_month = datetime.fromtimestamp(now.timestamp() - params.refresh.grace_hours * HOUR, tz=UTC)
+    return int(open_month.replace(day=1, hour=0, minute=0, second=0, microsecond=0).timestamp())
+
+
+def _unread(covered: Sequence[Interval], *, until: int) -> list[Interval]:
+    """Return the gaps between the first covered second and the mark."""
+    known = union(covered)
+    return minus([(known[0][0], until)], known) if known else []
+
+
+def _arrived(corpus: str, month: str, *, store: RefreshStore) -> bool:
+    """Return whether posts of a published month, or proof that a gap of it has none, have arrived since."""
+    interval = seconds_of(Window.from_key(month))
+    if store.count_waiting(corpus, interval):
+        return True
+    covered = store.covered(corpus)
+    return any(
+        within(covered.get(subreddit, ()), gap)
+        for subreddit, gaps in store.open_gaps(corpus).get(month, {}).items()
+        for gap in gaps
+    )

@@ -1,0 +1,136 @@
+"""A refreshed month in a real corpus repository: one commit when it closes, one when its gap is filled."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines import status
+from pipelines.cli import task as command
+from pipelines.collect import collect, partition, texts
+from pipelines.collect.refresh_store import RefreshStore
+from pipelines.config.settings import Settings
+from pipelines.sandbox.server import SandboxServer
+from pipelines.storage import tables
+from pipelines.workspace import repository
+from pipelines.workspace.clone import workspace
+from pipelines.workspace.git import git
+from pipelines.workspace.pointer import hand_over
+from tests.collect import refreshed_reddit as reddit
+from tests.collect.refreshed_reddit import CORPUS, END, HOUR, MONTH, ROOT, START, Deployment
+
+FILES = ("params.yaml", "dvc.yaml", "pipelines/libraries.yaml", ".dvc/config", ".dvc/.gitignore",
+         "profiles/sandbox.yaml")  # fmt: skip
+
+
+@pytest.fixture
+def server(tmp_path: Path, request: pytest.FixtureRequest) -> SandboxServer:
+    reddit.write_world(tmp_path / "world", posts=200)
+    server = SandboxServer(tmp_path / "world")
+    request.addfinalizer(server.__exit__)
+    return server.__enter__()
+
+
+@pytest.fixture
+def deployment(tmp_path: Path, server: SandboxServer, monkeypatch: pytest.MonkeyPatch) -> Deployment:
+    monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("CORPUS_SECRET", (b"s" * 64).hex())
+    checkout = tmp_path / "checkout"
+    for name in FILES:
+        (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, checkout / name)
+    params = checkout / "params.yaml"
+    params.write_text(params.read_text().replace("    source: dump\n", "    source: [reddit, arctic_shift]\n"))
+    git("init", "--quiet", "-b", "main", cwd=checkout)
+    git("add", "--all", cwd=checkout)
+    git("commit", "--quiet", "-m", "code", cwd=checkout)
+    repository.init(Settings.from_env(), checkout=checkout, profile="sandbox")
+    made = Deployment.of(str(tmp_path / "home"), server.address, "40")
+    server.catalogue.clock = lambda: END + 49 * HOUR
+    return made
+
+
+def publish_month(
+    deployment: Deployment, moment: int, *, capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch
+) -> dict[str, Any]:
+    """Run the tasks of a month, each in a clone of its own, with the files of the tasks before."""
+    settings, now = deployment.settings, datetime.fromtimestamp(moment, tz=UTC)
+    patch.setattr(command, "now", lambda: now)
+    given: dict[str, Any] = {"window": MONTH, "params": deployment.params}
+
+    def task(run: Any, *patterns: str, pointers: dict[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+        with workspace(settings) as clone, deployment.vault() as vault:
+            clone.place(pointers)
+            clone.checkout(*pointers)
+            done = run(CORPUS, vault=vault, root=clone.path, **given)
+            found = [
+                p for pattern in patterns for p in clone.path.glob(pattern.format(CORPUS, MONTH.key)) if p.is_file()
+            ]
+            return done, clone.add(found)
+
+    done, handed = task(partial(collect.run, settings=settings, now=now), "work/{}/{}/*.parquet", pointers={})
+    every = dict(handed)
+    for shard in range(done["first"], done["first"] + done["shards"]):
+        outs = ("data/{}/{}/texts/*.parquet", "work/{}/{}/drops/*.parquet")
+        every |= task(partial(texts.run, shard=shard), *outs, pointers=handed)[1]
+    joined, tables_of_month = task(partition.run, "data/{}/{}/*.parquet", pointers=every)
+    every |= tables_of_month
+    empty = joined["adds"] and not joined["items"]
+    data = {
+        path: text for path, text in every.items() if path.startswith("data/") and not (empty and "/texts/" in path)
+    }
+    # the command of the task `publish`
+    command.publish_partition(CORPUS, MONTH.key, json.dumps(hand_over(data, secret=settings.secret())))
+    told: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return told
+
+
+def test_a_gap_that_is_filled_makes_one_revision(
+    deployment: Deployment,
+    server: SandboxServer,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given: dict[str, Any] = {"capsys": capsys, "patch": monkeypatch}
+    # only the end of the month is still in the listing, and Arctic Shift does not answer
+    real, server.catalogue.search = server.catalogue.search, _down  # type: ignore[method-assign]
+    first = publish_month(deployment, END + 49 * HOUR, **given)
+    assert first["changed"] and first["gaps"] == 1
+    found = status.gather(deployment.settings)["corpora"][CORPUS]["coverage"]
+    assert found["months"] == 1
+    assert found["month_gap_hours"] == {MONTH.key: first["gap_hours"]}
+    # the days since the month's end wait for the next one
+    assert (found["stored"] > 0, found["gaps"], found["revise"]) == (True, 0, "none")
+    # collected again without anything new: the same commit
+    again = publish_month(deployment, END + 50 * HOUR, **given)
+    assert (again["changed"], again["commit"]) == (False, first["commit"])
+
+    server.catalogue.search = real  # type: ignore[method-assign]
+    assert deployment.refresh_at(END + 80 * HOUR)["revise"] == [MONTH.key]
+    second = publish_month(deployment, END + 80 * HOUR, **given)
+    assert (second["changed"], second["gaps"]) == (True, 0)
+    assert deployment.refresh_at(END + 81 * HOUR)["revise"] == []
+    with deployment.vault() as vault, workspace(deployment.settings) as clone:
+        truth = reddit.expected(vault, tmp_path / "world")
+        clone.checkout(f"data/{CORPUS}/{MONTH.key}")
+        month = clone.path / "data" / CORPUS / MONTH.key
+        rows = tables.read(month / "posts.parquet", name="posts").to_pylist()
+        items = tables.concat(sorted((month / "texts").glob("*.parquet")), name="texts")["record_id"].to_pylist()
+        assert not list(tables.read(month / "gaps.parquet", name="gaps").to_pylist())
+    assert sorted(row["record_id"] for row in rows) == sorted(items) == sorted(truth)
+    assert {row["source"] for row in rows} == {"reddit", "arctic_shift"}
+    log = git("--git-dir", deployment.settings.repo, "log", "--format=%s", "corpus")
+    assert log.count(f"data({CORPUS}): {MONTH.key}") == 2
+    with RefreshStore.open(deployment.settings.refresh_url) as store:
+        assert store.count_waiting(CORPUS, (START, END)) == 0
+
+
+def _down(**_: object) -> list[object]:
+    raise ValueError("down")
