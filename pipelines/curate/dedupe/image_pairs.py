@@ -156,15 +156,16 @@ def _words_apart(known: PictureKinds, left: Ints, right: Ints, *, close: npt.NDA
 def bits_apart(one: npt.NDArray[np.uint64], other: npt.NDArray[np.uint64]) -> Ints:
     """Return the differing bits of hashes, or of one of them and the other one mirrored, whichever is less."""
     differing = one ^ other
-    return np.minimum(np.bitwise_count(differing), np.bitwise_count(differing ^ MIRROR)).astype(np.int64)
+    bits: Ints = np.minimum(np.bitwise_count(differing), np.bitwise_count(differing ^ MIRROR)).astype(np.int64)
+    return bits
 
 
 def _proposed(pictures: Pictures, known: PictureKinds, *, params: Dedupe) -> Iterator[tuple[Ints, Ints]]:
     """Yield the pairs of kinds with similar hashes, and those with long captions that share a rare word."""
     hashed = np.flatnonzero(pictures.hashed[known.first])
     radius = max(params.radius, params.radius_no_text)
-    for left, right in close_pairs(pictures.hashes[known.first[hashed]], radius=radius):
-        yield hashed[left], hashed[right]
+    for one, other in close_pairs(pictures.hashes[known.first[hashed]], radius=radius):
+        yield hashed[one], hashed[other]
     long = hashed[known.captions.counts[known.caption[hashed]] >= params.long_caption]
     item, word = known.captions.rare_words(known.caption[long], most=params.word_difference + params.misread_words)
     for left, right in equal_pairs(word):
