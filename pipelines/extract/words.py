@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import cache
 
 APOSTROPHES = str.maketrans({"\u2018": "'", "\u2019": "'", "\u02bc": "'", "\u00b4": "'", "`": "'", "\u2032": "'"})
 ASCII_WORD = re.compile(r"[a-z0-9]+(?:'[a-z0-9]+)*")
@@ -27,3 +28,15 @@ def words(text: str) -> list[str]:
         return ASCII_WORD.findall(folded)
     kept = "".join(c if c == "'" or unicodedata.category(c)[0] in "LMN" else " " for c in folded)
     return WORD.findall(kept)
+
+
+@cache
+def is_latin(letter: str) -> bool:
+    """Return whether a letter is in the Latin script."""
+    return unicodedata.name(letter, "").startswith(("LATIN", "FULLWIDTH LATIN"))
+
+
+def mostly_latin(text: str) -> bool:
+    """Return whether at least half of the letters are in the Latin script, also if there are none."""
+    letters = [letter for letter in text if letter.isalpha()]
+    return 2 * sum(map(is_latin, letters)) >= len(letters)

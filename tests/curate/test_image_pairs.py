@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pipelines.config.curate import Dedupe
 from pipelines.curate.dedupe.captions import Captions
-from pipelines.curate.dedupe.image_pairs import Pairs, Pictures, kinds, pairs_of_items, pairs_of_kinds
+from pipelines.curate.dedupe.image_pairs import MIRROR, Pairs, Pictures, kinds, pairs_of_items, pairs_of_kinds
 from pipelines.curate.grouping.hamming_search import components
 from pipelines.extract.words import words
 
@@ -38,6 +38,7 @@ def pictures(*items: tuple[int | None, str]) -> Pictures:
         hashed=np.array([bits is not None for bits, _ in items]),
         digests=[f"{bits}" for bits, _ in items],
         texts=[text for _, text in items],
+        energies=np.full(len(items), 50.0),
     )
 
 
@@ -72,10 +73,50 @@ def test_the_rule(bits: int, one: str, other: str, words_apart: int | None) -> N
     assert found == ([] if words_apart is None else [(0, 1, bits, words_apart)])
 
 
+def test_a_mirrored_copy_is_found_without_its_pixels() -> None:
+    copies = pictures((0, LONG), (0, LONG), (0, "hello"))
+    copies.hashes[1:] ^= MIRROR
+    assert as_list(find(copies)) == [(0, 1, 0, 0)]
+    nearly = pictures((9, LONG), (0, LONG))
+    nearly.hashes[1] ^= MIRROR
+    assert as_list(find(nearly)) == [(0, 1, 9, 0)]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "bits", "words_apart"),
+    [
+        (LONG, LONG + " made with PicJoin", 10, 3),  # a watermark
+        ("one more episode", "one more episode jokebarn.example/fun", 0, 3),
+        (LONG, LONG + " made with PicJoin", 11, None),
+        (LONG, LONG + " and so does the one on the door", 0, None),  # another caption that begins like this one
+        ("we ride", "we ride at dawn or so", 0, None),
+        (LONG, LONG.replace("plant", "cat").replace("water", "food").replace("told", "warned") + " today", 0, None),
+    ],
+)
+def test_a_watermark_makes_no_other_picture(one: str, other: str, bits: int, words_apart: int | None) -> None:
+    found = as_list(find(pictures((0, one), (bits, other))))
+    assert found == ([] if words_apart is None else [(0, 1, bits, words_apart)])
+
+
+def test_lines_that_were_read_in_another_order_are_the_same_caption() -> None:
+    lines = LONG.split()
+    assert as_list(find(pictures((0, LONG), (2, " ".join(lines[6:] + lines[:6]))))) == [(0, 1, 2, 0)]
+
+
+@pytest.mark.parametrize(("energy", "found"), [(26.0, 1), (28.0, 0)])
+def test_the_caption_decides_on_a_screenshot_of_text(energy: float, found: int) -> None:
+    shots = pictures((0, LONG), (30, "7:33 " + LONG))
+    shots.energies[0] = energy
+    assert len(as_list(find(shots))) == found
+    other = pictures((0, LONG), (30, LONG.replace("plant", "cat")))
+    other.energies[0] = energy
+    assert as_list(find(other)) == []
+
+
 def test_a_flat_picture_repeats_only_its_own_bytes_and_words() -> None:
     flat = pictures((None, ""), (None, ""), (None, "hello"), (0, ""))
     assert as_list(find(flat)) == [(0, 1, 0, 0)]
-    other_bytes = Pictures(flat.hashes, flat.hashed, ["a", "b", "c", "d"], flat.texts)
+    other_bytes = Pictures(flat.hashes, flat.hashed, ["a", "b", "c", "d"], flat.texts, flat.energies)
     assert as_list(find(other_bytes)) == []
 
 

@@ -57,6 +57,20 @@ def test_other_languages_are_named(gate, text, language):
     assert gate.judge(text) == LanguageVerdict(language, kept=False)
 
 
+@pytest.mark.parametrize("text", ["finna touch grass brb", "all my homies nap", "GOTTA CATCH EM ZZZ"])
+def test_slang_is_undecided_with_an_english_title_and_dropped_without(gate, text):
+    assert not gate.judge(text).kept
+    assert gate.judge(text, title="This is too real") == LanguageVerdict("und", kept=True)
+    assert not gate.judge(text, title="Nos pasa a todos los lunes").kept
+
+
+def test_an_english_title_keeps_no_caption_of_another_language(gate):
+    foreign = ["cuando por fin te sientas y suena la puerta otra vez", "io che spiego a mia nonna come si usa",
+               "keine Ahnung", "selamat pagi", "终于坐下来的时候门铃又响了"]  # fmt: skip
+    assert not any(gate.judge(text, title="This is too real").kept for text in foreign)
+    assert not gate.judge("KAK TYMAHI", title="This is too real", confidence=0.85).kept
+
+
 def test_unread_text_is_neither_english_nor_no_text(gate):
     assert gate.judge("", unread=1.0) == LanguageVerdict("und", kept=False)
     assert gate.judge("made with a phone", confidence=0.3, unread=0.7) == LanguageVerdict("und", kept=False)

@@ -61,6 +61,8 @@ class Captions:
             folded_spans=_begins(len(_fold(word)) for word in number),
             folded=_letters(map(_fold, number)),
         )
+        order = np.lexsort((self._texts.words, np.repeat(np.arange(len(captions)), self.counts)))
+        self._sorted = self._texts.words[order]
 
     def differences(self, left: npt.ArrayLike, right: npt.ArrayLike, *, limit: int) -> Ints:
         """Count the words that differ between the captions of each pair (``left``, ``right``), up to ``limit``.
@@ -72,6 +74,16 @@ class Captions:
         longest = int(self.counts.max(initial=0)) + 1
         _differences(self._texts, (one, other), limit, np.empty((RUN + 1, longest), np.int32), result)
         return result
+
+    def unordered_differences(self, left: npt.ArrayLike, right: npt.ArrayLike) -> Ints:
+        """Count the words of the longer caption that the other one lacks, in any order; misreadings count.
+
+        OCR reads the lines of a tilted caption in varying order.
+        """
+        one, other = np.asarray(left, dtype=np.int64), np.asarray(right, dtype=np.int64)
+        common = np.empty(len(one), dtype=np.int64)
+        _common(self._texts.begins, self._sorted, (one, other), common)
+        return np.maximum(self.counts[one], self.counts[other]) - common
 
     def rare_words(self, items: npt.ArrayLike, *, most: int) -> tuple[Ints, Ints]:
         """Return (item, word) pairs with the ``most`` rarest words of each item that also occur in another item.
@@ -231,3 +243,19 @@ def _differences(texts: _CaptionTexts, pairs: tuple[Any, Any], limit: int, cost:
         a, b = min(pairs[0][k], pairs[1][k]), max(pairs[0][k], pairs[1][k])
         one, other = (texts.begins[a], texts.begins[a + 1]), (texts.begins[b], texts.begins[b + 1])
         result[k] = 0 if a == b else _difference(texts, one, other, limit, cost)
+
+
+@compiled
+def _common(begins: Any, words: Any, pairs: tuple[Any, Any], result: Any) -> None:
+    """Count the words that the captions of each pair have in common; the words of each caption are sorted."""
+    for k in range(len(result)):
+        a, b = pairs[0][k], pairs[1][k]
+        x, y, same = begins[a], begins[b], 0
+        while x < begins[a + 1] and y < begins[b + 1]:
+            if words[x] == words[y]:
+                same, x, y = same + 1, x + 1, y + 1
+            elif words[x] < words[y]:
+                x += 1
+            else:
+                y += 1
+        result[k] = same

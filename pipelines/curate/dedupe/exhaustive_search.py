@@ -14,7 +14,16 @@ import numpy as np
 from pipelines.config.curate import Dedupe
 from pipelines.config.params import Params
 from pipelines.curate.dedupe import opened_items
-from pipelines.curate.dedupe.image_pairs import Ints, PictureKinds, Pictures, kinds, pairs_of_items, pairs_of_kinds
+from pipelines.curate.dedupe.image_pairs import (
+    PAPER,
+    Ints,
+    PictureKinds,
+    Pictures,
+    bits_apart,
+    kinds,
+    pairs_of_items,
+    pairs_of_kinds,
+)
 from pipelines.extract.shingles import alike, shingles
 from pipelines.extract.words import words
 from pipelines.storage.tables import Item, items_of
@@ -50,12 +59,13 @@ def _of_pictures(pictures: Pictures, *, params: Dedupe) -> Iterator[tuple[int, i
 
 
 def _every_pair(pictures: Pictures, known: PictureKinds, *, params: Dedupe) -> Iterator[tuple[Ints, Ints]]:
-    """Yield the pairs of hashed kinds within the largest radius of any rule."""
+    """Yield the pairs of hashed kinds within the largest radius of any rule, and all pairs with a mostly empty one."""
     hashed = np.flatnonzero(pictures.hashed[known.first])
-    hashes = pictures.hashes[known.first[hashed]]
+    hashes, energies = pictures.hashes[known.first[hashed]], pictures.energies[known.first[hashed]]
     radius = max(params.radius, params.radius_no_text, params.radius_long_caption)
     for begin in range(0, len(hashes), ROWS):
         block, rest = hashes[begin : begin + ROWS], hashes[begin:]
-        row, column = np.nonzero(np.bitwise_count(block[:, None] ^ rest[None, :]) <= radius)
+        sparse = np.minimum(energies[begin : begin + ROWS, None], energies[None, begin:]) < PAPER
+        row, column = np.nonzero(sparse | (bits_apart(block[:, None], rest[None, :]) <= radius))
         later = column > row
         yield hashed[begin + row[later]], hashed[begin + column[later]]

@@ -2,7 +2,8 @@
 
 FigSIM (3.1): near-duplicates have the same image and differ in fewer than three words; for two pictures without text,
 the image decides. The allowed distance of two hashes depends on how many words agree: a replaced word changes the hash,
-and a long shared caption makes a chance similarity of two pictures unlikely to be wrong (SPEC.md 2.6).
+and a long shared caption makes a chance similarity of two pictures unlikely to be wrong (SPEC.md 2.6). A hash is also
+compared with the mirrored one.
 """
 
 from __future__ import annotations
@@ -20,6 +21,19 @@ from pipelines.curate.grouping.hamming_search import cells, equal_pairs, pair_bl
 
 Ints = npt.NDArray[np.int64]
 
+# Mirroring negates the odd horizontal frequencies of the DCT, whose bits are these: the hash of the mirrored picture
+# needs no pixels. A bit whose frequency lies between 0 and the median is wrong; measured, see docs/performance.md.
+BITS = 64
+MIRROR = np.uint64(0x5555_5555_5555_5555)
+# Ours: a watermark or the status bar of a phone adds so many words, and so few captions of one template begin with
+# another one: at least three words, and this share of the shorter caption, agree. See bench/second_world.
+ADDED, MARKED_WORDS, MARKED_SHARE = 4, 3, 0.8
+# Ours: of so many words one is misread beyond recognition, in spite of which a long caption is the same.
+MISREAD_EVERY = 40
+# Ours: below this energy a picture is mostly paper, as a screenshot of a post is. A bar or a watermark then changes the
+# border that is trimmed, and with it the whole hash: if so many words agree and none is replaced, the caption decides.
+PAPER, PAPER_WORDS = 27.0, 8
+
 
 @dataclass(frozen=True)
 class Pictures:
@@ -29,6 +43,7 @@ class Pictures:
     hashed: npt.NDArray[np.bool_]  # False if too flat for a hash
     digests: list[str]  # of the bytes
     texts: list[str]
+    energies: npt.NDArray[np.float64]  # contrast, see `fingerprint`
 
 
 class Pairs(NamedTuple):
@@ -96,36 +111,73 @@ def pairs_of_kinds(
 
     In a near-duplicate pair, the captions differ in fewer than ``word_difference`` words. The hashes differ in at most
     ``radius_no_text`` bits if no word agrees, ``radius`` if some words agree, and ``radius_long_caption`` if at least
-    ``long_caption`` words agree.
+    ``long_caption`` words agree. The distance is the smaller one of the hash and of the mirrored hash. Within
+    ``radius`` bits, up to ``ADDED`` more words may be added to one caption. If a picture is mostly
+    paper, ``PAPER_WORDS`` agreeing words and no replaced one are enough at any distance.
     """
-    hashes, counts = pictures.hashes[known.first], known.captions.counts[known.caption]
+    hashes, energies = pictures.hashes[known.first], pictures.energies[known.first]
+    counts = known.captions.counts[known.caption]
     parts = [Pairs(*np.empty((4, 0), dtype=np.int64))]
     for one, other in _proposed(pictures, known, params=params) if proposed is None else proposed:
-        hamming = np.bitwise_count(hashes[one] ^ hashes[other]).astype(np.int64)
-        near = hamming <= max(params.radius, params.radius_no_text, params.radius_long_caption)
-        left, right, hamming = np.minimum(one, other)[near], np.maximum(one, other)[near], hamming[near]
-        words = known.captions.differences(known.caption[left], known.caption[right], limit=params.word_difference)
+        hamming = bits_apart(hashes[one], hashes[other])
+        sparse = (np.minimum(energies[one], energies[other]) < PAPER) & (
+            np.minimum(counts[one], counts[other]) >= PAPER_WORDS
+        )
+        sparse &= np.abs(counts[one] - counts[other]) < params.word_difference
+        near = sparse | (hamming <= max(params.radius, params.radius_no_text, params.radius_long_caption))
+        left, right = np.minimum(one, other)[near], np.maximum(one, other)[near]
+        hamming, sparse = hamming[near], sparse[near]
+        words = _words_apart(known, left, right, close=hamming <= params.radius, params=params)
         agreeing = np.maximum(counts[left], counts[right]) - words
+        added = np.abs(counts[left] - counts[right])
         radius = np.select(
-            [agreeing >= params.long_caption, agreeing > 0],
-            [params.radius_long_caption, params.radius],
+            [sparse & (words == added), agreeing >= params.long_caption, agreeing > 0],
+            [BITS, params.radius_long_caption, params.radius],
             default=params.radius_no_text,
         )
+        misread = agreeing // MISREAD_EVERY
+        marked = (words - added - misread < params.word_difference) & (added <= ADDED)
+        marked &= agreeing >= np.maximum(MARKED_WORDS, MARKED_SHARE * np.minimum(counts[left], counts[right]))
         found = (words < params.word_difference) & (hamming <= radius)
+        found |= marked & (hamming <= params.radius)
         parts.append(Pairs(left, right, hamming, words).take(found))
     return Pairs.join(parts)
+
+
+def _words_apart(known: PictureKinds, left: Ints, right: Ints, *, close: npt.NDArray[np.bool_], params: Dedupe) -> Ints:
+    """Count the differing words of pairs; where the pictures are close and words differ, their order is free."""
+    one, other = known.caption[left], known.caption[right]
+    words = known.captions.differences(one, other, limit=params.word_difference + ADDED)
+    again = np.flatnonzero(close & (words >= params.word_difference))
+    words[again] = np.minimum(words[again], known.captions.unordered_differences(one[again], other[again]))
+    return words
+
+
+def bits_apart(one: npt.NDArray[np.uint64], other: npt.NDArray[np.uint64]) -> Ints:
+    """Return the differing bits of hashes, or of one of them and the other one mirrored, whichever is less."""
+    differing = one ^ other
+    bits: Ints = np.minimum(np.bitwise_count(differing), np.bitwise_count(differing ^ MIRROR)).astype(np.int64)
+    return bits
 
 
 def _proposed(pictures: Pictures, known: PictureKinds, *, params: Dedupe) -> Iterator[tuple[Ints, Ints]]:
     """Yield the pairs of kinds with similar hashes, and those with long captions that share a rare word."""
     hashed = np.flatnonzero(pictures.hashed[known.first])
     radius = max(params.radius, params.radius_no_text)
-    for left, right, _ in pair_blocks(pictures.hashes[known.first[hashed]], radius=radius):
-        yield hashed[left], hashed[right]
+    for one, other in close_pairs(pictures.hashes[known.first[hashed]], radius=radius):
+        yield hashed[one], hashed[other]
     long = hashed[known.captions.counts[known.caption[hashed]] >= params.long_caption]
     item, word = known.captions.rare_words(known.caption[long], most=params.word_difference + params.misread_words)
     for left, right in equal_pairs(word):
         yield long[item[left]], long[item[right]]
+
+
+def close_pairs(hashes: npt.NDArray[np.uint64], *, radius: int) -> Iterator[tuple[Ints, Ints]]:
+    """Yield the pairs ``left < right`` within ``radius`` of each other, or of the other one mirrored; some twice."""
+    count = len(hashes)
+    for left, right, _ in pair_blocks(np.concatenate([hashes, hashes ^ MIRROR]), radius=radius):
+        found = (left < count) & (left < right % count)
+        yield left[found].astype(np.int64), (right[found] % count).astype(np.int64)
 
 
 def pairs_of_items(found: Pairs, known: Kinds, *, listed: int) -> Pairs:

@@ -17,7 +17,7 @@ from pipelines.storage.seal import open_column, open_posts
 from pipelines.storage.tables import Item, items_of
 from pipelines.vault.vault import Vault
 
-IMAGES, TEXTS = ["sha256", "text", "fingerprint", "fingerprint_id"], ["signature"]
+IMAGES, TEXTS = ["sha256", "text", "fingerprint", "fingerprint_id", "energy"], ["signature"]
 
 
 def read(
@@ -45,6 +45,7 @@ def pictures(items: pa.Table) -> Pictures:
         hashed=items["fingerprint"].is_valid().to_numpy(),
         digests=items["sha256"].to_pylist(),
         texts=items["words"].to_pylist(),
+        energies=items["energy"].to_numpy(),
     )
 
 

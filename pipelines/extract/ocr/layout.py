@@ -6,13 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pipelines.extract.ocr import OcrReading
-from pipelines.extract.ocr.glued import split_glued
-from pipelines.extract.words import normalise, words
+from pipelines.extract.ocr.glued import repaired, split_glued
+from pipelines.extract.words import mostly_latin, normalise, words
 
 # Ours, in line heights: boxes side by side with a smaller gap are one line; lines with a smaller gap are one block.
 # Measured on 144 drawn memes: captions in two columns and in panels keep their order, and wide word gaps are joined.
 LINE_GAP = 1.0
 BLOCK_GAP = 0.8
+# Ours: lines in a script other than the caption's are signs in the picture if they cover less than this of its area.
+BACKGROUND = 0.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +105,24 @@ def _grouped(boxes: Sequence[Box], *, joins: Callable[[list[Box], Box], bool]) -
     return groups
 
 
+def _caption(boxes: Sequence[Box]) -> list[Box]:
+    """Return the boxes without signs in the background: the lesser one of Latin and other scripts, if it is small."""
+    kept = [box for box in boxes if box.read and box.text.strip()]
+    scripts = [box for box in kept if mostly_latin(box.text)], [box for box in kept if not mostly_latin(box.text)]
+    less, more = sorted(scripts, key=_area)
+    return [box for box in boxes if box not in less] if _area(less) < BACKGROUND * _area(more) else list(boxes)
+
+
+def _area(boxes: Sequence[Box]) -> float:
+    return sum(box.width * box.height for box in boxes)
+
+
 def compose(boxes: Sequence[Box], *, engine: str, split_words_from: int) -> OcrReading:
     """Join ``boxes`` to one ``OcrReading``; split joined words of ``split_words_from`` letters or more."""
+    boxes = _caption(boxes)
     kept = [box for box in boxes if box.read and box.text.strip()]
     text = normalise(" ".join(block.text for block in reading_order(kept)))
-    text = split_glued(text, letters=split_words_from)
+    text = repaired(split_glued(text, letters=split_words_from))
     found = bool(words(text))
     total = sum(max(box.width, box.height) for box in boxes)
     unread = sum(max(box.width, box.height) for box in boxes if not box.read)

@@ -21,12 +21,15 @@ from omegaconf import flag_override
 from pipelines.config.collect import Ocr
 from pipelines.errors import DataError, EngineMissing
 from pipelines.extract.ocr import OcrReading
+from pipelines.extract.ocr.curved import KeptMask, straightened
 from pipelines.extract.ocr.layout import Box, compose
 
 # Ours, measured on 330 drawn memes: whole English lines score .90 and more (a label on an object .76); false text in
 # pictures without text scores up to .90, but consists of a single character.
 MIN_CONFIDENCE = 0.6
 MIN_CONFIDENCE_SINGLE = 0.95
+# Ours: a curved line in a rectangular crop scores below this.
+MAYBE_CURVED = 0.8
 # Ours, in letters per line height of a line's length: Latin lines have 1.4 to 2.6; scripts that the model does not know
 # give blanks and have 0 to 0.6. A line that counts as unread is level, at least 2.5 heights long and at most a quarter
 # of the picture high; anything else is a shape in the picture.
@@ -59,6 +62,8 @@ class RapidOcr:
             "Global.use_cls": False,
             "Det.limit_type": "max",
             "Det.limit_side_len": params.side,
+            # of the line's outline: a curved line fills little of its rectangle
+            "Det.score_mode": "slow",
         }
         # With an explicit model path, RapidOCR does not download.
         settings |= {f"{part}.model_path": str(folder / name) for part, name in MODELS.items()}
@@ -69,6 +74,10 @@ class RapidOcr:
         with flag_override(self._engine.cfg, "allow_objects", True):
             for part, name in MODELS.items():
                 self._engine.cfg[part].session = self._thread.submit(_session, folder / name).result()
+        self._detector = self._engine._load_det_model()
+        settings_of = vars(self._detector.postprocess_op)
+        self._detector.postprocess_op = KeptMask()
+        vars(self._detector.postprocess_op).update(settings_of)
         self._split_words_from = params.split_words_from
         self.identity = (
             f"rapidocr-{version('rapidocr')}/onnxruntime-{onnxruntime.__version__}"
@@ -87,9 +96,20 @@ class RapidOcr:
         scaled, record = self._engine.preprocess_img(picture)
         found, _, lines, _ = self._thread.submit(self._engine.run_ocr_steps, scaled, record).result()
         empty = found.boxes is None or lines.txts is None
-        rows = () if empty else zip(found.boxes, lines.txts, lines.scores, strict=True)
+        rows = [] if empty else list(zip(found.boxes, lines.txts, lines.scores, strict=True))
+        self._read_curved(rows, scaled)
         boxes = (_box(*row, len(scaled)) for row in rows)
         return compose([box for box in boxes if box], engine=self.identity, split_words_from=self._split_words_from)
+
+    def _read_curved(self, rows: list[tuple[Any, str, float]], picture: Any) -> None:
+        """Read curved lines again after straightening them; a line keeps the text of the higher confidence."""
+        mask = self._detector.postprocess_op.mask
+        doubtful = [n for n, row in enumerate(rows) if row[2] < MAYBE_CURVED]
+        strips = {n: strip for n in doubtful if (strip := straightened(picture, mask, rows[n][0])) is not None}
+        if strips:
+            again = self._thread.submit(self._engine.recognize_txt, list(strips.values())).result()
+            for n, text, score in zip(strips, again.txts, again.scores, strict=True):
+                rows[n] = max(rows[n], (rows[n][0], text, score), key=lambda row: row[2])
 
 
 def _session(path: Path) -> onnxruntime.InferenceSession:

@@ -5,12 +5,16 @@ import logging
 import socket
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
+from random import Random
 
 import pytest
 
+from bench.second_world import layouts, world
 from pipelines.config.collect import Language, Ocr
 from pipelines.errors import DataError, EngineMissing
+from pipelines.extract.caption import CaptionReader, mirrored
 from pipelines.extract.language import LanguageGate
 from pipelines.extract.ocr import open_engine
 from pipelines.extract.words import words
@@ -107,3 +111,16 @@ def test_missing_tesseract_names_the_package(monkeypatch):
     monkeypatch.setenv("PATH", "")
     with pytest.raises(EngineMissing, match="apt-get install tesseract-ocr"):
         open_engine(ocr("tesseract"))
+
+
+def test_a_curved_line_is_read(rapid):
+    plan = next(plan for plan in world.plans(1, count=91, per_template=5, foreign=0) if plan.number == "en90")
+    picture = layouts.arc(plan.template.background(mirrored=False), plan.caption, Random("b"), plan.template)
+    said, read = Counter(words(plan.caption)), Counter(words(rapid.read(drawing.jpeg(picture)).text))
+    assert (said & read).total() >= 0.8 * said.total()
+
+
+def test_a_mirrored_picture_is_read_like_the_original(rapid):
+    reader = CaptionReader(rapid, LanguageGate(GATE))
+    reading, verdict = reader.read(mirrored(drawing.paper(("my plans for\nthe weekend", 30))))
+    assert (words(reading.text), verdict.language) == (words("my plans for the weekend"), "en")

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.extract.ocr.glued import split_glued
+from pipelines.extract.ocr.glued import repaired, split_glued
 
 
 @pytest.mark.parametrize(
@@ -49,3 +49,22 @@ def test_splitting_only_adds_spaces(text):
 def test_splitting_twice_changes_nothing(text):
     once = split_glued(text, letters=8)
     assert split_glued(once, letters=8) == once
+
+
+@pytest.mark.parametrize(
+    ("read", "meant"),
+    [
+        ("the laundry hás been there since Tuesday", "the laundry has been there since Tuesday"),
+        ("the gooše is already there at the café", "the goose is already there at the café"),
+        ("THE GOOSE AFTERI COME HOME", "THE GOOSE AFTER I COME HOME"),
+        ("Ihave seen that there is NOWAY out", "I have seen that there is NO WAY out"),
+        ("sunny soof course", "sunny so of course"),
+        ("WAITING FOR FRIDAY AT4:59", "WAITING FOR FRIDAY AT 4:59"),
+        ("send my mp3 to Toby and Andi b4 noon", "send my mp3 to Toby and Andi b4 noon"),
+        ("no me digas", "no me digas"),
+        ("más que nada me gusta la mañana", "más que nada me gusta la mañana"),
+        ("Siobhán is already there", "Siobhán is already there"),
+    ],
+)
+def test_english_is_repaired_and_nothing_else(read, meant):
+    assert repaired(read) == meant

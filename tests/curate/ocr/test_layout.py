@@ -41,6 +41,15 @@ def test_confidence_and_unread_are_weighted_by_length():
     assert (reading.text, reading.confidence, reading.unread) == ("read", 0.6, 0.25)
 
 
+def test_a_sign_in_another_script_is_not_the_caption():
+    sign, caption = box("营业时间", 40, 60, width=60, height=15), box("me today", 0, 0, width=200, height=40)
+    assert compose([caption, sign], engine="e", split_words_from=8).text == "me today"
+    chinese = box("终于坐下来的时候", 0, 0, width=300, height=40)
+    assert compose([chinese, box("EXIT 12", 40, 60, width=60)], engine="e", split_words_from=8).text == chinese.text
+    both = [caption, box("我今天", 0, 60, width=160, height=40)]
+    assert compose(both, engine="e", split_words_from=8).text == "me today 我今天"
+
+
 def test_nothing_but_punctuation_is_nothing():
     reading = compose([box("...", 0, 0)], engine="e", split_words_from=8)
     assert (reading.text, reading.confidence) == ("", 0.0)
