@@ -256,11 +256,13 @@ class Promote(Section):
         alpha: the probability that any look at a gate set promotes a candidate that is not better; from 1 on, the
             expected number of such looks.
         looks: over how many looks alpha is spent, in equal shares.
-        parts: into how many parts the test is divided, by group. One is the gate set, and the others are scored only
-            for a version that passed; with 1 the whole test is the gate set, and every score took part in the decision.
-        refresh: which part is the gate set (modulo ``parts``); raise it when the looks at this one are used up.
-        baselines: the models (section ``models``) that a version must beat beside constant answers where there is no
-            champion, if the corpus has their predictions on the test.
+        parts: into how many parts the test is divided, by group. One is the gate set, and those after it are scored
+            only for a version that passed; with 1 the whole test is the gate set, and every score took part in the
+            decision.
+        refresh: which part is the gate set, from 0; raise it when the looks at this one are used up. The last part has
+            none after it, and from ``parts`` on a new version of the split is due.
+        baselines: the models that a version must beat beside constant answers where there is no champion, if the corpus
+            has their predictions on the test; a fine-tuned one is named with its subset (``knn-consensus``).
         severe: labels of at least this severity (of the scheme) may not be found less often than by the champion.
         tolerance: how far the candidate's recall of such a label may be below the champion's.
         undecided: whether a severe label with too few positives to exclude a loss beyond ``tolerance`` is left to the
