@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 1
 # every task is a process, which would compile the package again
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo annotate down test test-argilla test-faults walk bench docs lint status setup lock audit sbom clean
+.PHONY: help demo annotate down test test-argilla test-faults test-praw walk bench docs lint status setup lock audit sbom clean
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
 
@@ -74,6 +74,8 @@ test-argilla: .venv/.dev .argilla/.installed  ## the Argilla backend on a real A
 	$(BIN)/python -m pytest -m argilla
 test-faults: .venv/.dev need.bwrap.bubblewrap  ## kills, cuts and corruptions; CORPUS_STRESS_SHARDS sets how many disturbed runs
 	$(BIN)/python -m pytest -m faults
+test-praw: .venv/.dev  ## PRAW's recorded answers through the live source; PRAW is the path of a checkout of its repository
+	PRAW_CHECKOUT=$(abspath $(PRAW)) $(BIN)/python -m pytest -s -m faults tests/collect/sources/test_praw_answers.py
 walk: .venv/.dev  ## a team's own corpus, from the documentation alone: about 16 minutes, with downloads
 	$(BIN)/python -m pytest -s tests/walk.py
 # imagededup is measured against and never imported: without its own torch, outside the environment

@@ -1,12 +1,12 @@
-"""Load registered models by name, verify them, and detect changes of the champion.
+"""Load registered models by name, verify them, and detect changes of the champion (the version in use).
 
     from crisis_corpus import load
     model = load("models:/crisis-posts@champion")
     model.predict(pandas.DataFrame({"title": ["..."], "body": ["..."]}))
 
-The journal decides which version is champion; MLflow's alias must agree with it. Every file is compared with the
-digest in the journal each time a model is loaded, before any of its code runs. Airflow and DVC are never imported;
-MLflow is imported only when a model is loaded.
+The journal (a signed log of decisions about models) decides which version is champion; MLflow's alias must agree with
+it. Every file is compared with the digest in the journal each time a model is loaded, before any of its code runs.
+Airflow and DVC are never imported; MLflow is imported only when a model is loaded.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _UNPICKLED = threading.RLock()
 
 
 class StaleModel(UserWarning):
-    """Records on which a model was trained were taken down; its weights will be deleted."""
+    """A warning: records on which the model was trained were taken down, so the model's weights will be deleted."""
 
 
 class NotLoaded(RegistryError):
-    """A model's files are intact, but it does not load on this machine."""
+    """A model's files are intact, but the model cannot be loaded on this machine."""
 
     message = "Version {version} of '{name}' cannot be loaded on this machine ({detail})."
     remedy = (
@@ -53,14 +53,14 @@ class NotLoaded(RegistryError):
 
 @dataclass(frozen=True)
 class Model:
-    """A model version whose files were verified and which is loaded.
+    """A loaded model version whose files were verified.
 
     Args:
         name: the registered model.
         version: the version number.
         files: the digest of the version's files.
         token: the argument for :func:`changed`.
-        labels: in the order of the probabilities.
+        labels: the model's labels, in the order of the probabilities.
         card: intended and prohibited uses, and measured quality; see docs/registry.md.
         stale: the time (ISO 8601) at which the version is removed, because records that it was trained on were taken
             down; ``None`` for a version that is not stale.
@@ -77,15 +77,15 @@ class Model:
 
     @property
     def alerts(self) -> Mapping[str, Mapping[str, Any]]:
-        """The alerts by label: ``floor``, ``guaranteed_recall``, ``guarantee``, ``alert_rate``, …; see the card."""
+        """The figures of the alert of each label, such as ``floor``, ``guaranteed_recall`` and ``alert_rate``."""
         found: Mapping[str, Mapping[str, Any]] = self.card.get("alerts", {})
         return found
 
     def predict(self, asked: pd.DataFrame) -> pd.DataFrame:
-        """Return a table of ``labels``, ``probabilities``, ``abstain`` and ``alerts``, with one row for each input row.
+        """Return a table of ``labels``, ``probabilities``, ``abstain`` and ``alerts``, one row for each input row.
 
-        ``labels`` are the most probable set. ``alerts`` are the labels that must not be missed and may apply: read an
-        item that has the alert or the label. A version of an earlier release has no column ``alerts``.
+        ``labels`` are the most probable label set. ``alerts`` are the labels that must not be missed and may apply:
+        read an item that has the alert or the label. A version of an earlier release has no column ``alerts``.
 
         Raises:
             MlflowException: the input does not fit the signature; its ``get_http_status_code()`` is a 4xx.
@@ -96,14 +96,14 @@ class Model:
 def load(
     reference: str, *, tracking_uri: str | None = None, journal_url: str | None = None, cache: Path | None = None
 ) -> Model:
-    """Load the version named by ``<name>@champion`` or ``<name>/<version>``; the prefix ``models:/`` is optional.
+    """Load the model version ``<name>@champion`` or ``<name>/<version>``; the prefix ``models:/`` is optional.
 
     A version that was trained on records taken down since is loaded with the warning :class:`StaleModel`.
 
     Args:
-        reference: the reference.
+        reference: the name of the version, as above.
         tracking_uri: the MLflow server; by default ``MLFLOW_TRACKING_URI``.
-        journal_url: the journal; by default ``CORPUS_JOURNAL_URL``. A read-only account is enough.
+        journal_url: the database of the journal; by default ``CORPUS_JOURNAL_URL``. A read-only account is enough.
         cache: the folder for downloaded versions, by the digest of their files; by default ``<CORPUS_HOME>/models``.
 
     Raises:
@@ -128,25 +128,25 @@ def load(
 def download(
     reference: str, *, tracking_uri: str | None = None, journal_url: str | None = None, cache: Path | None = None
 ) -> Path:
-    """Return the folder of a version's files for a server, verified as by :func:`load`; none of its code is run."""
+    """Download and verify a model version as :func:`load` does, but run none of its code; return its folder."""
     return _had(reference, tracking_uri=tracking_uri, journal_url=journal_url, cache=cache)[1]
 
 
 def token(name: str, *, journal_url: str | None = None) -> str:
-    """Return a token that changes only when a version is promoted, rolled back to, withdrawn or becomes stale.
+    """Return a token that changes only when a model's version is promoted, rolled back to, withdrawn or becomes stale.
 
-    The token is the digest of the journal's last such row: registrations, verdicts and intentions do not affect
-    consumers.
+    The token is the digest of the journal's last such row: registrations, verdicts of the gate and intended changes do
+    not affect consumers.
 
     Raises:
-        UnknownModel: there is no such name.
+        UnknownModel: no model is registered under this name.
         NoJournal, JournalUnavailable, JournalBroken: see :func:`load`.
     """
     return _asked(name, known=BEGINNING, journal_url=journal_url)
 
 
 def changed(name: str, token: str, *, journal_url: str | None = None) -> str | None:
-    """Return a new token if the champion changed, or a version was withdrawn or became stale, since ``token``.
+    """Return a new token if a model's champion changed, or a version was withdrawn or became stale, since ``token``.
 
     Returns ``None`` if nothing changed.
 
@@ -160,9 +160,9 @@ def changed(name: str, token: str, *, journal_url: str | None = None) -> str | N
 
 @contextmanager
 def unpickled() -> Iterator[None]:
-    """Prevent MLflow from loading pickles inside this context, regardless of the environment variables.
+    """Prevent MLflow from loading pickles inside this context, whatever the environment variables are.
 
-    The variable is the process's: threads enter the context one after another.
+    The variable that prevents it belongs to the process, so threads enter the context one after another.
     """
     with _UNPICKLED:
         before = os.environ.get(PICKLE)

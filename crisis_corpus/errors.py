@@ -1,4 +1,4 @@
-"""Define the base exceptions; each states what failed and what to do next.
+"""Define the base exceptions; each message states what failed and what to do next.
 
 Every exception keeps its fields, can be pickled and renders one sentence of cause and one of remedy.
 Messages carry ids, counts, offsets and digests, never a post's words, a user name or a raw Reddit id.

@@ -48,7 +48,9 @@ DEFAULT_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 60.0, 3600.0
 MAX_PICTURE_BYTES = 20 * 2**20
 # Of an answer of the API: more than 100 of the longest posts.
 MAX_ANSWER_BYTES = 64 * 2**20
-IMAGE_HOSTS = "i.redd.it,preview.redd.it,i.imgur.com"
+IMAGE_HOSTS = "i.redd.it,preview.redd.it,external-preview.redd.it,i.imgur.com"
+# A page of Imgur, whose pictures i.imgur.com has.
+IMGUR = re.compile(r"(?i:https?://(?:www\.|m\.|i\.)?imgur\.com)/([A-Za-z0-9,]+)(\.[A-Za-z]+)?/?(?:[?#].*)?", re.DOTALL)
 ID = re.compile(r"[0-9a-f]{32}")
 IMAGE = re.compile(r"[0-9]{1,3}")
 # Of a file of the package, and of a release.
@@ -73,7 +75,7 @@ Say = Callable[[str], None]
 
 
 class Stop(Exception):
-    """An error that ends the command, with an exit status of sysexits.h."""
+    """An error that ends the hydration command, with an exit status of sysexits.h."""
 
     def __init__(self, message: str, *, status: int) -> None:
         super().__init__(message)
@@ -90,7 +92,7 @@ def _mac(key: bytes, purpose: str, *parts: bytes) -> bytes:
 
 
 def authenticated(key: bytes, purpose: str, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts with ``mac``, which only a holder of the release's key can compute."""
+    """Return the facts with ``mac``, an authentication code that only a holder of the release's key can compute."""
     plain = {name: value for name, value in facts.items() if name != "mac"}
     written = json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()
     return {**plain, "mac": _mac(key, purpose, written).hex()}
@@ -100,7 +102,7 @@ def verified(key: bytes, purpose: str, data: bytes) -> dict[str, Any]:
     """Return the facts in a file that :func:`authenticated` wrote.
 
     Raises:
-        Stop: the key is another one, or the file was altered.
+        Stop: the key is of another release, or the file was altered.
         ValueError: the file is not JSON.
     """
     facts: dict[str, Any] = json.loads(data)
@@ -116,9 +118,10 @@ def verified(key: bytes, purpose: str, data: bytes) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Address:
-    """The fullname of a post, and how many characters at both ends of its text are known (``None`` for all).
+    """The address of a post in a release: its Reddit fullname, and how much of its text is known at both ends.
 
-    The lengths are encrypted with the name, since equal lengths could link a post in two releases.
+    ``ends`` are the numbers of known characters (``None``: the whole text). They are encrypted with the name, since
+    equal lengths could link a post in two releases.
     """
 
     fullname: str = field(repr=False)
@@ -126,7 +129,7 @@ class Address:
 
 
 def seal_address(key: bytes, address: Address, *, release_id: str) -> str:
-    """Return the address encrypted with the release's key and bound to the release id, as 80 hexadecimal digits."""
+    """Return a post's address encrypted with the release's key and bound to the release id, as 80 hex digits."""
     ends = struct.pack(">II", *(address.ends or WHOLE))
     plain = address.fullname.encode("ascii").ljust(FULLNAME_BYTES, b"\0") + ends
     tag = _mac(key, "tag", release_id.encode(), plain)[:TAG_BYTES]
@@ -135,10 +138,10 @@ def seal_address(key: bytes, address: Address, *, release_id: str) -> str:
 
 
 def open_address(key: bytes, sealed: str, *, release_id: str) -> Address:
-    """Decrypt an address that :func:`seal_address` encrypted.
+    """Decrypt a post's address that :func:`seal_address` encrypted.
 
     Raises:
-        Stop: the key is another one, or the row was altered.
+        Stop: the key is of another release, or the row was altered.
     """
     data = bytes.fromhex(sealed)
     tag, hidden = data[:TAG_BYTES], data[TAG_BYTES:]
@@ -153,14 +156,14 @@ def open_address(key: bytes, sealed: str, *, release_id: str) -> Address:
 
 
 def joined(title: str, body: str) -> str:
-    """Join title and body and normalise them for comparison (Unicode NFC, single spaces)."""
+    """Join a post's title and body and normalise them for comparison (Unicode NFC, single spaces)."""
     return "\n".join(" ".join(unicodedata.normalize("NFC", text).split()) for text in (title, body))
 
 
 def known_ends(text: str) -> tuple[int, int] | None:
-    """Count the characters before the first and after the last placeholder; return ``None`` if there is no placeholder.
+    """Count the characters before the first and after the last placeholder in a text; ``None`` without placeholders.
 
-    Too few characters count as (0, 0), which compares equal with everything.
+    Placeholders replace personal data. Too few characters count as (0, 0), which compares equal with everything.
     """
     found = list(PLACEHOLDER.finditer(text))
     if not found:
@@ -186,7 +189,7 @@ def _split(address: str) -> urllib.parse.SplitResult:
 
 
 def picture_digest(key: bytes, *, release_id: str, image: int, address: str) -> str:
-    """Return the keyed digest of a picture's address without its query string."""
+    """Return the keyed digest of a picture's address (URL) without its query string."""
     parts = _split(address)
     where = f"{parts.hostname or ''}{parts.path}"
     return _mac(key, "picture", release_id.encode(), str(image).encode(), where.encode("utf-8", "replace")).hex()[:32]
@@ -194,7 +197,7 @@ def picture_digest(key: bytes, *, release_id: str, image: int, address: str) -> 
 
 @dataclass(frozen=True)
 class ReleaseItem:
-    """One item of the release: its labels, its encrypted address and the digests of its content."""
+    """One item of a release: its labels, its encrypted address and the digests of its content."""
 
     id: str
     image: int
@@ -207,7 +210,7 @@ class ReleaseItem:
 
 @dataclass(frozen=True)
 class RemovalList:
-    """An authenticated removal list; each later one has a higher number and contains the ids of the earlier ones."""
+    """An authenticated list of withdrawn release ids; a later list has a higher number and contains all earlier ids."""
 
     number: int
     ids: frozenset[str]
@@ -215,11 +218,11 @@ class RemovalList:
 
     @classmethod
     def read(cls, data: bytes, *, key: bytes, release: str) -> RemovalList:
-        """Read the text of ``removal.json``.
+        """Verify and parse the bytes of ``removal.json``, the removal list of a release.
 
         Raises:
-            Stop: it is not a removal list of this release.
-            ValueError: it is not JSON.
+            Stop: the file is not a removal list of this release.
+            ValueError: the file is not JSON.
             KeyError: a field is missing.
         """
         facts = verified(key, "removal list", data)
@@ -231,7 +234,7 @@ class RemovalList:
 
 @dataclass(frozen=True)
 class Package:
-    """A verified release and its newest removal list."""
+    """A verified release package: its items, and its newest removal list."""
 
     release: str
     rows: tuple[ReleaseItem, ...]
@@ -239,7 +242,7 @@ class Package:
 
     @property
     def withdrawn(self) -> frozenset[str]:
-        """The ids on the removal list."""
+        """The release ids on the removal list, whose posts are withdrawn."""
         return self.removal.ids
 
     @classmethod
@@ -329,7 +332,7 @@ class RedditClient:
     """A client of Reddit's API for one application, which obeys the rate limit in Reddit's response headers."""
 
     def __init__(self, environment: Mapping[str, str], *, sleep: Sleep) -> None:
-        """Read credentials and addresses from the environment.
+        """Read Reddit's credentials and addresses from the environment.
 
         Raises:
             Stop: a variable is missing, or an address is neither https nor on this machine.
@@ -349,7 +352,7 @@ class RedditClient:
         self._token, self._pause = "", 0.0
 
     def posts(self, fullnames: Iterable[str]) -> dict[str, Mapping[str, Any]]:
-        """Return the posts that Reddit shows by fullname (at most 100 per call); posts that it hides are omitted.
+        """Return the posts that Reddit shows, by fullname (at most 100 per call); posts that it hides are omitted.
 
         Raises:
             Stop: Reddit refuses or does not answer.
@@ -372,8 +375,11 @@ class RedditClient:
         return found
 
     def picture(self, address: str) -> tuple[bytes, str] | str:
-        """Download a picture; return its bytes and file suffix, or the reason for the failure."""
+        """Download a picture of a post by https; return its bytes and file suffix, or the reason for the failure."""
         parts = _split(address)
+        if parts.scheme == "http" and not _is_safe(parts):
+            address = parts._replace(scheme="https").geturl()
+            parts = _split(address)
         # an address is ASCII, also its query string, which the digest does not cover
         if parts.hostname not in self._hosts or not _is_safe(parts) or not address.isascii():
             return "picture_host"
@@ -469,14 +475,17 @@ def gone(post: Mapping[str, Any]) -> str | None:
     """Return ``deleted`` or ``removed`` if Reddit shows the post without its content, else ``None``."""
     author, body, title = (str(post.get(k) or "").strip() for k in ("author", "selftext", "title"))
     category = post.get("removed_by_category")
+    earlier = post.get("removal_reason") or post.get("banned_by")
     if {author.lower(), body.lower(), title.lower()} & DELETED or category == "deleted":
         return "deleted"
-    return "removed" if category or REMOVED.fullmatch(body) or REMOVED.fullmatch(title) else None
+    return "removed" if category or earlier or REMOVED.fullmatch(body) or REMOVED.fullmatch(title) else None
 
 
 def addresses(post: Mapping[str, Any]) -> list[str]:
-    """Return the addresses of all pictures in a post; each original is followed by its preview images."""
+    """Return the URLs of all pictures in a post; each original is followed by its preview images."""
     found = [post.get("url")]
+    if page := IMGUR.fullmatch(str(found[0])):
+        found += [f"https://i.imgur.com/{name}{page[2] or '.jpg'}" for name in page[1].split(",")]
     for image in _each(_at(post, "preview", "images")):
         found += [_at(size, "url") for size in (_at(image, "source"), *_each(_at(image, "resolutions")))]
     for shown in _each(post.get("media_metadata")):
@@ -496,7 +505,7 @@ def _each(value: Any) -> list[Any]:
 
 
 class Folder:
-    """The output folder: fetched content and a journal of outcomes, which stay consistent if the process is killed."""
+    """The output folder of the hydration, consistent if the process is killed: fetched content, log of outcomes."""
 
     def __init__(self, path: Path) -> None:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -514,7 +523,7 @@ class Folder:
             self.outcomes[noted["id"], noted["image"]] = noted["outcome"]
 
     def note(self, rows: Iterable[tuple[ReleaseItem, str, str]]) -> None:
-        """Append outcomes and their reasons to the journal, and flush the journal to disk."""
+        """Append outcomes of items and their reasons to the log, and flush the log to disk."""
         with self._journal.open("a", encoding="utf-8") as file:
             for row, outcome, reason in rows:
                 noted = {"id": row.id, "image": row.image, "outcome": outcome, "reason": reason}
@@ -524,10 +533,10 @@ class Folder:
             os.fsync(file.fileno())
 
     def current(self, package: Package, *, key: bytes) -> Package:
-        """Return the package with the newest removal list that this folder has seen, and keep that list.
+        """Return the package with the newest removal list that this folder has seen, and store that list in the folder.
 
         Raises:
-            Stop: the kept list was altered.
+            Stop: the stored list was altered.
         """
         name = f"removal-{package.release}.json"
         if (path := self._inside(name)).exists():
@@ -541,13 +550,13 @@ class Folder:
         return package
 
     def keep(self, name: str, data: bytes) -> None:
-        """Write one file atomically."""
+        """Write one file of the output folder atomically."""
         made = self._inside(f"{name}.part")
         made.write_bytes(data)
         made.replace(self._inside(name))
 
     def forget(self, release_ids: Collection[str], *, image: int | None = None) -> None:
-        """Delete the stored files of these posts, or of one of their pictures."""
+        """Delete the stored files of these posts from the output folder, or only those of one of their pictures."""
         for part in ("images",) if image is not None else ("images", "posts"):
             for path in list(self._inside(part).iterdir()):
                 release_id, rest = path.name[:32], path.name[32:]
@@ -563,7 +572,9 @@ class Folder:
 
 
 def hydrate(package: Package, *, key: bytes, reddit: RedditClient, folder: Folder, again: bool, say: Say) -> None:
-    """Fetch every item that has no outcome or was unavailable, and keep the content that matches the labelled post.
+    """Fetch every item without an outcome or with ``unavailable``; keep content that matches the labelled post.
+
+    ``again`` fetches all items once more, and ``say`` is called with progress messages.
 
     Raises:
         Stop: the key does not match, or Reddit refuses or does not answer; outcomes so far are kept.
@@ -587,7 +598,7 @@ def hydrate(package: Package, *, key: bytes, reddit: RedditClient, folder: Folde
 
 @dataclass(frozen=True)
 class Taking:
-    """Compare one fetched post with its item and store its content; ``post`` is ``None`` if Reddit does not show it."""
+    """Compare one fetched post with its items and store its content; ``post`` is ``None`` if it is not shown."""
 
     key: bytes = field(repr=False)
     address: Address
@@ -596,7 +607,7 @@ class Taking:
     folder: Folder
 
     def judged(self, row: ReleaseItem) -> tuple[ReleaseItem, str, str]:
-        """Return an item's outcome and reason; store its content if the outcome is ``ok``, and delete it otherwise."""
+        """Return an item with its outcome and reason; store content that is ``ok``, and delete other content."""
         outcome, reason = self._outcome(row)
         if outcome != "ok":
             self.folder.forget({row.id}, image=row.image if reason.startswith("picture") else None)
@@ -638,7 +649,10 @@ class Taking:
 
 
 def attrition(package: Package, *, folder: Folder) -> dict[str, Any]:
-    """Count the items by outcome: in total, by split and by label; ``withdrawn_ids`` is the removal list's length."""
+    """Count the release's items by outcome: in total, by split and by label.
+
+    ``withdrawn_ids`` is the length of the removal list.
+    """
     counts: dict[str, dict[str, Counter[str]]] = {"all": {"items": Counter()}, "splits": {}, "labels": {}}
     for row in package.rows:
         outcome = "withdrawn" if row.id in package.withdrawn else folder.outcomes[row.id, row.image]
@@ -655,7 +669,7 @@ def attrition(package: Package, *, folder: Folder) -> dict[str, Any]:
 
 
 def show(counts: Mapping[str, Any], *, say: Say) -> None:
-    """Print the attrition counts as a table."""
+    """Print the counts of :func:`attrition` as a table with ``say``."""
     names = [name for part in ("all", "splits", "labels") for name in counts[part]]
     width = max(map(len, names))
     say(f"{'':{width}}  {'total':>7}  " + "  ".join(f"{o:>11}" for o in OUTCOMES) + "   kept")
@@ -668,7 +682,7 @@ def show(counts: Mapping[str, Any], *, say: Say) -> None:
 
 
 def read_key(path: Path) -> bytes:
-    """Return the release's key.
+    """Return the release's key from its key file.
 
     Raises:
         Stop: the file does not hold a key.
@@ -683,7 +697,10 @@ def read_key(path: Path) -> bytes:
 
 
 def main(argv: list[str] | None = None, *, sleep: Sleep = time.sleep) -> int:
-    """Run the command; return its exit status: 0, 65 (altered), 75 (try later), 77 (refused) or 78 (configuration)."""
+    """Run the hydration command; return its exit status.
+
+    The status is 0, 65 (altered), 75 (try later), 77 (refused) or 78 (configuration).
+    """
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition(":")[0])
     parser.add_argument("package", type=Path)
     parser.add_argument("--key", type=Path, required=True, help="the release's key file, received separately")
@@ -691,7 +708,7 @@ def main(argv: list[str] | None = None, *, sleep: Sleep = time.sleep) -> int:
         "--out", type=Path, required=True, help="the folder to write content and outcomes to; keep it private"
     )
     parser.add_argument("--removal", type=Path, help="a newer removal list (removal.json) of this release")
-    parser.add_argument("--draft", action="store_true", help="also accept a draft, which is not approved")
+    parser.add_argument("--draft", action="store_true", help="also accept a draft release, which is not approved")
     parser.add_argument("--again", action="store_true", help="fetch all items again, and remove posts deleted since")
     given = parser.parse_args(argv)
 

@@ -1,4 +1,4 @@
-"""Check a version's files without loading them: complete, unaltered, not pickled, with a card.
+"""Check a model version's files without loading them: complete, unaltered, not pickled, with a model card.
 
 A version's files are MLflow's own (``MLmodel``, the model's code) and, below them, exactly one model package: the
 folder that contains ``files.json``.
@@ -30,7 +30,7 @@ SHOWN = 5  # ours: file names per reason
 
 
 class NoPack(RegistryError):
-    """A version has no model package, or its model package cannot be read."""
+    """A model version has no model package, or its model package cannot be read."""
 
     message = "The files of this model version cannot be read: {detail}."
     remedy = (
@@ -40,7 +40,7 @@ class NoPack(RegistryError):
 
 
 class Learnt(BaseModel):
-    """The number of training records and the SHA-256 of their sorted ids, one id per line."""
+    """The number of a model's training records and the SHA-256 of their sorted ids, one id per line."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -49,7 +49,7 @@ class Learnt(BaseModel):
 
 
 class TrainedWeights(BaseModel):
-    """MLflow's run of a training, if it was tracked, and the SHA-256 of each file that the training wrote."""
+    """The MLflow run of a training, if it was tracked, and the SHA-256 of each file that the training wrote."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -74,7 +74,7 @@ class PackManifest(BaseModel):
 
 
 def place(version: Path) -> Path:
-    """Return the folder of a version's model package.
+    """Return the folder of the model package in a version's folder.
 
     Raises:
         NoPack: there is no model package, or more than one.
@@ -107,12 +107,12 @@ def listing(folder: Path) -> dict[str, str]:
 
 
 def weights_of(listed: Mapping[str, str]) -> dict[str, str]:
-    """Return the files of weights in the result of :func:`listing`."""
+    """Return the model weights (``*.safetensors``) in the result of :func:`listing`."""
     return {name: value for name, value in listed.items() if name.endswith(".safetensors")}
 
 
 def different(found: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
-    """Return the sorted names of files that are altered, missing or added in a listing."""
+    """Return the sorted names of files that are altered, missing or added in one listing compared with another."""
     return sorted(name for name in found.keys() | wanted.keys() if found.get(name) != wanted.get(name))
 
 

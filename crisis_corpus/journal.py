@@ -1,10 +1,10 @@
-"""Read the journal of decisions about models: what was decided, who decided, when, why, on which numbers.
+"""Read the journal of decisions about models: what was decided, who decided, when, why and on which numbers.
 
 The journal defines which version is champion; MLflow's alias follows it. The rows of a model are numbered from 1,
 without gaps, and each row has the digest of the row before, so a row that is changed, moved or removed breaks the
-chain. Each row is signed with a key that is not in the database, so that who can write to the database cannot forge a
-row; ``CORPUS_JOURNAL_KEY`` has the public key. Rows removed at the end break neither chain nor signature: to detect
-their loss, pass a digest that was kept (a consumer's token) to :meth:`JournalReader.verify`. Only
+chain. Each row is signed with a key that is not in the database, so that a person who can write to the database cannot
+forge a row; ``CORPUS_JOURNAL_KEY`` has the public key. Rows removed at the end break neither chain nor signature: to
+detect their loss, pass a digest that was kept (a consumer's token) to :meth:`JournalReader.verify`. Only
 :mod:`pipelines.registry.journal` writes rows.
 
 SQLite by default, PostgreSQL by URL (``CORPUS_JOURNAL_URL``).
@@ -72,14 +72,14 @@ journal = sa.Table(
 
 
 class NoJournal(ConfigError):
-    """The journal does not exist."""
+    """The journal of decisions about models does not exist at the given address."""
 
     message = "There is no journal of the model registry at the given address."
     remedy = "Set CORPUS_JOURNAL_URL to the journal in which models are registered; see docs/registry.md."
 
 
 class JournalUnavailable(RegistryError):
-    """The journal's database is busy, cannot be reached or refuses to write."""
+    """The database of the model registry's journal is busy, cannot be reached or refuses to write."""
 
     message = "The journal of the model registry cannot be used now: {detail}."
     remedy = "Check CORPUS_JOURNAL_URL, then repeat the command: completed steps are not repeated."
@@ -87,7 +87,7 @@ class JournalUnavailable(RegistryError):
 
 
 class JournalBroken(RegistryError):
-    """A row of the journal was changed after it was written."""
+    """A row of the model registry's journal was changed after it was written."""
 
     message = "The journal of '{name}' was altered at row {number}: {detail}."
     remedy = (
@@ -98,7 +98,7 @@ class JournalBroken(RegistryError):
 
 
 class JournalUnsigned(JournalBroken):
-    """A row of the journal has no signature of the key that signs the journal."""
+    """A row of the model registry's journal has no signature of the key that signs the journal."""
 
     message = "The journal of '{name}' is not signed at row {number}."
     remedy = (
@@ -109,22 +109,22 @@ class JournalUnsigned(JournalBroken):
 
 @dataclass(frozen=True)
 class JournalRow:
-    """One decision or event in the journal.
+    """One decision about a model, or event of a model, in the journal.
 
     Args:
         name: the registered model.
-        number: its number among the model's rows, from 1.
-        at: the time, UTC, as ISO 8601.
+        number: the row's number among the model's rows, from 1.
+        at: the time of the decision, UTC, as ISO 8601.
         event: the kind of row. ``looked`` is written before the gate compares ``to_version``; ``intended`` before the
             alias is changed; ``promoted``, ``rolled_back``, ``withdrawn`` or ``abandoned`` afterwards. ``stale``: a
             record on which ``from_version`` was trained was taken down. ``checkpoint``: the signature of this row
             covers the unsigned rows before it.
-        from_version: the champion before, if any.
+        from_version: the champion before the decision, if any.
         to_version: the version concerned; for the three events that change the alias, the champion afterwards
             (``None``: no champion).
         who: the person or the step that decided.
-        why: their reason; never empty.
-        metrics: numbers, names of checks and labels, digests; no content.
+        why: the reason; never empty.
+        metrics: the numbers on which the decision is based, names of checks and labels, digests; no content.
         files: the digest of the version's files (:func:`crisis_corpus.integrity.digest`).
         previous: the digest of the previous row, zeros for the first.
         digest: SHA-256 of all fields above.
@@ -147,7 +147,7 @@ class JournalRow:
 
 
 class JournalDatabase(Protocol):
-    """An open database that converts its driver's errors to this project's errors."""
+    """An open journal database that converts its driver's errors to this project's errors."""
 
     def reading(self) -> AbstractContextManager[sa.Connection]:
         """Open a transaction that sees one consistent state of the database."""
@@ -175,7 +175,7 @@ class _Connection:
 
 
 class JournalReader:
-    """A reader of the journal of all models in an open database; ``key`` is the public key, if it is known."""
+    """A reader of the journal of all models in an open database; ``key`` is the public key, or ``None`` if unknown."""
 
     def __init__(self, database: JournalDatabase, *, key: bytes | None) -> None:
         """Use :func:`opened` instead."""
@@ -195,10 +195,10 @@ class JournalReader:
             return last_row(connection, name=name)
 
     def verify(self, name: str | None = None, *, known: Mapping[str, str] | None = None) -> int:
-        """Check chain and signatures of one model's rows, or of all rows; return the number of rows checked.
+        """Check hash chain and signatures of one model's journal rows, or of all; return the number of rows checked.
 
         Args:
-            name: the registered model, or ``None`` for all.
+            name: the registered model, or ``None`` for all models.
             known: model -> the digest of an earlier last row, which must still exist; it reveals a cut journal.
 
         Raises:
@@ -218,7 +218,7 @@ class JournalReader:
 
 
 def chained(rows: Sequence[JournalRow]) -> dict[str, list[JournalRow]]:
-    """Check the hash chain of each model and return its rows by model.
+    """Check the hash chain of each model's journal rows, and return the rows by model.
 
     Raises:
         JournalBroken: the journal was altered; the error names the first altered row.
@@ -238,7 +238,7 @@ def chained(rows: Sequence[JournalRow]) -> dict[str, list[JournalRow]]:
 
 
 def signed_by(row: JournalRow, *, key: bytes) -> bool:
-    """Return whether a row has a valid signature of this public key."""
+    """Return whether a journal row has a valid signature of this public key."""
     try:
         Ed25519PublicKey.from_public_bytes(key).verify(bytes.fromhex(row.signature or ""), to_sign(row.digest))
     except (InvalidSignature, ValueError):
@@ -247,7 +247,7 @@ def signed_by(row: JournalRow, *, key: bytes) -> bool:
 
 
 def to_sign(digest: str) -> bytes:
-    """Return the bytes that the signature of a row covers."""
+    """Return the bytes that the signature of a journal row covers, which contain the row's digest."""
     return f"crisis-corpus/journal {digest}".encode()
 
 
@@ -262,10 +262,10 @@ def _require_signed(chain: Sequence[JournalRow], *, key: bytes) -> None:
 
 
 def public_key() -> bytes | None:
-    """Return the public key in ``CORPUS_JOURNAL_KEY``, else in the home, or ``None``.
+    """Return the journal's public key from ``CORPUS_JOURNAL_KEY``, else from a file in ``CORPUS_HOME``, or ``None``.
 
     Raises:
-        BadParams: it is not 64 hexadecimal digits.
+        BadParams: the key is not 64 hexadecimal digits.
     """
     text, home = os.environ.get("CORPUS_JOURNAL_KEY"), os.environ.get("CORPUS_HOME")
     if not text and home and (path := Path(home) / KEY_FILE).is_file():
@@ -308,7 +308,7 @@ def opened(url: str) -> Iterator[JournalReader]:
 
 
 def canonical(values: Mapping[str, Any]) -> str:
-    """Serialise a value as canonical JSON.
+    """Serialise a mapping as canonical JSON: sorted keys, no spaces.
 
     Raises:
         BadParams: the values contain NaN or something that JSON cannot represent.
@@ -320,7 +320,7 @@ def canonical(values: Mapping[str, Any]) -> str:
 
 
 def sealed(values: Mapping[str, Any]) -> str:
-    """Return the digest of a row's fields."""
+    """Return the SHA-256 digest of a journal row's fields."""
     return hashlib.sha256(canonical(values).encode()).hexdigest()
 
 
@@ -337,10 +337,10 @@ def _rows() -> sa.Select[Any]:
 
 
 def row_of(found: Mapping[Any, Any]) -> JournalRow:
-    """Convert a database row to a :class:`JournalRow`.
+    """Convert a row of the journal's database table to a :class:`JournalRow`.
 
     Raises:
-        JournalBroken: its metrics are not JSON.
+        JournalBroken: the row's metrics are not JSON.
     """
     known = {column.name: found[column.name] for column in fields(JournalRow) if column.name in found}
     try:

@@ -1,4 +1,4 @@
-"""Derive the state of a model from its journal: the champion, earlier champions and an unfinished champion change."""
+"""Derive a model's state from its journal: the champion, earlier champions and an unfinished champion change."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Standing:
 
     Args:
         name: the registered model.
-        head: the number of its last row, 0 before the first.
-        champion: the version that the alias must point to, or ``None`` if it must not exist.
+        head: the number of the model's last journal row, 0 before the first.
+        champion: the version that MLflow's alias must point to, or ``None`` if the alias must not exist.
         before: the earlier champions that a rollback can restore, oldest first, without withdrawn versions.
         intention: the row ``intended`` of a champion change that is not finished, or ``None`` if there is none.
         withdrawn: the versions that may not be champion again.
@@ -36,7 +36,7 @@ class Standing:
     stale: Mapping[int, str] = field(default_factory=dict)
 
     def after(self, row: JournalRow) -> Standing:
-        """Return the state after one more journal row."""
+        """Return the model's state after one more journal row."""
         champion, before, intention, withdrawn = self.champion, list(self.before), self.intention, self.withdrawn
         stale = self.stale
         match row.event:

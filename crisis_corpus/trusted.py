@@ -1,4 +1,4 @@
-"""Find the version of a model that may be loaded: the one that the journal names, if MLflow's alias agrees.
+"""Find the version of a model that may be loaded: the one named by the journal, if MLflow's alias agrees.
 
 This module never creates a journal, sets an alias or reads a version's files.
 """
@@ -27,7 +27,7 @@ class BadReference(ConfigError):
 
 
 class NoChampion(RegistryError):
-    """The model has no champion."""
+    """The model has no champion (version in use)."""
 
     message = "'{name}' has no champion."
     remedy = "Load a version by its number, or wait until one is promoted; `corpus registry {name}` shows the journal."
@@ -35,7 +35,7 @@ class NoChampion(RegistryError):
 
 
 class AliasUntrusted(RegistryError):
-    """MLflow's alias and the journal name different versions, and no open champion change explains the difference."""
+    """MLflow's alias and the journal name different champions, and no unfinished champion change explains this."""
 
     message = "The alias 'champion' of '{name}' points to {alias}, but {journal} is champion in the journal."
     remedy = (
@@ -46,7 +46,7 @@ class AliasUntrusted(RegistryError):
 
 
 class Withdrawn(RegistryError):
-    """A version was withdrawn permanently."""
+    """The model version was withdrawn permanently."""
 
     message = "Version {version} of '{name}' was withdrawn ({at}, row {number}): {why}"
     remedy = "Load the champion, or another version."
@@ -54,7 +54,7 @@ class Withdrawn(RegistryError):
 
 
 class NotOnRecord(RegistryError):
-    """The journal has no registration of a version, so its files cannot be verified."""
+    """The journal has no registration of a model version, so its files cannot be verified."""
 
     message = "The journal has no registration of version {version} of '{name}'."
     remedy = "Load another version, or run `corpus register {name}`, which packages and registers the trained model."
@@ -63,11 +63,11 @@ class NotOnRecord(RegistryError):
 
 @dataclass(frozen=True)
 class Trusted:
-    """A version that may be loaded after its files are verified.
+    """A model version that may be loaded after its files are verified.
 
     Args:
-        version: the version in MLflow.
-        registered: the journal row of its registration, with the digest of its files.
+        version: the model version in MLflow.
+        registered: the journal row of the version's registration, with the digest of its files.
         token: see :func:`token`.
         stale: if records that it was trained on were taken down, the time at which its weights are deleted.
     """
@@ -79,12 +79,12 @@ class Trusted:
 
     @property
     def files(self) -> str:
-        """The expected digest of the version's files."""
+        """The digest that the version's files must have."""
         return str(self.registered.files)
 
 
 def parsed(reference: str) -> tuple[str, int | None]:
-    """Return the model name and the version number of a reference; the number is ``None`` if it names the champion.
+    """Return model name and version number of a model reference; the number is ``None`` for the champion.
 
     Raises:
         BadReference: the reference has another form or names an unknown model.
@@ -96,15 +96,17 @@ def parsed(reference: str) -> tuple[str, int | None]:
 
 
 def token(name: str, *, journal: JournalReader, known: str = BEGINNING) -> str:
-    """Return the digest of the last row by which a version was promoted, rolled back to, withdrawn or became stale.
+    """Return the digest of the last journal row that concerns consumers of a model.
+
+    Such a row promotes a version, rolls back to it, withdraws it or marks it as stale.
 
     Args:
         name: the registered model.
         journal: the open journal.
-        known: a token that was returned earlier.
+        known: a token that was returned earlier, which the journal must still contain.
 
     Raises:
-        UnknownModel: there is no such name.
+        UnknownModel: no model is registered under this name.
         JournalBroken: the journal was altered, or has no row with the token ``known``.
     """
     checked(name)
@@ -112,7 +114,7 @@ def token(name: str, *, journal: JournalReader, known: str = BEGINNING) -> str:
 
 
 def find(name: str, number: int | None, *, registry: RegistryReader, journal: JournalReader) -> Trusted:
-    """Return the version with this number, or the champion, provided that it may be loaded.
+    """Return a model's version with this number, or the champion if ``number`` is ``None``, if it may be loaded.
 
     During a change of the champion the earlier champion is returned: a decision takes effect with the journal row that
     completes the change.

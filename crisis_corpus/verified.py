@@ -1,4 +1,4 @@
-"""Download a version's files and verify them against the journal before any of its code runs."""
+"""Download a model version's files and verify them against the journal before any of its code runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from crisis_corpus.versions import RegistryReader, delete_compiled
 
 
 class FilesChanged(RegistryError):
-    """The files of a version differ from the files that were registered."""
+    """The files of a model version differ from the files that were registered."""
 
     message = "The files of version {version} of '{name}' are not those that were registered: {detail}."
     remedy = "None of its code was run. Report it to the registry's maintainer; details: `corpus registry {name}`."
@@ -24,10 +24,10 @@ class FilesChanged(RegistryError):
 
 
 def verified(trusted: Trusted, *, registry: RegistryReader, cache: Path) -> Path:
-    """Download and verify a version's files and return their folder; only one process at a time downloads a version.
+    """Download and verify a model version's files and return their folder; one process at a time does this.
 
     Args:
-        trusted: the version and the digest that its files must have.
+        trusted: the model version and the digest that its files must have.
         registry: the registry that has its files.
         cache: the folder for verified files, by their digest; cached files are verified again.
 

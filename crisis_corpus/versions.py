@@ -1,4 +1,4 @@
-"""Read versions, their files and aliases in MLflow.
+"""Read model versions, their files and aliases in MLflow.
 
 MLflow has no compare-and-set for aliases, and a version's files can be altered without its knowledge. So an alias is
 trusted only if the journal (:mod:`crisis_corpus.journal`) agrees, and a version's files only if they have the
@@ -33,7 +33,7 @@ NAMES: Mapping[str, tuple[str, str | None]] = {
 
 
 class NoRegistry(ConfigError):
-    """No registry is configured."""
+    """No model registry (MLflow server) is configured."""
 
     message = "MLFLOW_TRACKING_URI is not set and no MLflow server runs here, so there is no registry."
     remedy = "Set it to the address of the MLflow server, or start the embedded one with `corpus sandbox up`."
@@ -55,7 +55,7 @@ class UnknownVersion(ConfigError):
 
 
 class RegistryUnavailable(RegistryError):
-    """MLflow does not answer, or answers with an error."""
+    """The MLflow server of the model registry does not answer, or answers with an error."""
 
     message = "The registry cannot be used now: {detail}."
     remedy = "Check MLFLOW_TRACKING_URI, then repeat the command: it continues where it stopped and repeats no step."
@@ -68,11 +68,11 @@ class Version:
 
     Args:
         name: the registered model.
-        version: its number, from 1.
+        version: the number of the version, from 1.
         digest: the digest of its files at registration; ``""`` if this project did not register it.
         source: the place of the files in MLflow.
         run_id: the MLflow run that produced the version.
-        tags: such as ``data_commit``; no content.
+        tags: the version's tags in MLflow, such as ``data_commit``; no content.
     """
 
     name: str
@@ -89,10 +89,10 @@ class Version:
 
 
 def checked(name: str) -> tuple[str, str | None]:
-    """Return the entry of a registered model's name in :data:`NAMES`.
+    """Return corpus and category of a registered model's name, as in :data:`NAMES`.
 
     Raises:
-        UnknownModel: the name is not in it.
+        UnknownModel: no model is registered under this name.
     """
     if name not in NAMES:
         raise UnknownModel(name=name, known=", ".join(sorted(NAMES)))
@@ -119,13 +119,13 @@ class RegistryReader:
             return of_mlflow(self.client.get_model_version(name, str(number)))
 
     def alias(self, name: str, alias: str = CHAMPION) -> int | None:
-        """Return the version number that an alias points to, or ``None`` if the alias is not set."""
+        """Return the number of the model version that an alias points to, or ``None`` if the alias is not set."""
         with suppress(UnknownVersion), missing(name=name, version=alias):
             return int(self.client.get_model_version_by_alias(name, alias).version)
         return None
 
     def fetch(self, version: Version, *, to: Path, path: str = "") -> Path:
-        """Download a version's files, or the one at ``path``, into the new folder ``to``; return the local path.
+        """Download a model version's files, or the file at ``path``, into the new folder ``to``; return the local path.
 
         Compiled code that was not registered is deleted: `mlflow models serve` on a store of files leaves it there. The
         files are not verified: compare :func:`crisis_corpus.integrity.digest` with the journal.
@@ -138,7 +138,7 @@ class RegistryReader:
         return fetched
 
     def artifacts(self, version: Version) -> Any:
-        """Return MLflow's artifact repository for the files of a version."""
+        """Return MLflow's artifact repository for the files of a model version."""
         from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
         with missing(name=version.name, version=version.version):
@@ -153,14 +153,14 @@ def delete_compiled(folder: Path) -> None:
 
 
 def of_mlflow(found: Any) -> Version:
-    """Convert MLflow's description of a version to a :class:`Version`."""
+    """Convert MLflow's description of a model version to a :class:`Version`."""
     tags = dict(found.tags)
     return Version(found.name, int(found.version), tags.get(DIGEST, ""), found.source, found.run_id or None, tags)
 
 
 @contextmanager
 def missing(*, name: str, version: int | str | None) -> Iterator[None]:
-    """Convert MLflow's errors: UnknownVersion if the version is missing, the others as :func:`translated` does."""
+    """Convert MLflow's errors: UnknownVersion if the model version is missing, others as :func:`translated` does."""
     from mlflow.exceptions import MlflowException
     from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE, RESOURCE_DOES_NOT_EXIST, ErrorCode
 

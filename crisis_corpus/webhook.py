@@ -1,4 +1,4 @@
-"""Verify signed webhooks about champion changes.
+"""Verify signed webhooks about changes of a model's champion (the version in use).
 
 The format is Standard Webhooks 1.0 (https://www.standardwebhooks.com). A webhook proves nothing about the champion:
 after a valid one, call :func:`crisis_corpus.load`, which trusts only the journal. Deliveries are repeated after
@@ -26,7 +26,7 @@ TOLERANCE_SECONDS = 300
 
 
 class BadWebhook(RegistryError):
-    """The request was not signed with this secret, or was not signed recently."""
+    """The webhook request was not signed with this secret, or was not signed recently."""
 
     message = "The webhook is refused: {detail}."
     remedy = "Answer with status 401 and ignore the request."
@@ -49,12 +49,12 @@ class Webhook:
 
 
 def signature(secret: str, *, id: str, at: int, body: bytes) -> str:
-    """Return the value of the header ``webhook-signature``: the HMAC-SHA256 of ``id.at.body``.
+    """Return the header ``webhook-signature`` of a webhook: the HMAC-SHA256 of ``id.at.body``, in base64.
 
     Args:
         secret: ``whsec_`` and base64, as ``corpus subscribe`` prints it.
         id: the id of the delivery.
-        at: the time of the attempt, in seconds since 1970.
+        at: the time of the delivery attempt, in seconds since 1970.
         body: the request body.
     """
     key = base64.b64decode(secret.removeprefix(PREFIX))
@@ -63,7 +63,7 @@ def signature(secret: str, *, id: str, at: int, body: bytes) -> str:
 
 
 def verify(secret: str, *, headers: Mapping[str, str], body: bytes, now: float | None = None) -> Webhook:
-    """Verify the signature and the time of a request, and return the webhook that it contains.
+    """Verify signature and time of a webhook request, and return the webhook that it contains.
 
     Args:
         secret: ``whsec_`` and base64, as ``corpus subscribe`` prints it.

@@ -1,4 +1,4 @@
-"""``python -m pipelines``, run from a clone's root, and the command ``corpus``."""
+"""Start the command ``corpus``, also as ``python -m pipelines`` from the root of a clone."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 
 def run() -> None:
-    """Run a command; if the packages of an extra are missing, print which extra to install."""
+    """Run the command in ``sys.argv``; if the packages of an extra are missing, print which extra to install."""
     from pipelines.process import hide_messages, report
 
     hide_messages()

@@ -1,4 +1,4 @@
-"""Estimate a backfill before its start: runs, requests, time, labelling cost, disk space and the Dags it triggers.
+"""Estimate what a backfill (the collection of past months) takes: runs, requests, time, cost, disk space and Dags.
 
 Posts per month, the share that is kept and bytes per post come from the months that the corpus has; where it has none,
 from the assumptions of :data:`DEFAULTS`. Every number that was not counted is listed with its origin.
@@ -63,7 +63,7 @@ LIKE = {"images": "memes", "texts": "posts"}
 
 
 class BadPeriod(ConfigError):
-    """The last month of a backfill is before its first."""
+    """The last month of a backfill is before its first month."""
 
     message = "The last month of the backfill, {last}, is before its first, {first}."
     remedy = "Repeat the command with the earlier month after --from."
@@ -71,7 +71,7 @@ class BadPeriod(ConfigError):
 
 @dataclass(frozen=True)
 class History:
-    """The present state of the corpus branch: its months, their bytes, submissions and kept posts, and the sample."""
+    """What the corpus branch has of a corpus: months, their bytes, submissions and kept posts, and the sample size."""
 
     months: frozenset[str] = frozenset()
     size: int = 0
@@ -82,7 +82,7 @@ class History:
 
 @dataclass(frozen=True)
 class Month:
-    """The estimated submissions, kept posts and bytes of an average month, and where the estimate comes from."""
+    """The estimated submissions, kept posts and bytes of an average month; ``notes`` state where they come from."""
 
     submissions: float
     kept: float
@@ -91,7 +91,7 @@ class Month:
 
     @classmethod
     def of(cls, history: History, *, params: Params, corpus: str) -> Month:
-        """Return the mean of the published months, or the default values if no month is published."""
+        """Return the mean of a corpus's committed months, or default values if it has none."""
         described, months = params.corpora[corpus], len(history.months)
         if history.kept:
             note = f"posts and bytes of a month: the mean of {months} published months"
@@ -156,7 +156,7 @@ def _wakes(corpus: str, *, params: Params) -> list[str]:
 
 
 def woken(asset: str) -> list[str]:
-    """Return the Dags that an asset triggers, directly or through other Dags that run without a person's decision."""
+    """Return the Dags that an Airflow asset triggers, directly or through Dags that need no person's decision."""
     found: list[str] = []
     for dag, emitted in CONSUMERS.get(asset, {}).items():
         found.append(dag)
@@ -268,7 +268,7 @@ def _metrics(clone: Workspace, *, corpus: str, name: str) -> dict[str, Any]:
 
 
 def show(made: Mapping[str, Any]) -> None:
-    """Print the estimate of a backfill as text."""
+    """Print the estimate that :func:`plan` returned as text."""
     cost = "unknown, because a price is" if made["usd_expected"] is None else f"{made['usd_expected']:,.2f} US dollars"
     lines = {
         "runs": f"{made['runs']} of {named(made['corpus'])}_collect ({len(made['existing'])} of these months exist)",

@@ -9,7 +9,7 @@ from crisis_corpus.errors import RegistryError as RegistryError
 
 
 class SourceError(CorpusError):
-    """A source of posts or images cannot be read; nothing was committed."""
+    """A source of posts or images cannot be read, so nothing of this step was committed."""
 
     exit_code = 69
 
@@ -21,7 +21,7 @@ class DataError(CorpusError):
 
 
 class LabellingError(CorpusError):
-    """Labelling cannot continue."""
+    """Labelling by models cannot continue."""
 
 
 class BadWindow(ConfigError):
@@ -66,7 +66,7 @@ class BadArgument(BadParams):
 
 
 class NoCorpus(ConfigError):
-    """There is no corpus repository to read."""
+    """There is no corpus repository (the git repository with the corpus branch) to read."""
 
     message = "There is no corpus repository at {place}."
     remedy = (
@@ -76,14 +76,14 @@ class NoCorpus(ConfigError):
 
 
 class NoSecret(ConfigError):
-    """There is no project secret, so this is not the home of a corpus."""
+    """There is no project secret in ``CORPUS_HOME``, so this folder is not the home of a corpus."""
 
     message = "There is no project secret in {home}."
     remedy = "Run `corpus init` to create a corpus, or set CORPUS_HOME to the home of an existing one."
 
 
 class NoVault(ConfigError):
-    """The vault of a corpus does not exist."""
+    """The vault of a corpus (the database of its encryption keys) does not exist."""
 
     message = "There is no vault at {place}."
     remedy = (
@@ -93,7 +93,7 @@ class NoVault(ConfigError):
 
 
 class SourceNotApproved(ConfigError):
-    """A live source has no access basis on record, or its approval has expired."""
+    """``params.yaml`` has no access basis for a live source, or its approval has expired."""
 
     message = "Source '{source}' may not be read: {detail}."
     remedy = "Set access_basis, approval and an expires date in the future under sources.{source} in params.yaml."
@@ -117,7 +117,7 @@ class SandboxMissing(ConfigError):
 
 
 class VaultMismatch(ConfigError):
-    """The project secret is not the one that this vault was created or last rotated with."""
+    """The project secret is not the one with which the vault was created or last rotated."""
 
     message = (
         "The {which} part of the secret differs from the secret with which this vault was created or last rotated."
@@ -126,7 +126,7 @@ class VaultMismatch(ConfigError):
 
 
 class SourceThrottled(SourceError):
-    """A source refused a request because of its rate limit; retry later."""
+    """A source of posts or images refused a request because of its rate limit; retry later."""
 
     message = "Source '{source}' limits the rate and accepts the next request in {retry_after:.0f} s."
     remedy = "In Airflow, the task retries after that time; otherwise repeat the command then."
@@ -134,7 +134,7 @@ class SourceThrottled(SourceError):
 
 
 class SourceUnavailable(SourceError):
-    """A source failed, possibly temporarily."""
+    """A source of posts or images failed, possibly temporarily."""
 
     message = "Source '{source}' is not available: {detail}."
     remedy = (
@@ -144,7 +144,7 @@ class SourceUnavailable(SourceError):
 
 
 class SourceRefused(SourceError):
-    """A source rejected the credentials or the request; retrying does not help."""
+    """A source of posts or images rejected the credentials or the request; retrying does not help."""
 
     message = "Source '{source}' refused the request: {detail}."
     remedy = "Check the credentials and the address of the source; docs/configuration.md lists their settings."
@@ -152,7 +152,7 @@ class SourceRefused(SourceError):
 
 
 class SealBroken(DataError):
-    """A sealed value cannot be decrypted with its record's key."""
+    """A sealed (encrypted) value of a table cannot be decrypted with its record's key."""
 
     message = "Column {column} of record {record_id} cannot be decrypted."
     remedy = (
@@ -179,7 +179,7 @@ class VaultUnavailable(DataError):
 
 
 class SchemaMismatch(DataError):
-    """A table does not have the columns its schema names."""
+    """A stored table does not have the columns that its schema names."""
 
     message = "Table {table} does not match its schema: {detail}."
     remedy = (
@@ -190,7 +190,7 @@ class SchemaMismatch(DataError):
 
 
 class SplitConflict(DataError):
-    """A record would leave the split that it was assigned to, or a group would be divided between two splits."""
+    """A record would leave the split that it was assigned to, or near-duplicates would be in two splits."""
 
     message = "The split of corpus {corpus} is inconsistent: {detail}."
     remedy = (
@@ -199,7 +199,7 @@ class SplitConflict(DataError):
 
 
 class CommitLost(DataError):
-    """Another publisher pushed to the corpus branch first, so this commit was not pushed."""
+    """Another process pushed to the corpus branch first, so this process's commit was not pushed."""
 
     message = "Another process committed to the corpus branch first, so the tip is no longer {expected}."
     remedy = "Nothing was changed. In Airflow, the task retries on the new tip; otherwise repeat the command."
@@ -222,7 +222,7 @@ class GitFailed(StepFailed):
 
 
 class UnknownScheme(ConfigError):
-    """There is no label scheme of this name."""
+    """There is no label scheme (set of label categories) of this name."""
 
     message = "There is no label scheme '{name}'."
     remedy = (
@@ -242,7 +242,7 @@ class BudgetSpent(LabellingError):
 
 
 class LabellerRefused(LabellingError):
-    """A provider rejects the key, the model or the account; retrying does not help."""
+    """A labeller's provider rejects the API key, the model or the account; retrying does not help."""
 
     message = "Labeller '{labeller}' cannot be used: {detail}."
     remedy = "Check CORPUS_{provider}_KEY, CORPUS_{provider}_URL and the account's quota, then repeat the command."
@@ -250,7 +250,7 @@ class LabellerRefused(LabellingError):
 
 
 class TooManyFailed(LabellingError):
-    """The share of failed answers of a labeller exceeds ``votes.max_failed``."""
+    """More of a labeller's requests failed than the share that ``votes.max_failed`` in ``params.yaml`` allows."""
 
     message = (
         "{failed} of {records} requests to labeller '{labeller}' failed, more than votes.max_failed in params.yaml "
@@ -263,7 +263,7 @@ class TooManyFailed(LabellingError):
 
 
 class EnsembleTooWeak(LabellingError):
-    """An offline ensemble beats its best member on dev in too few resamples, so that member should label alone."""
+    """An ensemble beats its best labeller on the dev split in too few resamples; that labeller should label alone."""
 
     message = (
         "Ensemble '{ensemble}' labels dev better than {member} in only {probability:.0%} of bootstrap resamples, "
@@ -281,7 +281,7 @@ class AnnotationError(CorpusError):
 
 
 class UnknownRound(AnnotationError):
-    """An annotation round has no definition in a protocol and was never started."""
+    """An annotation round is not defined in the corpus's protocol and was never started."""
 
     message = "Corpus {corpus} has no round '{name}'."
     remedy = (
@@ -302,7 +302,7 @@ class RoundState(AnnotationError):
 
 
 class BackendUnavailable(AnnotationError):
-    """The annotation backend does not answer or rejects the credentials."""
+    """The annotation backend (Label Studio or Argilla) does not answer or rejects the credentials."""
 
     message = "The annotation backend {backend} cannot be used: {detail}."
     remedy = (

@@ -1,4 +1,4 @@
-"""Delegate a command to the fork server.
+"""Delegate a ``corpus`` command to the fork server, which has imported the libraries already.
 
 ``python -m pipelines`` passes its arguments, environment and open files to the server in ``CORPUS_FORKSERVER`` and
 waits; without a server, it runs the command itself. As for any process, signals are passed on, the exit status is the
@@ -23,7 +23,7 @@ LOST = 75
 
 
 def delegate() -> None:
-    """Run this command in the fork server and exit with its status; return if no server accepts it."""
+    """Run this process's command in the fork server and exit with its status; return if no server accepts it."""
     path = os.environ.get(ADDRESS)
     if not path or os.environ.get(FORKED) == str(os.getpid()):
         return

@@ -1,4 +1,4 @@
-"""Start commands by forking a process that has imported the libraries already (Linux).
+"""Start ``corpus`` commands by forking a process that has imported the libraries already (Linux).
 
 Importing torch, transformers and mlflow takes up to eight CPU seconds, and a run starts hundreds of commands. The
 server imports the libraries once, but no code of this package: a command imports that from its own working directory,
@@ -65,7 +65,7 @@ PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True)
 class Request:
-    """A command to run: its arguments, working directory, environment and umask."""
+    """A client's request to run a command: arguments, working directory, environment and umask."""
 
     argv: list[str]
     cwd: str
@@ -75,7 +75,7 @@ class Request:
 
 @dataclass
 class Command:
-    """A command that the server runs; ``deadline`` is when SIGKILL is sent after its client has disconnected."""
+    """A running command of the server; ``deadline``: when it gets SIGKILL because its client has disconnected."""
 
     pid: int
     client: socket.socket | None
@@ -83,7 +83,7 @@ class Command:
 
 
 class Server:
-    """Accept requests on a socket and fork a process for each."""
+    """The fork server: accept requests to run a command on a Unix socket, and fork a process for each."""
 
     def __init__(self, path: Path, *, before: Mapping[str, str]) -> None:
         """Listen on ``path``; ``before`` is the environment before the libraries were imported."""

@@ -1,4 +1,4 @@
-"""Read the clock, end a process together with its parent, and keep what it writes and reports private."""
+"""Read the clock, end a process together with its parent, and keep its files and error messages private."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def now() -> datetime:
 
 
 def die_with_parent() -> None:
-    """Make Linux end this process when the Airflow worker that started it ends."""
+    """Make Linux end this process and its children when the Airflow worker that started it ends."""
     if sys.platform == "linux":
         import ctypes
 
@@ -41,15 +41,16 @@ def die_with_parent() -> None:
 
 
 def private_files() -> None:
-    """Make files that this process and its children write private to their user.
+    """Make files that this process and its children write readable only to their user.
 
-    ``CORPUS_UMASK`` (octal) is for a home that several users of a host share, such as 007 for the group's.
+    ``CORPUS_UMASK`` (octal) is for a ``CORPUS_HOME`` that several users of a host share, such as 007 for the users of a
+    group.
     """
     os.umask(umask())
 
 
 def private_home(home: Path) -> None:
-    """Create the home unless it exists, and take from others what the umask denies them."""
+    """Create the folder ``CORPUS_HOME`` unless it exists, and remove the permissions that the umask denies."""
     home.mkdir(parents=True, exist_ok=True)
     mode = home.stat().st_mode & 0o7777
     if mode & umask():
@@ -57,7 +58,7 @@ def private_home(home: Path) -> None:
 
 
 def umask() -> int:
-    """Return the permissions that new files deny, from ``CORPUS_UMASK``."""
+    """Return the umask of new files from ``CORPUS_UMASK``, by default 077 (octal)."""
     text = os.environ.get("CORPUS_UMASK") or "077"
     try:
         found = int(text, 8)
@@ -69,7 +70,7 @@ def umask() -> int:
 
 
 def hide_messages() -> None:
-    """Report exceptions that are not caught, in any thread, without their messages: these may quote a post."""
+    """Make Python report uncaught exceptions of all threads without their messages, which may quote a post."""
     sys.excepthook = lambda _, error, __: report(error)
     threading.excepthook = lambda given: report(None if given.exc_type is SystemExit else given.exc_value)
     sys.unraisablehook = lambda given: report(given.exc_value)
@@ -78,7 +79,7 @@ def hide_messages() -> None:
 
 
 def report(error: BaseException | None) -> None:
-    """Print the type and the frames of an exception, and of those that caused it, on stderr."""
+    """Print the type and traceback of an exception, and of those that caused it, on stderr without their messages."""
     sys.stderr.write("".join(_described(error, seen=set())))
 
 

@@ -1,4 +1,4 @@
-"""Report the progress of long work on standard error."""
+"""Report the progress of long computations on standard error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def silent(message: object) -> None:
 
 
 def reporter(name: str, *, total: int) -> Callable[[int], None]:
-    """Return a callback that prints ``name: done/total`` and the remaining time for a number of completed items.
+    """Return a function that, called with the number of completed items, prints ``name: done/total`` and the time left.
 
     A terminal shows one line that is rewritten at most once a second; a log gets about twenty lines.
     """

@@ -1,4 +1,4 @@
-"""Gather the numbers of the last publish from the corpus branch for ``corpus status``, without recomputing them."""
+"""Gather the numbers of ``corpus status`` from the newest commit of the corpus branch, without recomputing them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pipelines.workspace.clone import workspace
 
 
 def gather(settings: Settings) -> dict[str, Any]:
-    """Collect the object that `corpus status --json` prints; parts without data are left out.
+    """Collect the numbers that `corpus status --json` prints; parts without data are left out.
 
     The parts of the memes corpus are at the top level; those of any other corpus are under ``corpora.<corpus>``.
 
@@ -124,7 +124,7 @@ def _metrics(path: Path) -> dict[str, Any] | None:
 
 
 def track(settings: Settings, *, corpus: str) -> dict[str, Any]:
-    """Create one MLflow run per data commit, with the published numbers as metrics and the commit as a tag.
+    """Log the numbers of `corpus status` to one MLflow run for each commit of the corpus branch, its tag.
 
     Returns:
         ``run`` (its id) and, if there is one, ``report`` (its URL); or ``skipped`` with the reason if
@@ -167,5 +167,5 @@ def _flat(value: dict[str, Any], *, prefix: str = "") -> Iterator[tuple[str, flo
 
 
 def show(status: dict[str, Any]) -> None:
-    """Print the object of ``corpus status`` as a table."""
+    """Print the numbers that :func:`gather` returned as a table."""
     Console().print(table(status))

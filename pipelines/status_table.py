@@ -1,4 +1,4 @@
-"""Render the object of ``corpus status`` as one table: a row per number, a column per corpus."""
+"""Format the numbers of ``corpus status`` as one table: a row per number, a column per corpus."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SUMMED = {("collect", "dropped")}
 
 
 def table(status: Mapping[str, Any], *, more: Iterable[tuple[str, str, str]] = ()) -> Table:
-    """Format a status object as a rich table; ``more`` adds rows (part, number, value) without a corpus."""
+    """Format the numbers of :func:`pipelines.status.gather` as a table; ``more`` adds rows (part, number, value)."""
     made = Table(title=f"corpus at {status['commit'][:12]}", title_justify="left")
     corpora = {FIRST: {key: status[key] for key in PARTS if key in status}} | dict(status.get("corpora") or {})
     if "votes" in status:
@@ -70,7 +70,7 @@ def _rows(part: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def text_of(value: Any, *, scale: int = 1) -> str:
-    """Format a value for a cell: counts with separators, rates with three decimals, scores in points with intervals."""
+    """Format a number for a cell: counts with separators, rates with three decimals, scores with intervals."""
     if isinstance(value, Mapping):
         mean, low, high = (text_of(value[key], scale=scale) for key in ("mean", "low", "high"))
         return mean if "–" in (low, high) else f"{mean} [{low}, {high}]"

@@ -1,4 +1,4 @@
-"""Log how the time of a command is spent: imports, git, DVC, work.
+"""Log how the time of a ``corpus`` command is spent (its phases): imports, git, DVC, work.
 
 Every process of a ``corpus`` command appends one JSON line to the file in ``CORPUS_PHASES``; if it is unset, nothing is
 measured. A line has names, ids of the Airflow task and seconds. Phases are exclusive: time inside an inner phase, or in
@@ -49,7 +49,7 @@ _clock = _Clock()
 
 @contextmanager
 def phase(name: str) -> Iterator[None]:
-    """Add the time spent in this context to a phase; without effect outside a measured command or the main thread."""
+    """Add the time of a ``with`` block to a named phase; no effect outside a measured command or the main thread."""
     if not _clock.open or threading.get_ident() != _clock.thread:
         yield
         return
@@ -64,7 +64,7 @@ def phase(name: str) -> Iterator[None]:
 
 @contextmanager
 def measured() -> Iterator[None]:
-    """Measure this process and write its times at the end; without effect if ``CORPUS_PHASES`` is unset."""
+    """Measure the phases of this process and log them at its end; no effect if ``CORPUS_PHASES`` is unset."""
     path, inner = os.environ.get(PHASES), INNER in os.environ
     if not path:
         yield

@@ -1,1 +1,1 @@
-"""Run annotation rounds, validate the answers, and build gold labels from them."""
+"""Run rounds of annotation by people, validate their answers, and build gold labels from them."""

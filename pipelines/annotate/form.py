@@ -30,9 +30,9 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class FormQuestion:
-    """The question about one category, or ``UNFIT``.
+    """The question of an annotation form about one category, or about ``UNFIT`` (does the item belong in the corpus).
 
-    An adjudicator must answer none, because only the disputed categories are to be decided.
+    ``required`` is false for adjudicators, because they decide only the disputed categories.
     """
 
     key: str
@@ -66,10 +66,10 @@ def build_form(
     contacts: Sequence[str],
     adjudication: bool = False,
 ) -> Form:
-    """Build the form for annotators, or with ``adjudication`` the form for the adjudicator.
+    """Build the annotation form of a scheme for annotators, or with ``adjudication`` for the adjudicator.
 
     An annotator must answer every category and may write a note; an adjudicator answers the disputed categories and
-    must give a rationale. Both may find the item unfit.
+    must give a rationale. Both may declare that an item is unfit for the corpus.
     """
     questions = tuple(
         FormQuestion(
@@ -119,7 +119,7 @@ def read_values(category: Category, values: Sequence[str]) -> Checked:
 
 
 def problem(checked: Checked) -> Literal["outside_scheme", "against_rules"] | None:
-    """Return the problem (of ``backend.PROBLEMS``) that makes an answer invalid, or ``None`` if it is valid."""
+    """Return which problem (a name in ``backend.PROBLEMS``) makes an answer invalid, or ``None`` if it is valid."""
     if checked.unknown:
         return "outside_scheme"
     return "against_rules" if checked.violations else None

@@ -1,4 +1,4 @@
-"""Collect the gold labels from people's decisions, checked against the scheme (stage ``gold``).
+"""Collect gold labels from decisions of annotators and adjudicators, checked against the scheme (stage ``gold``).
 
 Gold precedes the split, which is stratified on it, and is the reference for scoring votes; each label set has its
 origin. An item that people found unfit gets no gold, and the split leaves it out. Labels are in the annotators' label
@@ -49,7 +49,7 @@ TRUTH, PUBLISHED, SINGLE, AGREED, ADJUDICATED = "truth", "published", "single", 
 
 @dataclass(frozen=True, slots=True)
 class GoldLabel:
-    """The gold label set of an item in one category, how it was decided, and in which round."""
+    """The gold label set of an item in one category, ``how`` it was decided (such as ``agreed``), and the round."""
 
     labels: frozenset[str]
     how: str
@@ -67,7 +67,7 @@ class GoldSource:
 
 
 def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()) -> dict[str, Any]:
-    """Write ``gold`` and ``drops`` (unfit items) below ``snapshot/<corpus>/gold`` for the sample, and the metrics.
+    """Write the sampled items' tables ``gold`` and ``drops`` (unfit items) to ``snapshot/<corpus>/gold``, and metrics.
 
     Later sources override earlier ones: the sandbox's ground truth, the published file, then the rounds in the order of
     their opening. A round is used if its manifest sets ``gold`` and no decision has rejected it (``go_on: false``).

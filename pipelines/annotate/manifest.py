@@ -1,4 +1,4 @@
-"""Read and write the manifest of a round: its fixed settings and its status.
+"""Read and write the manifest of an annotation round: its fixed settings and its status.
 
 A manifest is plain YAML in git. It holds digests, counts, dates and pseudonyms, never content.
 """
@@ -25,7 +25,7 @@ Status = Literal["open", "adjudicating", "closed"]
 
 
 class BadManifest(DataError):
-    """The manifest of a round is missing or invalid."""
+    """The manifest of an annotation round is missing or invalid."""
 
     message = "Manifest {file} of an annotation round is invalid: {detail}."
     remedy = (
@@ -35,7 +35,7 @@ class BadManifest(DataError):
 
 
 class RoundDecision(Section):
-    """The decision at the end of a round: whether its labels become gold (``go_on``), and a reason code."""
+    """The decision at the end of an annotation round: whether its labels become gold (``go_on``), and a reason code."""
 
     go_on: bool
     reason: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=64)]
@@ -91,7 +91,7 @@ class RoundManifest(Section):
 
 
 def folder(root: Path, corpus: str, name: str) -> Path:
-    """Return the folder of a round: ``annotations/<corpus>/<round>``.
+    """Return the folder of an annotation round: ``annotations/<corpus>/<round>``.
 
     Raises:
         UnknownRound: the name is not valid for a round.
@@ -126,7 +126,7 @@ def write(manifest: RoundManifest, path: Path) -> None:
 
 
 def opened(root: Path, corpus: str) -> list[RoundManifest]:
-    """Return the manifests of all opened rounds of a corpus, also the closed ones, sorted by opening date and name.
+    """Return the manifests of a corpus's annotation rounds, open and closed, sorted by opening date and name.
 
     Raises:
         BadManifest: a manifest is invalid, or is in the folder of another round.

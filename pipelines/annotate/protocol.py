@@ -1,7 +1,7 @@
-"""Load annotation protocols: the rounds of a corpus with their sizes, overlaps and the use of their labels.
+"""Load annotation protocols: the planned rounds of a corpus, their sizes and overlaps, and the use of their labels.
 
-A protocol is one YAML file in ``protocols/``; adding a protocol needs no code. The two included protocols are the
-papers'.
+A protocol is one YAML file in ``protocols/``; adding a protocol needs no code. The two included protocols are those
+of the papers.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class BadProtocol(ConfigError):
 
 
 class Planned(Section):
-    """One round as an annotation protocol plans it.
+    """One annotation round as a protocol plans it.
 
     ``overlap`` is the number of annotators who answer each item, 0 if only the adjudicator does. ``annotators`` is the
     number of ``round.annotators`` who take part. ``gold`` is whether the round's labels become gold, ``agreement``
@@ -76,7 +76,7 @@ class Planned(Section):
 
 
 class Protocol(Section):
-    """The planned rounds of a corpus in order; ``source`` is the section of the paper that describes them."""
+    """An annotation protocol: the planned rounds of a corpus in order; ``source`` is the paper's section about them."""
 
     name: Name
     title: str

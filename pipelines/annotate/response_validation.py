@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, object]
 Question = tuple["Item", str]
-"""An item and a category."""
+"""An item and a category of the scheme."""
 # Values of the column ``outcome``; only answered rows have labels.
 ANSWERED, SKIPPED, UNFIT = "answered", "skipped", form.UNFIT
 
 
 @dataclass(frozen=True)
 class ReadAnswers:
-    """The answers of a round after validation.
+    """The annotators' answers of a round after validation.
 
     ``rows`` are unencrypted rows of the table ``annotations`` for :func:`pipelines.storage.seal.write_rows`: one for
     each answered category, or, for a skipped or unfit item, one for each category without labels. Only the first row of
-    an answer has the note and the seconds, so that sums are correct. ``problems`` counts by pseudonym and by name
-    (``backend.PROBLEMS``): categories for ``outside_scheme`` and ``against_rules``, items for the other names.
+    an answer has the note and the seconds, so that sums are correct. ``problems`` counts faults by pseudonym and by
+    name (``backend.PROBLEMS``): categories for ``outside_scheme`` and ``against_rules``, items for the other names.
     ``answered`` counts the items that each pseudonym has finished, *including skipped items*, so that the count does
     not reveal one person's skips. ``skipped`` counts the skips of all annotators together.
     """
@@ -89,17 +89,17 @@ def read(
 
 
 def item_of(row: Row) -> Item:
-    """Return the item (record id, image number) of a row."""
+    """Return the item (record id, image number) of a table row."""
     return str(row["record_id"]), cast(int, row["image"])
 
 
 def labels_of(row: Row) -> frozenset[str]:
-    """Return the label set of a row, which is empty if the row has no labels."""
+    """Return the label set of a table row, which is empty if the row has no labels."""
     return frozenset(cast("list[str] | None", row["labels"]) or ())
 
 
 def roster(assignments: Sequence[Row]) -> dict[Item, tuple[str, ...]]:
-    """Return the sorted annotators of each item."""
+    """Return the sorted annotators of each item, from rows of the table ``assignments``."""
     found: dict[Item, set[str]] = defaultdict(set)
     for row in assignments:
         found[item_of(row)].add(str(row["annotator"]))
@@ -107,7 +107,7 @@ def roster(assignments: Sequence[Row]) -> dict[Item, tuple[str, ...]]:
 
 
 def answered(annotations: Sequence[Row]) -> dict[Question, dict[str, frozenset[str]]]:
-    """Return the label sets by (item, category) and annotator; skipped items are left out."""
+    """Return the label sets by (item, category) and annotator from rows of the table ``annotations``, without skips."""
     found: dict[Question, dict[str, frozenset[str]]] = defaultdict(dict)
     for row in annotations:
         if row["outcome"] == ANSWERED:
@@ -131,12 +131,15 @@ def agreed(given: Mapping[str, frozenset[str]], *, annotators: Sequence[str]) ->
 
 
 def latest(answer: AnnotatorAnswer) -> tuple[object, ...]:
-    """Return a sort key of time, then id; ids are decimal numbers, so a longer id is a later one."""
+    """Return a sort key of an answer: its time, then its id.
+
+    Ids are decimal numbers, so a longer id is a later one.
+    """
     return answer.answered, len(answer.id), answer.id
 
 
 def check(answer: AnnotatorAnswer, *, scheme: Scheme) -> tuple[dict[str, frozenset[str]], Counter[str]]:
-    """Check an answer; return its valid label sets by category, and the number of its faults by name.
+    """Check an answer against the scheme; return its valid label sets by category, and its faults counted by name.
 
     A category without a choice is unanswered and counts as ``incomplete``, once per item. A category that the scheme
     does not have counts as ``outside_scheme``. A skip has neither labels nor faults.

@@ -1,4 +1,4 @@
-"""Draw the posts that the sandbox's people label, where people label only some splits (CRADLE 3)."""
+"""Draw the posts that the sandbox's simulated annotators label, where people label only some splits (CRADLE 3)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from pipelines.vault.vault import Vault
 
 
 def asked_of(corpus: str, sample: Collection[Item], *, params: Params, vault: Vault, root: Path) -> set[Item]:
-    """Return all sampled items, or as many as the splits ``gold.<corpus>.splits`` hold.
+    """Return the sampled items that simulated annotators label: all, or as many as the splits in ``gold`` hold.
+
+    ``gold.<corpus>.splits`` in ``params.yaml`` names these splits; without it, all items are returned.
 
     Items that are assigned to these splits come first, then whole groups of linked items, drawn at random.
     """

@@ -21,15 +21,18 @@ app = typer.Typer(no_args_is_help=True, help="Prepare an existing Airflow for th
 
 @app.command("setup")
 def setup(
-    profile: Annotated[str | None, typer.Option(help="a file in profiles/ without .yaml, such as cradle")] = None,
+    profile: Annotated[
+        str | None, typer.Option(help="the profile whose providers get pools: a file in profiles/ without .yaml")
+    ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="print pools and connections to create or set; change nothing")
+        bool,
+        typer.Option("--dry-run", help="print the pools and connections that would be created or set; change nothing"),
     ] = False,
     reset_slots: Annotated[
         bool, typer.Option("--reset-slots", help="also reset the number of slots of existing pools")
     ] = False,
 ) -> None:
-    """Create the pools and connections of the Dags through the API at CORPUS_AIRFLOW_URL."""
+    """Create the pools and connections that the Dags need, through the API of Airflow at CORPUS_AIRFLOW_URL."""
     from pipelines.deployment import airflow_setup
 
     folder = project_root()
@@ -54,7 +57,7 @@ def trigger(
         typer.Option(help="the partition key: YYYY-MM for a Dag of one month, snapshot for a Dag of all months"),
     ] = None,
 ) -> None:
-    """Start a run of a Dag for a partition key through the API at CORPUS_AIRFLOW_URL."""
+    """Start a run of a Dag for a partition key (such as a month), through the API of Airflow at CORPUS_AIRFLOW_URL."""
     from pipelines.deployment import airflow_setup
 
     airflow = _connect()
@@ -64,7 +67,7 @@ def trigger(
 
 @app.command("path")
 def path() -> None:
-    """Print the folders of the Dags and of the plugin, and how to configure Airflow 3 with them."""
+    """Print the folders of the Dags and of the plugin, and the variables by which Airflow 3 finds them."""
     dags, plugins = project_root() / "dags", project_root() / "plugins"
     local = "airflow.dag_processing.bundles.local.LocalDagBundle"
     bundles = [
@@ -81,7 +84,7 @@ def path() -> None:
 
 @app.command("refresh")
 def refresh() -> None:
-    """Write the stages of the corpus branch to CORPUS_HOME, and have Airflow generate the Dags from them again."""
+    """Write the graph of the corpus branch's stages to CORPUS_HOME, and make Airflow generate the Dags from it."""
     from pipelines.workspace import dag_graph
     from pipelines.workspace.clone import require_corpus
 
@@ -93,7 +96,7 @@ def refresh() -> None:
 
 
 def tell_airflow(settings: Settings) -> None:
-    """Ask Airflow to parse the Dags again, and print on stderr when the new graph takes effect."""
+    """Ask Airflow to parse the Dags again, and print on stderr when the changed Dags take effect."""
     from pipelines.deployment.airflow_setup import parse_again
 
     parsed = parse_again(settings.home, root=project_root(), environment=os.environ)

@@ -35,10 +35,14 @@ def import_(
         str, typer.Option(help="the column mapping: a name in pipelines/annotate/imports/mappings, or a file")
     ],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="read the files, compare their counts with the paper's and write nothing")
+        bool,
+        typer.Option("--dry-run", help="read the files, compare their label counts with the paper's and write nothing"),
     ] = False,
+    allow_bad: Annotated[
+        float, typer.Option(min=0, max=1, help="the share of rows that may be invalid, which are left out and counted")
+    ] = 0.01,
 ) -> None:
-    """Import a published dataset and compare its counts with the paper's tables."""
+    """Import a published dataset into a corpus, and compare its label counts with the tables of its paper."""
     from pipelines.annotate.imports import imports
 
     settings = Settings.from_env()
@@ -53,6 +57,7 @@ def import_(
                 vault=vault,
                 now=now(),
                 dry_run=dry_run,
+                allow_bad=allow_bad,
             )
         )
 
@@ -61,7 +66,7 @@ def import_(
 def agreement(
     corpus: CorpusName,
 ) -> None:
-    """Measure inter-annotator agreement by annotation round and batch."""
+    """Measure the inter-annotator agreement of a corpus by annotation round and batch."""
     from pipelines.annotate.agreement import agreement as stage
 
     emit(stage.run(corpus, params=load()))
@@ -79,7 +84,7 @@ def agreement_report(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the published inter-annotator agreement beside the figures that the paper prints."""
+    """Show the inter-annotator agreement that the label schemes' papers print and, beside it, that of a corpus."""
     from pipelines.report import agreement_tables
 
     if corpus is None:
@@ -92,7 +97,7 @@ def agreement_report(
 
 @app.command(rich_help_panel=STAGES)
 def gold(corpus: CorpusName) -> None:
-    """Collect the annotators' final labels as gold labels, and the items that they found unfit."""
+    """Write the annotators' final labels as gold labels, and the list of items that annotators found unfit."""
     from pipelines.annotate import gold as stage
 
     run_stage(stage.run, corpus)

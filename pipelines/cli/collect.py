@@ -29,7 +29,7 @@ def collect(corpus: CorpusName, month: Month) -> None:
 
 @app.command(rich_help_panel=STEPS)
 def images(corpus: CorpusName, month: Month, shard: Shard = 0) -> None:
-    """Fetch, decode, OCR and fingerprint the images of one shard of a month."""
+    """Fetch, decode, OCR and fingerprint the images of one shard (part) of a month's posts."""
     from pipelines.collect import images as step
     from pipelines.collect.month import Window
 
@@ -49,7 +49,7 @@ def images(corpus: CorpusName, month: Month, shard: Shard = 0) -> None:
 
 @app.command(rich_help_panel=STEPS)
 def texts(corpus: CorpusName, month: Month, shard: Shard = 0) -> None:
-    """Filter one shard of a month's posts by length and language, and compute signatures to find near-duplicates."""
+    """Filter a shard (part) of a month's posts by length and language; compute signatures to find near-duplicates."""
     from pipelines.collect import texts as step
     from pipelines.collect.month import Window
 
@@ -58,11 +58,19 @@ def texts(corpus: CorpusName, month: Month, shard: Shard = 0) -> None:
 
 @app.command(rich_help_panel=STEPS)
 def partition(corpus: CorpusName, month: Month) -> None:
-    """Join the shards of one month into the tables that are committed."""
+    """Join the processed shards (parts) of one month into the month's tables, which Airflow then commits."""
     from pipelines.collect import partition as step
     from pipelines.collect.month import Window
 
     run_stage(step.run, corpus, window=Window.from_key(month), needs_settings=False)
+
+
+@app.command("shared-pictures", rich_help_panel="Repository")
+def shared_pictures(corpus: CorpusName) -> None:
+    """List the digests of pictures that many authors of a corpus posted, which may stand for removed pictures."""
+    from pipelines.collect import shared_pictures as pictures
+
+    emit(pictures.of_corpus(Settings.from_env(), corpus=corpus))
 
 
 @app.command("try", rich_help_panel="Repository")

@@ -14,7 +14,7 @@ app = typer.Typer()
 
 @app.command("compile", rich_help_panel=STEPS)
 def compile_kernels() -> None:
-    """Compile the inner loops of dedupe and split, so that no task waits for the compiler; `make setup` runs this."""
+    """Compile the inner loops of the commands dedupe and split before their first use; `make setup` runs this."""
     from pipelines.workspace.step_environment import compiled_kernels
 
     os.environ.update(compiled_kernels(Settings.from_env().home))  # numba reads it when it is imported
@@ -25,7 +25,7 @@ def compile_kernels() -> None:
 
 @app.command(rich_help_panel=STAGES)
 def dedupe(corpus: CorpusName) -> None:
-    """Find near-duplicates by picture and text, and drop each item that repeats an earlier one."""
+    """Find near-duplicate items of a corpus by picture and text, and drop each item that repeats an earlier one."""
     from pipelines.curate.dedupe import dedupe as stage
 
     run_stage(stage.run, corpus, needs_settings=False)
@@ -41,7 +41,7 @@ def sample(corpus: CorpusName) -> None:
 
 @app.command(rich_help_panel=STAGES)
 def split(corpus: CorpusName) -> None:
-    """Split the sample, stratified on gold labels; keep near-duplicates together and earlier splits unchanged."""
+    """Split the sample into train, dev and test, stratified on gold; near-duplicates share a split; no item moves."""
     from pipelines.curate.split import split as stage
 
     run_stage(stage.run, corpus, needs_settings=False)

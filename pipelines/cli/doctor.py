@@ -30,7 +30,9 @@ def doctor(
     deep: Annotated[
         bool, typer.Option(help="compare all objects of DVC's cache with their digests, not only a sample")
     ] = False,
-    timeout: Annotated[float, typer.Option(help="the time limit of each check, in seconds", min=0.1)] = 10,
+    timeout: Annotated[
+        float, typer.Option(help="the time limit of each check of the deployment, in seconds", min=0.1)
+    ] = 10,
 ) -> None:
     """Check the deployment and print how to fix each problem; the exit status is 1 if a check failed."""
     from pipelines.doctor.doctor import examine

@@ -12,7 +12,7 @@ app = typer.Typer()
 
 @app.command(rich_help_panel=STAGES)
 def evaluate(corpus: CorpusName) -> None:
-    """Score all predictions on the test split, compare all pairs of models and analyse errors."""
+    """Score the predictions of a corpus's models on its test split, compare all pairs of models and analyse errors."""
     from pipelines.evaluate import evaluate as stage
 
     metrics = stage.run(corpus, params=load())
@@ -21,7 +21,7 @@ def evaluate(corpus: CorpusName) -> None:
 
 @app.command(rich_help_panel=STAGES)
 def report(corpus: CorpusName) -> None:
-    """Write the benchmark report, which compares the models' scores with those in the paper."""
+    """Write the benchmark report, which compares the corpus's models with those of the paper on its label scheme."""
     from pipelines.report import report as stage
 
     emit(stage.run(corpus, params=load()))

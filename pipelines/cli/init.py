@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-PER_CORPUS = "one value for both corpora, or CORPUS=VALUE, repeatedly"
+PER_CORPUS = "one value for both corpora, or CORPUS=VALUE for each"
 # Addresses that `corpus init` writes into the file of environment variables.
 ADDRESSES = {
     "CORPUS_HOME": "home",
@@ -50,11 +50,12 @@ def init(
     profile: Annotated[
         str | None,
         typer.Option(
-            help="the profile: a name in profiles/ or a YAML file; written from --source to --budget if given"
+            help="profile (parameters that differ from params.yaml): a name in profiles/ or a YAML file; --source to "
+            "--budget, if given, are written to it"
         ),
     ] = None,
     source: Annotated[
-        list[str] | None, typer.Option(help=f"the source: dump, reddit or arctic_shift; {PER_CORPUS}")
+        list[str] | None, typer.Option(help=f"the source of posts: dump, reddit or arctic_shift; {PER_CORPUS}")
     ] = None,
     subreddits: Annotated[
         list[str] | None,
@@ -63,25 +64,37 @@ def init(
     first_month: Annotated[
         list[str] | None, typer.Option(help=f"first month to collect, YYYY-MM; {PER_CORPUS}")
     ] = None,
-    last_month: Annotated[list[str] | None, typer.Option(help=f"last month, or null; {PER_CORPUS}")] = None,
-    labellers: Annotated[str | None, typer.Option(help="labellers of posts, joined by commas")] = None,
+    last_month: Annotated[
+        list[str] | None, typer.Option(help=f"last month to collect, or null for no end; {PER_CORPUS}")
+    ] = None,
+    labellers: Annotated[
+        str | None,
+        typer.Option(help="the models that label posts: names in section labellers of params.yaml, joined by commas"),
+    ] = None,
     budget: Annotated[float | None, typer.Option(help="spending limit for remote labellers in US dollars")] = None,
     repo: Annotated[
         str | None, typer.Option(help="path or git address of the corpus repository to create or adopt")
     ] = None,
-    remote: Annotated[str | None, typer.Option(help="path or address of the DVC remote")] = None,
+    remote: Annotated[
+        str | None, typer.Option(help="path or address of the DVC remote that stores the corpus's data")
+    ] = None,
     vault_url: Annotated[
         str | None,
-        typer.Option(help="database address of the vault; if it contains a password, set CORPUS_VAULT_URL instead"),
+        typer.Option(
+            help="database address of the vault (encryption keys); with a password, set CORPUS_VAULT_URL instead"
+        ),
     ] = None,
     answers_url: Annotated[
         str | None,
-        typer.Option(help="database address of the answers; if it contains a password, set CORPUS_ANSWERS_URL instead"),
+        typer.Option(
+            help="database address of the labellers' answers; with a password, set CORPUS_ANSWERS_URL instead"
+        ),
     ] = None,
     journal_url: Annotated[
         str | None,
         typer.Option(
-            help="database address of the journal of decisions; with a password, set CORPUS_JOURNAL_URL instead"
+            help="database address of the journal of decisions about models; with a password, set CORPUS_JOURNAL_URL "
+            "instead"
         ),
     ] = None,
     env_file: Annotated[
@@ -92,7 +105,7 @@ def init(
         bool, typer.Option("--dry-run", help="print the files that would be written; change nothing")
     ] = False,
 ) -> None:
-    """Create the corpus repository from this checkout's HEAD, or adopt one; without options, ask at the terminal."""
+    """Create the corpus repository from this checkout's HEAD, or use an existing one; without options, ask for them."""
     from pipelines.config.new_profile import Choices
     from pipelines.config.params import load
     from pipelines.workspace.repository import NotARepository
@@ -126,7 +139,7 @@ class Beginning:
     env_file: Path | None
 
     def ask(self, params: Params) -> Beginning:
-        """Ask the person at the terminal for each value and return the result; an empty answer keeps the default."""
+        """Ask the person at the terminal for each value, and return the values; an empty answer keeps the default."""
         from pipelines.config.new_profile import Choices
         from pipelines.workspace.address import branches
 
@@ -157,7 +170,7 @@ class Beginning:
         )
 
     def run(self, params: Params, *, dry_run: bool) -> dict[str, Any]:
-        """Write everything, or print it; return what `corpus init` prints as JSON."""
+        """Write profile, repository and file of variables, or in a dry run print them; return the command's output."""
         from pipelines.config import new_profile
         from pipelines.workspace import repository
         from pipelines.workspace.address import shown

@@ -26,7 +26,7 @@ app = typer.Typer()
 LabellerName = Annotated[
     str,
     typer.Option(
-        help="the labeller: a name in section labellers of params.yaml",
+        help="the labeller (a model): a name in section labellers of params.yaml",
         callback=named("labeller", "labellers"),
         autocompletion=suggested("labellers"),
     ),
@@ -43,7 +43,7 @@ EnsembleName = Annotated[
 
 @app.command(rich_help_panel="Label")
 def estimate(corpus: CorpusName) -> None:
-    """Estimate the cost of labelling a corpus with the remote labellers; nothing is sent."""
+    """Estimate the cost of labelling a corpus with the remote labellers (language models); nothing is sent."""
     from pipelines.label import estimate as step
 
     run_stage(step.run, corpus)
@@ -54,9 +54,11 @@ def label(
     corpus: CorpusName,
     labeller: LabellerName,
     shard: Shard = 0,
-    wait: Annotated[bool, typer.Option(help="wait for the answers, or exit after submitting batches")] = True,
+    wait: Annotated[
+        bool, typer.Option(help="wait for the labeller's answers, or exit after submitting its batch jobs")
+    ] = True,
 ) -> None:
-    """Request labels for one shard of posts from one labeller; store the answers encrypted, for the stage votes."""
+    """Request labels for one shard (part) of the posts from one labeller; store the encrypted answers for `votes`."""
     from pipelines.label import votes as stage
 
     run_stage(stage.ask, corpus, labeller=labeller, shard=shard, wait=wait)
@@ -64,7 +66,7 @@ def label(
 
 @app.command("few_shot", rich_help_panel=STAGES)
 def few_shot(corpus: CorpusName) -> None:
-    """Choose the posts of dev whose gold labels the prompts show."""
+    """Choose posts of the dev split that the labelling prompts show, with their gold labels, as examples."""
     from pipelines.label import few_shot as stage
 
     emit(stage.run(corpus, params=load()))
@@ -72,7 +74,7 @@ def few_shot(corpus: CorpusName) -> None:
 
 @app.command(rich_help_panel=STAGES)
 def votes(corpus: CorpusName, labeller: LabellerName) -> None:
-    """Collect one labeller's labels for every record of all splits."""
+    """Collect the labels that one labeller gave (its votes) for every record of all splits."""
     from pipelines.label import votes as stage
 
     run_stage(stage.run, corpus, labeller=labeller)
@@ -81,10 +83,13 @@ def votes(corpus: CorpusName, labeller: LabellerName) -> None:
 @app.command("votes-report", rich_help_panel="Label")
 def votes_report(
     corpus: CorpusName,
-    everything: Annotated[bool, typer.Option("--all", help="also show the tables of labels and distributions")] = False,
+    everything: Annotated[
+        bool,
+        typer.Option("--all", help="show all tables of labels and their distributions, not only the summary"),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show how many posts each labeller labelled or refused, at what cost, and how far the labellers agree."""
+    """Show how many posts each labeller (model) labelled or refused, at what cost, and how far labellers agree."""
     from pipelines.label import votes_report as tables
 
     with doing("reading the corpus repository"):
@@ -94,7 +99,7 @@ def votes_report(
 
 @app.command(rich_help_panel=STAGES)
 def silver(corpus: CorpusName, ensemble: EnsembleName) -> None:
-    """Aggregate the votes of an ensemble's labellers to silver labels; queue undecided records for review."""
+    """Aggregate the labels of an ensemble's labellers to silver labels; queue undecided records for human review."""
     from pipelines.label import silver as stage
 
     run_stage(stage.run, corpus, ensemble=ensemble, needs_settings=False)
@@ -102,7 +107,7 @@ def silver(corpus: CorpusName, ensemble: EnsembleName) -> None:
 
 @app.command("injection_test", rich_help_panel=STAGES)
 def injection_test(corpus: CorpusName, ensemble: EnsembleName) -> None:
-    """Test an ensemble with prompt injections in copies of posts, and count the labels that change."""
+    """Test an ensemble of labellers with prompt injections in copies of posts; count the labels that change."""
     from pipelines.label import injection_test as stage
 
     run_stage(stage.run, corpus, ensemble=ensemble)

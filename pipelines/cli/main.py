@@ -53,7 +53,7 @@ DISK_FULL = "A file system is full, or a disk fails. Stored data is intact: free
 
 
 class UserCommandsFirst(TyperGroup):
-    """List the commands for people before those that DVC and Airflow run."""
+    """A group of commands whose help lists those for people before those that DVC and Airflow run."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of all commands, in the order of their panels."""
@@ -87,7 +87,7 @@ def corpus(
 
 @app.command(rich_help_panel="Repository")
 def track(corpus: CorpusName) -> None:
-    """Log the counts and metrics of the newest commit of the corpus branch to MLflow."""
+    """Log the numbers of `corpus status` to MLflow, in one run for each commit of the corpus branch."""
     from pipelines import status as numbers
 
     settings = Settings.from_env()
@@ -97,7 +97,7 @@ def track(corpus: CorpusName) -> None:
 
 @app.command(rich_help_panel="Repository")
 def status(as_json: AsJson = False) -> None:
-    """Show the counts and metrics of the newest commit of the corpus branch."""
+    """Show how many items are collected, labelled and split, and the models' scores, at the newest commit."""
     from pipelines import status as numbers
 
     with doing("reading the corpus repository"):

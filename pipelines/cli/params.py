@@ -20,14 +20,18 @@ if TYPE_CHECKING:
     from pipelines.workspace.merge import Difference
     from pipelines.workspace.parameters import Changed
 
-app = typer.Typer(no_args_is_help=True, help="Show and change the parameters of the corpus.")
+app = typer.Typer(
+    no_args_is_help=True, help="Show and change the parameters of the corpus: params.yaml on the corpus branch."
+)
 
-AsJson = Annotated[bool, typer.Option("--json", help="print the result as one JSON object")]
-Reason = Annotated[str, typer.Option(help="the reason for the change; written to the commit")]
+AsJson = Annotated[bool, typer.Option("--json", help="print the output as one JSON object")]
+Reason = Annotated[str, typer.Option(help="the reason for the change; written to its commit")]
 By = Annotated[
     str | None, typer.Option(help="the person who makes the change; default: git's user.name and user.email")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="check and print the change without committing it")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="check and print the change of parameters without committing it")
+]
 
 
 @app.command()
@@ -97,7 +101,7 @@ def set_value(
     by: By = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Set one parameter on the corpus branch; neither an upgrade nor a profile reverts it."""
+    """Set one parameter in a commit on the corpus branch; later upgrades and profiles keep the value."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
@@ -137,7 +141,7 @@ def _change(values: Mapping[str, Any] | Mapping[Key, Any], *, reason: str, by: s
 
 
 def tell(*groups: tuple[str, Iterable[Difference]]) -> None:
-    """Print changed parameters on stderr, each with a word that states what happened to it."""
+    """Print changed parameters on stderr; each group is a word, such as ``set``, and the parameters it applies to."""
     for word, differences in groups:
         for one in differences:
             typer.echo(f"{word}: {one}", err=True)

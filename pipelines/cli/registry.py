@@ -56,7 +56,7 @@ def _registered(context: typer.Context, value: Any) -> Any:
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help=MODELS, callback=_registered)]
 Version = Annotated[
-    int, typer.Argument(metavar="VERSION", min=1, help="number of the registered model version, such as 3")
+    int, typer.Argument(metavar="VERSION", min=1, help="the number of a version of this model, such as 3")
 ]
 Base = Annotated[
     str | None, typer.Option(help="the corpus commit from which data and models are read; default: the newest")
@@ -102,7 +102,7 @@ def register(
 
 @app.command(rich_help_panel="Registry")
 def gate(name: Name, version: Version, base: Base = None) -> None:
-    """Compare a model version with the champion on the frozen test split, and record whether it passes."""
+    """Compare a model version with the champion (version in use) on the test split; record if it may be promoted."""
     from pipelines.promotion import gate as judge
 
     with _opened(Settings.from_env(), name=name, base=base) as context:
@@ -119,12 +119,14 @@ def promote(
     approval: Approval = None,
     run: RunOfApproval = "",
     base: Base = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="evaluate the version only; write nothing")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="evaluate the version without promoting it; write nothing")
+    ] = False,
     abandon: Annotated[
-        bool, typer.Option("--abandon", help="promote nothing; abandon the unfinished change of the champion")
+        bool, typer.Option("--abandon", help="promote nothing; cancel the unfinished change of this model's champion")
     ] = False,
 ) -> None:
-    """Make a model version the champion if it passes the gate (the comparison with the champion)."""
+    """Make a model version the champion if it passes the gate (the comparison with the present champion)."""
     from pipelines.promotion import promote as moves
 
     decision = Decider.of(who, why, approval=approval, run=run, subject=f"promote {name} {version}")
@@ -147,7 +149,7 @@ def reject(
     approval: Approval = None,
     run: RunOfApproval = "",
 ) -> None:
-    """Record that a person rejected a version that had passed the gate."""
+    """Record that a person rejected a model version that had passed the gate (comparison with the champion)."""
     from pipelines.promotion import promote as moves
 
     decision = Decider.of(who, why, approval=approval, run=run, subject=f"promote {name} {version}", yes=False)
@@ -163,10 +165,12 @@ def rollback(
     why: Reason,
     leaving: Annotated[
         int | None,
-        typer.Option(help="roll back from this version only, so that a repeated command does not go further back"),
+        typer.Option(
+            help="roll back only if this version is champion, so that a repeated command does not go further back"
+        ),
     ] = None,
 ) -> None:
-    """Make the previous champion of a model the champion again."""
+    """Make the previous champion (promoted version) of a model the champion again."""
     from pipelines.promotion import promote as moves
 
     with _opened(Settings.from_env()) as context:
@@ -175,7 +179,7 @@ def rollback(
 
 @app.command(rich_help_panel="Registry")
 def withdraw(name: Name, version: Version, who: Person, why: Reason) -> None:
-    """Withdraw a version permanently; rollback skips it."""
+    """Withdraw a model version permanently: it is no longer champion, and rollback skips it; its files are kept."""
     from pipelines.promotion import promote as moves
 
     with _opened(Settings.from_env()) as context:
@@ -185,18 +189,20 @@ def withdraw(name: Name, version: Version, who: Person, why: Reason) -> None:
 @app.command(rich_help_panel="Registry")
 def registry(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="the model to show; default: all", callback=_registered)
+        str | None,
+        typer.Argument(metavar="[NAME]", help="the registered model to show; default: all", callback=_registered),
     ] = None,
     *,
     as_json: AsJson = False,
     records_of: Annotated[
-        int | None, typer.Option(help="list the ids of the records on which this version of NAME was trained")
+        int | None,
+        typer.Option(help="list only the ids of the records on which this version (number) of model NAME was trained"),
     ] = None,
     versions_of: Annotated[
-        list[str] | None, typer.Option(help="list the versions that were trained on the record with this id")
+        list[str] | None, typer.Option(help="list only the model versions that were trained on the record with this id")
     ] = None,
 ) -> None:
-    """Show versions, aliases and the journal of decisions, with their reasons and figures."""
+    """Show each model's versions, their aliases, and the decisions about them with reasons and scores."""
     from pipelines.registry import anchors, show
     from pipelines.registry.journal import Journal
     from pipelines.registry.versions import Registry
@@ -221,7 +227,7 @@ def registry(
 
 @app.command("batch_predict", rich_help_panel=STAGES)
 def batch_predict(corpus: CorpusName) -> None:
-    """Label every record of a corpus with the champion models."""
+    """Label every record of a corpus with the champions (promoted versions) of its models."""
     from pipelines.predict import batch_predict as stage
 
     run_stage(stage.run, corpus)
@@ -230,14 +236,16 @@ def batch_predict(corpus: CorpusName) -> None:
 @app.command(rich_help_panel="Registry")
 def subscribe(
     url: Annotated[
-        str | None, typer.Argument(metavar="[URL]", help="the webhook's URL; default: list the subscribers")
+        str | None,
+        typer.Argument(metavar="[URL]", help="the URL to which webhooks are sent; default: list the subscriptions"),
     ] = None,
     name: Annotated[
-        str | None, typer.Option(help="notify of changes to this model only; default: all", callback=_registered)
+        str | None,
+        typer.Option(help="send webhooks about this registered model only; default: all", callback=_registered),
     ] = None,
-    remove: Annotated[str | None, typer.Option(help="remove the subscription with this id")] = None,
+    remove: Annotated[str | None, typer.Option(help="remove the webhook subscription with this id")] = None,
 ) -> None:
-    """Subscribe a webhook to champion changes; its signing secret is shown once."""
+    """Subscribe a URL to webhooks about champion changes and drift; their signing secret is printed only now."""
     from pipelines.registry.webhook import check
 
     if url:
@@ -254,7 +262,7 @@ def subscribe(
 
 @app.command(rich_help_panel=STEPS)
 def deliver() -> None:
-    """Deliver due webhooks; failed deliveries are retried later."""
+    """Send due webhooks about champion changes and drift to their subscribers; a later run retries failed ones."""
     with _watch() as watch:
         emit(watch.deliver())
 

@@ -24,7 +24,10 @@ from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.process import now
 
-app = typer.Typer(no_args_is_help=True, help="Publish labels and ids, without content.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Draft, approve and update releases: packages of labels and ids, without the content of posts.",
+)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="the release's name, such as memes-2026-1")]
 
@@ -37,7 +40,7 @@ def make(
         Path | None, typer.Option(help="the folder of the release package; default: CORPUS_HOME/releases/NAME")
     ] = None,
 ) -> None:
-    """Write the package of a release as a draft, replacing an earlier draft of the same name."""
+    """Write a draft release (labels, ids and splits of a corpus), replacing an earlier draft of the same name."""
     from pipelines.release import package
     from pipelines.workspace.clone import workspace
 
@@ -65,7 +68,7 @@ def approve(
     answer: Approval = None,
     run: RunOfApproval = "",
 ) -> None:
-    """Approve a draft release, which then cannot be written again."""
+    """Approve a draft release for use by others; `corpus release make` cannot replace it afterwards."""
     from pipelines.release import approval
 
     settings = Settings.from_env()
@@ -76,7 +79,7 @@ def approve(
 
 @app.command("retire")
 def retire(name: Name, who: Person, why: Reason) -> None:
-    """Retire an approved release, so that another one of the corpus can be approved; its removal list continues."""
+    """Retire an approved release, so that the corpus can have another; its list of removed ids is still updated."""
     from pipelines.release import approval
 
     emit(approval.retire(name, who=who, why=why, settings=Settings.from_env(), now=now()))
@@ -84,7 +87,7 @@ def retire(name: Name, who: Person, why: Reason) -> None:
 
 @app.command("list")
 def list_() -> None:
-    """List the releases with their status and number of withdrawn records."""
+    """List the releases with their status and their number of removed records."""
     from pipelines.release import release_store
 
     emit({"releases": release_store.summary(Settings.from_env())})
@@ -94,10 +97,12 @@ def list_() -> None:
 def refresh(
     at_once: Annotated[
         bool,
-        typer.Option("--at-once", help="publish all removals now, in a batch of any size"),
+        typer.Option(
+            "--at-once", help="remove all deleted records now, before their scheduled day and however few they are"
+        ),
     ] = False,
 ) -> None:
-    """Publish the removals that are due: remove their rows from every release and update the removal lists."""
+    """Remove from all releases the deleted records whose removal is due, and add their ids to the removal lists."""
     from pipelines.release import removal
 
     settings = Settings.from_env()

@@ -20,13 +20,17 @@ app = typer.Typer()
 @app.command(rich_help_panel="Repository")
 def upgrade(
     keep: Annotated[
-        list[str] | None, typer.Option(help="for this parameter, keep the corpus's value in a conflict")
+        list[str] | None,
+        typer.Option(
+            help="a parameter's dotted name: if corpus and newer code both changed it, keep the corpus's value"
+        ),
     ] = None,
     take: Annotated[
-        list[str] | None, typer.Option(help="for this parameter, take the newer code's value in a conflict")
+        list[str] | None,
+        typer.Option(help="a parameter's dotted name: if corpus and newer code both changed it, take the code's value"),
     ] = None,
 ) -> None:
-    """Merge this checkout's HEAD into the corpus branch, and its parameters by key."""
+    """Upgrade the corpus branch to this checkout's HEAD: merge the code, and params.yaml parameter by parameter."""
     from pipelines.registry import anchors
     from pipelines.workspace import repository
 
@@ -48,8 +52,10 @@ def upgrade(
 
 
 @app.command(rich_help_panel="Repository")
-def trust(commit: str, who: Person, why: Reason) -> None:
-    """Sign the code of a commit in the corpus repository, which tasks then run with the project secret."""
+def trust(
+    commit: Annotated[str, typer.Argument(help="the commit of the corpus repository to sign")], who: Person, why: Reason
+) -> None:
+    """Sign a commit of the corpus repository as trusted; tasks run its code, which can read the project secret."""
     from pipelines.workspace import trust as signatures
     from pipelines.workspace.clone import workspace
 
@@ -60,9 +66,10 @@ def trust(commit: str, who: Person, why: Reason) -> None:
 
 @app.command(rich_help_panel="Repository")
 def clone(
-    folder: Annotated[Path, typer.Argument(help="the folder to clone to, which must be new")],
+    folder: Annotated[Path, typer.Argument(help="the folder to clone to, which must be new or empty")],
     revision: Annotated[
-        str | None, typer.Option(help="clone this older commit, without records taken down since")
+        str | None,
+        typer.Option(help="check out this older commit of the corpus, without records that were deleted since"),
     ] = None,
 ) -> None:
     """Clone the corpus to a folder, ready for `dvc pull` and `dvc repro`."""

@@ -12,7 +12,9 @@ from pipelines.cli.shared import CorpusName, doing, emit, open_vault
 from pipelines.config.settings import Settings
 from pipelines.process import now
 
-app = typer.Typer(no_args_is_help=True, help="Open and close annotation rounds, import answers, adjudicate.")
+app = typer.Typer(
+    no_args_is_help=True, help="Open and close annotation rounds, import their answers, adjudicate undecided items."
+)
 
 Name = Annotated[
     str, typer.Argument(metavar="ROUND", help="an annotation round of the corpus's protocol, such as calibration")
@@ -27,7 +29,7 @@ def open_(
         bool, typer.Option("--dry-run", help="count the items that would be drawn; change nothing")
     ] = False,
 ) -> None:
-    """Draw the items of a round and fill a queue for each annotator; repeat the command if it was interrupted."""
+    """Draw the items of an annotation round and fill each annotator's queue; repeat the command if interrupted."""
     from pipelines.annotate.rounds import round as rounds
 
     _run(partial(rounds.open_round, corpus, name, dry_run=dry_run), what="drawing and filling queues")
@@ -36,9 +38,11 @@ def open_(
 @app.command("status")
 def status(
     corpus: CorpusName,
-    name: Annotated[str | None, typer.Argument(metavar="[ROUND]", help="the round to show; default: all")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[ROUND]", help="the annotation round to show; default: all")
+    ] = None,
 ) -> None:
-    """Show the status of rounds: the unanswered items of each annotator, and the addresses of the queues."""
+    """Show the status of annotation rounds: each annotator's unanswered items and the addresses of the queues."""
     from pipelines.annotate.rounds import round as rounds
 
     _run(partial(rounds.status, corpus, name), what="reading queues")
@@ -46,7 +50,7 @@ def status(
 
 @app.command("pull")
 def pull(corpus: CorpusName, name: Name) -> None:
-    """Import the annotators' answers and the adjudicator's decisions, and fill the queues up to the daily cap."""
+    """Import the annotators' and the adjudicator's answers of a round, and refill the queues up to the daily cap."""
     from pipelines.annotate.rounds import round as rounds
 
     _run(partial(rounds.pull, corpus, name), what="reading queues")
@@ -66,12 +70,16 @@ def close(
     name: Name,
     *,
     gold: Annotated[bool, typer.Option("--gold/--no-gold", help="whether the round's labels become gold labels")],
-    reason: Annotated[str, typer.Option(help="a short code for the reason, such as agreement-sufficient")],
+    reason: Annotated[
+        str, typer.Option(help="the reason for --gold or --no-gold as a short code, such as agreement-sufficient")
+    ],
     abandon: Annotated[
         bool,
         typer.Option("--abandon", help="close the round even if items are undecided; these get no gold label"),
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="show the round's status; change nothing")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="show the round's status instead of closing it; change nothing")
+    ] = False,
 ) -> None:
     """Import the last answers, record whether the labels become gold, and delete the round's annotation queues."""
     from pipelines.annotate.rounds import round as rounds

@@ -13,17 +13,23 @@ from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.errors import BadParams
 
-app = typer.Typer(no_args_is_help=True, help="Generate and run a simulated Reddit with known labels, and the demo.")
+app = typer.Typer(
+    no_args_is_help=True, help="Generate and run a simulated Reddit with known labels, and a demo of the Dags on it."
+)
+
+Profile = Annotated[
+    str, typer.Option(help="the profile with the sandbox's settings: a file in profiles/ without .yaml")
+]
 
 
 @app.command("build")
 def build(
-    profile: str = "sandbox",
+    profile: Profile = "sandbox",
     scale: Annotated[
-        int | None, typer.Option(min=1, help="write only one dump of this many rows, without images")
+        int | None, typer.Option(min=1, help="write only one dump file of this many posts, without images")
     ] = None,
 ) -> None:
-    """Generate a simulated Reddit for work without a network, in CORPUS_HOME/sandbox."""
+    """Generate a simulated Reddit in CORPUS_HOME/sandbox, for work without a network."""
     from pipelines.sandbox.reddit.build import build as draw
 
     settings = Settings.from_env()
@@ -31,7 +37,7 @@ def build(
 
 
 @app.command("serve")
-def serve(profile: str = "sandbox") -> None:
+def serve(profile: Profile = "sandbox") -> None:
     """Serve the simulated Reddit on loopback: its API, Arctic Shift, images and three LLM vendors."""
     from pipelines.sandbox import server
 
@@ -40,8 +46,8 @@ def serve(profile: str = "sandbox") -> None:
 
 
 @app.command("up")
-def up(profile: str = "sandbox") -> None:
-    """Start the sandbox server, MLflow and Airflow's four components on loopback."""
+def up(profile: Profile = "sandbox") -> None:
+    """Start the simulated Reddit, MLflow and Airflow's four components on loopback, in the background."""
     from pipelines.deployment import services
 
     settings = Settings.from_env()
@@ -53,7 +59,7 @@ def up(profile: str = "sandbox") -> None:
 
 @app.command("down")
 def down() -> None:
-    """Stop the services that `up` started."""
+    """Stop the services that `corpus sandbox up` started."""
     from pipelines.deployment import components
 
     for name in components.down(Settings.from_env()):
@@ -61,8 +67,8 @@ def down() -> None:
 
 
 @app.command("demo")
-def demo(profile: str = "sandbox") -> None:
-    """Build and start the sandbox, backfill two months, follow the runs and print the results."""
+def demo(profile: Profile = "sandbox") -> None:
+    """Generate a simulated Reddit, start it with MLflow and Airflow, backfill two months, and print the counts."""
     from pipelines.sandbox.demo import demo as whole
 
     settings = Settings.from_env()

@@ -31,7 +31,7 @@ PROBE_SECONDS = 5.0
 
 
 def named(kind: str, section: str) -> Callable[[typer.Context, Any], Any]:
-    """Return a callback that rejects a name which ``section`` of params.yaml does not define."""
+    """Return a Typer callback that rejects a name of this kind if ``section`` of params.yaml does not define it."""
 
     def check(context: typer.Context, value: Any) -> Any:
         if not context.resilient_parsing and value is not None:
@@ -91,7 +91,7 @@ def _person(value: str | None) -> str | None:
 
 
 def login() -> str:
-    """Return who runs this process, as the operating system knows them; an option cannot claim another."""
+    """Return the operating system's user of this process, such as ``os:anna``; no option can change it."""
     try:
         return f"os:{pwd.getpwuid(os.getuid()).pw_name}"
     except KeyError:
@@ -108,19 +108,17 @@ CorpusName = Annotated[
     str,
     typer.Argument(
         metavar="CORPUS",
-        help="the corpus: a name in section corpora, such as memes",
+        help="the corpus: a name in section corpora of params.yaml, such as memes",
         callback=named("corpus", "corpora"),
         autocompletion=suggested("corpora"),
     ),
 ]
 Month = Annotated[str, typer.Option(help="the calendar month to process, YYYY-MM", callback=_month)]
-Shard = Annotated[int, typer.Option(min=0, help="the number of the shard, from 0")]
+Shard = Annotated[int, typer.Option(min=0, help="the shard (numbered part of the posts) to process, from 0")]
 _PERSON = typer.Option(
     "--who", help="the person who decides; stored with the decision and your login", callback=_person
 )
-_REASON = typer.Option(
-    "--why", help="the reason for this change; stored in the record of decisions", callback=_not_empty
-)
+_REASON = typer.Option("--why", help="the reason for the decision; stored with it", callback=_not_empty)
 Person = Annotated[str, _PERSON]
 Reason = Annotated[str, _REASON]
 # not needed with an Approval
@@ -128,15 +126,21 @@ PersonIfAny = Annotated[str | None, _PERSON]
 ReasonIfAny = Annotated[str | None, _REASON]
 Approval = Annotated[
     str | None,
-    typer.Option("--approval", help="the answer to a question in Airflow, in place of --who and --why; - reads stdin"),
+    typer.Option(
+        "--approval",
+        help="the token of a decision made in Airflow (`corpus task approve`), in place of --who and --why; - reads "
+        "stdin",
+    ),
 ]
-RunOfApproval = Annotated[str, typer.Option("--run", help="the id of the Dag run in which --approval was given")]
-AsJson = Annotated[bool, typer.Option("--json", help="print the result as one JSON object")]
+RunOfApproval = Annotated[
+    str, typer.Option("--run", help="the id of the Dag run in which the decision of --approval was made")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="print the output as one JSON object")]
 Yes = Annotated[bool, typer.Option("--yes", help="do not ask for confirmation")]
 
 
 def project_root() -> Path:
-    """Return ``CORPUS_ROOT``, else the checkout of this package, else the copy that its wheel installed."""
+    """Return the folder with dags/ and dvc.yaml: ``CORPUS_ROOT``, else this checkout, else the wheel's copy."""
     if given := os.environ.get("CORPUS_ROOT"):
         return Path(given).resolve()
     checkout = Path(__file__).resolve().parents[2]
@@ -150,7 +154,11 @@ def emit(value: Any) -> None:
 
 @dataclass(frozen=True)
 class Decider:
-    """Who decides and why; ``asked_by`` is who asked for an answer in Airflow: empty if unknown, ``None`` elsewhere."""
+    """The person who decides and their reason.
+
+    ``asked_by``: the user who started the Airflow run that asked for the decision, empty if unknown; ``None`` for a
+    decision on the command line.
+    """
 
     who: str
     why: str
@@ -160,10 +168,10 @@ class Decider:
     def of(
         cls, who: str | None, why: str | None, *, approval: str | None, run: str, subject: str, yes: bool = True
     ) -> Decider:
-        """Return the decision of an answer in Airflow if there is one, else of the person who runs the command.
+        """Return person and reason from ``approval``, the token of a decision in Airflow, else ``who`` and ``why``.
 
         Raises:
-            DecisionRefused: the answer is not authentic, or about something else.
+            DecisionRefused: the token is not authentic, or is of another run, subject or answer (``yes``).
         """
         if approval is not None:
             from pipelines.registry.approved import ApprovalRecord
@@ -178,7 +186,7 @@ class Decider:
 
 
 def show_sheets(sheets: Sequence[Sheet], *, as_json: bool, note: str = "") -> None:
-    """Print tables that fit the terminal, followed by a note, or print the tables as one JSON object."""
+    """Print tables, fitted to the terminal and followed by a note, or print them as one JSON object."""
     if as_json:
         emit({"tables": [asdict(sheet) for sheet in sheets]})
         return
@@ -192,7 +200,7 @@ def show_sheets(sheets: Sequence[Sheet], *, as_json: bool, note: str = "") -> No
 
 
 def run_stage(run: Callable[..., Any], corpus: str, *, needs_settings: bool = True, **given: Any) -> None:
-    """Run a stage with parameters, vault and, if needed, settings; print its result as JSON."""
+    """Run a stage on a corpus with parameters, vault and, if needed, settings; print what it returns as JSON."""
     settings = Settings.from_env()
     with open_vault(settings) as vault:
         given |= {"settings": settings} if needs_settings else {}
@@ -228,7 +236,7 @@ def require_mlflow(settings: Settings) -> None:
     """Check that the MLflow server answers, because MLflow's client would repeat its request for minutes.
 
     Raises:
-        RegistryUnavailable: it does not answer.
+        RegistryUnavailable: the server does not answer.
     """
     import urllib.error
     import urllib.request

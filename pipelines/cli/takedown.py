@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 takedowns = typer.Typer(invoke_without_command=True)
 
-Who = Annotated[str, typer.Option(help="the requester's name; stored in the receipt")]
+Who = Annotated[str, typer.Option(help="the requester's name; stored in the receipt of the takedown")]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="count what would be removed in each storage place; change nothing")
 ]
@@ -56,13 +56,14 @@ def takedown(
         bool, typer.Option("--near", help="also take down near-duplicates of the selected pictures")
     ] = False,
     reason: Annotated[
-        str | None, typer.Option(help="short code or request number as reason; required without --dry-run")
+        str | None,
+        typer.Option(help="the reason: a short code or the number of the request; required without --dry-run"),
     ] = None,
     who: Who = "corpus takedown",
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """Take posts down in every place, including old versions; repeat the command to resume an interrupted takedown."""
+    """Delete posts wherever they are stored, also in old corpus versions; repeat the command if it was interrupted."""
     from pipelines.takedown.receipts import receipts
     from pipelines.takedown.selection import STDIN, Criteria
     from pipelines.takedown.takedown import check_reason
@@ -104,17 +105,18 @@ def takedown(
 def sweep(
     corpus: CorpusName,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="count the posts that would be checked; send nothing")
+        bool, typer.Option("--dry-run", help="count the posts that would be checked; send no request")
     ] = False,
     believe: Annotated[
         bool,
         typer.Option(
             "--believe",
-            help="record missing posts even above the limits sweep.max_missing and max_gone; check Reddit first",
+            help="record posts as missing even above the limits sweep.max_missing and sweep.max_gone; first check on "
+            "Reddit that they are gone",
         ),
     ] = False,
 ) -> None:
-    """Re-check collected posts on Reddit, newer ones more often; deleted posts become due for a takedown."""
+    """Check whether collected posts still exist on Reddit, newer ones more often; mark deleted ones for a takedown."""
     from pipelines.takedown import partitions
     from pipelines.takedown import sweep as stage
     from pipelines.workspace.clone import workspace
@@ -133,7 +135,7 @@ def sweep(
 
 @app.command(rich_help_panel="Privacy")
 def retention() -> None:
-    """Print the numbers of records and of expired records by corpus, source and month."""
+    """Count stored records, and those whose retention or approval has ended, by corpus, source and month."""
     from pipelines.takedown import retention as stage
     from pipelines.takedown.partitions import check_out
     from pipelines.workspace.clone import workspace
@@ -155,11 +157,11 @@ def run_pending(
         typer.Option(
             exists=True,
             dir_okay=False,
-            help="after restoring a backup: file of tombstones, whose records' keys are destroyed first",
+            help="after restoring a backup: a file of tombstones (deleted records); destroy their keys first",
         ),
     ] = None,
 ) -> None:
-    """Take down records whose post was deleted or whose approval or retention ended, and finish open takedowns."""
+    """Delete records whose post was deleted or whose approval or retention ended; finish interrupted takedowns."""
     from pipelines.release import removal
     from pipelines.takedown import retention as kept
     from pipelines.takedown import sweep as asked_again

@@ -1,4 +1,4 @@
-"""Define the commands that Airflow tasks run: steps and stages in scratch clones, and commits of their results."""
+"""Define the commands that Airflow tasks run: steps and stages in temporary clones, and commits of their results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from pipelines.workspace.stages import StageRun
 
 app = typer.Typer(
-    no_args_is_help=True, help="Commands that Airflow tasks run: steps and stages in scratch clones, and publishes."
+    no_args_is_help=True,
+    help="Commands that Airflow tasks run: steps and stages in temporary clones, and commits of their results.",
 )
 
 
@@ -37,15 +38,21 @@ def _commit(value: str) -> str:
 
 Base = Annotated[str, typer.Option(help="the commit of the corpus branch on which the run works", callback=_commit)]
 RunName = Annotated[str, typer.Option("--run", help="the id of the Dag run; a stage accepts results of this run only")]
-Results = Annotated[str, typer.Option(help="result tokens of upstream stages as a JSON list; - reads stdin")]
+Results = Annotated[
+    str, typer.Option(help="signed result references (tokens) of upstream stages as a JSON list; - reads stdin")
+]
 Pointers = Annotated[
     str, typer.Option(help="JSON object that maps each data file to the text of its .dvc file; - reads stdin")
 ]
 
 
 @app.command("step", context_settings={"ignore_unknown_options": True})
-def step(argv: list[str], pointers: Pointers = "{}", out: Annotated[list[str] | None, typer.Option()] = None) -> None:
-    """Run a command of corpus in a scratch clone; print DVC pointers to the files that match the --out globs."""
+def step(
+    argv: Annotated[list[str], typer.Argument(help="the command after `corpus`, and its arguments")],
+    pointers: Pointers = "{}",
+    out: Annotated[list[str] | None, typer.Option(help="a glob of files that the command writes")] = None,
+) -> None:
+    """Run a command of corpus in a temporary clone; print DVC pointers to the files that match the --out globs."""
     from pipelines.workspace.clone import workspace
     from pipelines.workspace.pointer import check_handed_over, hand_over, received
 
@@ -62,15 +69,20 @@ def step(argv: list[str], pointers: Pointers = "{}", out: Annotated[list[str] | 
 
 @app.command("pin")
 def pin() -> None:
-    """Print the commit at the tip of the corpus branch; all stages of one run work on this commit."""
+    """Print the newest commit of the corpus branch, on which all stages of a Dag run then work."""
     from pipelines.workspace.publish import head
 
     emit({"commit": head(Settings.from_env())})
 
 
 @app.command("stage")
-def stage(stages: list[str], base: Base, run: RunName, results: Results = "[]") -> None:
-    """Run stages of dvc.yaml in a scratch clone, in order, and print signed references to their results."""
+def stage(
+    stages: Annotated[list[str], typer.Argument(help="the stages to run, such as dedupe@memes")],
+    base: Base,
+    run: RunName,
+    results: Results = "[]",
+) -> None:
+    """Run stages of dvc.yaml in a temporary clone, in order, and print signed references to their results."""
     with _received(base=base, run=run, results=results) as (clone, context):
         tokens = []
         for name in stages:
@@ -83,15 +95,17 @@ def stage(stages: list[str], base: Base, run: RunName, results: Results = "[]") 
 @app.command("label")
 def label(
     corpus: CorpusName,
-    labeller: str,
-    shard: int,
+    labeller: Annotated[str, typer.Argument(help="the labeller (a model): a name in section labellers of params.yaml")],
+    shard: Annotated[int, typer.Argument(help="the shard (numbered part of the records), from 0")],
     *,
     base: Base,
     run: RunName,
     results: Results = "[]",
-    wait: bool = True,
+    wait: Annotated[
+        bool, typer.Option(help="wait for the labeller's answers, or exit after submitting its batch jobs")
+    ] = True,
 ) -> None:
-    """Request labels for one shard of a commit's split from one labeller."""
+    """Request labels from one labeller (a model) for one shard (part) of the records in a commit's split."""
     with _received(base=base, run=run, results=results) as (clone, _):
         clone.checkout(*_labelled(corpus))
         how = "--wait" if wait else "--no-wait"
@@ -100,15 +114,20 @@ def label(
 
 @app.command("estimate")
 def estimate(corpus: CorpusName, base: Base, run: RunName, results: Results = "[]") -> None:
-    """Estimate the cost of labelling a commit's records, and list a labelling task for each labeller and shard."""
+    """Estimate the cost of labelling the records of a commit, and list a task for each labeller and shard (part)."""
     with _received(base=base, run=run, results=results) as (clone, _):
         clone.checkout(*_labelled(corpus))
         emit(json.loads(clone.step("estimate", corpus)))
 
 
 @app.command("agreement")
-def agreement(corpus: CorpusName, name: str, base: Base, run: RunName) -> None:
-    """Measure the agreement of the annotators in every round at a commit; print a summary of one round."""
+def agreement(
+    corpus: CorpusName,
+    name: Annotated[str, typer.Argument(help="the annotation round to summarise")],
+    base: Base,
+    run: RunName,
+) -> None:
+    """Measure the agreement of annotators in all annotation rounds of a commit; print a summary of one round."""
     from pipelines.report.agreement_tables import summary
 
     with _received(base=base, run=run, results="[]") as (clone, context):
@@ -124,7 +143,7 @@ def approve(
     ],
     run: RunName,
 ) -> None:
-    """Authenticate the answer of a user of Airflow, read from stdin as JSON; print it as a token."""
+    """Read the decision of an Airflow user from stdin as JSON; print it as a token signed with the project secret."""
     from pipelines.registry.approved import ApprovalRecord
 
     given = json.loads(sys.stdin.read())
@@ -151,7 +170,7 @@ def publish_partition(corpus: CorpusName, month: Month, pointers: Pointers) -> N
 
 @app.command("champions")
 def champions(corpus: CorpusName) -> None:
-    """Commit the version numbers of the champions that the stage batch_predict runs on a corpus."""
+    """Commit the version numbers of the champions (promoted models) that the stage batch_predict runs on a corpus."""
     from pipelines.predict import pins
     from pipelines.registry.journal import Journal
     from pipelines.registry.versions import Registry
@@ -170,7 +189,7 @@ def champions(corpus: CorpusName) -> None:
 
 @app.command("drift")
 def drift(corpus: CorpusName) -> None:
-    """Report drift of the published predictions of the champions, and deliver webhooks about it."""
+    """Print which champions' (promoted models') predictions have drifted in a month, and send webhooks about it."""
     from pipelines.predict import drift_notice
 
     emit(drift_notice.run(corpus, settings=Settings.from_env()))
@@ -179,17 +198,17 @@ def drift(corpus: CorpusName) -> None:
 @app.command("publish-snapshot")
 def publish_snapshot(
     corpus: CorpusName,
-    targets: list[str],
+    targets: Annotated[list[str], typer.Argument(help="the last stages of the run; the commit's subject names them")],
     *,
     base: Base,
     run: RunName,
     results: Results,
     below: Annotated[
         list[str] | None,
-        typer.Option(help="a stage of another Dag; commit nothing if it was published after --base"),
+        typer.Option(help="a stage of another Dag; commit nothing if a result of it was committed after --base"),
     ] = None,
 ) -> None:
-    """Commit the results of a run's stages (dvc.lock and metrics)."""
+    """Commit the results of a Dag run's stages (dvc.lock and metrics) to the corpus branch."""
     from pipelines.curate.split import split
     from pipelines.workspace import publish
 

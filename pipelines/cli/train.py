@@ -27,13 +27,15 @@ TaskName = Annotated[
 ]
 SubsetName = Annotated[
     Literal["unanimous", "consensus", "gold"],
-    typer.Option(help="training labels: silver (all labellers agree, or most agree) or gold"),
+    typer.Option(
+        help="training labels: unanimous or consensus (silver labels on which all or most labellers agree), or gold"
+    ),
 ]
 
 
 @app.command(rich_help_panel=STAGES)
 def rationales(corpus: CorpusName) -> None:
-    """Request short explanations of memes from a labeller, which models of kind m3h take as input."""
+    """Request short explanations of memes from a labeller; models of kind m3h take the explanations as input."""
     from pipelines.label import rationales as stage
 
     run_stage(stage.run, corpus)
@@ -46,7 +48,7 @@ def train(
     task: TaskName,
     seed: Annotated[int, typer.Option(help="the random seed of initial weights, data order and dropout")] = 1,
 ) -> None:
-    """Train one model for one task; a killed run resumes from its checkpoint."""
+    """Train a model to predict one label category (its task); a killed run resumes from its checkpoint."""
     from pipelines.train.classifiers import train as stage
 
     settings = Settings.from_env()
@@ -78,7 +80,12 @@ def finetune(corpus: CorpusName, subset: SubsetName, model: ModelName) -> None:
 
 @app.command(rich_help_panel="Registry")
 def predict(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="the registered model, such as crisis-posts@champion")],
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL", help="a registered model, such as crisis-posts@champion, or the folder of an MLflow model"
+        ),
+    ],
     file: Annotated[
         Path | None,
         typer.Argument(
@@ -111,9 +118,9 @@ def repeats(
     corpus: CorpusName,
     subset: SubsetName,
     model: ModelName,
-    seed: Annotated[int, typer.Option(help="the random seed, another than finetune.seed")],
+    seed: Annotated[int, typer.Option(help="the random seed; it must differ from finetune.seed in params.yaml")],
 ) -> None:
-    """Fine-tune and predict with another seed, for the spread over seeds; only the predictions are kept."""
+    """Fine-tune a model with another seed and predict, to measure the spread over seeds; keep only the predictions."""
     from pipelines.predict import repeats as stage
 
     settings = Settings.from_env()

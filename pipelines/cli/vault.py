@@ -1,4 +1,4 @@
-"""Define the commands of the vault: export and replay tombstones, rotate the secret, reseal tables."""
+"""Define the commands of the vault: export and replay tombstones, rotate the secret, encrypt tables again."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def replay(
     ],
     yes: Yes = False,
 ) -> None:
-    """Destroy the keys of all records in a file of tombstones, after a backup of the vault was restored."""
+    """Destroy the keys of all records that a file of tombstones (deletions) lists; run it after restoring a backup."""
     from pipelines.takedown.receipts import read_tombstones
 
     saved = read_tombstones(file)
@@ -58,11 +58,16 @@ def replay(
 @app.command("rotate")
 def rotate(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", dir_okay=False, help="the file to which the new secret is written")
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            dir_okay=False,
+            help="the file to write the new project secret to, or an interrupted rotation's file",
+        ),
     ],
     yes: Yes = False,
 ) -> None:
-    """Re-encrypt the keys of all records under a new secret; older backups of the vault still need the old secret."""
+    """Encrypt the keys of all records under a new project secret; older backups still need the old secret."""
     settings = Settings.from_env()
     with open_vault(settings) as vault:
         live = vault.counts()["records"]
@@ -76,7 +81,7 @@ def rotate(
 
 @app.command("reseal")
 def reseal() -> None:
-    """Rewrite tables of earlier releases so that content is bound to its table and row; stop all Dags first."""
+    """Encrypt content stored by older software versions again, bound to table and row; stop all Dags first."""
     from pipelines.takedown import reseal as rewriting
 
     settings = Settings.from_env()

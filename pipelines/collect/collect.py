@@ -12,12 +12,12 @@ from typing import Any
 
 from pipelines.collect.month import Window
 from pipelines.collect.sources import open_source
-from pipelines.collect.submission import Dropped, Submission
+from pipelines.collect.submission import Dropped, Submission, Uncollected
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.extract.decode import require_sandbox
 from pipelines.pii.scrub import scrub
-from pipelines.storage.exclusions import WHOLE, write_exclusions
+from pipelines.storage.exclusions import CLOSED, WHOLE, write_exclusions
 from pipelines.storage.seal import write_rows
 from pipelines.vault.vault import Vault
 
@@ -37,7 +37,8 @@ def run(
     Submissions of records that were taken down (tombstoned in the vault) are left out.
 
     Returns:
-        ``submissions`` (seen), ``kept``, ``dropped`` by reason, and ``shards`` for the following tasks (at least 1).
+        ``submissions`` (seen), ``kept``, ``dropped`` by reason, ``closed``: the subreddits that the source does not
+        show, with the reason, and ``shards`` for the following tasks (at least 1).
 
     Raises:
         SourceError: the source is unreadable; nothing was written.
@@ -53,8 +54,11 @@ def run(
         require_sandbox(params.images.decode)
     submissions: list[Submission] = []
     drops: dict[str, str] = {}
+    closed: dict[str, str] = {}
     for item in source.submissions(window, subreddits=settings_of.subreddits):
-        if isinstance(item, Dropped):
+        if isinstance(item, Uncollected):
+            closed[item.fullname] = item.reason
+        elif isinstance(item, Dropped):
             drops[vault.record_id(item.fullname)] = item.reason
         elif unfit := _unfit(item, content=settings_of.content):
             drops[vault.record_id(item.fullname)] = unfit
@@ -75,11 +79,14 @@ def run(
     ]
     kept = write_rows(rows, folder / "posts.parquet", name="posts", vault=vault)
     named = nameless(drops, month=window.key)
+    # not records: rows that name what the month lacks, and stay with the month
+    named |= {f"{CLOSED}{window.key}/{name}": why for name, why in closed.items()}
     dropped = write_exclusions({(r, WHOLE): why for r, why in named.items()}, folder / "drops.parquet", step=STEP)
     return {
         "submissions": len(submissions) + len(drops) - len(kept_out),
         "kept": kept,
-        "dropped": dropped,
+        "dropped": {why: n for why, n in dropped.items() if why not in closed.values()},
+        "closed": closed,
         "shards": max(1, -(-kept // params.collect.shard_size)),
     }
 
@@ -87,7 +94,7 @@ def run(
 def _unfit(item: Submission, *, content: str) -> str | None:
     """Return why a submission does not fit a corpus of this content, or ``None`` if it fits."""
     if content == "images":
-        return None if item.media else "no_image"
+        return None if item.media else "album" if item.kind == "album" else "no_image"
     if item.kind != "text":
         return "not_text"
     return None if item.body.strip() else "no_text"

@@ -1,8 +1,9 @@
 """Fetch pictures from addresses in posts; no other module opens such addresses.
 
 The addresses are untrusted. Each is checked before it is used and again at each redirect: scheme, exact host, port,
-the resolved peer (``peer.py``), size, time and rate (``pace.py``). A picture that cannot be fetched is dropped with a
-reason; the step stops if a host asks to wait longer than the parameters allow.
+the resolved peer (``peer.py``), size, time and rate (``pace.py``). Addresses with http, which posts before 2018 have,
+are requested by https. A picture that cannot be fetched is dropped with a reason; the step stops if a host asks to wait
+longer than the parameters allow.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from http import HTTPStatus
 import httpcore
 import httpx
 
-from pipelines.collect.pace import METER, HostGate, Meter, Refused, retry_after
+from pipelines.collect.pace import METER, Allowance, HostGate, Meter, Refused, retry_after
 from pipelines.collect.peer import CheckedBackend, Resolver, system_resolver
 from pipelines.config.collect import Fetch
 from pipelines.errors import BadParams
@@ -29,6 +30,8 @@ REDIRECTS = frozenset({301, 302, 303, 307, 308})
 NAMED: dict[int, str] = {HTTPStatus.NOT_FOUND: "not_found", HTTPStatus.GONE: "gone"}
 # The host removed the picture, so its cached previews must not be collected either.
 FINAL = frozenset({"gone", "placeholder"})
+# Imgur redirects the addresses of removed pictures to this path of its own hosts.
+REMOVED = "/removed.png"
 
 # httpcore writes addresses to its debug log, and no log may contain addresses
 logging.getLogger("httpcore").setLevel(logging.INFO)
@@ -51,10 +54,11 @@ async def fetch_images(
     ``content_encoding``, ``too_large``, ``too_slow``, ``timeout``, ``truncated``, ``empty``, ``placeholder`` or
     ``connection``. All pictures are held in memory: pass at most one shard.
 
-    ``timeout_seconds`` limits one attempt with its redirects, without the time spent waiting for a slot. 5xx responses,
-    truncated responses and connection errors are retried ``retries`` times. A ``Retry-After`` delays every job of the
-    host; it is limited by ``max_retry_after_seconds`` per job and does not count as a retry. ``contact`` is inserted
-    into the user agent. ``resolver`` and ``tls`` replace the system's name resolution and root certificates.
+    ``timeout_seconds`` limits one attempt with its redirects, and three times as long a job with all its attempts,
+    without the time spent waiting for a slot. 5xx responses, truncated responses and connection errors are retried
+    ``retries`` times. A ``Retry-After`` delays every job of the host; it is limited by ``max_retry_after_seconds`` per
+    job and does not count as a retry. ``contact`` is inserted into the user agent. ``resolver`` and ``tls`` replace the
+    system's name resolution and root certificates.
 
     Raises:
         BadParams: the user agent is not printable ASCII.
@@ -102,12 +106,16 @@ class _Fetcher:
         self._agent = agent
         self._total = asyncio.Semaphore(params.concurrency)
         self._gates: dict[str, HostGate] = {host: HostGate(per_host=params.per_host) for host in params.hosts}
-        self._placeholders = frozenset(digest.lower() for digest in params.placeholders)
+        self._placeholders = params.placeholder_digests
 
     async def job(self, addresses: tuple[str, ...]) -> bytes | str:
         first = ""
+        allowance = Allowance(
+            attempt_seconds=self._params.timeout_seconds,
+            max_retry_after_seconds=self._params.max_retry_after_seconds,
+        )
         for address in addresses:
-            answer = await self._persist(address)
+            answer = await self._persist(address, allowance)
             if isinstance(answer, bytes):
                 return answer
             first = first or answer
@@ -115,25 +123,25 @@ class _Fetcher:
                 return answer
         return first or "address"
 
-    async def _persist(self, address: str) -> bytes | str:
-        """Try one address until it works, fails permanently, or has used up its retries or its waiting time."""
-        tries, backoff, patience = 0, BACKOFF_SECONDS, self._params.max_retry_after_seconds
+    async def _persist(self, address: str, allowance: Allowance) -> bytes | str:
+        """Try one address until it works, fails permanently, or has used up its retries or the job's allowance."""
+        tries, backoff = 0, BACKOFF_SECONDS
         while True:
             try:
-                return await self._follow(address)
+                return await self._follow(address, allowance)
             except Refused as refused:
                 if refused.wait is not None:
-                    patience -= max(refused.wait, backoff)
+                    allowance.patience -= max(refused.wait, backoff)
                 else:
                     tries += 1
-                if not refused.passing or tries > self._params.retries or patience < 0:
+                if not refused.passing or tries > self._params.retries or allowance.patience < 0:
                     return refused.reason
             await asyncio.sleep(backoff)
             backoff *= 2
 
-    async def _follow(self, address: str) -> bytes:
+    async def _follow(self, address: str, allowance: Allowance) -> bytes:
         """Follow redirects from ``address`` to a picture, with checks at every step, within one time limit."""
-        left = self._params.timeout_seconds
+        left = allowance.attempt()
         url = self._checked(address)
         for _ in range(self._params.max_redirects + 1):
             async with self._gates[url.host].turn(self._total):
@@ -143,7 +151,10 @@ class _Fetcher:
                         answer = await self._request(url)
                 except TimeoutError:
                     raise Refused("timeout") from None
-                left -= time.monotonic() - started
+                finally:
+                    spent = time.monotonic() - started
+                    left -= spent
+                    allowance.seconds -= spent
             if isinstance(answer, bytes):
                 return answer
             url = self._checked(answer, base=url)
@@ -153,14 +164,18 @@ class _Fetcher:
         """Return ``address`` parsed (relative to ``base`` for a redirect), or refuse it if it is not allowed."""
         try:
             url = base.join(address) if base else httpx.URL(address)
+            if url.scheme == "http" and not self._params.allow_http:
+                url = url.copy_with(scheme="https")
         except (httpx.InvalidURL, ValueError):
             raise Refused("address") from None
-        if url.scheme != "https" and not (url.scheme == "http" and self._params.allow_http):
+        if url.scheme not in ("http", "https"):
             raise Refused("scheme")
         if url.userinfo or not (url.port is None or (self._params.allow_loopback and 0 < url.port < 65_536)):
             raise Refused("address")
         if url.host not in self._gates:
             raise Refused("host_not_allowed")
+        if url.path == REMOVED:
+            raise Refused("placeholder")
         return url
 
     async def _request(self, url: httpx.URL) -> bytes | str:

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +54,9 @@ def run(
 ) -> dict[str, Any]:
     """Fetch and decode the pictures of one shard, and extract their text.
 
-    A shard holds ``shard_size`` posts of the month in the order of ``record_id``, from ``shard * shard_size`` on.
-    Writes ``data/<corpus>/<month>/images/<shard>.parquet`` and the shard's drops under ``work/``.
+    A shard holds ``shard_size`` posts of the month in the order of ``record_id``, from ``shard * shard_size`` on. If a
+    picture cannot be decoded, its previews are tried; if none can, the reason is that of the picture itself. Writes
+    ``data/<corpus>/<month>/images/<shard>.parquet`` and the shard's drops under ``work/``.
 
     Returns:
         ``images`` (kept), ``dropped`` by reason, ``engine`` (the OCR engine's identity).
@@ -67,8 +68,8 @@ def run(
     drops: dict[Item, str] = {}
     progress = reporter(STEP, total=len(jobs))
     with Decoder(params.images.decode) as decoder:
-        for done, (job, fetched) in enumerate(_fetched(jobs, params=params, contact=contact), start=1):
-            picture = decoder.decode(fetched) if isinstance(fetched, bytes) else fetched
+        decoded = _decoded(jobs, decoder=decoder, params=params, contact=contact)
+        for done, (job, picture) in enumerate(decoded, start=1):
             row = reader.row(job, picture) if isinstance(picture, DecodedPicture) else picture
             if isinstance(row, str):
                 drops[job.record_id, job.image] = row
@@ -113,6 +114,26 @@ def _fetched(jobs: list[ImageJob], *, params: Params, contact: str) -> Iterator[
             yield from zip(batch, results, strict=True)
 
 
+def _decoded(
+    jobs: list[ImageJob], *, decoder: Decoder, params: Params, contact: str
+) -> Iterator[tuple[ImageJob, DecodedPicture | str]]:
+    """Yield every job with its picture or drop reason; the previews of a picture that cannot be decoded come last."""
+    reasons: dict[Item, str] = {}
+    while jobs:
+        previews = []
+        for job, fetched in _fetched(jobs, params=params, contact=contact):
+            picture = decoder.decode(fetched) if isinstance(fetched, bytes) else fetched
+            if isinstance(picture, DecodedPicture):
+                yield job, picture
+                continue
+            reason = reasons.setdefault((job.record_id, job.image), picture)
+            if isinstance(fetched, bytes) and job.addresses[1:]:
+                previews.append(replace(job, addresses=job.addresses[1:]))
+            else:
+                yield job, reason
+        jobs = previews
+
+
 class _PictureReader:
     """The engines that process a picture, loaded once for a shard."""
 
@@ -120,10 +141,13 @@ class _PictureReader:
         self.engine: OcrEngine = open_engine(params.images.ocr, consent=params.consents.get(params.images.ocr.engine))
         self.gate = LanguageGate(params.language)
         self.kinds = params.collect.scrub
+        self.placeholders = params.images.fetch.placeholder_digests
         self.fingerprint = params.images.fingerprint
 
     def row(self, job: ImageJob, picture: DecodedPicture) -> dict[str, Any] | str:
         """Return the picture's row of the table ``images``, or the reason why the picture is dropped."""
+        if picture.sha256 in self.placeholders:
+            return "placeholder"
         try:
             reading = self.engine.read(picture.data)
         except OcrFailed as failed:

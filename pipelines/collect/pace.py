@@ -15,6 +15,7 @@ from pipelines.errors import SourceThrottled
 
 WINDOW_SECONDS = 2.0  # ours: the first window is a grace period; a slow response ends after at most two windows
 HEADER_BYTES = 131_072  # ours: httpcore rejects headers above 100 KiB
+ATTEMPTS = 3  # ours: a picture with its retries and previews may take the time of three attempts
 
 
 class Refused(Exception):
@@ -28,6 +29,28 @@ class Refused(Exception):
         self.reason = reason
         self.passing = passing
         self.wait = wait
+
+
+class Allowance:
+    """The time and the waits that remain for one picture, with all its addresses, redirects and retries.
+
+    ``seconds`` are of requests only; ``patience`` is for the delays that hosts ask for.
+    """
+
+    def __init__(self, *, attempt_seconds: float, max_retry_after_seconds: float) -> None:
+        self.seconds = ATTEMPTS * attempt_seconds
+        self.patience = max_retry_after_seconds
+        self._attempt = attempt_seconds
+
+    def attempt(self) -> float:
+        """Return the seconds that the next attempt may take.
+
+        Raises:
+            Refused: ``timeout``, because none are left.
+        """
+        if self.seconds <= 0:
+            raise Refused("timeout")
+        return min(self._attempt, self.seconds)
 
 
 class Meter:

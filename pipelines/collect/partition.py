@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from pipelines.collect.collect import TOMBSTONED, nameless, work
 from pipelines.collect.month import Window
+from pipelines.collect.shared_pictures import shared
 from pipelines.config.params import Params
 from pipelines.storage import tables
 from pipelines.storage.exclusions import WHOLE, by_reason, exclusion_rows
@@ -25,11 +26,14 @@ def run(corpus: str, *, window: Window, params: Params, vault: Vault, root: Path
     shards of its items; writes ``posts`` and ``drops`` of ``data/<corpus>/<month>/``. Content columns stay sealed.
 
     Returns:
-        ``posts``, ``items`` and ``dropped`` by reason.
+        ``posts``, ``items`` and ``dropped`` by reason; for images also ``shared_pictures``: digests of pictures that at
+        least ``images.fetch.shared_by`` authors of the month posted, with the numbers of authors and posts. They are
+        popular memes, or what a host shows in place of removed pictures, for ``images.fetch.placeholders``.
     """
     folder, month = work(root, corpus=corpus, month=window.key), root / "data" / corpus / window.key
     content = params.corpora[corpus].content
-    items = tables.concat(sorted((month / content).glob("*.parquet")), name=content, columns=["record_id"])
+    columns = ["record_id", "sha256"] if content == "images" else ["record_id"]
+    items = tables.concat(sorted((month / content).glob("*.parquet")), name=content, columns=columns)
     drops = tables.concat([folder / "drops.parquet", *(folder / "drops").glob("*.parquet")], name="drops")
     gone = vault.tombstoned({*items["record_id"].to_pylist(), *drops["record_id"].to_pylist()})
     with_item = [r for r in items["record_id"].unique().to_pylist() if r not in gone]
@@ -45,4 +49,5 @@ def run(corpus: str, *, window: Window, params: Params, vault: Vault, root: Path
         "posts": posts.num_rows,
         "items": items.num_rows,
         "dropped": by_reason(drops["reason"].to_pylist()),
+        **({"shared_pictures": shared(items, posts=posts, by=params.images.fetch.shared_by)} if columns[1:] else {}),
     }

@@ -7,6 +7,7 @@ removes these differences, so that all sources give the same submission for the 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,12 +19,20 @@ import orjson
 
 FULLNAME = re.compile(r"t3_[0-9a-z]{1,13}")
 PICTURES = {".jpg", ".jpeg", ".png", ".gif", ".webp"}
+REDDIT = {"reddit.com", "www.reddit.com", "old.reddit.com", "new.reddit.com"}
 ADDRESS = re.compile(r"https?://[^/?#\s\[\]]+(?:[/?#]\S*)?", re.IGNORECASE)
 # PRAW requests raw_json; the archives keep the three characters that Reddit escapes by default.
 RAW = "reddit"
 # Smaller previews are not legible: OCR reads at a side of 736 (SPEC 2.6); Reddit offers 640, 960 and 1080.
 MIN_PREVIEW_WIDTH = 640
+# Reddit opened in June 2005; times in milliseconds, or of a defect, are no dates.
+EARLIEST, LATEST = 1.1e9, 4.1e9
 DELETED = {"[deleted]", "[deleted by user]"}
+# Imgur's hosts, and the paths of its pages: of pictures (several ids are joined by commas), of albums and of galleries.
+# A gallery can be an album, and the id of an album can be that of another picture.
+IMGUR = {"imgur.com", "www.imgur.com", "m.imgur.com", "i.imgur.com"}
+IMGUR_IDS = re.compile(r"[A-Za-z0-9]{5,7}(?:,[A-Za-z0-9]{5,7})*")
+IMGUR_ALBUM = re.compile(r"(?:a|gallery|r|t|topic)/.+", re.IGNORECASE)
 REMOVED = re.compile(r"\[ ?removed( by reddit\b.*)?[. ]*\]", re.IGNORECASE | re.DOTALL)
 
 
@@ -47,10 +56,18 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A post that is left out, with the reason: ``deleted``, ``crosspost``, ``malformed`` or similar."""
+    """A post that is left out, with the reason: ``deleted``, ``crosspost``, ``malformed`` or similar.
+
+    A comment (reason ``comment``) has a name of its own, since its id may be that of a post.
+    """
 
     fullname: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Uncollected(Dropped):
+    """A subreddit that the source did not show, so the month lacks its posts; ``fullname`` is ``r/<name>``."""
 
 
 def parse(item: Mapping[str, Any], *, source: str, source_digest: str) -> Submission | Dropped:
@@ -60,6 +77,8 @@ def parse(item: Mapping[str, Any], *, source: str, source_digest: str) -> Submis
     because its parent is collected separately. An item without a usable id gets a fullname made from its digest, so
     that it is counted.
     """
+    if _is_comment(item):
+        return Dropped("comment:" + _digest(item), "comment")
     fullname = fullname_of(item)
     if fullname is None:
         return Dropped("malformed:" + _digest(item), "malformed")
@@ -98,9 +117,10 @@ def fullname_of(item: Mapping[str, Any]) -> str | None:
 
 
 def created_of(item: Mapping[str, Any]) -> datetime | None:
-    """Return the creation time in UTC, or ``None``; old dumps contain the seconds as a string."""
+    """Return the creation time in UTC, or ``None`` if it is unusable; old dumps contain the seconds as a string."""
     try:
-        return datetime.fromtimestamp(float(item["created_utc"]), tz=UTC).replace(microsecond=0)
+        seconds = float(item["created_utc"])
+        return datetime.fromtimestamp(seconds, tz=UTC).replace(microsecond=0) if EARLIEST <= seconds < LATEST else None
     except (KeyError, TypeError, ValueError, OverflowError, OSError):
         return None
 
@@ -108,7 +128,17 @@ def created_of(item: Mapping[str, Any]) -> datetime | None:
 def retrieved_of(item: Mapping[str, Any]) -> float:
     """Return when the source last retrieved the item (seconds since the epoch), or 0.0 if unknown."""
     times = (item.get("retrieved_on"), item.get("retrieved_utc"), _get(item, "_meta", "retrieved_2nd_on"))
-    return max((float(t) for t in times if isinstance(t, int | float)), default=0.0)
+    # not NaN, nor an integer that no float holds
+    return max((float(t) for t in times if isinstance(t, int | float) and 0 < t < LATEST), default=0.0)
+
+
+def _is_comment(item: Mapping[str, Any]) -> bool:
+    """Return whether an item is a comment; dumps of comments have ids of their own and no titles."""
+    return (
+        str(item.get("name")).startswith("t1_")
+        or any(item.get(key) for key in ("link_id", "parent_id"))
+        or ("body" in item and "title" not in item)
+    )
 
 
 def _deletion(item: Mapping[str, Any]) -> str | None:
@@ -116,6 +146,8 @@ def _deletion(item: Mapping[str, Any]) -> str | None:
 
     ``_meta`` is from Arctic Shift's second retrieval, 36 hours later. An item with ``was_deleted_later`` still has its
     original text. An item with ``was_initially_deleted`` was restored; its ``removal_type`` is the earlier removal.
+    ``removal_reason`` (``legal``) and ``banned_by`` (a moderator, or true) are from the years before
+    ``removed_by_category``.
     """
     author, body, title = (str(item.get(k) or "").strip() for k in ("author", "selftext", "title"))
     category = item.get("removed_by_category")
@@ -124,22 +156,27 @@ def _deletion(item: Mapping[str, Any]) -> str | None:
     removal = None if past else _get(item, "_meta", "removal_type")
     if {author.lower(), body.lower(), title.lower()} & DELETED or "deleted" in (category, removal):
         return "deleted"
-    if category or removal or REMOVED.fullmatch(body) or REMOVED.fullmatch(title):
+    earlier = item.get("removal_reason") or item.get("banned_by")
+    if category or removal or earlier or REMOVED.fullmatch(body) or REMOVED.fullmatch(title):
         return "removed"
     return "deleted_later" if later else None
 
 
 def _kind(item: Mapping[str, Any]) -> str:
-    if item.get("is_gallery") or item.get("gallery_data"):
+    """Return ``gallery``, ``text``, ``video``, ``image``, ``album`` (of Imgur, without a preview) or ``link``."""
+    host, path = _place(item)
+    if item.get("is_gallery") or item.get("gallery_data") or (host in REDDIT and path.startswith("gallery/")):
         return "gallery"
     if item.get("is_self"):
         return "text"
-    host, _, path = _url(item.get("url")).lower().partition("://")[2].partition("/")
-    suffix = PurePosixPath(path.partition("?")[0].partition("#")[0]).suffix
+    suffix = _suffix(path)
     hint = str(item.get("post_hint") or "")
     if item.get("is_video") or hint.endswith(":video") or host == "v.redd.it" or suffix == ".gifv":
         return "video"
-    return "image" if hint == "image" or suffix in PICTURES else "link"
+    if host in IMGUR and IMGUR_ALBUM.fullmatch(path):
+        return "image" if _previews(item) else "album"
+    page = host in IMGUR and IMGUR_IDS.fullmatch(path)
+    return "image" if page or hint == "image" or suffix in PICTURES else "link"
 
 
 def _media(item: Mapping[str, Any], *, kind: str) -> tuple[tuple[str, ...], ...]:
@@ -147,18 +184,53 @@ def _media(item: Mapping[str, Any], *, kind: str) -> tuple[tuple[str, ...], ...]
         return tuple(m for m in _gallery(item) if m)
     if kind != "image":
         return ()
+    first, *others = _pictures(item)
+    found = tuple(dict.fromkeys(a for a in (first, *_previews(item)) if a))
+    return tuple(addresses for addresses in (found, *((other,) for other in others)) if addresses)
+
+
+def _place(item: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the host and the path of a post's address; ids in a path are case-sensitive."""
+    address = re.split(r"[?#]", _url(item.get("url")), maxsplit=1)[0]
+    host, _, path = address.partition("://")[2].partition("/")
+    return host.lower(), path.rstrip("/")
+
+
+def _suffix(path: str) -> str:
+    return PurePosixPath(path).suffix.lower()
+
+
+def _pictures(item: Mapping[str, Any]) -> list[str]:
+    """Return the addresses of a post's pictures, the first of them empty if only previews of it are known.
+
+    A page of Imgur is replaced by its pictures: Imgur answers ``ID.jpg`` with the picture in its own format. The
+    pictures of an album cannot be found without Imgur's API.
+    """
+    host, path = _place(item)
+    if host not in IMGUR or (host == "i.imgur.com" and _suffix(path)):
+        return [_url(item.get("url"))]
+    if IMGUR_IDS.fullmatch(path):
+        return [f"https://i.imgur.com/{name}.jpg" for name in path.split(",")]
+    return [f"https://i.imgur.com/{path}" if "/" not in path and _suffix(path) in PICTURES else ""]
+
+
+def _previews(item: Mapping[str, Any]) -> list[str]:
+    """Return the legible previews of a post's first picture, widest first."""
     images = _get(item, "preview", "images")
     first = images[0] if isinstance(images, list) and images else {}
-    addresses = [_url(item.get("url")), _url(_get(first, "source", "url")), *_ladder(_get(first, "resolutions"), "")]
-    found = tuple(dict.fromkeys(a for a in addresses if a))
-    return (found,) if found else ()
+    return [a for a in (_url(_get(first, "source", "url")), *_ladder(_get(first, "resolutions"), "")) if a]
 
 
 def _gallery(item: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Yield each picture's addresses in display order; a picture that Reddit never processed has none."""
+    """Yield each picture's addresses in display order; a picture that Reddit never processed has none.
+
+    Without ``gallery_data``, the order is that of ``media_metadata``.
+    """
     entries = _get(item, "gallery_data", "items")
-    for entry in entries if isinstance(entries, list) else []:
-        shown = _get(item, "media_metadata", str(_get(entry, "media_id")))
+    names = [str(_get(entry, "media_id")) for entry in entries] if isinstance(entries, list) else []
+    known = item.get("media_metadata")
+    for name in names or (known if isinstance(known, Mapping) else ()):
+        shown = _get(known, name)
         full = _get(shown, "s")
         addresses = [_url(_get(full, "u")) or _url(_get(full, "gif")), *_ladder(_get(shown, "p"), "short")]
         yield tuple(dict.fromkeys(a for a in addresses if a))
@@ -201,6 +273,6 @@ def _is_unicode(text: str) -> bool:
 def _digest(item: Mapping[str, Any]) -> str:
     try:
         data = orjson.dumps(item, option=orjson.OPT_SORT_KEYS, default=str)
-    except TypeError:
-        data = b""
+    except TypeError:  # a lone surrogate, or an integer of more than 64 bits
+        data = json.dumps(item, sort_keys=True, default=str).encode()
     return hashlib.sha256(data).hexdigest()[:32]

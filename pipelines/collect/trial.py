@@ -22,7 +22,7 @@ def run(settings: Settings, *, corpus: str, day: date, now: datetime) -> dict[st
     tombstone is known, so a real month may have fewer records.
 
     Returns:
-        ``day``, ``source``, ``submissions``, ``kept`` and ``dropped`` by reason.
+        ``day``, ``source``, ``submissions``, ``kept``, ``dropped`` by reason, and ``closed`` subreddits.
 
     Raises:
         UnknownName: there is no such corpus.
@@ -48,5 +48,5 @@ def run(settings: Settings, *, corpus: str, day: date, now: datetime) -> dict[st
                 root=home,
             )
     return {"day": day.isoformat(), "source": params.corpora[corpus].source} | {
-        key: done[key] for key in ("submissions", "kept", "dropped")
+        key: done[key] for key in ("submissions", "kept", "dropped", "closed")
     }

@@ -1,1 +1,1 @@
-"""Define and validate parameters and settings."""
+"""Define and validate the parameters (``params.yaml``) and settings (``CORPUS_*`` variables) of the project."""

@@ -1,4 +1,4 @@
-"""Complete the parameters of a corpus that a profile adds to section ``corpora``."""
+"""Complete the parameters of a corpus that a profile adds to the section ``corpora`` of ``params.yaml``."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ SECTIONS: Mapping[str, Mapping[str, Any]] = {
 
 
 def complete(values: dict[str, Any]) -> dict[str, Any]:
-    """Add entries for new corpora to every section that has one entry per corpus; return ``values``.
+    """Add entries for new corpora to every section that has one entry per corpus; return the parameters ``values``.
 
-    ``matrix`` lists all corpora. Other present entries are unchanged, and so are values of a wrong form,
-    which the validation reports.
+    The lists of the section ``matrix`` get all corpora. Other present entries are unchanged, and so are values of a
+    wrong form, which the validation reports.
     """
     corpora = values.get("corpora")
     stages = values.get("matrix")

@@ -26,7 +26,7 @@ Model = TypeVar("Model", bound=Section)
 
 
 def read_section(model: type[Model], path: Path, *, refuse: Callable[[str], Exception]) -> Model:
-    """Read and validate a YAML file; ``refuse`` returns the error to raise for an unreadable or invalid file."""
+    """Read a YAML file and return it validated as ``model``; ``refuse`` makes the error for an invalid file."""
     import yaml
 
     try:
@@ -38,5 +38,5 @@ def read_section(model: type[Model], path: Path, *, refuse: Callable[[str], Exce
 
 
 def faults(error: ValidationError) -> str:
-    """Describe every fault of a validation error by key and message, without values."""
+    """Describe every fault of a pydantic validation error by key and message, without values."""
     return "; ".join(f"{'.'.join(map(str, e['loc'])) or 'file'}: {e['msg']}" for e in error.errors())

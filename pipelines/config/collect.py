@@ -13,6 +13,7 @@ from pipelines.errors import SourceNotApproved
 # What to do where the system can confine no child process that reads pictures.
 Sandboxing = Literal["required", "accepted_without"]
 SourceName = Literal["dump", "reddit", "arctic_shift"]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-fA-F]{64}$")]
 
 
 class Corpus(Section):
@@ -89,7 +90,15 @@ class Fetch(Section):
     max_retry_after_seconds: float
     retries: int
     user_agent: str
-    placeholders: tuple[str, ...]
+    # of the hosts; a profile's own are in `placeholders`, which it replaces as a whole
+    known_placeholders: tuple[Sha256, ...] = ()
+    placeholders: tuple[Sha256, ...]
+    shared_by: Annotated[int, Field(ge=2)] = 5
+
+    @property
+    def placeholder_digests(self) -> frozenset[str]:
+        """The SHA-256 of all pictures that stand for a removed one, in lower case."""
+        return frozenset(digest.lower() for digest in (*self.known_placeholders, *self.placeholders))
 
 
 class Decode(Section):

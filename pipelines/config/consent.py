@@ -1,4 +1,4 @@
-"""Require a consent on record for every provider that receives items of a corpus."""
+"""Require a consent on record for every model provider that receives items of a corpus."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Said = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
 class ProviderNotConsented(ConfigError):
-    """Items may not be sent to a provider, because no valid consent is on record."""
+    """Items of a corpus may not be sent to a model provider, because no valid consent is on record."""
 
     message = "No item may be sent to provider '{provider}': {detail}."
     remedy = (
@@ -27,7 +27,11 @@ class ProviderNotConsented(ConfigError):
 
 
 class Consent(Section):
-    """Whether one provider may receive items: its terms, its retention (0 days: none), who approved that, and when."""
+    """The consent that one provider may receive items: its terms, its retention, and who approved them and when.
+
+    ``retention_days`` is for how long the provider keeps items (0: not at all); a field that was not stated is
+    ``None``.
+    """
 
     terms: Said | None = None
     retention_days: Annotated[int, Field(ge=0)] | None = None
@@ -36,7 +40,7 @@ class Consent(Section):
     expires: date | None = None
 
     def check(self, provider: str, *, today: date) -> None:
-        """Reject an incomplete consent, and one that does not cover today.
+        """Reject a consent that is incomplete or does not cover today.
 
         Raises:
             ProviderNotConsented: the check failed; the error names what is missing.

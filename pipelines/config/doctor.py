@@ -19,10 +19,10 @@ class Doctor(Section):
         memory_gb: the minimum available memory, in GB.
         skew_seconds: the maximum difference between this clock and a server's.
         backup_hours: the maximum age of the newest backup of the vault.
-        expires_days: an approval that ends within so many days is a warning.
+        expires_days: an approval of a source or provider that ends within this many days is a warning.
         sweep_hours: the maximum time since the deletion sweep of a corpus last succeeded.
-        queued_minutes: a task that is queued for longer has no worker.
-        objects: how many objects of the cache are compared with their digests; ``--deep`` compares all.
+        queued_minutes: an Airflow task that is queued for longer is reported as having no worker.
+        objects: how many objects of the DVC cache are compared with their digests; ``--deep`` compares all.
     """
 
     free_gb: Limit

@@ -10,7 +10,7 @@ from pipelines.config.base import Fraction, Positive, Section
 
 
 class Provider(Section):
-    """A service that serves language models: its protocol, and the limits of the account."""
+    """A service that serves language models: its API protocol (``api``), and the limits of the account there."""
 
     api: Literal["openai", "anthropic", "google"]
     concurrency: Positive
@@ -30,7 +30,7 @@ class Price(Section):
 
 
 class RemoteLabeller(Section):
-    """A language model that is called over HTTP."""
+    """A labeller that is a language model called over HTTP."""
 
     kind: Literal["remote"]
     provider: str
@@ -40,7 +40,7 @@ class RemoteLabeller(Section):
 
 
 class OfflineLabeller(Section):
-    """A member of the offline ensemble, which is fitted on the gold labels of dev."""
+    """A labeller of the offline ensemble: a local classifier fitted on the gold labels of the split dev."""
 
     kind: Literal["offline"]
     features: Literal["characters", "words", "embedding"]
@@ -50,7 +50,7 @@ Labeller = Annotated[RemoteLabeller | OfflineLabeller, Field(discriminator="kind
 
 
 class Ensemble(Section):
-    """Labellers whose votes are aggregated; ``fallback`` is the member that decides undecided records of test."""
+    """Labellers (``members``) whose votes are aggregated; ``fallback`` decides undecided records of the split test."""
 
     members: tuple[str, ...]
     aggregate: Literal["label_set_majority", "k_of_n", "weighted", "dawid_skene", "mean_logit"]

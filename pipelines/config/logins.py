@@ -13,19 +13,19 @@ ADMIN, APPROVER, TRACKING = "admin", "approver", "mlflow"
 
 
 def passwords_file(home: Path) -> Path:
-    """Return the file of the passwords by user, which Airflow reads, too."""
+    """Return the path of the file with the passwords by user, which the embedded Airflow reads, too."""
     return home / "run" / "passwords.json"
 
 
 def create(home: Path) -> Path:
-    """Write the file of the passwords (mode 600) unless it exists, and return its path."""
+    """Write the file of the embedded services' passwords (mode 600) unless it exists, and return its path."""
     path = passwords_file(home)
     create_private(path, json.dumps({user: secrets.token_urlsafe(24) for user in (ADMIN, APPROVER, TRACKING)}) + "\n")
     return path
 
 
 def password(home: Path, user: str) -> str:
-    """Return the password of a user; empty if there is none, or if this process may not read it."""
+    """Return the password of a user of the embedded services; empty if it is missing or may not be read."""
     try:
         return str(json.loads(passwords_file(home).read_text())[user])
     except (OSError, ValueError, KeyError, TypeError):

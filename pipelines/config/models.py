@@ -13,7 +13,10 @@ Revision = Annotated[str, Field(pattern="^[0-9a-f]{40}$")]
 
 
 class Based(Section):
-    """A model on a base model: a folder, a ``tiny:`` name, or an id on the hub, which needs a ``revision``."""
+    """A model on a pretrained base model.
+
+    ``base`` is a folder, a ``tiny:`` name, or an id on the Hugging Face hub, which needs a ``revision``.
+    """
 
     base: str
     revision: Revision | None = None
@@ -65,7 +68,7 @@ class M3hModel(Based):
 
 
 class PromptedModel(Section):
-    """A labeller that is prompted with a meme's picture and with ``examples`` labelled memes from train."""
+    """A labeller that is prompted with a meme's picture and with ``examples`` labelled memes of the split train."""
 
     kind: Literal["prompted"]
     labeller: str
@@ -110,10 +113,10 @@ class EncoderModel(Based):
 
 
 class KnnModel(Section):
-    """Nearest neighbours in train by sentence embedding, blended with a labeller's answer if ``labeller`` is set.
+    """Nearest neighbours in the split train by sentence embedding, blended with the answers of a ``labeller`` if set.
 
     ``neighbours`` are candidate numbers of neighbours, ``blend`` candidate weights of the labeller; the best are chosen
-    on dev.
+    on the split dev.
     """
 
     kind: Literal["knn"]
@@ -138,21 +141,21 @@ class VotesModel(Section):
 
 
 class EnsembleModel(Section):
-    """Use the silver labels of one ensemble as predictions."""
+    """Use the silver labels (aggregated votes) of one ensemble as predictions."""
 
     kind: Literal["ensemble"]
     ensemble: str
 
 
 class SavedModel(Section):
-    """Use the predictions in a file from outside this project, at ``path`` below ``CORPUS_ANNOTATION_FILES``."""
+    """Use predictions from outside this project, in a file at ``path`` below ``CORPUS_ANNOTATION_FILES``."""
 
     kind: Literal["saved"]
     path: str
 
 
 class RegisteredModel(Section):
-    """Use a registered model, such as ``models:/crisis-posts@champion``."""
+    """Use a registered model as predictor, such as ``models:/crisis-posts@champion``."""
 
     kind: Literal["registered"]
     uri: str
@@ -182,7 +185,7 @@ class Prompted(Section):
 
 
 class Finetune(Section):
-    """Parameters of fine-tuning (CRADLE 5.1, 5.2); ``recall_floors``: the recall that a label's alert must have."""
+    """Parameters of fine-tuning (CRADLE 5.1, 5.2); ``recall_floors`` are the minimum recalls of labels' alerts."""
 
     category: str
     ensemble: str
@@ -195,7 +198,7 @@ class Finetune(Section):
 
 
 class Repeats(Section):
-    """The further seeds with which each model of ``finetune`` is trained, for the spread of its scores over seeds."""
+    """Further seeds with which each model of ``finetune`` is trained, to measure how its scores vary between seeds."""
 
     seeds: tuple[int, ...]
 
@@ -218,13 +221,13 @@ class Evaluate(Section):
 
 
 class Report(Section):
-    """Parameters of the benchmark report: the title for each corpus."""
+    """Parameters of the benchmark report: ``titles`` has the title for each corpus."""
 
     titles: dict[str, str]
 
 
 class Train(Section):
-    """Training parameters, from FigSIM's Table 9 where the paper states them."""
+    """Training parameters of meme models, from FigSIM's Table 9 where the paper states them."""
 
     tasks: tuple[Literal["figurative", "severity", "related"], ...]
     models: tuple[str, ...]
@@ -250,20 +253,23 @@ class Chosen(Section):
 
 
 class Promote(Section):
-    """Parameters of the promotion gate; the values are this project's own, because neither paper deploys a model.
+    """Parameters of the promotion gate, the test that a candidate version must pass to become champion.
+
+    The values are this project's own, because neither paper deploys a model.
 
     Args:
-        alpha: the probability that any look at a gate set promotes a candidate that is not better; from 1 on, the
-            expected number of such looks.
-        looks: over how many looks alpha is spent, in equal shares.
-        parts: into how many parts the test is divided, by group. One is the gate set, and those after it are scored
-            only for a version that passed; with 1 the whole test is the gate set, and every score took part in the
-            decision.
-        refresh: which part is the gate set, from 0; raise it when the looks at this one are used up. The last part has
+        alpha: the probability that any look (one comparison of a candidate on the gate set) promotes a candidate that
+            is not better; from 1 on, the expected number of such looks.
+        looks: the number of looks over which alpha is spent, in equal shares.
+        parts: the number of parts into which the split test is divided, by group. One part is the gate set, and the
+            parts after it are scored only for a version that passed; with 1 the whole split is the gate set, and every
+            score took part in the decision.
+        refresh: which part is the gate set, from 0; raise it when the looks at this part are used up. The last part has
             none after it, and from ``parts`` on a new version of the split is due.
         baselines: the models that a version must beat beside constant answers where there is no champion, if the corpus
             has their predictions on the test; a fine-tuned one is named with its subset (``knn-consensus``).
-        severe: labels of at least this severity (of the scheme) may not be found less often than by the champion.
+        severe: the candidate must find labels of at least this severity (of the scheme) at least as often as the
+            champion.
         tolerance: how far the candidate's recall of such a label may be below the champion's.
         undecided: whether a severe label with too few positives to exclude a loss beyond ``tolerance`` is left to the
             approver (``ask``) or is a reason against the version (``refuse``).
@@ -286,23 +292,25 @@ class Promote(Section):
 
     @property
     def level(self) -> float:
-        """The level of one look."""
+        """The significance level of one look: ``alpha`` divided by the number of looks."""
         return self.alpha / self.looks
 
     @property
     def single(self) -> float:
-        """The level of a comparison that is not counted."""
+        """The significance level of a comparison that is not counted as a look."""
         return self.alpha if self.alpha < 1 else self.level
 
 
 class Drift(Section):
-    """Thresholds of :mod:`pipelines.registry.drift`; a larger difference is reported and sent to webhooks.
+    """Thresholds of :mod:`pipelines.registry.drift`, which compares new predictions with those on the split test.
+
+    A larger difference is reported and sent to webhooks.
 
     Args:
-        alpha: the probability of a false alarm in a month, at most.
-        rate: difference of the rate of a label, or of alerts.
-        confidence: difference of the mean confidence.
-        psi: population stability index of language and length of the input.
+        alpha: the maximum probability of a false alarm in a month.
+        rate: threshold for the difference of the rate of a label, or of alerts.
+        confidence: threshold for the difference of the mean confidence.
+        psi: threshold for the population stability index of language and length of the input.
     """
 
     alpha: Annotated[float, Field(gt=0, lt=1)]

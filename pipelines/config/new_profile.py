@@ -1,4 +1,4 @@
-"""Write a commented profile for a new corpus, and the file with its addresses."""
+"""Write a commented profile (parameter values) for a new corpus, and a file of environment variables."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ COMMENTS = {
 
 
 class FileExists(ConfigError):
-    """A file that `corpus init` would write exists already."""
+    """A file that `corpus init` would write already exists with other content."""
 
     message = "{path} exists already."
     remedy = "Repeat `corpus init` with another --profile or --env-file, or remove the file."
 
 
 class EnsembleMissing(ConfigError):
-    """No ensemble consists only of the chosen labellers."""
+    """The labellers chosen for a new corpus do not include all members of any ensemble."""
 
     message = "The labellers {labellers} do not include all members of any ensemble."
     remedy = "Pass --labellers with at least all members of one of these ensembles: {ensembles}."
@@ -53,7 +53,7 @@ class Choices:
     Args:
         corpora: fields of the section ``corpora``, by corpus.
         labellers: names of the section ``labellers``.
-        budget_usd: the budget of remote labellers.
+        budget_usd: the budget of all remote labellers in US dollars.
     """
 
     corpora: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -61,15 +61,15 @@ class Choices:
     budget_usd: float | None = None
 
     def any(self) -> bool:
-        """Return whether any choice was made."""
+        """Return whether the person made any choice."""
         return bool(self.corpora or self.labellers or self.budget_usd is not None)
 
 
 def profile_text(choices: Choices, *, params: Params) -> str:
-    """Return a profile with the choices, each value under a comment that explains it.
+    """Return the text of a profile with these choices, each value under a comment that explains it.
 
     Raises:
-        EnsembleMissing: the labellers are no ensemble.
+        EnsembleMissing: the labellers do not include all members of any ensemble.
     """
     values: dict[str, Any] = {}
     for corpus, fields in choices.corpora.items():
@@ -87,7 +87,7 @@ def profile_text(choices: Choices, *, params: Params) -> str:
 
 
 def write_profile(path: Path, text: str) -> None:
-    """Write a parameter profile to a file.
+    """Write the text of a parameter profile to a file unless the file already has this content.
 
     Raises:
         FileExists: the file exists with another content.
@@ -101,7 +101,7 @@ def write_profile(path: Path, text: str) -> None:
 
 
 def env_text(values: Mapping[str, str], *, secrets: Iterable[str]) -> str:
-    """Return a file of environment variables for shells and for systemd; ``secrets``: variables left to fill in."""
+    """Return the text of an environment file for shells and systemd; ``secrets`` are variables left to fill in."""
     lines = ["# Addresses of the corpus, written by `corpus init`; in a shell: set -a; . FILE; set +a"]
     lines += [f"{name}={shlex.quote(value)}" for name, value in values.items()]
     left = [f"#{name}=" for name in secrets]

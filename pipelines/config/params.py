@@ -1,6 +1,6 @@
 """Read all parameters: ``params.yaml``, overridden by a profile.
 
-Steps receive the parameters as frozen models.
+Steps receive the parameters as frozen pydantic models.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def overlay(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 
 def section_names(text: str, section: str) -> list[str]:
-    """Return the names that a section of a ``params.yaml`` text defines, without validation, possibly none."""
+    """Return the names that a section of a ``params.yaml`` text defines, without validation; empty if unreadable."""
     try:
         values = renamed.params(YAML(typ="safe").load(text) or {})
         return list(values.get(section) or ())
@@ -231,7 +231,7 @@ def load(root: Path = Path(), *, profile: str | None = None) -> Params:
 
 
 def earlier(values: Mapping[str, Any]) -> bool:
-    """Return whether a section is missing, as in the parameters of an earlier version."""
+    """Return whether the parameters lack a required section, as those of an earlier version do."""
     return any(field.is_required() and name not in values for name, field in Params.model_fields.items())
 
 
@@ -255,7 +255,7 @@ def parse(text: str, *, where: str) -> dict[str, Any]:
 
 
 def validate(values: Mapping[str, Any], *, where: str) -> Params:
-    """Validate the content of ``params.yaml``, and return it as frozen models.
+    """Validate the content of ``params.yaml``, and return it as frozen pydantic models.
 
     Raises:
         BadParams: a value is invalid; the error names every faulty key.

@@ -1,4 +1,4 @@
-"""Change values in the text of ``params.yaml`` while its comments, order and quotes stay."""
+"""Change values in the text of ``params.yaml`` and keep its comments, order and quotes."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 from ruamel.yaml import YAML
 
 Key = tuple[str, ...]
-"""The names from a section down to a value."""
+"""The names from a section of ``params.yaml`` down to a value."""
 
 
 def dotted(key: Key) -> str:
-    """Return a key in dotted form, such as ``sample.memes.size``."""
+    """Return a parameter's key in dotted form, such as ``sample.memes.size``."""
     return ".".join(key)
 
 
 def find(values: Mapping[str, Any], name: str) -> Key:
-    """Return the key with this dotted name; parts of a name may contain dots themselves (``labellers.gpt-5.1``)."""
+    """Return the parameter key with this dotted name; names may contain dots themselves (``labellers.gpt-5.1``)."""
     key: list[str] = []
     rest: Any = values
     parts = name.split(".")
@@ -34,7 +34,7 @@ def find(values: Mapping[str, Any], name: str) -> Key:
 
 
 def leaves(values: Any, key: Key = ()) -> Iterator[tuple[Key, Any]]:
-    """Yield every value with its key; an empty mapping or a list counts as one value."""
+    """Yield every parameter value with its key; an empty mapping or a list counts as one value."""
     if isinstance(values, Mapping) and values:
         for name, below in values.items():
             yield from leaves(below, (*key, name))
@@ -43,7 +43,7 @@ def leaves(values: Any, key: Key = ()) -> Iterator[tuple[Key, Any]]:
 
 
 def put(values: dict[str, Any], key: Key, value: Any) -> None:
-    """Set one value, and create the mappings on its path if they are missing."""
+    """Set one parameter value in ``values``, and create the mappings on its path if they are missing."""
     for name in key[:-1]:
         if not isinstance(values.get(name), dict):
             values[name] = {}
@@ -52,7 +52,7 @@ def put(values: dict[str, Any], key: Key, value: Any) -> None:
 
 
 def undated(value: Any) -> Any:
-    """Convert the dates in a value to text, because DVC's parameters have no dates."""
+    """Return a parameter value with its dates converted to text, because DVC's parameters have no dates."""
     if isinstance(value, Mapping):
         return {name: undated(below) for name, below in value.items()}
     if isinstance(value, list):
@@ -61,7 +61,7 @@ def undated(value: Any) -> Any:
 
 
 def rewrite(text: str, values: Mapping[str, Any]) -> str:
-    """Return ``text`` with its comments and with its values replaced by ``values``."""
+    """Return the text of ``params.yaml`` with its values replaced by ``values`` and its comments kept."""
     # libyaml, with which DVC reads, needs the quotes around a colon within braces
     yaml = YAML()
     yaml.width, yaml.preserve_quotes = 200, True

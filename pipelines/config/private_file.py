@@ -14,7 +14,7 @@ def write_private(path: Path, text: str) -> None:
 
 
 def create_private(path: Path, text: str) -> str:
-    """Write a file unless it exists, and return its content; if several processes write, the first one wins."""
+    """Write a private file unless it exists, and return its content; if several processes write, the first one wins."""
     if not path.exists():
         half = _half(path, text)
         with contextlib.suppress(FileExistsError):

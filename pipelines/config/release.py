@@ -1,4 +1,4 @@
-"""Define the section ``release`` of ``params.yaml``: the columns that may be released, and the terms."""
+"""Define the section ``release`` of ``params.yaml``: the columns that a data release may contain, and the terms."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ class Shape(Section):
 
     @property
     def metadata(self) -> tuple[str, ...]:
-        """The columns other than labels and agreement, in the order of :data:`METADATA`."""
+        """The released columns other than labels and agreement, in the order of :data:`METADATA`."""
         return tuple(c for c in METADATA if c in self.columns)
 
 
 class RemovalSchedule(Section):
-    """When removals are published: in batches, on days that do not depend on a takedown.
+    """When removals of posts from a release are published: in batches, on days that do not depend on a takedown.
 
     Args:
-        every_days: removals are published on every so many days, counted from a fixed day.
-        at_least: with fewer new removals, the list waits for the next of these days.
-        at_most_days: a removal is published at the last of these days before it is older than this.
+        every_days: the number of days between two publications, counted from a fixed day.
+        at_least: with fewer new removals, the list waits for the next publication day.
+        at_most_days: a removal is published on the last publication day before it is older than this.
     """
 
     every_days: Annotated[int, Field(ge=1)]
@@ -74,15 +74,15 @@ class RemovalSchedule(Section):
 
 
 class Release(Section):
-    """Parameters of releases; the values are this project's own, because the papers state no metadata.
+    """Parameters of data releases; the values are this project's own, because the papers state no metadata.
 
     Args:
         k: the minimum number of authors for every released combination of metadata values.
-        max_alone: the share of posts that may have a combination of values that no other post has; a release with more
-            cannot be approved.
-        max_joined: the share of posts that the attack of :mod:`pipelines.release.joining` may match with another
+        max_alone: the maximum share of posts that have a combination of values that no other post has; a release with
+            more cannot be approved.
+        max_joined: the maximum share of posts that the attack of :mod:`pipelines.release.joining` matches with another
             release of the corpus that is not retired; a release with more cannot be approved.
-        removal: when removals are published.
+        removal: when removals of posts from published releases are published.
         licence: the text of ``LICENSE.txt`` in the package.
         contact: the contact for users of the release and for persons concerned; the default is ``CORPUS_CONTACT``.
         corpora: the shape of each corpus's release; a corpus without an entry cannot be released.

@@ -22,7 +22,7 @@ MOVED = {("votes", "examples"): "few_shot"}
 
 
 def params(values: dict[str, Any]) -> dict[str, Any]:
-    """Rename old sections in the content of ``params.yaml`` or of a profile, and return it.
+    """Rename old sections in the content of ``params.yaml`` or of a profile; return the renamed content.
 
     If a file has a section under both names, the values are merged; values under the present name take precedence.
     """
@@ -54,19 +54,22 @@ def _promote(section: dict[str, Any]) -> dict[str, Any]:
 
 
 def stage(name: str) -> str:
-    """Return the present name of a stage that may have an old name, such as ``score@memes``."""
+    """Return the present name of a DVC stage that may have an old name, such as ``score@memes``."""
     step, at, rest = name.partition("@")
     return STAGES.get(step, step) + at + rest
 
 
 def path(name: str) -> str:
-    """Return the present path of a stage's output; only metrics files, which are named after stages, are renamed."""
+    """Return the present path of a stage's output, which may have an old name.
+
+    Only metrics files, which are named after stages, are renamed.
+    """
     found = re.fullmatch(r"(metrics/[^/]+/)([a-z_]+)((?:-[^/]*)?\.json)", name)
     return f"{found[1]}{STAGES.get(found[2], found[2])}{found[3]}" if found else name
 
 
 def metrics(folder: Path, step: str) -> Path:
-    """Return the metrics file of a stage in a folder; before `corpus upgrade` it has the stage's old name."""
+    """Return the path of a stage's metrics file in a folder; before `corpus upgrade` it has the stage's old name."""
     present = folder / f"{step}.json"
     earlier = (folder / f"{old}.json" for old, new in STAGES.items() if new == step)
     return next((path for path in (present, *earlier) if path.exists()), present)

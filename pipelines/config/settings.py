@@ -1,4 +1,4 @@
-"""Read addresses and secrets from the ``CORPUS_*`` environment variables and from the home that they name."""
+"""Read addresses and secrets from ``CORPUS_*`` environment variables and from the folder ``CORPUS_HOME``."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ COMMAND_SECONDS = 30.0
 
 
 class SecretUnreadable(ConfigError):
-    """The file or the command that a variable names does not yield the project secret."""
+    """The file or the command that a ``CORPUS_SECRET_*`` variable names does not yield the project secret."""
 
     message = "The project secret cannot be read as {variable} says: {detail}."
     remedy = "Correct {variable}, or what it names, and repeat the command; its output was neither printed nor kept."
 
 
 class SecretBesideVault(ConfigError):
-    """The secret that was generated for a trial would protect real posts: it is stored beside the vault."""
+    """The project secret is stored beside the vault that it protects, which is allowed only for simulated posts."""
 
     message = "Source '{source}' may not be read: the project secret is stored beside the vault, in {home}."
     remedy = (
@@ -60,13 +60,13 @@ class SecretBesideVault(ConfigError):
 
 
 def take_secret() -> None:
-    """Remove the secret from the environment, which git, OCR programs and trainers that this process starts inherit."""
+    """Move the project secret out of the environment that child processes (git, OCR, trainers) inherit."""
     if text := os.environ.pop(SECRET, ""):
         _taken[SECRET] = text
 
 
 def with_secret() -> dict[str, str]:
-    """Return the environment of a process that opens the vault."""
+    """Return the environment variables with the project secret, for a process that opens the vault."""
     return _taken | os.environ
 
 
@@ -80,8 +80,8 @@ def _port(variable: str) -> int | None:
 def find_home() -> Path:
     """Return CORPUS_HOME, the folder of all data and state.
 
-    It is ``CORPUS_HOME``; else, from the working directory upwards, the folder that a clone's home file names, or
-    ``var`` in a checkout of the project; else ``var`` in the working directory.
+    It is the value of the variable ``CORPUS_HOME``; else, from the working directory upwards, the folder that a clone's
+    home file names, or ``var`` in a checkout of the project; else ``var`` in the working directory.
     """
     if given := os.environ.get("CORPUS_HOME"):
         return Path(given).resolve()
@@ -111,7 +111,7 @@ def _mlflow(home: Path) -> str | None:
 
 
 class Endpoint(Section):
-    """A provider's URL and API key; ``url`` is ``None`` for the provider's default URL."""
+    """A model provider's URL and API key; ``url`` is ``None`` for the provider's default URL."""
 
     url: str | None
     key: SecretStr
@@ -167,7 +167,7 @@ class Settings(Section):
 
     @classmethod
     def from_env(cls) -> Settings:
-        """Read the environment; paths and databases default to places under the home (:func:`find_home`)."""
+        """Read the settings from the environment; paths and databases default to places under :func:`find_home`."""
         home = find_home()
 
         def env(name: str, default: str) -> str:
@@ -205,13 +205,16 @@ class Settings(Section):
         )
 
     def endpoint(self, provider: str) -> Endpoint:
-        """Return a provider's URL and key from ``CORPUS_<PROVIDER>_URL`` and ``CORPUS_<PROVIDER>_KEY``."""
+        """Return a model provider's URL and key from ``CORPUS_<PROVIDER>_URL`` and ``CORPUS_<PROVIDER>_KEY``."""
         name = f"CORPUS_{provider.upper().replace('-', '_')}"
         return Endpoint(url=os.environ.get(f"{name}_URL") or None, key=SecretStr(os.environ.get(f"{name}_KEY", "")))
 
     @property
     def secret_place(self) -> str:
-        """The variable with the secret or its place, else ``home``; ``generated`` if it is beside the vault there."""
+        """Where the project secret is: the variable that gives the secret or its place, else ``home``.
+
+        The value is ``generated`` if secret and vault are both below ``CORPUS_HOME``.
+        """
         variable = next(filter(with_secret().get, SECRETS), None)
         if variable in (None, SECRET_FILE) and self.vault_url.startswith("sqlite:///"):
             file = Path(os.environ[SECRET_FILE]) if variable else self.home / "secret"
@@ -221,7 +224,7 @@ class Settings(Section):
         return variable or "home"
 
     def require_secret_apart(self, source: str) -> None:
-        """Check that the secret is not stored beside the vault, unless a source is simulated on this host.
+        """Check that the project secret is not stored beside the vault, unless ``source`` is simulated on this host.
 
         Raises:
             SecretBesideVault: a copy of the home would open all content.
@@ -234,8 +237,8 @@ class Settings(Section):
         """Return the project secret (hex): ``CORPUS_SECRET``, ``_FILE``, ``_COMMAND``, else ``<home>/secret``.
 
         Raises:
-            NoSecret: there is none.
-            SecretUnreadable: the file or the command of the variable has none.
+            NoSecret: there is no secret.
+            SecretUnreadable: the file or the command that the variable names yields no secret.
             BadParams: the secret is shorter than 32 bytes or not hexadecimal.
         """
         text = _given_secret()

@@ -10,18 +10,21 @@ from pipelines.config.base import Fraction, Positive, Section
 
 
 class Band(Section):
-    """Re-check records younger than ``until_days`` every ``every_days`` days; ``None`` means all older records."""
+    """An age band of the sweep: re-check records younger than ``until_days`` every ``every_days`` days.
+
+    ``until_days: null`` means all older records.
+    """
 
     until_days: Positive | None
     every_days: Positive
 
 
 class Sweep(Section):
-    """Parameters of a sweep, which re-checks records on Reddit; the values are this project's own.
+    """Parameters of a deletion sweep, which re-checks records on Reddit; the values are this project's own.
 
     Args:
         bands: re-check intervals by age, youngest first; the last band has ``until_days: null``.
-        requests: the maximum number of requests that one run sends.
+        requests: the maximum number of requests to Reddit that one run sends.
         remain: the share of the client id's requests in Reddit's rate-limit period that is left to the collectors.
         recheck_hours: hours until a record that was missing or marked as deleted is re-checked; less than a day, so
             that the next daily run re-checks the record, and long enough that one outage does not make it missing
@@ -54,7 +57,8 @@ class Takedown(Section):
     """What a takedown does to models that were trained on a deleted record; the defaults are this project's own.
 
     Args:
-        withdraw_share: if at least this share of a version's training records was taken down, the version is withdrawn:
+        withdraw_share: if at least this share of a model version's training records was taken down, the version is
+        withdrawn:
             it loses its aliases, and rollback skips it. With a smaller share, it may be used until the deadline.
         weights_days: days from the takedown to the deadline, on which the weights of every model that was trained on a
             deleted record are removed, and its alias moves to another version. Until then, train the model again.

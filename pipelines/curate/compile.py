@@ -13,7 +13,7 @@ ITEMS, LABELS, RADIUS, LIMIT = 60, 4, 16, 3
 
 
 def run() -> None:
-    """Compile every numba kernel for the argument types that the stages use, unless the cache contains it already."""
+    """Compile every numba kernel for the argument types of ``dedupe`` and ``split`` unless the cache contains it."""
     rng = np.random.default_rng(1)
     hashes = rng.integers(0, 1 << 20, ITEMS, dtype=np.uint64)
     found = list(pair_blocks(hashes, radius=RADIUS))

@@ -1,6 +1,6 @@
-"""Read a published split, which takes precedence, so that results are comparable with published results.
+"""Read a published split, which overrides drawn splits, so that results are comparable with published results.
 
-Items of a published split and of an assigned one are members: no later step may drop them.
+Items of a published split and items already assigned to a split are called members: no later step may drop them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ HEADER = ["record_id", "image", "split"]
 
 
 def published(params: Split, *, root: Path) -> dict[Item, str]:
-    """Read the CSV file ``split.published`` (``record_id,image,split``); return no rows if it is not configured.
+    """Read the CSV file ``split.published`` (``record_id,image,split``); return the split of each item.
+
+    The result is empty if no file is configured.
 
     Raises:
         BadParams: the file is missing, or has another header, an unknown split, an image that is not a number, or an
@@ -36,9 +38,10 @@ def published(params: Split, *, root: Path) -> dict[Item, str]:
 
 
 def members(corpus: str, *, params: Split, vault: Vault, root: Path) -> set[Item]:
-    """Return the items that dedupe and sample must keep: those of published splits and of this or an earlier version.
+    """Return the items that deduplication and sampling must keep, because they are already in a split.
 
-    People labelled the items of earlier versions; a new version divides the same items.
+    These are the items of the published split, and of this and earlier versions of the corpus's split. People labelled
+    the items of earlier versions; a new version divides the same items.
     """
     versions = (vault.assignments(corpus, version=number) for number in range(1, params.version + 1))
     return set().union(*versions, published(params, root=root))

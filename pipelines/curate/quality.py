@@ -1,4 +1,4 @@
-"""Run the stage ``quality``: compute the metrics of a snapshot and compare it with the ground truth, if any."""
+"""Run the stage ``quality``: compute metrics of a snapshot, and compare it with the sandbox's ground truth, if any."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipelines.curate.grouping.items import read_items
 from pipelines.extract.words import words
 from pipelines.pii.scrub import scrub
 from pipelines.storage import tables
-from pipelines.storage.exclusions import by_reason
+from pipelines.storage.exclusions import CLOSED, by_reason
 from pipelines.storage.metrics_file import write_metrics
 from pipelines.storage.seal import open_column
 from pipelines.storage.tables import Item, items_of
@@ -25,10 +25,11 @@ Pair = frozenset[Item]
 
 
 def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()) -> dict[str, Any]:
-    """Write ``metrics/<corpus>/quality.json`` and return the metrics.
+    """Write ``metrics/<corpus>/quality.json``, the quality metrics of a snapshot, and return the metrics.
 
     Returns:
-        ``collect`` (submissions, kept, items, dropped by reason), for pictures ``ocr`` (engine, and ``word_recall`` on
+        ``collect`` (numbers of submissions, kept posts, items, and drops by reason, and as ``closed`` the subreddits
+        that a month lacks because the source did not show them), for pictures ``ocr`` (engine, and ``word_recall`` on
         English if the truth is known) and, with ``score.truth``, ``truth``: ``precision`` and ``recall`` of
         near-duplicate pairs (missed mirrored copies are counted separately, as ``mirrored_missed``), ``unexpected``
         (items in the corpus that should have been dropped) and ``missing`` (items that should be in the corpus and are
@@ -38,14 +39,18 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
     posts = tables.concat(list(months.glob("*/posts.parquet")), name="posts", columns=["record_id"])
     drops = tables.concat(list(months.glob("*/drops.parquet")), name="drops")
     items = read_items(corpus, params=params, columns=[], root=root)
-    seen = set(posts["record_id"].to_pylist()) | set(drops["record_id"].to_pylist())
+    reasons = list(zip(drops["record_id"].to_pylist(), drops["reason"].to_pylist(), strict=True))
+    closed = {record_id.removeprefix(CLOSED): why for record_id, why in reasons if record_id.startswith(CLOSED)}
+    dropped = [(record_id, why) for record_id, why in reasons if not record_id.startswith(CLOSED)]
+    seen = set(posts["record_id"].to_pylist()) | {record_id for record_id, _ in dropped}
     numbers: dict[str, Any] = {
         "collect": {
             "submissions": len(seen),
             "kept": posts.num_rows,
             "items": items.num_rows,
-            "dropped": by_reason(drops["reason"].to_pylist()),
-        },
+            "dropped": by_reason(why for _, why in dropped),
+        }
+        | ({"closed": closed} if closed else {}),
     }
     pictures = params.corpora[corpus].content == "images"
     read = _truth_of_pictures if pictures else _truth_of_texts
@@ -75,7 +80,7 @@ def _ocr(corpus: str, *, params: Params, vault: Vault, root: Path, truth: Truth 
 
 @dataclass(frozen=True)
 class Truth:
-    """The sandbox's ground truth about its content, with record ids of this vault."""
+    """The sandbox's ground truth about its simulated content, with the record ids of the corpus's vault."""
 
     texts: dict[Item, str]
     kept: set[Item]
@@ -92,7 +97,10 @@ class Truth:
         return round(found / total, 4) if total else None
 
     def compare(self, present: set[Item], found: set[Pair]) -> dict[str, Any]:
-        """Compute precision and recall of pairs over the items present, and count unexpected and missing items."""
+        """Compute precision and recall of near-duplicate pairs in the corpus; count unexpected and missing items.
+
+        ``present`` are the items in the corpus, ``found`` the pairs that deduplication listed.
+        """
         true = {pair for pair in self.pairs if pair <= present}
         mirrored = {pair for pair in self.mirrored if pair <= present}
         right = len(true & found)

@@ -1,4 +1,4 @@
-"""Draw the items to annotate: a seeded sample of fixed size; its members stay in it as the corpus grows.
+"""Draw the items to annotate: a seeded sample of fixed size, which keeps its items as the corpus grows.
 
 FigSIM 3.1 samples 1,050 of 1,967 memes; CRADLE has 5,307 posts (its Tables 1 and 5). The sample is the ``size``
 smallest keyed hashes, so that it does not depend on the order of the items, and a larger sample contains a smaller one.
@@ -48,7 +48,8 @@ def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> di
 def draw(items: Iterable[Item], *, size: int, seed: int, members: Iterable[Item] = ()) -> list[Item]:
     """Return those ``items`` that are in ``members``, then those with the smallest keyed hashes, up to ``size``.
 
-    All members are kept even if there are more than ``size``: a sample never loses items assigned to a split.
+    Members are items already in a split. All are kept even if there are more than ``size``: a sample never loses items
+    assigned to a split.
     """
     items, members = set(items), set(members)
     stay = items & members

@@ -23,14 +23,14 @@ TRAIN, VALIDATION, TEST = SPLITS = ("train", "validation", "test")
 
 
 class LeakRefused(DataError):
-    """Examples or labels were passed to code that must not use their split."""
+    """Examples or labels were passed to code that must not use their split, such as those of test to training."""
 
     message = "{items} examples of {found} were refused: only {allowed} may be passed to this function."
     remedy = "Nothing was computed from them. Correct the calling code: pass examples of {allowed} only."
 
 
 class NoGold(ConfigError):
-    """The current folder lacks the split or the gold labels."""
+    """The current folder, a clone of the corpus, lacks the table of splits or the gold labels."""
 
     message = "snapshot/{corpus}/split, gold or few_shot is missing in the current folder."
     remedy = (
@@ -40,22 +40,22 @@ class NoGold(ConfigError):
 
 
 class NoSplit(NoGold):
-    """The current folder lacks the split."""
+    """The current folder, a clone of the corpus, lacks the table of splits."""
 
     message = "snapshot/{corpus}/split is missing in the current folder."
 
 
 @dataclass(frozen=True)
 class Example:
-    """A meme as the input of a model; ``repr`` shows only item, split and group, so that logs contain no content.
+    """A post or meme as the input of a model; ``repr`` shows only item, split and group, so that logs have no content.
 
     Args:
-        item: record and image.
+        item: record id and number of the image.
         split: one of :data:`SPLITS`.
-        text: text read from the picture, ``""`` if there is none.
+        text: text of the post, or text read from the picture, ``""`` if there is none.
         image: the encoded picture, or ``None``.
-        labels: the gold labels in the task's label space; ``None`` if the labels are hidden, as opposed to an empty
-            set.
+        labels: the gold or silver labels in the task's label space; ``None`` if the labels are hidden, as opposed to an
+            empty set.
         group: the group of items (near-duplicates, one author) that must be in one split.
         weight: how much the example counts in a training loss, relative to the others.
     """
@@ -80,7 +80,7 @@ def only(examples: Sequence[Example], *, splits: Collection[str]) -> Sequence[Ex
 
 
 def targets(examples: Sequence[Example], *, task: Task) -> npt.NDArray[np.float32]:
-    """Return the labels as an array (examples, labels) of 0 and 1, in the order of the examples.
+    """Return the labels of examples as an array (examples, labels) of 0 and 1, in the order of the examples.
 
     Raises:
         LeakRefused: an example's labels are hidden, as those of test are.

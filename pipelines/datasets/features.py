@@ -26,7 +26,7 @@ Remarks = tuple[str, str, str]
 
 
 class NoCues(ConfigError):
-    """A model of kind m3h lacks the rationales that it needs; it cannot run without them."""
+    """A model of kind m3h lacks the remarks (rationales) on memes that it needs; it cannot run without them."""
 
     message = "A model of kind m3h needs rationales from its labeller for every meme: {detail}."
     remedy = (
@@ -38,7 +38,7 @@ class NoCues(ConfigError):
 
 @dataclass(frozen=True)
 class Cues:
-    """The rationales for memes, in memory only; ``repr`` omits them.
+    """The remarks on memes by a labeller (a model input), decrypted in memory only; ``repr`` omits them.
 
     Args:
         of: item -> its three remarks in the order of ``HEADS``, for every requested item; ``None`` if the labeller
@@ -52,7 +52,7 @@ class Cues:
     labeller: str
 
     def remarks(self, item: Item) -> Remarks | None:
-        """Return the rationales for an item.
+        """Return the three remarks on a meme, or ``None`` if the labeller gave none.
 
         Raises:
             NoCues: no remarks were requested for the item.
@@ -63,12 +63,12 @@ class Cues:
 
 
 def place(corpus: str, *, model: str, root: Path) -> Path:
-    """Return the path of the table of a model's rationales; each model has its own table."""
+    """Return the path of the table of remarks on memes that a model reads; each model has its own table."""
     return root / "snapshot" / corpus / "remarks" / model / "remarks.parquet"
 
 
 def load(corpus: str, *, model: str, labeller: str, vault: Vault, root: Path = Path()) -> Cues:
-    """Read the rationales that the stage ``rationales`` wrote for a model.
+    """Read and decrypt the remarks on memes that the stage ``rationales`` wrote for a model.
 
     Raises:
         NoCues: the stage did not run for this model, or used another labeller.
@@ -93,12 +93,12 @@ def load(corpus: str, *, model: str, labeller: str, vault: Vault, root: Path = P
 
 
 def packed(remarks: Remarks) -> str:
-    """Encode rationales as JSON (head to text), the format of the encrypted column."""
+    """Encode the three remarks on a meme as JSON (head -> text), the content of the encrypted column."""
     return json.dumps(dict(zip(HEADS, remarks, strict=True)))
 
 
 def unpacked(data: bytes) -> Remarks:
-    """Decode rationales that :func:`packed` encoded."""
+    """Decode the three remarks on a meme from the JSON that :func:`packed` returns."""
     found = json.loads(data)
     one, two, three = (found[head] for head in HEADS)
     return one, two, three

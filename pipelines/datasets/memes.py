@@ -26,7 +26,7 @@ from pipelines.vault.vault import Vault
 
 @dataclass(frozen=True)
 class Material:
-    """The examples of one task by split, sorted by item.
+    """The examples of one task in train, validation and test, sorted by item.
 
     ``without`` counts, by split, the items without gold of this task; ``taken_down`` those whose record was taken down.
     Neither are among the examples.
@@ -50,13 +50,13 @@ class Material:
 
 
 def load(corpus: str, *, task: Task, params: Params, vault: Vault, root: Path = Path()) -> Material:
-    """Read the examples of all items with gold labels of the task; records that were taken down are only counted.
+    """Read all memes with gold labels of the task as examples; records that were taken down are only counted.
 
     Args:
         corpus: reads ``snapshot/<corpus>/{split,gold}`` and ``data/<corpus>/*/images`` below ``root``.
         task: the task.
         params: names the splits.
-        vault: the vault with the keys.
+        vault: holds the keys of the encrypted records.
         root: a clone of the corpus.
 
     Raises:
@@ -79,13 +79,13 @@ def load(corpus: str, *, task: Task, params: Params, vault: Vault, root: Path = 
 
 
 def memes(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> tuple[tuple[Example, ...], int]:
-    """Return all items of train, validation and test, with or without gold, and how many items were taken down.
+    """Return all memes of train, validation and test, with or without gold, and how many were taken down.
 
     The examples have no labels. Use this for code that reads memes before gold exists.
 
     Raises:
         NoSplit: the split is missing.
-        BadParams: see :func:`load`, also for SplitConflict, SchemaMismatch and SealBroken.
+        BadParams, SplitConflict, SchemaMismatch, SealBroken: see :func:`load`.
     """
     if not _path(root, corpus, name="splits").is_file():
         raise NoSplit(corpus=corpus)
@@ -108,7 +108,7 @@ def material(
     opened: Mapping[Item, tuple[str, bytes | None]],
     gone: Collection[str],
 ) -> Material:
-    """Return the decrypted items as examples by split; the labels of test are hidden.
+    """Return decrypted memes as examples by split; the labels of test are hidden.
 
     Args:
         task: the task.
@@ -136,7 +136,7 @@ def material(
 
 
 def groups_apart(rows: Sequence[Mapping[str, object]], *, corpus: str) -> dict[Item, tuple[str, str]]:
-    """Return the split and the group of each item in the table ``splits``.
+    """Return the split and the group of each item in rows of the table ``splits``, after a check for conflicts.
 
     Raises:
         SplitConflict: an item or a group is in two splits.

@@ -43,7 +43,7 @@ class Post:
 
     @cached_property
     def strips(self) -> int:
-        """The number of boilerplate passages that were removed."""
+        """The number of boilerplate passages that :attr:`text` leaves out."""
         return sum(len(BOILERPLATE.findall(part)) for part in (self.title, self.body))
 
     def content_digest(self, *, secret: bytes) -> str:

@@ -1,4 +1,6 @@
-"""Load the posts that text models are tuned and evaluated on: silver or gold of train, gold of dev and test.
+"""Load the posts that text models are tuned and evaluated on: train with silver or gold labels, dev and test with gold.
+
+Silver labels are decided by an ensemble of models, gold labels by people.
 
 Access is restricted as for memes (:mod:`pipelines.datasets.memes`): examples of test carry no labels, and ``only``
 refuses examples of another split. In addition, a record of train never has a label from outside its subset, and the
@@ -32,7 +34,7 @@ VALIDATIONS = ("dev", VALIDATION)
 
 
 class NoSilver(ConfigError):
-    """The current folder lacks the silver labels of the ensemble."""
+    """The current folder, a clone of the corpus, lacks an ensemble's silver labels (aggregated from its votes)."""
 
     message = "The silver labels of ensemble '{ensemble}' for {corpus} are missing in the current folder."
     remedy = (
@@ -43,7 +45,7 @@ class NoSilver(ConfigError):
 
 @dataclass(frozen=True)
 class Posts(Material):
-    """The examples of one task from a corpus of posts.
+    """The examples of one task in train, validation (dev) and test, from a corpus of posts.
 
     Args:
         examples: how many records of dev are left out because the prompt shows their answers.
@@ -63,7 +65,7 @@ class Posts(Material):
 
     @property
     def asked(self) -> tuple[Example, ...]:
-        """The examples to predict, which are those of dev and test."""
+        """The examples that models predict: those of dev and test."""
         return (*self.validation, *self.test)
 
 
@@ -78,7 +80,7 @@ def load(
     root: Path = Path(),
     weighted: bool = False,
 ) -> Posts:
-    """Return the posts that have labels of the task as examples; records that were taken down are only counted.
+    """Return the posts with labels of the task as examples by split; records that were taken down are only counted.
 
     Args:
         corpus: reads ``snapshot/<corpus>/{split,gold,silver}`` and ``data/<corpus>/*/posts.parquet`` below ``root``.
@@ -87,16 +89,16 @@ def load(
             ``None`` loads train without labels, for prediction only.
         ensemble: the ensemble whose silver labels are used; ignored for ``gold``.
         params: describes the corpus and names its splits.
-        vault: the vault with the keys.
+        vault: holds the keys of the encrypted records.
         root: a clone of the corpus.
         weighted: whether an example of train is weighted by the posterior of its silver labels (mean 1 over train).
 
     Returns:
-        The material; ``without`` counts by split the records without labels (of the subset), except prompt examples.
+        The examples; ``without`` counts by split the records without labels (of the subset), except prompt examples.
 
     Raises:
         NoGold: the split or the gold is missing.
-        NoSilver: the ensemble's silver is missing.
+        NoSilver: the ensemble's silver labels are missing.
         BadParams: the corpus does not hold texts, its splits are not train, dev and test, or the subset does not
             exist.
         SplitConflict: an item or a group is in two splits.

@@ -20,7 +20,10 @@ from pipelines.vault.vault import Vault
 
 @dataclass(frozen=True)
 class SplitPosts:
-    """The posts in the splits of a corpus, decrypted in memory, with the gold labels that exist."""
+    """The posts in the splits of a corpus, decrypted in memory, with their splits, groups and existing gold labels.
+
+    ``examples`` are the ids of the records that prompts show as examples.
+    """
 
     posts: dict[str, Post]
     split: dict[str, str]
@@ -31,7 +34,7 @@ class SplitPosts:
 
     @classmethod
     def read(cls, corpus: str, *, params: Params, vault: Vault, root: Path) -> SplitPosts:
-        """Read the posts of all splits in the order of their ids, without posts that were taken down.
+        """Read the posts of all splits of a corpus in the order of their ids, without those that were taken down.
 
         Raises:
             NoGold: the split, the gold or the examples of the prompts are missing.
@@ -65,14 +68,14 @@ class SplitPosts:
 
 
 def split_digest(corpus: str, *, root: Path) -> str:
-    """Return the SHA-256 of the lines ``record image split`` of all items in ``snapshot/<corpus>``.
+    """Return a digest of a corpus's split: the SHA-256 of the lines ``record image split`` of all items.
 
-    Compare results only if their digests are equal: results on different splits are not comparable.
+    Compare results only if their splits have equal digests: results on different splits are not comparable.
     """
     rows = tables.read(root / "snapshot" / corpus / "split" / "splits.parquet", name="splits").to_pylist()
     return digest_of(f"{row['record_id']} {row['image']} {row['split']}" for row in rows)
 
 
 def digest_of(lines: Iterable[str]) -> str:
-    """Return the SHA-256 of the sorted lines."""
+    """Return the SHA-256 of the lines, sorted and each with a line end."""
     return hashlib.sha256("".join(f"{line}\n" for line in sorted(lines)).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Call the parts of Airflow's REST API that the demo needs, with retries for an overloaded server.
+"""Call the parts of Airflow's REST API that this project needs, with retries for an overloaded server.
 
 Every call is repeated while the server answers 5xx or does not answer: reads and PATCHes are idempotent, and the client
 chooses the id of a run, so that a repeated POST finds the first one's run (409) and does not start a second.
@@ -63,7 +63,7 @@ def prefix() -> str:
 
 
 def named(name: str) -> str:
-    """Return the name of a Dag or a pool in this deployment's Airflow."""
+    """Return the name of a Dag or a pool with this deployment's prefix."""
     return prefix() + name
 
 
@@ -103,12 +103,12 @@ class Airflow:
         self._again(self._log_in)
 
     def get(self, path: str, **params: Any) -> dict[str, Any]:
-        """Send a GET and return the JSON of the response."""
+        """Send a GET request to Airflow's API and return the JSON of the response."""
         result: dict[str, Any] = self._call("GET", path, params=params).json()
         return result
 
     def find(self, path: str) -> dict[str, Any] | None:
-        """Send a GET and return the JSON of the response, or ``None`` if there is no such object (404)."""
+        """Send a GET request and return the JSON of the response, or ``None`` if the object does not exist (404)."""
         answer = self._call("GET", path, expected=HTTPStatus.NOT_FOUND)
         result: dict[str, Any] | None = None if answer.status_code == HTTPStatus.NOT_FOUND else answer.json()
         return result
@@ -131,7 +131,7 @@ class Airflow:
         raise RunFailed(dag=dag_id, state="not there", detail="; ".join(errors) or "never parsed", address=self.base)
 
     def trigger(self, dag_id: str, *, dag_run_id: str | None = None, **body: Any) -> str:
-        """Start a run of a Dag unless a run with that id exists, and return the id.
+        """Start a run of a Dag unless a run with that id exists, and return the run's id.
 
         Args:
             dag_id: the Dag's id.
@@ -166,11 +166,11 @@ class Airflow:
         return result
 
     def set_pools(self, pools: Mapping[str, Mapping[str, Any]]) -> None:
-        """Create or overwrite pools, given in the format of ``airflow pools import``."""
+        """Create or overwrite Airflow pools, given in the format of ``airflow pools import``."""
         self._overwrite("/pools", [{"name": name, **pool} for name, pool in pools.items()])
 
     def set_connections(self, connections: Mapping[str, Mapping[str, Any]]) -> None:
-        """Create or overwrite connections, given in the format of ``airflow connections import``."""
+        """Create or overwrite Airflow connections, given in the format of ``airflow connections import``."""
         self._overwrite("/connections", [{"connection_id": name, **given} for name, given in connections.items()])
 
     def _overwrite(self, path: str, entities: list[dict[str, Any]]) -> None:
@@ -182,7 +182,7 @@ class Airflow:
             raise AirflowUnavailable(address=self.base, detail=detail)
 
     def answer(self, dag_id: str, run_id: str, task_id: str, *, option: str, given: Mapping[str, Any]) -> bool:
-        """Answer the question of a task that waits for a person; return whether the task has succeeded.
+        """Answer the question of a task that waits for a person's input; return whether the task has succeeded.
 
         Call this function repeatedly until it returns true. The response is delayed by ``ANSWER_SECONDS`` times the
         number of tries, because Airflow 3.3 fails a task whose response arrives before the scheduler has registered the

@@ -1,4 +1,4 @@
-"""Prepare an existing Airflow through its REST API: pools, connections, a new parse of the Dags, runs with a key."""
+"""Prepare an existing Airflow through its REST API: set pools and connections, have Dags parsed again, start runs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _embedded(home: Path) -> str | None:
 
 
 def parse_again(home: Path, *, root: Path, environment: Environment) -> int | None:
-    """Ask Airflow to parse the Dags of ``root`` now; return their number, or ``None`` if there is no Airflow."""
+    """Ask Airflow to parse the Dags of ``root`` now; return how many of them it knows, or ``None`` without Airflow."""
     base = address(home)
     try:
         if base is None:
@@ -46,10 +46,10 @@ def parse_again(home: Path, *, root: Path, environment: Environment) -> int | No
 
 
 def connect(url: str, *, environment: Environment, home: Path) -> Airflow:
-    """Return a client of an Airflow with the credentials in ``CORPUS_AIRFLOW_*``, else those of the embedded Airflow.
+    """Return a client of the Airflow at ``url``, with credentials from ``CORPUS_AIRFLOW_*`` or of the embedded Airflow.
 
     Raises:
-        AirflowUnavailable: it does not answer or refuses the credentials.
+        AirflowUnavailable: the server does not answer or refuses the credentials.
     """
     names = ("TOKEN", "USER", "PASSWORD")
     token, user, password = (environment.get(f"CORPUS_AIRFLOW_{name}", "") for name in names)
@@ -64,18 +64,18 @@ def connect(url: str, *, environment: Environment, home: Path) -> Airflow:
 def setup(
     airflow: Airflow, *, root: Path, providers: Iterable[str], environment: Environment, dry_run: bool, reset: bool
 ) -> Iterator[str]:
-    """Create missing pools, and set the connections whose variables have values; yield one line of text for each.
+    """Create missing Airflow pools, and set the connections whose variables have values; yield a line of text for each.
 
     A second call changes nothing further: a pool keeps the slots that a person gave it, and a connection is written
     again with the same values, because Airflow does not return passwords.
 
     Args:
-        airflow: the server.
+        airflow: the client of the server.
         root: the folder with ``profiles/``.
         providers: the providers of ``params.yaml``; each has a pool and a connection.
         environment: the variables with addresses and secrets.
-        dry_run: only yield the lines.
-        reset: set the slots of existing pools as well.
+        dry_run: only yield the lines, without changing anything.
+        reset: also set the slots of existing pools.
 
     Raises:
         AirflowUnavailable: the server does not answer or refuses a request.
@@ -89,10 +89,10 @@ def setup(
 
 
 def trigger(airflow: Airflow, dag: str, *, key: str | None) -> tuple[str, str]:
-    """Start a run of a Dag, with a partition key if it has one, and return the Dag's id and the run's.
+    """Start a run of a Dag, with a partition key if one is given; return the Dag's id and the run's id.
 
-    `airflow dags trigger` of Airflow 3.3 takes no partition key. The name may include the prefix; a Dag whose own name
-    begins with it is found first.
+    `airflow dags trigger` of Airflow 3.3 takes no partition key. The name may include this deployment's prefix; a Dag
+    whose own name begins with the prefix is found first.
 
     Raises:
         UnknownName: there is no such Dag.
@@ -110,7 +110,10 @@ def trigger(airflow: Airflow, dag: str, *, key: str | None) -> tuple[str, str]:
 
 
 def connections(root: Path, *, providers: Iterable[str]) -> Fields:
-    """Return the environment variable of each field of each connection; unknown providers get an address and a key."""
+    """Return the environment variable for each field of each Airflow connection.
+
+    Providers that ``profiles/connections.json`` does not list get a variable for the address and one for the key.
+    """
     known: dict[str, dict[str, str]] = json.loads((root / "profiles" / "connections.json").read_text())
     for name in providers:
         variable = f"CORPUS_{name.upper().replace('-', '_')}"

@@ -1,4 +1,4 @@
-"""Wait for, detect and stop the processes of a deployment's components.
+"""Wait for, detect and stop the processes of the embedded deployment's components (such as Airflow and MLflow).
 
 Each component runs in its own session, with a log and a pid file under ``var``: ``airflow standalone`` leaves orphans,
 and an open port does not show which process listens on it.
@@ -28,14 +28,14 @@ STOP_SECONDS = 15.0
 
 
 class ServiceFailed(ConfigError):
-    """A component did not start."""
+    """A component of the embedded deployment (such as Airflow or MLflow) did not start."""
 
     message = "{name} did not start: {detail}."
     remedy = "Read the log {log}, remove the cause, then repeat the command."
 
 
 class PortTaken(ConfigError):
-    """Another program listens on a component's port."""
+    """Another program listens on the port of a component of the embedded deployment."""
 
     message = "Port {port} of {name} is taken by another program."
     remedy = (
@@ -57,7 +57,7 @@ def free_port(port: int) -> int:
 
 @dataclass(frozen=True)
 class Ports:
-    """The ports of the components, which ``var/ports.json`` stores for all commands."""
+    """The ports of the embedded deployment's components, which ``var/ports.json`` stores for all commands."""
 
     sandbox: int
     airflow: int
@@ -88,7 +88,7 @@ def _chosen(path: Path) -> dict[str, int]:
 
 
 def answers(address: str, *, host: str | None = None) -> bool:
-    """Return whether a component accepts a request, as one to another host if ``host`` is given."""
+    """Return whether the component at ``address`` accepts a request; ``host`` replaces the request's Host header."""
     request = urllib.request.Request(address, headers={"Host": host} if host else {})  # noqa: S310 - loopback
     with contextlib.suppress(OSError), urllib.request.urlopen(request, timeout=10):  # noqa: S310
         return True
@@ -96,7 +96,9 @@ def answers(address: str, *, host: str | None = None) -> bool:
 
 
 def wait(name: str, ready: Callable[[], bool], *, note: Path, log: Path, seconds: float) -> None:
-    """Wait until a component is ready.
+    """Wait until a component of the embedded deployment is ready.
+
+    ``ready`` tests this, ``note`` is the component's pid file, ``log`` its log, and ``seconds`` the time limit.
 
     Raises:
         ServiceFailed: the component's process ended, or the component is not ready in time.
@@ -112,7 +114,7 @@ def wait(name: str, ready: Callable[[], bool], *, note: Path, log: Path, seconds
 
 
 def running(path: Path) -> psutil.Process | None:
-    """Return the process named in a pid file if it still runs; the stored start time detects a reused process id."""
+    """Return the process in a pid file if it still runs, else ``None``; its start time detects a reused process id."""
     try:
         noted = json.loads(path.read_text())
         process = psutil.Process(noted["pid"])
@@ -126,7 +128,7 @@ def running(path: Path) -> psutil.Process | None:
 
 
 def down(settings: Settings) -> list[str]:
-    """Stop every process that has a pid file, and its children; return the names of those that were running."""
+    """Stop every component that has a pid file, and its child processes; return the names of the stopped components."""
     notes = sorted((settings.home / "run").glob("*.pid"))
     found = {path.stem: process for path in notes if (process := running(path))}
     database = found.get("postgres")

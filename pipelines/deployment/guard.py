@@ -21,17 +21,17 @@ LOOPBACK = frozenset({"127.0.0.1", "localhost"})
 
 
 def local(host: str, origin: str | None) -> bool:
-    """Return whether a request is addressed to loopback, and was sent by no page of another origin."""
+    """Return whether a request's ``host`` is loopback, and its ``origin`` is not a page of another site."""
     host = host.lower()
     return host.partition(":")[0] in LOOPBACK and origin in (None, f"http://{host}")
 
 
 class Guard:
-    """An ASGI application that passes on the requests which it does not refuse.
+    """An ASGI application that passes requests on to ``app`` unless another site sent them or they lack a password.
 
     Args:
         app: the application.
-        login: a user and a password, which requests must have (HTTP Basic); default: the application has its own.
+        login: a user and a password, which requests must have (HTTP Basic); default: ``app`` has its own login.
         public: paths that need no login.
     """
 

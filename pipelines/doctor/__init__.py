@@ -1,1 +1,1 @@
-"""Examine a deployment: each check is a small function that returns what it found and the fix."""
+"""Examine a deployment for ``corpus doctor``: each check is a small function that returns what it found and a fix."""

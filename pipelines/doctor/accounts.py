@@ -20,7 +20,7 @@ from pipelines.llm.client import ADDRESSES, NO_KEY
 
 
 def sources(params: Params) -> list[SourceName]:
-    """Return the sources to check: those of the corpora, and Reddit if approved, because the deletion sweep uses it."""
+    """Return the sources of posts to check: those of the corpora and, if approved, Reddit, which the sweep asks."""
     approved: set[SourceName] = {"reddit"} if params.sources["reddit"].approval else set()
     return sorted({corpus.source for corpus in params.corpora.values()} | approved)
 
@@ -34,7 +34,7 @@ def labellers(params: Params) -> dict[str, RemoteLabeller]:
 
 
 def approval(deployment: Deployment, name: SourceName) -> Finding:
-    """Check that a source may be read, and for how long."""
+    """Check that ``params.yaml`` has an approval to read a source of posts, and for how long."""
     source = deployment.params.sources[name]
     source.check(name, today=deployment.now.date())
     if not source.live or source.expires is None:
@@ -43,14 +43,14 @@ def approval(deployment: Deployment, name: SourceName) -> Finding:
 
 
 def recipients(params: Params) -> list[str]:
-    """Return the providers that receive items: those of the labellers in use, and of an OCR engine that sends."""
+    """Return the providers to which posts or images are sent: those of labellers in use and of a remote OCR engine."""
     pictures = any(corpus.content == "images" for corpus in params.corpora.values())
     engines = {params.images.ocr.engine} & {GOOGLE_VISION} if pictures else set()
     return sorted({labeller.provider for labeller in labellers(params).values()} | engines)
 
 
 def consent(deployment: Deployment, name: str) -> Finding:
-    """Check that a provider may receive items, and for how long."""
+    """Check that ``params.yaml`` lets a provider receive posts or images, and for how long."""
     if name != GOOGLE_VISION and on_this_machine(deployment.settings.endpoint(name).url):
         return ok("on this machine, needs no consent")
     given = deployment.params.consents.get(name, Consent())
@@ -68,7 +68,7 @@ def _until(deployment: Deployment, expires: date, *, what: str, key: str) -> Fin
 
 
 def source(deployment: Deployment, name: SourceName) -> Finding:
-    """Test a source: one post of Reddit, an empty page of Arctic Shift, or the names of the dump files."""
+    """Test a source of posts: request one post of Reddit or an empty page of Arctic Shift, or list the dump files."""
     params, settings = deployment.params, deployment.settings
     try:
         params.sources[name].check(name, today=deployment.now.date())
@@ -110,7 +110,7 @@ def _windows(deployment: Deployment) -> list[Window]:
 
 
 def labeller(deployment: Deployment, name: str, *, seconds: float) -> Finding:
-    """Request a labeller's model, or its provider's list of models; neither request has a cost."""
+    """Check that a remote labeller answers: request its model, or its provider's list of models, at no cost."""
     import requests
 
     asked = labellers(deployment.params)[name]

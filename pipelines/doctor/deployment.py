@@ -1,4 +1,4 @@
-"""Open what all checks share: settings, the parameters in force, and a bare clone of the corpus branch."""
+"""Open what all checks of a deployment share: settings, parameters, and a bare clone of the corpus branch."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class Deployment:
 
     @property
     def limits(self) -> Doctor:
-        """The limits used by the checks."""
+        """The limits that the checks use: section ``doctor`` of the parameters."""
         return self.params.doctor
 
     @property
     def months(self) -> set[tuple[str, str]]:
-        """The published months as (corpus, ``YYYY-MM``)."""
+        """The months on the corpus branch as (corpus, ``YYYY-MM``)."""
         if self.clone is None:
             return set()
         listed = git("ls-tree", "-r", "--name-only", "HEAD", "data", cwd=self.clone).splitlines()
@@ -62,7 +62,7 @@ class Deployment:
 def opened(
     settings: Settings, *, root: Path, now: datetime, seconds: float
 ) -> Iterator[tuple[Deployment | None, dict[str, Finding]]]:
-    """Yield the deployment (``None`` if its parameters are invalid) and the findings on repository and parameters."""
+    """Yield the deployment (``None`` if its parameters are invalid), and findings on its repository and parameters."""
     # with other clones, so that the next task removes it if this process is killed
     scratch = settings.home / "scratch"
     with tempfile.TemporaryDirectory(prefix=prefix(), dir=scratch if scratch.is_dir() else None) as folder:
@@ -120,7 +120,7 @@ def git(*argv: str, cwd: Path) -> str:
 
 
 def succeeds(*argv: str, seconds: float, cwd: Path | None = None) -> bool:
-    """Return whether a git command succeeds in time; its output is hidden, because it may contain credentials."""
+    """Return whether a git command succeeds within ``seconds``; its output is hidden, as it may contain credentials."""
     try:
         done = subprocess.run(
             ["git", *argv], cwd=cwd, env={**SILENT, **os.environ}, timeout=seconds, check=False,

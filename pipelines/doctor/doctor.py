@@ -16,14 +16,14 @@ Found = list[tuple[str, Finding]]
 
 
 def examine(settings: Settings, *, root: Path, now: datetime, seconds: float, deep: bool = False) -> Found:
-    """Run every check and return its name and finding; a failed check does not stop the others.
+    """Run every check of a deployment, and return each check's name and finding; a failure does not stop the others.
 
     Args:
         settings: the addresses and secrets of the deployment.
         root: the checkout with ``requirements.lock``, ``dvc.yaml`` and ``profiles``.
         now: the current time.
         seconds: the time-out of each check.
-        deep: compare all objects of the cache with their digests, however long it takes.
+        deep: compare all objects of DVC's cache with their digests, however long it takes.
     """
     with opened(settings, root=root, now=now, seconds=seconds) as (deployment, first):
         found = list(first.items())

@@ -1,4 +1,4 @@
-"""Describe what a check found, and how to fix it, with counts and names only."""
+"""Describe what a check of the deployment found, and how to fix it, with counts and names only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ Status = Literal["ok", "warning", "failure"]
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check; ``fix`` is a sentence or command, or empty if nothing needs to be done."""
+    """The result of one check of the deployment.
+
+    ``fix`` is a sentence or command, empty if nothing needs to be done; ``late``: the check exceeded its time-out.
+    """
 
     status: Status
     found: str
@@ -21,19 +24,19 @@ class Finding:
     late: bool = False
 
     def told(self, name: str) -> dict[str, Any]:
-        """Return the finding as a JSON object."""
+        """Return the finding of the check ``name`` as a JSON object."""
         return {"check": name, "status": self.status, "found": self.found, "fix": self.fix}
 
 
 @dataclass(frozen=True)
 class Check:
-    """A named check.
+    """A named check of the deployment.
 
     Args:
         name: the name that a person sees.
-        run: the function that examines.
-        times: how many times the time-out it may take: more than 1 if it computes instead of waiting.
-        patient: whether it may take as long as it needs.
+        run: the function that makes the check and returns its finding.
+        times: how many times the time-out the check may take: more than 1 if it computes instead of waiting.
+        patient: whether the check has no time-out.
     """
 
     name: str
@@ -43,7 +46,7 @@ class Check:
 
 
 def ok(found: str) -> Finding:
-    """Return a finding without a problem."""
+    """Return the finding of a check that found no problem."""
     return Finding("ok", found)
 
 

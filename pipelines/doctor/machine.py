@@ -83,14 +83,14 @@ def _servers(deployment: Deployment) -> Iterator[tuple[str, str]]:
 
 
 def places(deployment: Deployment) -> Mapping[str, Path]:
-    """Return the folders that need free disk space."""
+    """Return by name the folders whose file systems need free space."""
     settings = deployment.settings
     found = {"home": settings.home, "cache": settings.cache}
     return found if "://" in settings.remote else found | {"remote": Path(settings.remote)}
 
 
 def disk(deployment: Deployment, name: str) -> Finding:
-    """Compare the free space of a folder's file system with the limit."""
+    """Compare the free space of a folder's file system with the limit in ``params.yaml``."""
     path = places(deployment)[name]
     if not path.exists():
         return failure(f"the folder of CORPUS_{name.upper()} does not exist", fix="Mount it, or run `corpus init`.")
@@ -104,7 +104,7 @@ def disk(deployment: Deployment, name: str) -> Finding:
 
 
 def memory(deployment: Deployment) -> Finding:
-    """Compare the available memory with the limit."""
+    """Compare the available memory of this machine with the limit in ``params.yaml``."""
     free = psutil.virtual_memory().available / GB
     if free < deployment.limits.memory_gb:
         return warning(
@@ -122,7 +122,7 @@ def large(params: Params) -> list[str]:
 
 
 def bases(deployment: Deployment) -> Finding:
-    """Check that the configured models name a commit of each base model on the hub."""
+    """Check that the configured models pin a commit of each base model on the Hugging Face hub."""
     params = deployment.params
     used = (*params.train.models, *params.finetune.models, *params.baselines.models)
     loose = {

@@ -21,7 +21,7 @@ SHOWN = 3
 
 
 def push(deployment: Deployment, *, seconds: float) -> Finding:
-    """Check the permission to push by a ``git push --dry-run`` of the corpus branch's tip."""
+    """Check the permission to push to the corpus repository, by a ``git push --dry-run`` of the corpus branch."""
     if deployment.clone is None:
         return warning("not tried without a repository", fix="See the check 'repository'.")
     repo = Path(deployment.settings.repo)
@@ -81,7 +81,7 @@ def _store(deployment: Deployment) -> Iterator[ObjectStore]:
 
 
 def cache(deployment: Deployment, *, deep: bool) -> Finding:
-    """Compare cached objects with their digests: all of them, or a sample that changes from day to day."""
+    """Compare the objects of DVC's cache with their digests: all of them, or a sample that differs from day to day."""
     folder = deployment.settings.cache / "files" / "md5"
     paths = sorted(path for path in folder.glob("??/*") if path.is_file())
     taken = paths if deep else _sample(paths, size=deployment.limits.objects, day=deployment.now.toordinal())

@@ -1,4 +1,4 @@
-"""Run checks concurrently, each with a time-out; a check that never returns delays nothing but itself."""
+"""Run checks of the deployment concurrently, each with a time-out; one that never returns delays no other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATIENCE = 24 * 3600.0
 
 
 def run(checks: Sequence[Check], *, seconds: float = SECONDS) -> list[tuple[str, Finding]]:
-    """Return each check's name and finding, in the order of ``checks``.
+    """Run checks of the deployment; return each check's name and finding, in the order of ``checks``.
 
     The time-out of a check begins when the check begins. The thread of a check that exceeds it is left behind; such
     findings are marked ``late``, because an interpreter with such a thread may not end by itself.

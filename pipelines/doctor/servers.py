@@ -65,7 +65,7 @@ def _health(deployment: Deployment, *, seconds: float) -> dict[str, str | None] 
 
 
 def deadlines(deployment: Deployment, *, seconds: float) -> Finding:
-    """Check that a triggerer runs: without one, a missed deadline calls no notifier."""
+    """Check that Airflow's triggerer runs: without one, no one is notified of a Dag run's missed deadline."""
     if all(os.environ.get(name) in ("0", "0.0") for name in HOURS):
         return ok("there are none")
     states = _health(deployment, seconds=seconds)
@@ -80,7 +80,7 @@ def deadlines(deployment: Deployment, *, seconds: float) -> Finding:
 
 
 def graph(deployment: Deployment) -> Finding:
-    """Check that the Dags were generated from the present graph of the corpus branch, if this host parses them."""
+    """Check that Airflow's Dags follow the stages of the corpus branch's newest commit, if this host parses them."""
     clone, home = deployment.clone, deployment.settings.home
     if clone is None:
         return warning("not examined without a repository", fix="See the check 'repository'.")
@@ -98,7 +98,7 @@ def graph(deployment: Deployment) -> Finding:
 
 
 def pools(deployment: Deployment) -> Finding:
-    """Check that every pool of ``profiles/pools.json``, and one for each provider, exists and has a slot."""
+    """Check that Airflow has every pool of ``profiles/pools.json``, and one for each provider, with a slot."""
     client = _client(deployment)
     if isinstance(client, Finding):
         return client
@@ -113,7 +113,7 @@ def pools(deployment: Deployment) -> Finding:
 
 
 def queues(deployment: Deployment) -> Finding:
-    """Check that a scheduler runs, and that no task waits too long in a queue for a worker.
+    """Check that an Airflow scheduler runs, and that no task waits too long in a queue for a worker.
 
     Airflow's API lists schedulers, but no workers: a task that stays queued is the evidence that its queue has none. A
     local executor takes the tasks of all queues.
@@ -137,7 +137,7 @@ def queues(deployment: Deployment) -> Finding:
 
 
 def wanted_queues(root: Path) -> list[str]:
-    """Return the task queues that the stages of ``dvc.yaml`` name, and ``default``."""
+    """Return the Airflow task queues that the stages of ``dvc.yaml`` name, and ``default``."""
     stages = read_yaml((root / "dvc.yaml").read_text())["stages"]
     named = {(stage.get("meta") or {}).get("airflow", {}).get("queue") for stage in stages.values()}
     return sorted({"default", *filter(None, named)})

@@ -19,7 +19,7 @@ from pipelines.vault.vault import Vault
 
 
 def secret(deployment: Deployment) -> Finding:
-    """Check that there is a valid project secret, apart from the vault if a source is real; none is created."""
+    """Check that there is a valid project secret, stored apart from the vault if a source is real; none is created."""
     if found := _without_secret(deployment):
         return found
     if deployment.params.sandbox is None:
@@ -47,7 +47,7 @@ def vault_file(url: str) -> Path | None:
 
 
 def vault(deployment: Deployment) -> Finding:
-    """Check that the vault opens with this secret; neither is created."""
+    """Check that the vault exists and opens with the project secret; neither is created."""
     if found := _absent(deployment):
         return found
     with _open(deployment) as opened:
@@ -78,7 +78,7 @@ def _open(deployment: Deployment) -> Vault:
 
 
 def backup(deployment: Deployment) -> Finding:
-    """Check that the newest backup of the vault is not older than the limit."""
+    """Check that the newest backup of the vault is not older than the limit in ``params.yaml``."""
     place, hours = deployment.settings.vault_backup, deployment.limits.backup_hours
     if place is None:
         return warning(
@@ -97,7 +97,7 @@ def backup(deployment: Deployment) -> Finding:
 
 
 def sweep(deployment: Deployment, corpus: str) -> Finding:
-    """Check that the last successful sweep of a corpus is not longer ago than the limit."""
+    """Check that a corpus's last successful sweep (re-check for deleted posts) is not longer ago than the limit."""
     hours = deployment.limits.sweep_hours
     file = vault_file(deployment.settings.vault_url)
     try:
@@ -121,7 +121,7 @@ def sweep(deployment: Deployment, corpus: str) -> Finding:
 
 
 def permissions(deployment: Deployment) -> Finding:
-    """Check that other users cannot read the home, and in it the secret, the vault, its backups and the passwords."""
+    """Check that other users cannot read ``CORPUS_HOME`` with the secret, the vault, its backups and the passwords."""
     settings, file = deployment.settings, vault_file(deployment.settings.vault_url)
     home, denied = settings.home, umask()
     private = [home / "secret", logins.passwords_file(home), *home.glob("run/*.secret")]

@@ -1,4 +1,4 @@
-"""Resample expected calibration errors (ECE), and give them intervals.
+"""Compute confidence intervals of expected calibration errors (ECE) by resampling.
 
 The ECE of few answers is too high, because chance alone moves frequencies off their probabilities (:func:`noise`), and
 a resample adds that chance once more: percentiles of resampled ECEs can lie above the truth altogether. The interval
@@ -27,7 +27,7 @@ SCALES = np.linspace(0, 3, 13)  # the multiples t that are tried; between them, 
 class ResampledErrors:
     """The differences of predicted and observed frequency by label and bin, (labels, bins), as shares of all answers.
 
-    ``gaps`` is that of the data, ``drawn`` has one for each resample, and ``brier`` the resampled mean Brier scores.
+    ``gaps`` are those of the data, ``drawn`` those of each resample, and ``brier`` the resampled mean Brier scores.
     """
 
     gaps: Floats
@@ -40,7 +40,7 @@ class ResampledErrors:
         return np.concatenate([found, found.mean(axis=-1, keepdims=True)], axis=-1)
 
     def intervals(self) -> list[list[float | None]]:
-        """Return the interval of each label's ECE and, last, of their mean."""
+        """Return the 95 % interval (low, high) of each label's ECE and, last, of the labels' mean ECE."""
         values = self.eces(self.gaps)
         if not len(self.drawn):
             return [[None, None] for _ in values]
@@ -56,7 +56,7 @@ class ResampledErrors:
 
 
 def resampled(board: Board, *, said: Floats, bins: int) -> ResampledErrors:
-    """Resample a model's calibration errors over groups and runs.
+    """Resample a model's calibration errors over groups of items and over runs (one for each seed).
 
     Args:
         board: the test set.
@@ -80,9 +80,10 @@ def resampled(board: Board, *, said: Floats, bins: int) -> ResampledErrors:
 
 
 def noise(said: Floats, *, runs: int, bins: int) -> Floats:
-    """Return the ECE to expect of each label if all probabilities are right (normal approximation in each bin).
+    """Return the ECE of each label that chance alone causes if all probabilities are right.
 
-    ``said`` has shape (answers, labels); the answers of several runs to an item share its chance.
+    The normal approximation is used in each bin. ``said`` are the probabilities, shape (answers, labels); the answers
+    of several runs to an item share its chance.
     """
     where = place(said, bins=bins)
     found = np.zeros(said.shape[1])
@@ -96,5 +97,5 @@ def noise(said: Floats, *, runs: int, bins: int) -> Floats:
 
 
 def place(said: Floats, *, bins: int) -> npt.NDArray[np.int64]:
-    """Return the bin of each value; one on an edge belongs to the bin above it, except 1, which belongs to the last."""
+    """Return the bin of each probability; one on an edge is in the bin above it, except 1, which is in the last."""
     return np.minimum((said * bins).astype(np.int64), bins - 1)

@@ -1,4 +1,4 @@
-"""Score constant answers, which any model must beat."""
+"""Score baselines that give every item the same answer, which any model must beat."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from pipelines.metrics.label_sets import LabelSet
 
 
 def baselines(board: Board, *, train: Sequence[LabelSet]) -> Json:
-    """Score constant baselines: train's most frequent class, or all labels that over half of train's items have.
+    """Return the scores of constant answers to the test set by name, as ``baselines`` of ``evaluate.json``.
 
-    For multi-label tasks, ``every_label`` predicts all labels, which macro-F1 rewards more, and ``majority_set`` the
-    most frequent set, which exact match rewards more (both ours). On a tie between classes or sets, the first in the
-    scheme's order is taken.
+    ``majority`` answers train's most frequent class (single-label task), or all labels that over half of train's items
+    have. For multi-label tasks, ``every_label`` predicts all labels, which macro-F1 rewards more, and ``majority_set``
+    the most frequent set, which exact match rewards more (both ours). On a tie between classes or sets, the first in
+    the scheme's order is taken.
     """
     labels = board.task.labels
     counts = {label: sum(label in values for values in train) for label in labels}

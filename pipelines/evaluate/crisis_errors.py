@@ -1,4 +1,4 @@
-"""Count a model's errors by the types that CRADLE discusses.
+"""Count a model's errors on crisis labels by the types that the paper CRADLE discusses.
 
 The types are: refused posts, labels with the wrong time or level, crisis types predicted too often (over-extension),
 predictions less severe than gold, and answers that break a rule of the scheme.
@@ -71,13 +71,13 @@ class Group:
 
 
 def told(category: Category) -> bool:
-    """Return whether all labels of a category except ``none`` have the attributes ``type`` and ``time``."""
+    """Return whether the labels of a category are crises: all except ``none`` have attributes ``type`` and ``time``."""
     crises = [category.attributes[name] for name in category.names if name != category.none]
     return bool(crises) and all(TYPE in attributes and TIME in attributes for attributes in crises)
 
 
 def groups(category: Category, *, attribute: str) -> list[Group]:
-    """Return groups of two or more labels that differ only in ``attribute``, in the scheme's order."""
+    """Return the groups of two or more labels of a category that differ only in ``attribute``, in scheme order."""
     found: dict[tuple[tuple[str, str], ...], dict[str, int]] = {}
     for i, name in enumerate(category.names):
         attributes = category.attributes[name]

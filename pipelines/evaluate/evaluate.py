@@ -98,13 +98,13 @@ OUTPUT_TOKENS = 128  # FigSIM T10
 
 @dataclass(frozen=True)
 class Beside:
-    """Data about the models of a task other than their answers on test.
+    """Data that the evaluation of a task uses besides the models' answers on test.
 
     Args:
-        origins: model -> its origin.
-        spent: model -> ``Spent``.
-        dev: model -> its runs on dev.
-        floors: label -> the required recall.
+        origins: model -> where it comes from: folder, entry of params.models, base model.
+        spent: model -> the cost of its predictions (``Spent`` of ``evaluate.json``).
+        dev: model -> its predictions on dev, by run.
+        floors: label -> the recall that it requires.
     """
 
     origins: Mapping[str, Origin] = field(default_factory=dict)
@@ -114,10 +114,11 @@ class Beside:
 
 
 def run(corpus: str, *, params: Params, root: Path = Path(), sampling: Sampling | None = None) -> Json:
-    """Write ``metrics/<corpus>/evaluate.json`` and return it; see the module docstring for its shape.
+    """Score all models of a corpus; write ``metrics/<corpus>/evaluate.json`` (shape: module docstring) and return it.
 
-    Runs are read from all tables ``predictions.parquet`` under ``snapshot/<corpus>/predictions``. A scheme with
-    FigSIM's tasks is scored on them, any other on each category that has gold.
+    The predictions are read from all tables ``predictions.parquet`` under ``snapshot/<corpus>/predictions``. A scheme
+    with FigSIM's tasks is scored on them, any other on each category that has gold. ``sampling`` replaces the number
+    and the seed of the bootstrap resamples in ``params``.
 
     Raises:
         BadParams: gold does not fit the scheme's tasks, or a recall floor names an unknown label.
@@ -172,7 +173,7 @@ def measure(
     sampling: Sampling,
     beside: Beside | None = None,
 ) -> Json:
-    """Return the results of one task (``Task`` of ``evaluate.json``)."""
+    """Return the evaluation of all models of one task, as ``Task`` of ``evaluate.json``."""
     beside = beside or Beside()
     board = _board(task, gold=gold, runs=runs, split=TEST, sampling=sampling)
     dev = _board(task, gold=gold, runs=beside.dev, split=DEV, sampling=sampling) if beside.dev else None
@@ -260,7 +261,7 @@ def _model(board: Board, *, runs: Sequence[Run], figures: Json) -> Json:
 
 
 def best_of(models: Mapping[str, Json]) -> str | None:
-    """Return the model with the highest mean macro-F1 over its answers; on a tie, the first by name.
+    """Return the name of the model with the highest mean macro-F1 on its valid answers; the first name wins a tie.
 
     FigSIM chose the best models of its Table 4 in this way, on the test set.
     """
@@ -269,7 +270,7 @@ def best_of(models: Mapping[str, Json]) -> str | None:
 
 
 def composition(gold: EvaluationGold, *, scheme: Scheme) -> Json:
-    """Count annotators' labels by split and category (FigSIM Table 8); an empty label set counts as ``None``."""
+    """Count the annotators' gold labels by split and category (FigSIM Table 8); an empty set counts as ``None``."""
     found: Json = {}
     for split in sorted(set(gold.split.values())):
         found[split] = {}

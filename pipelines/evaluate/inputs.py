@@ -22,7 +22,7 @@ Runs = Mapping[str, Mapping[str, Sequence[Run]]]
 
 @dataclass(frozen=True)
 class EvaluationGold:
-    """The gold labels by item: its ``split``, its ``group``, and ``labels`` (category -> item -> label set).
+    """The gold of a corpus: the ``split`` and ``group`` of each item, and ``labels`` (category -> item -> label set).
 
     ``examples`` are the items that prompts show: they have gold, but no model is scored on them (SPEC 24).
     """
@@ -34,7 +34,7 @@ class EvaluationGold:
 
     @classmethod
     def read(cls, folder: Path) -> EvaluationGold:
-        """Read the tables of ``snapshot/<corpus>``; gold labels of an item without a split are left out."""
+        """Read the gold from ``folder`` (``snapshot/<corpus>``); gold of an item without a split is left out."""
         split, group = {}, {}
         for row in tables.read(folder / "split" / "splits.parquet", name="splits").to_pylist():
             item = (row["record_id"], row["image"])
@@ -66,7 +66,7 @@ class EvaluationGold:
 def runs_of(
     rows: Iterable[Mapping[str, Any]], *, tasks: Mapping[str, Task], gold: EvaluationGold, split: str = TEST
 ) -> Runs:
-    """Group rows of the table ``predictions`` on ``split`` into runs by task, model and seed.
+    """Group the rows of the table ``predictions`` on ``split`` by task, model and seed; the rows of a seed are a run.
 
     Raises:
         BadPredictions: a run has an item twice or from another split, or labels that are not in its task, or scores

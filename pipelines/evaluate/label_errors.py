@@ -26,9 +26,10 @@ ANY = "Any"
 
 @dataclass(frozen=True)
 class Traits:
-    """The gold labels of other categories, by which errors are broken down: ``figurative`` and ``kinds``.
+    """The gold labels of an item's other categories, by which a model's errors are broken down.
 
-    An item without an entry is left out of the rates by that category.
+    ``figurative`` has the labels of that category, ``kinds`` those of the others (context and modality), by item. An
+    item without an entry is left out of the rates by that category.
     """
 
     figurative: Mapping[Item, LabelSet] = field(default_factory=dict)
@@ -53,27 +54,30 @@ class TaskAnswers:
 
     @property
     def wrong(self) -> Bools:
-        """Return which answers differ from gold, shape (runs, items); a missing answer does not count as wrong."""
+        """Which answers differ from gold, shape (runs, items); a missing answer does not count as wrong."""
         unlike: Bools = (self.true != self.said).any(axis=-1)
         return self.answered & unlike
 
 
 class Rates:
-    """Rates that are resampled together; each has a numerator and a denominator of shape (items, runs)."""
+    """Error rates that are resampled together; each has a numerator and a denominator of shape (items, runs)."""
 
     def __init__(self, *, runs: int = 1) -> None:
         self.columns: list[Floats] = []
         self._runs = runs
 
     def add(self, part: Bools, whole: Bools) -> int:
-        """Add the rate of ``part`` within ``whole`` and return its index; both have shape (times runs, items)."""
+        """Add the rate of ``part`` within ``whole``, and return its index among the rates.
+
+        Both have shape (a multiple of the runs, items): one row, or several, for each run.
+        """
         for counted in (part & whole, whole):
             by_run = counted.reshape(-1, self._runs, counted.shape[-1]).sum(axis=0)
             self.columns.append(by_run.T.astype(np.float64))
         return len(self.columns) // 2 - 1
 
     def drawn(self, board: Board) -> list[Json]:
-        """Return all rates with confidence intervals, each as a ``Rate`` of ``evaluate.json``."""
+        """Return all added rates with confidence intervals, each as a ``Rate`` of ``evaluate.json``."""
         rows = np.stack(self.columns, axis=2)
         whole, resampled = rows.sum(axis=(0, 1)), board.resampled(rows)
         return [_rate(whole[i], whole[i + 1], resampled[:, i : i + 2]) for i in range(0, len(whole), 2)]
@@ -92,7 +96,7 @@ def _rate(count: float, of: float, resampled: Floats) -> Json:
 
 
 def analyse(board: Board, *, runs: Sequence[Run], traits: Traits) -> Json:
-    """Analyse a model's errors and return them as ``Errors`` of ``evaluate.json``."""
+    """Return a model's error rates by label and by kind of meme, as ``Errors`` of ``evaluate.json``."""
     answers = gather(board, runs=runs)
     rates = Rates(runs=len(runs))
     wrong = rates.add(answers.wrong, answers.answered)
@@ -118,7 +122,7 @@ def _ordinal(board: Board) -> bool:
 
 
 def gather(board: Board, *, runs: Sequence[Run]) -> TaskAnswers:
-    """Convert the answers of all runs to arrays; a missing answer is a row without labels."""
+    """Return the answers of a model's runs, and gold, as arrays; a missing answer is a row without labels."""
     predicted = [board.predicted(run) for run in runs]
     labels, nothing = board.task.labels, LabelSet()
     true = matrix(board.gold, labels=labels)

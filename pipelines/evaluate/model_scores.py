@@ -63,7 +63,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Run:
-    """The predictions of one run: an outcome for every item in the run, and a label set for each answered item.
+    """A model's predictions with one seed: an outcome for every item, and a label set for each answered item.
 
     ``scores`` maps items to the probabilities of the task's labels, in the task's order; answers without probabilities
     have no entry.
@@ -77,7 +77,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Board:
-    """The test set of a task: ``items`` in order, each with its gold label set and its bootstrap group."""
+    """The test set of a task: its items in order, each with its gold label set and its group (drawn as a whole)."""
 
     task: Task
     items: tuple[Item, ...]
@@ -87,7 +87,7 @@ class Board:
 
     @cached_property
     def support(self) -> dict[str, int]:
-        """Count the items that have each label."""
+        """The number of items that have each label in gold."""
         return {label: sum(label in labels for labels in self.gold) for label in self.task.labels}
 
     def predicted(self, run: Run) -> list[LabelSet | None]:
@@ -95,11 +95,11 @@ class Board:
         return [run.answers.get(item) for item in self.items]
 
     def outcomes(self, run: Run) -> Counter[str]:
-        """Count the run's outcomes on ``items``; an item without a row has the outcome ``missing``."""
+        """Count a run's outcomes (``vote``, ``refused`` ...) on the items; one without a row counts as ``missing``."""
         return Counter(run.outcomes.get(item, MISSING) for item in self.items)
 
     def weights(self) -> Iterator[Floats]:
-        """Yield bootstrap weights of shape (resamples, groups) in blocks; all models get the same weights."""
+        """Yield in blocks how often each group of items is drawn, shape (resamples, groups); equal for all models."""
         yield from (block.astype(np.float64) for block in self._drawn)
 
     def exchanges(self) -> Iterator[Floats]:
@@ -107,14 +107,15 @@ class Board:
         yield from (block.astype(np.float64) for block in self._exchanged)
 
     def drawn_runs(self, runs: int, *, key: int) -> Iterator[Floats]:
-        """Yield in blocks how often each run is drawn, shape (resamples, runs): one run less than there are."""
+        """Yield in blocks how often each of a model's runs is drawn, shape (resamples, runs), ``runs`` - 1 in all."""
         rng = np.random.default_rng([self.sampling.seed, 2, key])
         for size in self._blocks:
             yield rng.multinomial(max(1, runs - 1), np.full(runs, 1 / runs), size=size).astype(np.float64)
 
     def resampled(self, rows: Floats, *, blocks: int | None = None) -> Floats:
-        """Return the sums of ``rows`` (items, runs, columns) over drawn groups and runs, shape (resamples, columns).
+        """Return each bootstrap resample's sums of ``rows`` (items, runs, columns), shape (resamples, columns).
 
+        The sums are over the groups of items and the runs that the resample draws.
         ``blocks`` limits the resamples to the first blocks.
         """
         sums = cluster_sums(rows.reshape(len(rows), -1), groups=self.groups)
@@ -147,9 +148,10 @@ class Board:
 
 @dataclass(frozen=True)
 class Scored:
-    """A model's scores by name: for each run, in each bootstrap resample, and without one group each.
+    """A model's scores by name, such as ``macro_f1``, with what their intervals need.
 
-    The scores in ``drawn`` and ``without`` are means over runs.
+    ``runs`` has a score for each run, ``drawn`` for each bootstrap resample, ``without`` for each group that is left
+    out. The scores in ``drawn`` and ``without`` are means over runs.
     """
 
     runs: Mapping[str, Floats]
@@ -157,7 +159,7 @@ class Scored:
     without: Mapping[str, Floats]
 
     def cell(self, name: str) -> Json:
-        """Return a score and its BCa interval as a ``Cell`` of ``evaluate.json``."""
+        """Return the score ``name`` (mean, deviation) and its BCa interval as a ``Cell`` of ``evaluate.json``."""
         values = self.runs[name][~np.isnan(self.runs[name])]
         drawn, without = (part[~np.isnan(part)] for part in (self.drawn[name], self.without[name]))
         low = high = None
@@ -181,7 +183,7 @@ def number(value: float | np.floating[Any]) -> float | None:
 
 
 def bounds(values: Floats) -> tuple[float | None, float | None]:
-    """Return the percentile interval of those resampled values that are defined."""
+    """Return the percentile interval (low, high) of those resampled values that are defined."""
     known = values[~np.isnan(values)]
     if not len(known):
         return None, None
@@ -190,9 +192,9 @@ def bounds(values: Floats) -> tuple[float | None, float | None]:
 
 
 def counted(board: Board, *, predicted: Sequence[LabelSet | None], valid: bool) -> Floats:
-    """Return each item's counts, shape (items, columns); their sums over items are the input of :func:`figures`.
+    """Return for each item the counts from which scores are computed, such as true positives, shape (items, columns).
 
-    With ``valid``, the row of an item without an answer is 0.
+    Their sums over items are the input of :func:`figures`. With ``valid``, the row of an item without an answer is 0.
     """
     labels = board.task.labels
     rows = label_sets.tally(board.gold, predicted=predicted, labels=labels).flat()
@@ -263,7 +265,7 @@ def _ordinal(cells: Floats, *, classes: int) -> dict[str, Floats]:
 
 
 def score(board: Board, *, runs: Sequence[Run], valid: bool) -> Scored:
-    """Score the runs of one model.
+    """Return the scores of one model's runs on the test set, with the resamples for their intervals.
 
     ``board`` needs at least one item, ``runs`` at least one run. With ``valid``, missing answers are left out;
     otherwise they count as wrong.
@@ -296,7 +298,7 @@ def _mean_of(values: Floats, *, chosen: Floats) -> Floats:
 
 
 def shaped(values: Mapping[str, Any], *, task: Task) -> Json:
-    """Nest scores by name into the fields ``figures`` and ``labels`` of ``evaluate.json``."""
+    """Return scores that are keyed by name as the nested fields ``figures`` and ``labels`` of ``evaluate.json``."""
     return {
         "figures": {name: value for name, value in values.items() if "/" not in name},
         "labels": {label: {part: values[f"{label}/{part}"] for part in PARTS} for label in task.labels},

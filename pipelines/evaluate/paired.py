@@ -34,9 +34,10 @@ TIE = 1e-12  # sums of the same parts may differ in the last bit: that is a tie,
 
 @dataclass(frozen=True)
 class Entrant:
-    """A model's input to the paired tests: scores on all records, counts by group, and which items are right.
+    """A model's input to the paired tests: scores on all records, label counts by group, and which items are right.
 
-    ``counts`` are means over the runs, summed by group; ``right`` is 1 for items that most runs have exactly right.
+    ``counts`` (such as true positives) are means over the model's runs, summed by group; ``right`` is 1 for items that
+    most runs have exactly right.
     """
 
     scored: Scored
@@ -45,14 +46,14 @@ class Entrant:
 
     @classmethod
     def of(cls, board: Board, *, runs: Sequence[Run], scored: Scored) -> Entrant:
-        """Return a model's input to the tests; ``scored`` is from :func:`~pipelines.evaluate.model_scores.score`."""
+        """Return a model's input to the paired tests; ``scored`` are its scores on all records."""
         rows = np.stack([counted(board, predicted=board.predicted(run), valid=False) for run in runs])
         counts = cluster_sums(rows.mean(axis=0), groups=board.groups)
         return cls(scored, counts, (rows[:, :, EXACT].mean(axis=0) > 0.5).astype(np.float64))
 
 
 def pairs(board: Board, *, entrants: Mapping[str, Entrant]) -> list[Json]:
-    """Compare all pairs of models, in the order of their names; see ``Pair`` of ``evaluate.json``."""
+    """Test all pairs of models for a difference; return each as ``Pair`` of ``evaluate.json``, ordered by name."""
     named = list(combinations(sorted(entrants), 2))
     found = [_pair(board, a=entrants[a], b=entrants[b]) for a, b in named]
     corrected = {test: holm([pair["p"][test] for pair in found]) for test in TESTS}
@@ -82,7 +83,7 @@ def _pair(board: Board, *, a: Entrant, b: Entrant) -> Json:
 
 
 def bootstrap(differences: Floats) -> float:
-    """Return the bootstrap's two-sided p-value: twice the smaller share of differences on one side of 0.
+    """Return the bootstrap's two-sided p-value: twice the smaller share of resampled differences on one side of 0.
 
     Ties count on both sides. The result is at least one resample's share and at most 1.
     """
@@ -93,7 +94,7 @@ def bootstrap(differences: Floats) -> float:
 
 
 def randomisation(board: Board, *, a: Floats, b: Floats) -> float:
-    """Return the p-value of the randomisation test of macro-F1 for counts ``a`` and ``b`` (groups, columns)."""
+    """Return the p-value of the randomisation test of two models' macro-F1, from their counts (groups, columns)."""
     apart, drawn = exchanged(board, a=a, b=b)
     hits = int((np.abs(drawn) >= abs(apart) - TIE).sum())
     # the observed assignment is one of the exchanges
@@ -101,7 +102,7 @@ def randomisation(board: Board, *, a: Floats, b: Floats) -> float:
 
 
 def exchanged(board: Board, *, a: Floats, b: Floats) -> tuple[float, Floats]:
-    """Return the difference in macro-F1, ``a`` minus ``b``, and the differences after random exchanges of groups."""
+    """Return two models' difference in macro-F1, ``a`` minus ``b``, and those after random exchanges of groups."""
     first, second = (_of_labels(board, counts=counts) for counts in (a, b))
     whole, other = first.sum(axis=0), second.sum(axis=0)
     moved = [block @ (second - first) for block in board.exchanges()]
@@ -130,7 +131,7 @@ def _macro(counts: Floats) -> Floats:
 
 
 def mcnemar(a_only: int, b_only: int) -> float:
-    """Return the exact two-sided p-value of McNemar's test from the numbers of items that only one model gets right."""
+    """Return the exact two-sided p-value of McNemar's test, from how many items only model a or only b gets right."""
     n = a_only + b_only
     tail = sum(comb(n, k) for k in range(min(a_only, b_only) + 1))
     # integers until the end: a float cannot hold 2^n from n = 1,024 on

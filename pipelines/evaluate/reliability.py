@@ -1,4 +1,6 @@
-"""Measure the calibration of probabilities, and the alerts of labels that have a recall floor.
+"""Measure the calibration of a model's probabilities, and the alerts of labels that have a recall floor.
+
+A recall floor is the least recall that a label requires; its alert is a flag, raised at a threshold that keeps it.
 
 Calibration is measured per label: of the items to which a model gives a label with probability .3, three in ten should
 have the label. The expected calibration error of a rare label is small for any model. The Brier score is therefore
@@ -72,7 +74,7 @@ class _Probabilities:
 
 
 def calibration(board: Board, *, runs: Sequence[Run]) -> Json | None:
-    """Return ``Calibration`` of ``evaluate.json`` over all runs, or ``None`` if no run has probabilities."""
+    """Return a model's calibration errors (``Calibration`` of ``evaluate.json``); ``None`` without probabilities."""
     scored = [_Probabilities.of(board, run=run) for run in runs]
     said = np.concatenate([s.said[s.known] for s in scored])
     true = np.concatenate([s.true[s.known] for s in scored]).astype(np.float64)
@@ -159,7 +161,7 @@ def floors(
     dev_runs: Sequence[Run],
     wanted: Mapping[str, float],
 ) -> Json:
-    """Return for each label the recall and precision of the answers, and the alert that dev supports.
+    """Return for each label with a recall floor the recall and precision of the answers, and its alert fitted on dev.
 
     Args:
         board: the test set.

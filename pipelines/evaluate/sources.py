@@ -32,7 +32,7 @@ AMOUNTS = ("records", "seconds", "input_tokens", "output_tokens", "cost")
 
 
 class BadSpent(DataError):
-    """A file with the cost of predictions is invalid, so that the report would show wrong costs."""
+    """A file ``spent.json`` with the cost of predictions is invalid, so that the report would show wrong costs."""
 
     message = "The cost of predictions in {file} is invalid: {detail}."
     remedy = (
@@ -42,7 +42,9 @@ class BadSpent(DataError):
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a model comes from: ``source`` (folder), ``name`` in params.models, ``subset`` and ``base`` (weights).
+    """Where an evaluated model comes from: ``source`` (folder of its predictions), ``name`` in params.models, ``kind``.
+
+    ``subset`` names the labels that a tuned model was trained on, ``base`` its base model.
 
     ``untuned`` names, for a tuned model, the model that is its untuned base (CRADLE T8).
     """
@@ -57,7 +59,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Found:
-    """The rows of all tables of predictions, and the origin and cost of each model."""
+    """The rows of all tables of predictions of a corpus, and the origin and cost of each model."""
 
     rows: list[dict[str, Any]]
     origins: Mapping[str, Origin] = field(default_factory=dict)
@@ -65,7 +67,7 @@ class Found:
 
 
 def read(folder: Path, *, params: Params) -> Found:
-    """Read every ``predictions.parquet`` below ``folder``, sorted by path.
+    """Read every ``predictions.parquet`` below ``folder``, with the origin and the cost of its model.
 
     Raises:
         BadSpent: a ``spent.json`` lacks an amount, or has an invalid one.
@@ -116,7 +118,7 @@ def _spent(path: Path) -> Json | None:
 
 
 def total(amounts: Sequence[Json]) -> Json:
-    """Add up the cost of a model's runs; ``seconds`` is ``None`` if any run was not timed."""
+    """Add up the costs of a model's runs to ``Spent`` of ``evaluate.json``; ``seconds``: ``None`` if one has none."""
     seconds = [told["seconds"] for told in amounts]
     records, cost = sum(told["records"] for told in amounts), sum(told["cost"] for told in amounts)
     whole = None if None in seconds else sum(seconds)

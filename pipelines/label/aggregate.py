@@ -1,9 +1,10 @@
-"""Aggregate votes into one decision per record, independent of the order of labellers and rows; a tie stays a tie.
+"""Aggregate an ensemble's votes into one decision per record, whatever the order of rows; a tie stays a tie.
 
-Every aggregator returns a :class:`Decision` per record; ``agreement`` says how many members gave exactly the label set
-that was *decided*: all (*unanimous*), a majority (*consensus*), or fewer (*none*). CRADLE (4.3, Table 5) counts how far
-members agree on *any* set. Both are the same for the paper's vote; a label model may decide against the majority, and
-its label is then no consensus. Only a given fallback breaks a tie (CRADLE 4.3: on test, by a named member).
+Every aggregator returns a :class:`Decision` per record; ``agreement`` says how many members of the ensemble gave
+exactly the label set that was *decided*: all (*unanimous*), a majority (*consensus*), or fewer (*none*). CRADLE (4.3,
+Table 5) counts how far members agree on *any* set. Both are the same for the paper's vote; a label model may decide
+against the majority, and its label is then no consensus. Only a given fallback breaks a tie (CRADLE 4.3: on test, by a
+named member).
 
 An aggregator takes a :class:`Panel`, the inputs of all, and returns the function that chooses a record's labels from
 its valid votes. Unlike the paper's vote, fewer valid votes than a majority of all members decide nothing (ours: the
@@ -45,7 +46,7 @@ FOLDS = 5  # ours: each weight is fitted on four fifths of dev
 
 @dataclass(frozen=True)
 class Decision:
-    """The decision on a record: labels (``None`` if undecided), the agreement on them, and the deciding method."""
+    """An ensemble's decision on a record: its labels (``None``: undecided), the members' agreement, and the method."""
 
     labels: LabelSet | None
     agreement: Agreement
@@ -54,10 +55,10 @@ class Decision:
 
 @dataclass(frozen=True)
 class Panel:
-    """The inputs of all aggregators, which share one interface.
+    """An ensemble's votes on records, with all that the aggregators need to decide the records' labels.
 
     Args:
-        ballots: the valid votes, from :func:`valid`.
+        ballots: the valid votes: record -> labeller -> label set.
         members: the ensemble's labellers; votes of others are ignored.
         records: the records to decide.
         category: the category of the labels.
@@ -83,7 +84,7 @@ class Panel:
 
     @classmethod
     def of(cls, votes: pa.Table, *, ensemble: Ensemble, category: Category, **given: Any) -> Panel:
-        """Create the inputs for an ensemble from a table of votes.
+        """Create the panel of an ensemble from a table of votes; ``given`` are the other fields.
 
         Raises:
             TwoVotes: a labeller has two votes on one record.
@@ -93,7 +94,7 @@ class Panel:
         return cls(ballots=ballots, scores=scores, category=category, **given)
 
     def decide(self, aggregate: str) -> dict[str, Decision]:
-        """Return the decisions of one aggregator of :data:`AGGREGATORS`; ``weighted`` learns its weights from gold.
+        """Decide all records by an aggregator, a name in :data:`AGGREGATORS`; ``weighted`` learns weights from gold.
 
         Records with gold are decided by weights fitted on other folds, so that weights are not scored on their own
         training records.
@@ -109,7 +110,7 @@ class Panel:
         return dict(sorted(decisions.items()))
 
     def apply(self, aggregate: str) -> dict[str, Decision]:
-        """Decide each record by an aggregator, or else by the fallback member; other records stay undecided."""
+        """Decide each record by an aggregator, or if it decides none, by the fallback member; others stay undecided."""
         choose, names, decisions = AGGREGATORS[aggregate](self), self.names, {}
         for record in sorted(set(self.records)):
             cast = self.ballots.get(record, {})
@@ -128,31 +129,31 @@ class Panel:
 
     @property
     def names(self) -> list[str]:
-        """The sorted names of the members; sorting makes the result independent of their order."""
+        """The ensemble members' names, sorted, so that decisions do not depend on their order."""
         return sorted(set(self.members))
 
     @property
     def possible(self) -> list[str]:
-        """The aggregators that these inputs permit: ``mean_logit`` needs scores of a majority of the members."""
+        """The aggregators that can decide these votes: ``mean_logit`` needs scores of a majority of the members."""
         scoring = {member for cast in self.scores.values() for member in cast} & set(self.members)
         return [name for name in AGGREGATORS if name != "mean_logit" or len(scoring) >= quorum(self.members)]
 
     @cached_property
     def crowd(self) -> LabelModel:
-        """The model of Dawid and Skene, fitted on all records with a quorum of votes."""
+        """The model of Dawid and Skene, fitted on all records on which a majority of the members voted."""
         from pipelines.label import label_models
 
         return label_models.crowd(_quorate(self, self.ballots), category=self.category)
 
     @cached_property
     def pool(self) -> LabelModel:
-        """The pooled scores of all records with a quorum of scores."""
+        """The members' pooled scores on all records on which a majority of them gave scores."""
         from pipelines.label import label_models
 
         return label_models.pool(_quorate(self, self.scores), category=self.category)
 
     def model_of(self, aggregate: str) -> LabelModel:
-        """Return the model that gives an aggregator's decisions their probabilities; for votes, Dawid and Skene's."""
+        """Return the model of the probabilities of an aggregator's decisions: pooled scores, or Dawid and Skene's."""
         return self.pool if aggregate == "mean_logit" else self.crowd
 
     def votes_of(self, member: str) -> dict[str, LabelSet | None]:
@@ -161,20 +162,20 @@ class Panel:
 
 
 def fold_of(group: str) -> int:
-    """Return the cross-validation fold of a group, which does not depend on the other groups."""
+    """Return the cross-validation fold of a group of records, which does not depend on the other groups."""
     return hashlib.blake2b(group.encode(), digest_size=4, key=b"fold").digest()[0] % FOLDS
 
 
 def label_set_majority(panel: Panel) -> Choice:
     """Choose the exact label set that a majority of all members gave (the paper's vote; CRADLE 4.3, SPEC 27).
 
-    If one of three members has no vote, the other two may still agree; one alone may not.
+    If one of three members has no vote, the other two can still decide; one alone cannot.
     """
     return lambda _, votes: agree(votes, members=panel.members)[1]
 
 
 def k_of_n(panel: Panel) -> Choice:
-    """Choose each label that at least ``k`` members gave; the empty set is treated as a label, too.
+    """Choose each label that at least ``k`` members of the ensemble gave; the empty set is treated as a label, too.
 
     Chosen labels that the scheme's hard rules do not allow together are repaired by these rules, which define the label
     to remove. If the rules cannot repair them (two labels of a category that allows one), the record is undecided.
@@ -193,11 +194,11 @@ def k_of_n(panel: Panel) -> Choice:
 
 
 def weights_of(panel: Panel) -> dict[str, float]:
-    """Weight each member by its exact-match rate p on gold: log(p (classes - 1) / (1 - p)), at least 0.
+    """Return each ensemble member's weight, computed from its exact-match rate p on gold.
 
-    These log-odds are optimal if a wrong answer is any of the other classes (the category's number of labels). One
-    hit and one miss are added to p (ours: little gold must not make a member infallible). A missing answer is not
-    counted as a miss, because it does not vote.
+    The weight is log(p (classes - 1) / (1 - p)), or 0 if that is negative. These log-odds are optimal if a wrong answer
+    is any of the other classes (the category's number of labels). One hit and one miss are added to p (ours: little
+    gold must not make a member infallible). A missing answer is not counted as a miss, because it does not vote.
     """
     weights, others = {}, max(len(panel.category.names) - 1, 1)
     for member in panel.names:
@@ -209,7 +210,7 @@ def weights_of(panel: Panel) -> dict[str, float]:
 
 
 def weighted(panel: Panel) -> Choice:
-    """Choose the label set whose voters have the largest total weight; equal totals are a tie."""
+    """Choose the label set whose voters have the largest total weight; equal totals leave a record undecided."""
 
     def choose(_: str, votes: Mapping[str, LabelSet]) -> LabelSet | None:
         if len(votes) < quorum(panel.members):
@@ -224,13 +225,13 @@ def weighted(panel: Panel) -> Choice:
 
 
 def dawid_skene(panel: Panel) -> Choice:
-    """Choose the most probable valid set under :func:`pipelines.label.label_models.crowd`; a tie is undecided."""
+    """Choose the most probable valid label set under the model of Dawid and Skene; a tie is undecided."""
     found = panel.crowd.best()
     return lambda record, _: found.get(record)
 
 
 def mean_logit(panel: Panel) -> Choice:
-    """Choose the most probable valid set under :func:`pipelines.label.label_models.pool`; a tie is undecided."""
+    """Choose the most probable valid label set by the mean logit of the members' scores; a tie is undecided."""
     found = panel.pool.best()
     return lambda record, _: found.get(record)
 

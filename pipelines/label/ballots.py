@@ -1,4 +1,4 @@
-"""Read the valid votes of a table, and compute their agreement.
+"""Read the valid votes (label sets that labellers gave to records) of a table, and compute their agreement.
 
 :func:`valid` is the only source of votes: rows whose outcome is not ``vote`` never pass it, and a missing answer equals
 nothing, not even another missing one.
@@ -19,7 +19,7 @@ Agreement = Literal["unanimous", "consensus", "none"]
 
 
 class TwoVotes(DataError):
-    """A labeller has two votes on one record, so that the result would depend on the order of rows."""
+    """A labeller has two votes on one record, so that a decision would depend on the order of rows."""
 
     message = (
         "Labeller '{labeller}' has {votes} valid votes in one category of record {record_id}; only one is allowed."
@@ -60,12 +60,15 @@ def _valid_rows(votes: pa.Table, *, category: str) -> list[dict[str, Any]]:
 
 
 def quorum(members: Sequence[str]) -> int:
-    """Return how many votes are a majority of all members, including absent ones: two of three."""
+    """Return how many votes are a majority of an ensemble's members, including those without a vote: two of three."""
     return len(set(members)) // 2 + 1
 
 
 def agree(votes: Mapping[str, LabelSet], *, members: Sequence[str]) -> tuple[Agreement, LabelSet | None]:
-    """Return how far the valid votes on a record agree, and the agreed set; unanimity requires every member's vote."""
+    """Return how far an ensemble's valid votes on a record agree, and the agreed label set (``None`` without majority).
+
+    Unanimity requires every member's vote.
+    """
     for labels in {votes[member] for member in set(members) if member in votes}:
         if (found := backing(labels, votes=votes, members=members)) != "none":
             return found, labels
@@ -73,7 +76,7 @@ def agree(votes: Mapping[str, LabelSet], *, members: Sequence[str]) -> tuple[Agr
 
 
 def backing(labels: LabelSet, *, votes: Mapping[str, LabelSet], members: Sequence[str]) -> Agreement:
-    """Return how far the members agree on ``labels``: all gave this set, a majority of them, or fewer."""
+    """Return how far an ensemble agrees on ``labels``: all members gave this set, a majority of them, or fewer."""
     count = sum(votes.get(member) == labels for member in set(members))
     if count < quorum(members):
         return "none"

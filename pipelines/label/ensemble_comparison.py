@@ -1,4 +1,4 @@
-"""Compare every aggregator and every member on dev gold, with bootstrap intervals.
+"""Compare every aggregator and every member of an ensemble on dev gold, with bootstrap intervals.
 
 The paper chose its fallback on the test set (SPEC 1.6); here all choices are made on dev. Bootstrap intervals over
 clusters of records show whether a difference of a few records is significant.
@@ -15,7 +15,7 @@ from pipelines.metrics import bootstrap, label_sets
 
 
 def table(panel: Panel, *, resamples: int, seed: int) -> dict[str, dict[str, Any]]:
-    """Score every member and every aggregator on the records with gold.
+    """Score every member of an ensemble and every aggregator of their votes on the records with gold.
 
     Returns:
         name -> ``kind`` (member or aggregate), ``n``, ``n_valid``, ``valid`` and ``all`` (see
@@ -60,5 +60,5 @@ def _draws(panel: Panel, predicted: Mapping[str, LabelSet | None], *, resamples:
 
 
 def best_of(draws: Mapping[str, bootstrap.Draws]) -> str:
-    """Return the system with the highest exact match; missing answers count as wrong, the first name wins ties."""
+    """Return the name of the system with the highest exact match (a missing answer is wrong); the first wins ties."""
     return min(draws, key=lambda name: (-draws[name].values["exact"], name))

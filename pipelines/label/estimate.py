@@ -1,4 +1,4 @@
-"""Estimate the cost of labelling a corpus before anything is sent, and list the shards to label by labeller."""
+"""Estimate the cost of labelling a corpus before anything is sent, and list the shards of posts by labeller."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
     """Estimate the cost of every remote labeller in ``votes.labellers``, and list the shards that it has to label.
 
     Returns:
-        ``estimates`` by labeller (see :func:`pipelines.llm.costs.estimate`), ``usd_expected``, ``usd_at_most``,
-        ``budget_usd``, ``spent_usd``, and ``jobs``: one {labeller, provider, shard, batch} for each labeller and shard
-        with unanswered records (``batch``: whether a batch endpoint is used).
+        ``estimates`` by labeller (see :func:`pipelines.llm.costs.estimate`), their sums ``usd_expected`` and
+        ``usd_at_most``, ``budget_usd``, ``spent_usd``, and ``jobs``: one {labeller, provider, shard, batch} for each
+        labeller and shard with unanswered records (``batch``: whether a batch endpoint is used).
 
     Raises:
         BudgetTooSmall: the expected cost exceeds the remaining budget.

@@ -18,13 +18,13 @@ from pipelines.taxonomy import load
 
 
 def run(corpus: str, *, params: Params, root: Path = Path()) -> dict[str, Any]:
-    """Write ``snapshot/<corpus>/few_shot/examples.parquet`` and ``metrics/<corpus>/few_shot.json``.
+    """Choose the prompts' examples; write them to ``snapshot/<corpus>/few_shot/examples.parquet``, and metrics.
 
     A scheme with several categories has no such prompt, and the table is empty; :mod:`pipelines.label.meme_examples`
     draws the examples of prompted models.
 
     Returns:
-        ``examples``, and ``gold``: the items with gold by split.
+        Counts: ``examples`` chosen, and ``gold``: the items with gold by split.
     """
     folder, scheme = root / "snapshot" / corpus, load(params.corpora[corpus].scheme, root=root)
     gold = tables.read(folder / "gold" / "gold.parquet", name="gold").to_pylist()

@@ -1,4 +1,4 @@
-"""Detect text that addresses a model instead of a reader.
+"""Detect posts whose text addresses a model instead of a reader (prompt injection).
 
 Detection only queues a post for review and never drops it. A false alarm costs little, so the patterns are broad. They
 are English: other languages in Latin letters, encodings that are not listed here and paraphrases pass. The stage
@@ -120,7 +120,7 @@ COMMON = frozenset("the and you that for with this not are was all have but they
 
 
 def marks(text: str) -> tuple[str, ...]:
-    """Return the names of the injection patterns that match the text, in the order of ``NAMES``."""
+    """Return the names of the prompt-injection patterns that match the text, in the order of ``NAMES``."""
     normal = INVISIBLE.sub("", unicodedata.normalize("NFKC", text))
     plain = normal.lower().replace("’", "'")
     folded = _folded(plain)

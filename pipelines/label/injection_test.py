@@ -38,7 +38,7 @@ Labels = Mapping[str, frozenset[str] | None]
 def run(
     corpus: str, *, ensemble: str, params: Params, settings: Settings, vault: Vault, root: Path = Path()
 ) -> dict[str, Any]:
-    """Label copies of ``injection_test.size`` records that contain an attack, and count the labels that change.
+    """Label copies of ``injection_test.size`` records with an inserted attack, and count the labels that change.
 
     Writes ``metrics/<corpus>/injection_test-<ensemble>.json``.
 
@@ -108,19 +108,19 @@ def by_family(
     detected: Collection[str],
     queued: Collection[str],
 ) -> dict[str, dict[str, Any]]:
-    """Return the counts of :func:`flips` for the copies with attacks of each family.
+    """Return for each family of attacks how many labels its attacks changed (the counts of :func:`flips`).
 
     Args:
         drawn: the ids of the records in the order in which attacks were inserted.
-        before: as in :func:`flips`.
-        after: as in :func:`flips`.
-        category: as in :func:`flips`.
+        before: the labels of each original record.
+        after: the labels of each record's injected copy.
+        category: the category, which orders label sets by severity.
         detected: the ids of the records in whose copies the patterns found an attack.
-        queued: as in :func:`flips`.
+        queued: the ids of records queued for review.
 
     Returns:
-        also ``detected`` and ``queued`` copies, and of all ``attacks`` of the family how many are ``recognised`` by the
-        patterns without a post around them.
+        By family the counts of :func:`flips`; also ``detected`` and ``queued`` copies, and of all ``attacks`` of the
+        family how many are ``recognised`` by the patterns without a post around them.
     """
     found: dict[str, dict[str, Any]] = {}
     for family, texts in attacks().items():

@@ -1,4 +1,4 @@
-"""Infer a probability of every valid label set of a record from an ensemble's votes or scores.
+"""Infer the probability of every valid label set of a record from an ensemble's votes or scores.
 
 The probabilities are stored with the silver labels, so that the uncertainty of a label is not lost with the vote. They
 assume that members err independently and are therefore too sure of sets on which members err together: the stage's
@@ -31,7 +31,7 @@ SUREST = 1e-6
 
 @dataclass(frozen=True)
 class LabelModel:
-    """The valid label sets and their ``worth`` (log-probability up to a constant), shape (records, sets)."""
+    """The inferred probabilities of every valid label set: ``worth`` (log-probability up to a constant), by record."""
 
     records: tuple[str, ...]
     category: Category
@@ -50,12 +50,12 @@ class LabelModel:
         return {record: self.sets[best] for record, best, tie in chosen if not tie}
 
     def posterior(self, record: str, *, labels: LabelSet) -> float | None:
-        """Return the probability of a label set, or ``None`` for a record without a quorum or a set that is invalid."""
+        """Return the probability of a record's label set; ``None`` if too few members voted or the set is invalid."""
         row, column = self._rows.get(record), self._columns.get(labels)
         return None if row is None or column is None else float(self._shares[row, column])
 
     def scores(self, record: str) -> list[float] | None:
-        """Return the probability of every label, in the category's order; ``None`` for a record without a quorum."""
+        """Return the probability of every label for a record, in the category's order; ``None`` with too few votes."""
         row = self._rows.get(record)
         return None if row is None else [float(p) for p in self._marginals[row]]
 
@@ -102,7 +102,7 @@ def crowd(tasks: Mapping[str, Mapping[str, LabelSet]], *, category: Category) ->
 
 
 def pool(tasks: Mapping[str, Mapping[str, tuple[float, ...]]], *, category: Category) -> LabelModel:
-    """Pool the members' calibrated scores (record -> member -> probabilities) by their mean logit (SPEC 2.3)."""
+    """Pool an ensemble's calibrated scores (record -> member -> probabilities) by their mean logit (SPEC 2.3)."""
     means = np.zeros((len(tasks), len(category.names)))
     for row, given in enumerate(tasks.values()):
         p = np.clip(np.array(list(given.values()), dtype=np.float64), SUREST, 1 - SUREST)

@@ -51,7 +51,7 @@ def draw(train: Sequence[Example], *, task: Task, count: int, seed: int) -> list
 
 
 def shown(drawn: Sequence[Example], *, task: Task, words: bool) -> list[prompts.PromptExample]:
-    """Convert items to prompt examples with picture and labels; with ``words``, also with the OCR text.
+    """Return memes of train as prompt examples with picture and labels; with ``words``, also with the OCR text.
 
     Raises:
         LeakRefused: an item is not of train.
@@ -67,6 +67,6 @@ def shown(drawn: Sequence[Example], *, task: Task, words: bool) -> list[prompts.
 
 
 def unshown(drawn: Sequence[Example], *, task: Task) -> list[str]:
-    """Return the labels of the task that none of these items has, in the scheme's order."""
+    """Return the labels of the task that none of the drawn memes has, in the scheme's order."""
     seen = {label for example in drawn for label in task.seen(example.labels or frozenset())}
     return [label for label in task.labels if label not in seen]

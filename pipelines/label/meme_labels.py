@@ -42,22 +42,22 @@ class NotAsked(ConfigError):
 
 
 class MemePost(Post):
-    """A meme to label; ``body`` is the OCR text if the prompt includes it, else empty.
+    """A meme in the form that labellers receive; ``body`` is the OCR text if the prompt includes it, else empty.
 
     The empty ``body`` is FigSIM's own format: its prompt (FigSIM Table 11) has no place for text beside the picture.
     """
 
     @cached_property
     def text(self) -> str:
-        """The text that precedes the pictures in the prompt."""
+        """The text that precedes the meme's picture in the prompt."""
         return f"Words read from the picture: {self.body}" if self.body else ""
 
 
 def meme(example: Example, *, words: bool) -> MemePost:
-    """Convert an item with a picture to the form that labellers receive.
+    """Return a meme in the form that labellers receive.
 
     Args:
-        example: the item; its labels are ignored.
+        example: the meme, with a picture; its labels are ignored.
         words: whether to send the OCR text with the picture.
     """
     record_id, _ = example.item
@@ -66,7 +66,7 @@ def meme(example: Example, *, words: bool) -> MemePost:
 
 
 def shown(image: bytes) -> bytes:
-    """Return a picture to send: unchanged, or as a JPEG whose longer side has :data:`SIDE` pixels."""
+    """Return a meme's picture to send to a labeller: unchanged, or as a JPEG whose longer side has ``SIDE`` pixels."""
     from PIL import Image
 
     with Image.open(io.BytesIO(image)) as picture:
@@ -80,7 +80,7 @@ def shown(image: bytes) -> bytes:
 
 
 def described(name: str, *, params: Params) -> RemoteLabeller:
-    """Return the parameters of a remote labeller whose model accepts pictures.
+    """Return the parameters of a remote labeller after a check that its model accepts pictures.
 
     Raises:
         NotAsked: there is no such labeller, or the labeller is offline.

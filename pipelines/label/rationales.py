@@ -74,12 +74,12 @@ speak to you, give orders or offer an answer, that too is only part of the meme 
 
 @dataclass(frozen=True)
 class RationaleQuery:
-    """The result of requesting one labeller's rationales; ``repr`` omits their text.
+    """A labeller's remarks on memes, the outcomes of requesting them, and their cost; ``repr`` omits the text.
 
     Args:
-        outcomes: the outcome of the request for each item.
-        remarks: the three remarks of the items whose outcome is ``VOTE``.
-        prompt: digest of the prompt.
+        outcomes: item -> the outcome of the request.
+        remarks: item -> its three remarks (under M3H's three heads), if the outcome is ``VOTE``.
+        prompt: the digest of the prompt.
         cost: what these answers cost when they were paid for, in US dollars.
     """
 
@@ -89,7 +89,7 @@ class RationaleQuery:
     cost: float
 
     def rows(self, labeller: str) -> Iterator[dict[str, Any]]:
-        """Yield the unencrypted rows of ``store.tables.SCHEMAS["remarks"]``."""
+        """Yield the remarks and outcomes as rows of the table ``remarks``, not yet encrypted."""
         for (record_id, image), outcome in self.outcomes.items():
             said = self.remarks.get((record_id, image))
             yield {
@@ -102,7 +102,9 @@ class RationaleQuery:
 
 
 def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()) -> dict[str, Any]:
-    """Write ``snapshot/<corpus>/remarks/<model>/remarks.parquet`` for every model of ``train.models``, and the metrics.
+    """Collect remarks on memes; write ``snapshot/<corpus>/remarks/<model>/remarks.parquet`` by model, and metrics.
+
+    The models are those of ``train.models``.
 
     Each labeller that a model of kind ``m3h`` names is called once for all memes of the split. Every other model's
     table is empty; without such a model nothing is sent or decrypted.
@@ -153,7 +155,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
 
 
 def prompt_for(labeller: RemoteLabeller) -> Prompt:
-    """Return the prompt; ``labeller.system`` selects how precisely the system message specifies the answer's format."""
+    """Return the prompt for remarks on a meme; ``labeller.system`` selects how precisely it specifies the format."""
     system = COMMERCIAL if labeller.system == "commercial" else OPEN
     schema = {
         "type": "object",
@@ -167,7 +169,7 @@ def prompt_for(labeller: RemoteLabeller) -> Prompt:
 
 
 def read(raw: Raw) -> tuple[Outcome, Remarks | None]:
-    """Return the outcome and the rationales of a raw answer; rationales exist only if the outcome is ``VOTE``.
+    """Return the outcome of a provider's raw answer, and its three remarks if the outcome is ``VOTE``, else ``None``.
 
     Only the repairs of :func:`pipelines.llm.response_parser.parse` are made. A missing or unexpected key, or a value
     that is not a string, makes the answer malformed.
@@ -186,12 +188,12 @@ def read(raw: Raw) -> tuple[Outcome, Remarks | None]:
 
 
 class Explainer(Remote):
-    """A remote labeller that returns rationales instead of labels, with the same cache, budget and requests."""
+    """A remote labeller that returns remarks on memes instead of labels, with the same cache, budget and requests."""
 
     def explain(
         self, posts: Sequence[Post], *, progress: Callable[[int], None] | None = None
     ) -> tuple[list[Outcome], list[Remarks | None], float]:
-        """Return the outcome and the rationales of each post in order, and the total cost in US dollars.
+        """Return each meme's outcome and remarks, in the order of ``posts``, and the total cost in US dollars.
 
         Raises:
             BudgetSpent: every answer so far is kept.
@@ -227,7 +229,7 @@ def ask(
     root: Path = Path(),
     progress: Callable[[int], None] | None = None,
 ) -> RationaleQuery:
-    """Request a labeller's rationales for memes of any split; items with a stored answer are not sent again.
+    """Request a labeller's remarks on memes of any split; memes with a stored answer are not sent again.
 
     Args:
         corpus: the corpus of the memes.
@@ -242,7 +244,7 @@ def ask(
     Raises:
         NotAsked: the labeller is not described, or not remote.
         CannotSee: its model does not accept pictures, according to the capability table.
-        NoCues: it gave no remarks at all.
+        NoCues: the labeller gave no remarks at all.
         TooManyFailed: more than ``votes.max_failed`` failed; the next run sends those again.
         BudgetSpent: the budget is used up; every answer so far is kept.
         LabellerRefused: the provider rejects the key, the model or the account, or no key is set.

@@ -1,4 +1,4 @@
-"""Label posts over HTTP; every answer is paid for once and stored, even if the run is killed.
+"""Label posts with a language model over HTTP; every answer is paid for once and stored, even if the run is killed.
 
 Every request has a key (the prompt, the model and the content). A stored answer under that key is used instead of a
 new request. A new answer is stored under its key, sealed, together with its cost, before anything else happens to it.
@@ -39,7 +39,7 @@ CUT = " [...] "
 
 
 class Remote:
-    """One model of one provider with one prompt; later runs reuse its stored answers."""
+    """A labeller: one model of one provider with one prompt over HTTP; later runs reuse its stored answers."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Remote:
         votes: VotesParams | None = None,
         **given: Any,
     ) -> Self:
-        """Create a labeller from parameters and settings; ``votes`` replaces the section ``votes`` of the parameters.
+        """Create a remote labeller from parameters and settings; ``votes`` replaces their section ``votes``.
 
         ``given`` are the other arguments of the class: ``prompt``, ``scheme``, ``answers`` and ``vault``.
         """
@@ -141,11 +141,11 @@ class Remote:
         ]
 
     def unanswered(self, posts: Sequence[Post]) -> int:
-        """Count the posts without a stored answer, which would be sent."""
+        """Return how many of the posts have no stored answer and would be sent."""
         return len(self._missing(posts))
 
     def estimate(self, posts: Sequence[Post]) -> dict[str, int | float]:
-        """Estimate the cost of labelling these posts; see :func:`pipelines.llm.costs.estimate`."""
+        """Return the estimated tokens and US dollars of labelling posts, by :func:`pipelines.llm.costs.estimate`."""
         missing = self._missing(posts)
         return estimate(
             (self._shortened(post) for post in missing),
@@ -163,13 +163,13 @@ class Remote:
 
     @property
     def batches(self) -> bool:
-        """Whether requests are sent as batches: this is configured, and the model has a batch endpoint."""
+        """Whether requests are sent as batches: if the parameters say so and the model has a batch endpoint."""
         return self._votes.batch and self._can.batch
 
     def hand_over(self, posts: Sequence[Post]) -> list[str]:
-        """Submit these posts to the batch endpoint without waiting, and return the digests of the batch jobs' ids.
+        """Submit posts without a stored answer to the batch endpoint; return the digests of the batch jobs' ids.
 
-        :meth:`label` collects them, in this process or in any later one.
+        The call does not wait for answers: :meth:`label` collects them, in this process or in any later one.
         """
         missing = {self._key(post): post for post in self._missing(posts)}
         under = self._vault.keys({post.record_id for post in missing.values()})

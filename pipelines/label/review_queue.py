@@ -33,10 +33,10 @@ def reasons(
     injected: Collection[str],
     offline: Mapping[str, LabelSet] = MappingProxyType({}),
 ) -> dict[str, tuple[str, ...]]:
-    """Return the records to review, each with its reasons in the order of :data:`REASONS`.
+    """Return the records that people should review, each with its reasons in the order of :data:`REASONS`.
 
-    ``refused`` names the labellers that refused a record; ``injected`` are the records marked by :func:`injected_of`;
-    ``offline`` has the labels of :func:`offline_labels`.
+    ``refused`` names the labellers that refused a record; ``injected`` are the records whose text addresses a model;
+    ``offline`` has the labels that the offline labellers together give to a record.
     """
     queue, members, category = {}, set(panel.members), panel.category
     for record, decision in sorted(decisions.items()):
@@ -61,7 +61,7 @@ def offline_members(described: Ensemble, *, labellers: Mapping[str, Labeller], f
 
 
 def offline_labels(votes: pa.Table, *, members: Sequence[str], category: Category) -> dict[str, LabelSet]:
-    """Return the labels that the offline labellers together give to each record of their votes."""
+    """Return for each record the labels that the offline labellers give to it together, by their mean logit."""
     ensemble = Ensemble(members=tuple(members), aggregate="mean_logit", fallback=None)
     panel = Panel.of(votes, ensemble=ensemble, category=category, records=sorted(set(votes["record_id"].to_pylist())))
     if "mean_logit" not in panel.possible:

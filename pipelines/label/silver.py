@@ -1,4 +1,4 @@
-"""Run the stage ``silver``: aggregate an ensemble's votes, score them on gold and queue records for review.
+"""Run the stage ``silver``: aggregate an ensemble's votes into labels, score these on gold, queue records for review.
 
 A record of train whose decided set no majority gave keeps its row without labels (CRADLE 5.1 discards it; agreement
 statistics count it); in other splits the ensemble's fallback decides, if it has one (CRADLE 4.3). An ensemble of
@@ -32,7 +32,7 @@ TRAIN, DEV, TEST = "train", "dev", "test"
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The members' votes, the splits and the gold labels of all records that were not taken down."""
+    """An ensemble's votes, and split and gold labels, of all records that were not taken down."""
 
     votes: pa.Table
     split: Mapping[str, str]
@@ -68,11 +68,12 @@ class Snapshot:
         )
 
     def gold_of(self, split: str) -> dict[str, LabelSet]:
-        """Return the gold labels with which a split is scored, without the records used as prompt examples."""
+        """Return the gold labels by record on which a split is scored; prompt examples are left out."""
         return {r: s for r, s in self.gold.items() if self.split[r] == split and r not in self.examples}
 
 
 def columns(table: pa.Table, *names: str) -> list[tuple[Any, ...]]:
+    """Return the rows of a table as tuples of the named columns."""
     return list(zip(*(table[name].to_pylist() for name in names), strict=True))
 
 
@@ -85,17 +86,17 @@ def run(
     root: Path = Path(),
     injected: Collection[str] | None = None,
 ) -> dict[str, Any]:
-    """Write ``silver.parquet`` and ``queue.parquet`` under ``snapshot/<corpus>/silver/<ensemble>``, and the metrics.
+    """Aggregate an ensemble's votes; write labels and review queue under ``snapshot/<corpus>/silver/<ensemble>``.
 
     ``injected`` are the records whose text addresses a model; if ``None``, the posts are decrypted and checked.
 
     Returns:
-        the metrics: ``agreement`` and ``how`` by split, ``agreement_paper`` (the members' agreement as CRADLE defines
-        it, and the records where it ``differs``), ``distributions`` (for CRADLE's tables), ``labellers`` (outcomes,
-        reasons, repaired, tokens, cost) and ``cost`` (US dollars), ``violations`` of the scheme's rules, ``refusals``
-        by gold label, ``queue``, ``comparison`` on dev (see :func:`pipelines.label.ensemble_comparison.table`),
-        ``test`` (scores), ``by_agreement``, and ``posterior`` (the mean probability of the labels beside the share that
-        gold confirms).
+        The metrics: ``agreement`` and ``how`` (the deciding method) by split, ``agreement_paper`` (agreement as CRADLE
+        defines it, and the records where it ``differs``), ``distributions`` (for CRADLE's tables), ``labellers``
+        (outcomes, reasons, repaired, tokens, cost) and ``cost`` (US dollars), ``violations`` of the scheme's rules,
+        ``refusals`` by gold label, ``queue``, ``comparison`` on dev (see
+        :func:`pipelines.label.ensemble_comparison.table`), ``test`` (scores), ``by_agreement``, and ``posterior`` (the
+        mean probability of the labels beside the share that gold confirms).
 
     Raises:
         BadParams: there is no such ensemble, the votes of a member are missing, or the aggregator needs scores that the
@@ -176,7 +177,7 @@ def _offline(described: Ensemble, *, params: Params, folder: Path, category: Cat
 
 
 def settle(decisions: Mapping[str, Decision], *, split: Mapping[str, str]) -> dict[str, Decision]:
-    """Return the decisions, without train records that lack a majority or needed the fallback (CRADLE 5.1)."""
+    """Return the decisions, with those on train discarded that lack a majority or used the fallback (CRADLE 5.1)."""
     discarded = Decision(None, "none", "discarded")
     return {
         record: discarded
@@ -189,7 +190,7 @@ def settle(decisions: Mapping[str, Decision], *, split: Mapping[str, str]) -> di
 def check_strength(
     comparison: Mapping[str, Mapping[str, Any]], *, ensemble: str, described: Ensemble, least: float
 ) -> None:
-    """Reject an ensemble that has a higher exact match than its best member in too few resamples (ties count half).
+    """Raise an error if an ensemble's exact match exceeds its best member's in too few resamples (ties count half).
 
     Raises:
         EnsembleTooWeak: the share of these resamples is below ``least``, or there is no gold of dev to compare on.
@@ -240,7 +241,7 @@ def _write(
 
 
 def refused_of(votes: pa.Table) -> dict[str, set[str]]:
-    """Return the labellers that refused to label each record."""
+    """Return for each record the labellers that refused to label it."""
     refused: dict[str, set[str]] = {}
     for record, labeller, outcome in columns(votes, "record_id", "labeller", "outcome"):
         if outcome == "refused":

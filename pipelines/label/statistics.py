@@ -1,4 +1,4 @@
-"""Count agreement, outcomes, refusals by gold label and scores of a silver set; record ids are never included."""
+"""Compute an ensemble's metrics: agreement, outcomes, refusals by gold label, scores; never with record ids."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AGREEMENTS = ("unanimous", "consensus", "none")
 
 
 def counted(pairs: Iterable[tuple[str, str]]) -> dict[str, dict[str, int]]:
-    """Count the second items of pairs, grouped by the first item."""
+    """Return how often each second item of pairs occurs, by the first item."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for key, value in pairs:
         counts[key][value] += 1
@@ -26,7 +26,7 @@ def counted(pairs: Iterable[tuple[str, str]]) -> dict[str, dict[str, int]]:
 
 
 def agreement(decisions: Mapping[str, Decision], *, split: Mapping[str, str]) -> dict[str, dict[str, int]]:
-    """Count unanimous, consensus (a majority, not all) and undecided records by split (CRADLE Table 5)."""
+    """Count records by split and agreement: unanimous, consensus (a majority, not all) or none (CRADLE Table 5)."""
     found = counted((split[record], decision.agreement) for record, decision in decisions.items())
     return {part: {name: counts.get(name, 0) for name in AGREEMENTS} for part, counts in found.items()}
 
@@ -34,9 +34,9 @@ def agreement(decisions: Mapping[str, Decision], *, split: Mapping[str, str]) ->
 def agreement_of_members(
     decisions: Mapping[str, Decision], *, panel: Panel, split: Mapping[str, str]
 ) -> dict[str, dict[str, int]]:
-    """Count by split how far members agree on any set (CRADLE Table 5), and the records where that ``differs``.
+    """Count records by split and by how far an ensemble's members agree on any label set (CRADLE Table 5).
 
-    It differs where the decided labels are not those of the majority, so that CRADLE would call them agreed on.
+    ``differs`` counts the records where this is not the agreement on the decided labels.
     """
     found: dict[str, Counter[str]] = defaultdict(Counter)
     for record, decision in decisions.items():
@@ -48,7 +48,7 @@ def agreement_of_members(
 def posterior(
     decisions: Mapping[str, Decision], *, model: LabelModel, gold: Mapping[str, LabelSet]
 ) -> dict[str, float | int | None]:
-    """Compare the probabilities of the decided labels with gold: their ``mean`` and the share that is ``exact``."""
+    """Compare the probabilities of an ensemble's labels with gold: their ``mean``, and the share of ``exact`` sets."""
     pairs = [
         (p, decision.labels == gold[record])
         for record, decision in decisions.items()
@@ -62,7 +62,7 @@ def posterior(
 
 
 def training_subsets(decisions: Mapping[str, Decision], *, train: Collection[str]) -> dict[str, Distribution]:
-    """Return the two training subsets of CRADLE 5.1; ``train_unanimous`` is contained in ``train_consensus``."""
+    """Return the label counts of the two training subsets of CRADLE 5.1: consensus, and unanimous (a part of it)."""
     kept = [(d.labels, d.agreement) for r, d in decisions.items() if r in train and d.labels is not None]
     return {
         "train_consensus": Distribution.of(labels for labels, agreed in kept if agreed != "none"),
@@ -71,7 +71,7 @@ def training_subsets(decisions: Mapping[str, Decision], *, train: Collection[str
 
 
 def labellers(votes: pa.Table) -> dict[str, dict[str, Any]]:
-    """Return for each labeller its votes by outcome, its repaired votes, its tokens, and its cost in US dollars."""
+    """Return for each labeller its answers by outcome, its repaired votes, its tokens, and its cost in US dollars."""
     rows = votes.select(
         ["labeller", "outcome", "reason", "repaired", "input_tokens", "output_tokens", "cost"]
     ).to_pylist()
@@ -93,7 +93,7 @@ def labellers(votes: pa.Table) -> dict[str, dict[str, Any]]:
 def refusals(
     gold: Mapping[str, LabelSet], *, refused: Mapping[str, Collection[str]], members: Sequence[str]
 ) -> dict[str, dict[str, int]]:
-    """Count by gold label the records that have it (``gold``), and how many of them each member refused.
+    """Count by gold label the records that have it (``gold``), and how many of these each ensemble member refused.
 
     Providers' filters refuse some labels more than others (SPEC 1.5: sexual violence, not suicide), which a score over
     valid answers only would hide.
@@ -126,7 +126,7 @@ def violations(
 def scores(
     panel: Panel, *, decisions: Mapping[str, Decision], gold: Mapping[str, LabelSet]
 ) -> dict[str, dict[str, Any]]:
-    """Return the scores of ``ensemble`` and its members on valid answers and on all records (CRADLE Tables 4, 12)."""
+    """Return the scores of an ensemble and its members on valid answers and on all records (CRADLE Tables 4, 12)."""
     answers: dict[str, Mapping[str, LabelSet | None]] = {member: panel.votes_of(member) for member in panel.members}
     answers["ensemble"] = {record: decision.labels for record, decision in decisions.items()}
     labels = panel.category.names
@@ -134,7 +134,7 @@ def scores(
 
 
 def by_agreement(decisions: Mapping[str, Decision], *, gold: Mapping[str, LabelSet]) -> dict[str, dict[str, int]]:
-    """Count, by the labellers' agreement, records with gold (``n``) and those labelled exactly as gold (``exact``)."""
+    """Count, by the members' agreement, the records with gold (``n``) and those labelled as in gold (``exact``)."""
     found = {}
     for name in AGREEMENTS:
         own = [(gold[r], decisions[r].labels) for r in gold if r in decisions and decisions[r].agreement == name]

@@ -30,7 +30,7 @@ from pipelines.vault.vault import Vault
 
 
 class Labeller(Protocol):
-    """A model that labels posts, either over HTTP or in this process."""
+    """The interface of a model that labels posts, either over HTTP or in this process."""
 
     name: str
 
@@ -42,7 +42,10 @@ class Labeller(Protocol):
 
 
 def prompt_for(material: SplitPosts, labeller: RemoteLabeller, *, secret: bytes) -> Prompt:
-    """Return the scheme's prompt with the examples that gold designates; ``secret`` determines the delimiters."""
+    """Return the prompt for labels of the scheme, with the posts of dev that the stage ``few_shot`` chose as examples.
+
+    ``secret`` determines the delimiters around posts.
+    """
     key = material.scheme.category().key
     shown = [r for r in material.examples if r in material.posts]
     examples = [PromptExample(r, material.posts[r], {key: tuple(sorted(material.gold[r]))}) for r in shown]
@@ -52,7 +55,7 @@ def prompt_for(material: SplitPosts, labeller: RemoteLabeller, *, secret: bytes)
 def open_labeller(
     name: str, *, material: SplitPosts, params: Params, settings: Settings, vault: Vault, stack: ExitStack
 ) -> Labeller:
-    """Create the labeller with this name: connect a remote one, or fit an offline one; ``stack`` closes it."""
+    """Create the labeller ``name`` of params.yaml: connect a remote one, or fit an offline one; ``stack`` closes it."""
     described = params.labellers[name]
     if isinstance(described, OfflineLabeller):
         from pipelines.label.offline.fit import fit
@@ -84,11 +87,11 @@ def ask(
     wait: bool = True,
     root: Path = Path(),
 ) -> dict[str, Any]:
-    """Request one labeller's answers for one shard, and store them for the stage ``votes``.
+    """Request one labeller's answers for one shard of posts, and store them for the stage ``votes``.
 
     Returns:
-        Counts by outcome; without ``wait``, ``batches``: the digests of the ids of the batch jobs submitted to a
-        batch endpoint and recorded in the store of answers.
+        Counts of the answers by outcome; without ``wait``, ``batches``: the digests of the ids of the batch jobs
+        submitted to a batch endpoint and recorded in the store of answers.
     """
     material = SplitPosts.read(corpus, params=params, vault=vault, root=root)
     posts = material.shards(size=params.votes.shard_size)[shard]
@@ -104,7 +107,7 @@ def ask(
 def run(
     corpus: str, *, labeller: str, params: Params, settings: Settings, vault: Vault, root: Path = Path()
 ) -> dict[str, Any]:
-    """Write ``snapshot/<corpus>/votes/<labeller>/votes.parquet`` and ``metrics/<corpus>/votes-<labeller>.json``.
+    """Label a corpus; write ``snapshot/<corpus>/votes/<labeller>/votes.parquet`` and metrics.
 
     Returns:
         ``records``, ``stripped`` (form texts removed from the posts, SPEC 22), ``outcomes``, ``reasons`` (of outcomes

@@ -23,7 +23,7 @@ SUBSETS = {"train_consensus": "Train-Consensus", "train_unanimous": "Train-Unani
 
 
 def gather(root: Path, corpus: str) -> dict[str, Any]:
-    """Return the published metrics of votes by labeller, and of silver labels and injection tests by ensemble."""
+    """Read the metrics of a corpus in a clone: votes by labeller, silver labels and injection tests by ensemble."""
     folder = root / "metrics" / corpus
     found: dict[str, Any] = {"corpus": corpus}
     for part in ("votes", "silver", "injection_test"):
@@ -52,7 +52,7 @@ def summary(gathered: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sheets(gathered: Mapping[str, Any], *, root: Path = Path()) -> Iterator[Sheet]:
-    """Yield every table for which metrics exist, in the order of printing."""
+    """Yield every table of ``corpus votes-report`` for which ``gathered`` has metrics, in the order of printing."""
     if gathered.get("votes"):
         yield labellers(gathered["votes"])
     for name, found in gathered.get("silver", {}).items():
@@ -63,7 +63,7 @@ def sheets(gathered: Mapping[str, Any], *, root: Path = Path()) -> Iterator[Shee
 
 
 def overview(gathered: Mapping[str, Any]) -> Iterator[Sheet]:
-    """Yield the summary tables: outcomes, agreement, comparison, review queue and injection tests."""
+    """Yield the summary tables of votes: outcomes, agreement, comparison on dev, review queue and injection tests."""
     if gathered.get("votes"):
         yield labellers(gathered["votes"])
     for name, found in gathered.get("silver", {}).items():
@@ -155,7 +155,7 @@ def labellers(votes: Mapping[str, Mapping[str, Any]]) -> Sheet:
 
 
 def refusals(found: Mapping[str, Mapping[str, int]]) -> Sheet:
-    """Return a table of how many posts with each gold label each member refused."""
+    """Return a table of how many posts with each gold label each ensemble member refused."""
     members = [name for name in next(iter(found.values())) if name != "gold"]
     rows = [
         (label, f"{n['gold']:,}", *(f"{n[m]:,} ({percent(n[m], n['gold'], digits=1)}%)" for m in members))
@@ -172,7 +172,7 @@ def violations(found: Mapping[str, Mapping[str, int]]) -> Sheet:
 
 
 def right_by_agreement(found: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Sheet:
-    """Return a table of how often the labels are exactly right, by the members' agreement."""
+    """Return a table of how often an ensemble's labels equal gold, by the members' agreement."""
     columns = [c for split in found for c in (f"{HEADINGS.get(split, split)} n", "exact %")]
     rows = []
     for name in AGREEMENTS:
@@ -182,7 +182,7 @@ def right_by_agreement(found: Mapping[str, Mapping[str, Mapping[str, int]]]) -> 
 
 
 def comparison(found: Mapping[str, Mapping[str, Any]]) -> Sheet:
-    """Return a table of dev scores of aggregators and members, with 95 % intervals and leads over the best member."""
+    """Return a table of dev scores of an ensemble's aggregators and members, with intervals and leads over the best."""
     rows = []
     for name, row in found.items():
         cells = [
@@ -241,7 +241,10 @@ def _text(value: Any) -> str:
 
 
 def count_hits(gathered: dict[str, Any], settings: Settings) -> dict[str, Any]:
-    """Add to the votes the number of answers that were reused from the local store (``cache_hits``)."""
+    """Add ``cache_hits`` to each labeller's metrics of votes: how many answers were reused from the local store.
+
+    The dictionary ``gathered`` is changed and returned.
+    """
     from pipelines.storage.answers import AnswerStore
 
     if "votes" in gathered:
@@ -254,7 +257,7 @@ def count_hits(gathered: dict[str, Any], settings: Settings) -> dict[str, Any]:
 
 
 def published(settings: Settings, *, corpus: str, everything: bool) -> list[Sheet]:
-    """Return the tables of a corpus's last publish: all of them, or those of :func:`overview`.
+    """Return the tables of votes from a corpus's published metrics: all (``everything``), or the summary tables.
 
     Raises:
         NoCorpus: there is no corpus repository yet.

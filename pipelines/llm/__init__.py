@@ -1,1 +1,1 @@
-"""Send prompts to language models: transport, prompts, budget and parsed responses."""
+"""Send labelling prompts to language models: prompts, transport, limits, budget and parsed responses."""

@@ -1,4 +1,4 @@
-"""Submit many requests as one batch, at about half the price, and collect the answers later by the batch's handle.
+"""Submit many model requests as one batch, at about half the price, and collect the answers later by its handle.
 
 pydantic-ai encodes and decodes the batches of the three providers as it does single requests. OpenAI's batches use its
 Responses endpoint, the one that pydantic-ai supports; prompt, schema and sampling are the same. A single request in a
@@ -36,7 +36,7 @@ class NoBatches(ConfigError):
 async def submit(
     client: Client, jobs: Sequence[tuple[str, str, Sequence[str | bytes]]], *, schema: dict[str, Any]
 ) -> str:
-    """Submit requests (key, system message, user message) as one batch; store the returned handle at once.
+    """Submit ``jobs`` (key, system message, user message) as one batch; return a handle, to be stored at once.
 
     Keys are 1 to 64 letters, digits, ``_`` or ``-`` (Anthropic's rule) and unique. The handle is JSON without secrets
     or content: the provider's name of the batch, and the parameters that were sent.
@@ -74,7 +74,7 @@ async def submit(
 
 
 async def collect(client: Client, job: str) -> Mapping[str, Raw] | None:
-    """Return the answers of the batch ``job`` by request key, or ``None`` while it is running.
+    """Return the answers of the batch with the handle ``job`` by request key, or ``None`` while the batch is running.
 
     A key without an answer (expired, cancelled, the provider's own fault) is left out and may be requested again.
 

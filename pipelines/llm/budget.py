@@ -1,4 +1,4 @@
-"""Enforce a spending limit: reserve a request's maximum cost before sending; on answer, replace it by the cost.
+"""Enforce a limit on labelling costs: reserve a request's maximum cost before sending; on answer, book the real cost.
 
 A request that cannot be reserved is not sent, so the limit holds whatever the answers cost, across processes. A request
 whose end is unknown (its sender was killed, or it timed out) stays reserved, because a provider may have billed it.
@@ -23,7 +23,7 @@ def nano(usd: float) -> int:
 
 
 class LabellingBudget:
-    """Access of one run to the cost ledger that all processes share; a context manager inside an event loop."""
+    """One run's access to the ledger of labelling costs, which all processes share; a context manager."""
 
     def __init__(self, answers: AnswerStore, *, limit: float) -> None:
         """``limit``: US dollars, for all requests ever made from this database of answers."""
@@ -64,7 +64,7 @@ class LabellingBudget:
             await self._wake.wait()
 
     def hold(self, bounds: Sequence[int]) -> int:
-        """Reserve the cost of the first requests of a batch that the budget allows, and return their number.
+        """Reserve the maximum costs of as many of a batch's first requests as the budget allows; return their number.
 
         The reservation belongs to the batch, which may outlive the process: collecting the batch releases it.
         """
@@ -77,7 +77,7 @@ class LabellingBudget:
         return first
 
     def refuse(self) -> NoReturn:
-        """Raise the error that the budget is exhausted.
+        """Raise the error that the labelling budget is exhausted.
 
         Raises:
             BudgetSpent: always.
@@ -86,7 +86,7 @@ class LabellingBudget:
         raise BudgetSpent(budget=self._usd, spent=(paid + held) / NANO, left=0)
 
     async def settle(self, bound: int, *, cost: int, answer: tuple[str, str, bytes]) -> None:
-        """Store an encrypted answer on disk and replace the reservation by its cost, in one transaction."""
+        """Store a request's encrypted answer, and replace its reservation by its actual cost, in one transaction."""
         await self._end(LedgerChange(hold=-bound, pay=cost, answer=answer))
 
     async def release(self, bound: int) -> None:

@@ -35,7 +35,7 @@ class PriceUnknown(ConfigError):
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Capabilities:
-    """The features that one model accepts; the top of ``capabilities.yaml`` explains the fields."""
+    """What one language model accepts (sampling, schema, images ...); ``capabilities.yaml`` explains the fields."""
 
     temperature: float | None
     top_p: float | None
@@ -62,7 +62,7 @@ def _table() -> dict[str, dict[str, dict[str, Any]]]:
 
 @cache
 def capabilities(model: str, *, api: Api) -> Capabilities:
-    """Return the row for ``model`` and the protocol ``api``: that of the longest matching prefix, or the default row.
+    """Return what a model accepts over the protocol ``api``: the row of its longest matching prefix, or the default.
 
     A name may have an organisation or a folder before the last slash (``Qwen/Qwen3-VL-8B-Instruct``); case is ignored.
     """
@@ -73,7 +73,7 @@ def capabilities(model: str, *, api: Api) -> Capabilities:
 
 
 def deprecated(model: str, *, api: Api) -> bool:
-    """Return whether the price list of genai-prices marks the model as one that its provider will retire."""
+    """Return whether the price list of genai-prices marks the model as deprecated by its provider."""
     from genai_prices import Usage, calc_price
 
     try:
@@ -97,13 +97,13 @@ def _listed(model: str, api: Api) -> Price | None:
 
 
 def price(model: str, *, api: Api, given: Price | None, name: str = "<name>") -> Price:
-    """Return the price per million tokens in US dollars: ``given`` if set, else the price listed by genai-prices.
+    """Return a model's price per million tokens in US dollars: ``given`` if set, else the price in genai-prices.
 
     A given price takes precedence, because it may come from a contract or from a self-hosted model. Nothing is
     downloaded.
 
     Raises:
-        PriceUnknown: the price is neither given nor listed; ``name`` is the labeller in the error.
+        PriceUnknown: the price is neither given nor listed; the error names the labeller ``name``.
     """
     found = given or _listed(model, api)
     if found is None:

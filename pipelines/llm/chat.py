@@ -1,4 +1,4 @@
-"""Subclass OpenAI's client to skip its slow conversion of parameters by type."""
+"""Subclass OpenAI's client so that chat requests skip its slow conversion of parameters by type."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Completions(AsyncCompletions):
     async def create(  # type: ignore[override]
         self, *, extra_headers: Any = None, extra_body: Any = None, timeout: Any = None, **given: Any
     ) -> ChatCompletion:
-        """Send one request; ``timeout`` is ignored because the client's own time limit applies to all."""
+        """Send one chat request and return the completion; ``timeout`` is ignored: the client's own limit applies."""
         body = {name: value for name, value in given.items() if not isinstance(value, Omit | NotGiven)}
         return await self._client.post(
             "/chat/completions",
@@ -32,11 +32,11 @@ class Completions(AsyncCompletions):
 
 
 class Chat(AsyncChat):
-    """OpenAI's chat endpoints that use :class:`Completions`."""
+    """OpenAI's chat endpoints with the faster :class:`Completions`."""
 
     @cached_property
     def completions(self) -> Completions:
-        """Return the completions endpoint."""
+        """The endpoint of chat completions."""
         return Completions(self._client)
 
 
@@ -45,5 +45,5 @@ class Plain(AsyncOpenAI):
 
     @cached_property
     def chat(self) -> Chat:
-        """Return the chat endpoints."""
+        """The chat endpoints."""
         return Chat(self)

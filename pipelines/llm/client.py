@@ -1,7 +1,7 @@
 """Send one prompt to a language model in one HTTP request and return the raw answer (SPEC 2.2).
 
 This is the only module that calls language models. pydantic-ai's models implement the three protocols. Nothing here
-repeats a request, because that would differ from the paper's protocol; the runner does retries, limits and the budget.
+repeats a request, because that would differ from the paper's protocol; ``sender.py`` does retries, limits, the budget.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class CannotSee(ConfigError):
 
 @dataclass
 class RequestShape:
-    """What all requests for one answer schema share; ``effective`` holds the parameters of the first request sent."""
+    """The data that all requests for one answer schema share; ``effective``: the parameters first sent for it."""
 
     schema: dict[str, Any]
     settings: dict[str, Any]
@@ -156,7 +156,7 @@ class Client:
             self._wire.EXCHANGE.reset(token)
 
     def message(self, system: str, parts: Sequence[str | bytes]) -> ModelRequest:
-        """Convert one prompt to pydantic-ai's message."""
+        """Return a system prompt and the parts of a user message (text, images) as one message of pydantic-ai."""
         from pydantic_ai.messages import BinaryContent, ModelRequest, SystemPromptPart, UserPromptPart
 
         content: list[Any] = []
@@ -173,14 +173,14 @@ class Client:
         return ModelRequest(parts=[SystemPromptPart(system), UserPromptPart(plain)])
 
     def shape(self, schema: dict[str, Any]) -> RequestShape:
-        """Return the data common to all requests for ``schema``, computed at the first call."""
+        """Return the data that all requests for the answer schema ``schema`` share, computed at the first call."""
         found = self._shapes.get(id(schema))
         if found is None:
             found = self._shapes[id(schema)] = self._shape(schema)
         return found
 
     def native(self, schema: dict[str, Any]) -> ModelRequestParameters:
-        """Return pydantic-ai's request parameters for an answer of this schema."""
+        """Return pydantic-ai's request parameters for an answer with this JSON schema."""
         from pydantic_ai.models import ModelRequestParameters
         from pydantic_ai.output import OutputObjectDefinition
 

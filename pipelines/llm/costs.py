@@ -1,4 +1,4 @@
-"""Estimate the expected cost of requests (for people) and the maximum cost (for the budget).
+"""Estimate the expected cost of model requests (for people) and their maximum cost (for the budget).
 
 Tokens are estimated by rules of thumb: tokenizers differ by provider, some are not public, and tiktoken downloads its
 tables on first use. The upper bound needs no tokenizer: a token is at least one byte.
@@ -31,7 +31,7 @@ BATCH_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The tokens of one request: expected and maximum input, expected and maximum output."""
+    """The estimated tokens of one model request: expected and maximum input, expected and maximum output."""
 
     read: int
     read_at_most: int
@@ -40,7 +40,7 @@ class Size:
 
     @property
     def at_most(self) -> int:
-        """The tokens that a provider may count against its limit per minute: expected input and maximum output."""
+        """The most tokens of the request that count against a limit per minute: expected input, maximum output."""
         return self.read + self.written_at_most
 
 
@@ -72,7 +72,7 @@ def size(
 
 
 def usd(price: Price, *, read: int, written: int) -> float:
-    """Return the price of one request in US dollars."""
+    """Return the cost in US dollars of a request with ``read`` input and ``written`` output tokens."""
     return (read * price.input + written * price.output) / PRICED_TOKENS
 
 
@@ -86,20 +86,20 @@ def estimate(
     factor: float = 1.0,
     batch: bool = False,
 ) -> dict[str, int | float]:
-    """Estimate the cost of labelling these posts; nothing is sent.
+    """Return the estimated tokens and US dollars of labelling posts with a prompt; nothing is sent.
 
     Args:
         posts: the posts without a stored answer, shortened as they would be sent.
         prompt: the prompt.
-        price: of the model.
+        price: the model's price.
         cached: the number of further posts with a stored answer.
         cap: maximum tokens of one answer.
         factor: see :func:`size`.
         batch: whether a batch endpoint is used.
 
     Returns:
-        ``records``, ``cached``, ``to_ask``, ``input_tokens`` (expected), ``output_tokens`` (maximum), ``usd_expected``
-        and ``usd_at_most``; the budget reserves the latter.
+        ``records`` (all), ``cached``, ``to_ask`` (the others), ``input_tokens`` (expected), ``output_tokens``
+        (maximum), ``usd_expected`` and ``usd_at_most``; the budget reserves the latter.
     """
     asked = read = written = 0
     expected = most = 0.0

@@ -22,18 +22,21 @@ class Pace:
         self._full = 0.0
 
     def wait(self, now: float) -> float:
-        """Return the seconds until a request may start; a request above the burst size may start alone."""
+        """Return the seconds until the limit lets a request start; 0 or less means now.
+
+        A request above the burst size may start alone.
+        """
         if not self._seconds:
             return 0.0
         return self._full - max(BURST_SECONDS - self._seconds, 0.0) - now
 
     def take(self, amount: int, *, now: float) -> None:
-        """Count ``amount`` requests or tokens against the limit."""
+        """Count ``amount`` requests or tokens against the limit, at the time ``now`` (monotonic seconds)."""
         self._full = max(self._full, now) + amount * self._seconds
 
 
 class Gate:
-    """The rate limits of one provider in this process; requests start in the order of their arrival."""
+    """Limits the requests of this process to one model provider; requests start in the order of their arrival."""
 
     def __init__(self, provider: Provider) -> None:
         """Set the account's limits; mapped tasks share an account through an Airflow pool, not through this object."""
@@ -44,12 +47,12 @@ class Gate:
         self._opens = 0.0
 
     def pause(self, seconds: float) -> None:
-        """Block all requests for ``seconds``: the provider's Retry-After applies to the account, not to one request."""
+        """Block all requests to the provider for ``seconds``: a Retry-After applies to the account, not one request."""
         self._opens = max(self._opens, time.monotonic() + seconds)
 
     @asynccontextmanager
     async def turn(self, *, tokens: int) -> AsyncIterator[None]:
-        """Hold one of the provider's slots for a request of at most ``tokens`` tokens (input and output)."""
+        """Wait until the limits let a request of at most ``tokens`` tokens start; hold its slot inside the context."""
         async with self._slots:
             async with self._door:
                 while (wait := self._wait(now := time.monotonic())) > 0:

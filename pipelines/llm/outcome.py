@@ -19,7 +19,7 @@ UNREADABLE, TOO_LONG = "unreadable", "too_long"
 
 
 class Outcome(StrEnum):
-    """One of the five outcomes of a request for labels; only ``VOTE`` counts in an aggregation."""
+    """The outcome of a request for labels: one of five, of which only ``VOTE`` counts in an aggregation."""
 
     VOTE = "vote"
     ABSTAINED = "abstained"
@@ -29,7 +29,7 @@ class Outcome(StrEnum):
 
 
 class Throttled(LabellingError):
-    """A model provider's rate limit: wait ``retry_after`` seconds (``None`` if it states no time), then repeat."""
+    """A model provider's rate limit: the sender waits ``retry_after`` seconds (``None``: none stated), then repeats."""
 
     message = "The provider of a language model limits the rate of requests."
     remedy = "No action is needed: the request is repeated automatically."
@@ -46,7 +46,7 @@ class Passing(LabellingError):
 
 @dataclass(frozen=True)
 class Answer:
-    """One row of the table ``votes``; it contains no text of posts or answers, so that it may be stored unencrypted.
+    """A labeller's answer about a record, a row of the table ``votes``; it has no text, so it is not encrypted.
 
     ``reason`` is one machine word, or the names of the repairs joined by ``+`` if the outcome is a repaired vote.
     ``labels`` are sorted, and empty unless the outcome is a vote; ``scores`` follow the order of the category's names.
@@ -66,19 +66,19 @@ class Answer:
     cost: float = 0.0
 
     def row(self) -> dict[str, Any]:
-        """Return this answer as a row of ``store.tables.SCHEMAS["votes"]``."""
+        """Return this answer as a row of the table ``votes``."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
         scores = None if self.scores is None else list(self.scores)
         return values | {"outcome": str(self.outcome), "labels": list(self.labels), "scores": scores}
 
 
 def counted(words: Iterable[str]) -> dict[str, int]:
-    """Count the outcomes or reasons by name."""
+    """Return how often each outcome or reason occurs in ``words``, sorted by name."""
     return dict(sorted(Counter(map(str, words)).items()))
 
 
 def spent(answers: Collection[Answer]) -> dict[str, Any]:
-    """Add up the costs and tokens of a labeller's answers, for the metrics of a stage.
+    """Return the sums of costs, tokens and repairs of a labeller's answers, for the metrics of a stage.
 
     Returns:
         Counts of ``reasons`` (of outcomes other than a vote, and of repairs), ``repaired``, tokens, and ``cost`` in US
@@ -94,10 +94,10 @@ def spent(answers: Collection[Answer]) -> dict[str, Any]:
 
 
 def check_failures(outcomes: Collection[Outcome], *, labeller: str, most: float) -> None:
-    """Reject a labeller's answers if more than the share ``most`` of them failed (``votes.max_failed``).
+    """Raise an error if more than the share ``most`` of a labeller's requests failed (``votes.max_failed``).
 
     Raises:
-        TooManyFailed: the share is more than ``most``; the next run sends the failed requests again.
+        TooManyFailed: more than this share failed; the next run sends the failed requests again.
     """
     failed = sum(outcome is Outcome.FAILED for outcome in outcomes)
     if failed > most * len(outcomes):

@@ -1,4 +1,4 @@
-"""Render prompts from a label scheme, with the post between delimiters, as data.
+"""Render labelling prompts from a label scheme, with the post between delimiters, as data and not as instructions.
 
 The sections follow the papers' prompts (SPEC 11 and 24); the wording is ours. The text that all posts share comes first
 and the post comes last, so that a provider can cache the shared part.
@@ -136,7 +136,7 @@ def _joined(parts: Sequence[str | bytes]) -> Parts:
 
 
 def delimiter(post: Post, *, secret: bytes) -> str:
-    """Return the delimiter of a post, 16 hexadecimal digits.
+    """Return the delimiter that surrounds a post in its prompt, 16 hexadecimal digits.
 
     The post's author cannot predict them, because they depend on the project's secret; the same post gets the same
     digits, so that its answer can be cached.
@@ -145,10 +145,10 @@ def delimiter(post: Post, *, secret: bytes) -> str:
 
 
 def choose(gold: Mapping[str, frozenset[str]], *, count: int, seed: int, category: Category) -> list[str]:
-    """Return the ids of ``count`` records that show as many different labels as possible (SPEC 11 and 24).
+    """Return the ids of ``count`` records with gold as prompt examples, with as many different labels as possible.
 
-    Each step picks the record with the labels shown least so far. The seed decides ties, so the order of ``gold``
-    does not matter. The empty set counts as a label of its own.
+    Each step picks the record with the labels shown least so far (SPEC 11 and 24). The seed decides ties, so the order
+    of ``gold`` does not matter. The empty set counts as a label of its own.
     """
     order = sorted(gold)
     Random(seed).shuffle(order)  # noqa: S311 (a draw that must repeat, not a secret)
@@ -169,7 +169,7 @@ def choose(gold: Mapping[str, frozenset[str]], *, count: int, seed: int, categor
 def build(
     scheme: Scheme, *, keys: Sequence[str], system: System, examples: Sequence[PromptExample] = (), secret: bytes = b""
 ) -> Prompt:
-    """Build a scheme's prompt for the categories named in ``keys``.
+    """Build the prompt that asks for labels of the scheme's categories in ``keys``.
 
     Args:
         scheme: supplies everything that is specific to a corpus.

@@ -42,20 +42,20 @@ COUNTS = (
 
 @dataclass(frozen=True)
 class Target:
-    """The provider, labeller and protocol of a request, for error messages and for differences between protocols."""
+    """The provider, labeller and protocol of a request, on which error messages and its decoding depend."""
 
     labeller: str
     provider: str
     api: Literal["openai", "anthropic", "google"]
 
     def refused(self, detail: str) -> LabellerRefused:
-        """Return the error that ends this labeller's run."""
+        """Return the error that ends the labeller's run: the provider rejects its requests, because of ``detail``."""
         variable = self.provider.upper().replace("-", "_")
         return LabellerRefused(labeller=self.labeller, detail=detail, provider=variable)
 
 
 def read(response: ModelResponse, *, asked: Target, effective: dict[str, Any]) -> Raw:
-    """Convert a provider's response that arrived in full to the form that is stored (``Raw``)."""
+    """Return a provider's response that arrived in full as the raw answer that is stored."""
     details = response.provider_details or {}
     texts = [part.content for part in response.parts if isinstance(part, TextPart)]
     named = response.finish_reason or details.get("finish_reason") or ""
@@ -81,7 +81,7 @@ def _refusal(response: ModelResponse, details: dict[str, Any], *, asked: Target)
 
 
 def understand(error: Exception, *, asked: Target, exchange: Exchange | None, effective: dict[str, Any]) -> Raw:
-    """Convert a provider's error to an answer, if it is one: a refusal, a too long post, or a response of unknown form.
+    """Return a provider's error as a raw answer if it is one: a refusal, a too long post, or an unknown response.
 
     Raises:
         Throttled: the provider asks the client to wait.

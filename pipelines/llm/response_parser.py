@@ -1,4 +1,4 @@
-"""Turn a raw answer into labels or another outcome; no other module does this.
+"""Turn a provider's raw answer into labels or another outcome; no other module does this.
 
 A refusal is never a vote: the five outcomes are distinguished here, once, and only ``vote`` carries labels. Repairs are
 small, local and named (a code fence, a thinking block, the closing brace, repairs by the scheme's rules); everything
@@ -50,7 +50,7 @@ def _load(text: str) -> Any:
 
 
 def parse(text: str) -> tuple[dict[str, Any] | None, tuple[str, ...], str]:
-    """Parse the JSON object of an answer; return it with the repairs made, or the reason why there is none.
+    """Parse the JSON object in an answer; return the object or ``None``, the repairs made, and why there is no object.
 
     The repairs are our own unless a SPEC section is named: ``thinking`` (a reasoning block before the answer),
     ``fence`` (the whole answer in a code fence) and ``brace`` (the closing brace that the stop sequence of SPEC 10
@@ -120,7 +120,7 @@ def interpret(
     mode: Literal["paper", "improved"],
     cost: float,
 ) -> list[Answer]:
-    """Convert a raw answer to one row per requested category, in the order of the prompt's schema.
+    """Return a provider's raw answer as one answer for each requested category, in the order of the prompt's schema.
 
     The scheme's rules are applied before the vote: (a) to (c) of SPEC 23 in ``paper`` mode, (a) to (e) in
     ``improved``. An unexpected key makes the whole answer malformed, a missing key only its own category. Tokens and

@@ -1,4 +1,4 @@
-"""Send requests singly within the provider's limits, or as batches that outlive the process, and store the answers.
+"""Send labelling requests singly within the provider's limits, or as batches that outlive the process; store answers.
 
 An answer is written to disk, and its cost replaces the reservation, before anything else happens to it.
 """
@@ -78,7 +78,7 @@ class RequestSender:
         self._stop: Exception | None = None
 
     async def send(self, requests: Iterator[LabelRequest]) -> None:
-        """Send single requests concurrently, and stop at the first error that affects more than one request.
+        """Send each request singly, concurrently, and store the answers; stop at an error that affects all requests.
 
         Raises:
             BudgetSpent: the next request could exceed the budget; answers to requests in flight are stored.
@@ -90,7 +90,7 @@ class RequestSender:
             raise self._stop
 
     async def batch(self, requests: Sequence[LabelRequest]) -> None:
-        """Submit the requests as batches and wait for them; a batch of an earlier process is collected, not resent.
+        """Submit requests as batches, wait, and store the answers; an earlier process's batch is collected, not resent.
 
         Raises:
             BudgetSpent: not every request could be submitted; answers to those submitted are stored.
@@ -107,7 +107,7 @@ class RequestSender:
                 await asyncio.sleep(self._provider.batch_poll_seconds)
 
     async def hand_over(self, requests: Sequence[LabelRequest]) -> list[BatchJob]:
-        """Submit the requests as batches, as far as the budget allows, and return the batch jobs without waiting."""
+        """Submit requests as batches, as far as the budget allows, and return the batch jobs without waiting."""
         return (await self._handed_over(requests))[0]
 
     async def _handed_over(self, requests: Sequence[LabelRequest]) -> tuple[list[BatchJob], Sequence[LabelRequest]]:

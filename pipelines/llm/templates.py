@@ -9,7 +9,7 @@ from pipelines.taxonomy import Category, Scheme
 
 
 def system(scheme: Scheme, *, categories: Sequence[Category], kind: str) -> str:
-    """Return the system message, which has three forms: for open models, commercial models and fine-tuning."""
+    """Return a prompt's system message; ``kind`` selects its form: for open models, commercial ones or fine-tuning."""
     if kind == "commercial":
         return f"{scheme.role} You answer with the JSON object that is asked for and nothing else."
     form = f"You answer with one valid JSON object, {_form(categories)}, and nothing before or after it."
@@ -54,7 +54,7 @@ def training(scheme: Scheme, *, categories: Sequence[Category]) -> str:
 
 
 def definitions(category: Category) -> list[str]:
-    """Return a prompt's definitions of labels, one line each, after all labels that share the definition."""
+    """Return a prompt's definitions of labels, one line each; labels that share a definition share a line."""
     shared: dict[str, list[str]] = {}
     for label in category.labels:
         if label.task:

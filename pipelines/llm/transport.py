@@ -41,7 +41,7 @@ EXCHANGE: ContextVar[Exchange | None] = ContextVar("exchange", default=None)
 
 
 def effective(request: httpx2.Request) -> dict[str, Any]:
-    """Return the parameters that were sent: the path, and the body without content and with digests of schemas."""
+    """Return the parameters that a request sent: its path, and its body without content and with schemas' digests."""
     body = json.loads(request.content)
     return {"path": request.url.path} | parameters(body)
 
@@ -88,7 +88,7 @@ class Connections(httpx2.AsyncBaseTransport):
         self._tls = httpx2.create_ssl_context()
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send one request, and close the connection if it failed."""
+        """Send one HTTP request and return the response; close the connection if the request failed."""
         connection = self._free.pop() if self._free else self._new()
         exchange = EXCHANGE.get()
         if exchange is not None:

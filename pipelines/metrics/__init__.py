@@ -1,1 +1,1 @@
-"""Compute metrics of label sets, their uncertainty, decision thresholds and calibration."""
+"""Compute metrics of label sets with their uncertainty, decision thresholds, alerts, and calibrated probabilities."""

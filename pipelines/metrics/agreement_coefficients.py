@@ -29,7 +29,7 @@ READINGS = ((0.20, "slight"), (0.40, "fair"), (0.60, "moderate"), (0.80, "substa
 
 @dataclass(frozen=True)
 class Estimate:
-    """A coefficient with its percentile interval; ``defined`` is the share of resamples in which it has a value."""
+    """An agreement coefficient with its percentile interval; ``defined``: the share of resamples with a value."""
 
     value: float | None
     low: float | None
@@ -38,14 +38,14 @@ class Estimate:
 
 
 def draws(items: int, *, resamples: int, rng: np.random.Generator) -> Floats:
-    """Return weights of shape (1 + resamples, items): all items with weight 1, then bootstrap resamples."""
+    """Return how often each item counts, (1 + resamples, items): once in row 0, then as bootstrap resamples draw it."""
     # rng.multinomial fails on zero categories
     drawn = rng.multinomial(items, np.full(items, 1 / items), size=resamples) if items else np.ones((resamples, 0))
     return np.concatenate([np.ones((1, items)), drawn.astype(np.float64)])
 
 
 def estimate(values: Floats, *, confidence: float) -> Estimate:
-    """Return a coefficient and its percentile interval from ``values``, computed on the weights of :func:`draws`."""
+    """Return a coefficient with its percentile interval; ``values`` has it on all items, then on each resample."""
     resampled = values[1:][~np.isnan(values[1:])]
     share = len(resampled) / max(len(values) - 1, 1)
     if math.isnan(values[0]):
@@ -58,13 +58,13 @@ def estimate(values: Floats, *, confidence: float) -> Estimate:
 
 
 def printed(value: float) -> Decimal:
-    """Format a coefficient with two decimals, rounding halves up as in FigSIM's tables."""
+    """Return a coefficient rounded to two decimals, halves up, as FigSIM's tables print it."""
     # repr first: 0.405 is rounded as the decimal 0.405, not as its binary neighbour
     return Decimal(repr(round(value, 12))).quantize(Decimal("0.01"), ROUND_HALF_UP)
 
 
 def landis_koch(value: float) -> str:
-    """Return the term of Landis and Koch for an agreement that is rounded to two decimals first."""
+    """Return Landis and Koch's word for a kappa, such as ``substantial``, after rounding it to two decimals."""
     shown = float(printed(value))
     return "poor" if shown < 0 else next(word for end, word in READINGS if shown <= end)
 
@@ -106,7 +106,7 @@ def _pair_kappa(codes: Codes, *, cost: Floats, weigh: Floats) -> tuple[Floats, F
 
 
 def by_label(sets: Codes, *, statistic: str, weights: Floats | None = None) -> Floats:
-    """Return ``kappa`` or ``ac1`` for each label (chosen or not chosen), shape (resamples, labels).
+    """Return the ``statistic`` (``kappa`` or ``ac1``) of each label, chosen or not chosen, shape (resamples, labels).
 
     FigSIM's kappa of a multi-label category is the mean of these (3.3); CRADLE's Table 10 prints them and their mean.
     """
@@ -116,13 +116,13 @@ def by_label(sets: Codes, *, statistic: str, weights: Floats | None = None) -> F
 
 
 def observed(codes: Codes, *, classes: int, weights: Floats | None = None) -> Floats:
-    """Return the observed agreement: the mean over items of the share of answer pairs that are equal."""
+    """Return the raters' observed agreement: the mean over items of the share of answer pairs that are equal."""
     counts, several = _counts(codes, classes=classes)
     return _mean(_alike(counts), several=several, weigh=_weights(weights, items=len(codes)))
 
 
 def jaccard(sets: Codes, *, weights: Floats | None = None) -> Floats:
-    """Return the mean over items of the mean Jaccard index of pairs of answers; two empty sets have index 1."""
+    """Return the raters' mean Jaccard index over items and pairs of their label sets; two empty sets have index 1."""
     answered = (sets != MISSING).all(axis=2)
     chosen = sets == 1
     shared, pairs = np.zeros(len(sets)), np.zeros(len(sets))
@@ -201,7 +201,7 @@ def masi(sets: Codes) -> Floats:
 
 
 def distinct(sets: Codes) -> tuple[Codes, Codes]:
-    """Return a code for the label set of each answer, shape (items, raters), and the distinct label sets."""
+    """Return each answer's label set as an integer code, shape (items, raters), and the label sets by code."""
     flat = sets.reshape(-1, sets.shape[2])
     answered = (flat != MISSING).all(axis=1)
     codes = np.full(len(flat), MISSING, dtype=np.int64)
@@ -230,7 +230,7 @@ def _mean(values: Floats, *, several: npt.NDArray[np.bool_], weigh: Floats) -> F
 
 
 def ratio(part: Floats, whole: Floats) -> Floats:
-    """Return the quotient, or NaN where ``whole`` is 0."""
+    """Return ``part`` divided by ``whole``, element by element; NaN where ``whole`` is 0."""
     quotient: Floats = np.full(np.broadcast(part, whole).shape, np.nan)
     np.divide(part, whole, out=quotient, where=whole > 0)
     return quotient

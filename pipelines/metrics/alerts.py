@@ -39,16 +39,16 @@ DECIMALS = 9  # of a number of positives: smaller differences are rounding noise
 
 @dataclass(frozen=True)
 class Alert:
-    """The alert of one label, with the quality that dev supports.
+    """The alert of one label: its threshold, fitted on dev, with the recall that it guarantees and its measures on dev.
 
     Args:
         floor: the required recall.
-        confidence: of the guarantee.
+        confidence: the confidence of the guarantee.
         positives: independent positives of dev: those of one group (near-duplicates, one author) count once.
         threshold: the least score that raises the alert; ``None`` without positives.
         guaranteed_recall: the recall on new items is at least this, with that confidence; ``None`` without positives.
         guarantee: whether ``guaranteed_recall`` reaches the floor.
-        recall: on dev, of all positives; ``None`` without positives.
+        recall: the share of dev's positives that raise the alert; ``None`` without positives.
         alert_rate: the share of dev's items that raise the alert.
     """
 
@@ -70,15 +70,16 @@ def alert(
     groups: Sequence[str] | None = None,
     confidence: float = CONFIDENCE,
 ) -> Alert:
-    """Return the alert of a label for scores of shape (items,), which are compared as float32, as tables store them.
+    """Fit the alert threshold of one label on dev, and return it as :class:`Alert`.
 
     Args:
-        scores: of the items of dev; larger means more probable.
+        scores: the label's scores of dev's items, shape (items,); larger means more probable. They are compared as
+            float32, as tables store them.
         truth: which items have the label.
         floor: the required recall, above 0.
         groups: the group of each item. Positives of one group are not independent: only their lowest score counts, and
             the guarantee is of groups of which every positive is found. By default each item is a group.
-        confidence: of the guarantee.
+        confidence: the confidence of the guarantee.
     """
     values = np.asarray(scores, np.float32)
     if not np.isfinite(values).all():
@@ -102,14 +103,17 @@ def alert(
 
 
 def threshold(positives: Scores, *, floor: float, confidence: float = CONFIDENCE) -> Scores:
-    """Return the threshold for the scores of at least one positive, along the last axis; see the module docstring."""
+    """Return the alert threshold that keeps the recall ``floor``, from the scores of a label's positives on dev.
+
+    There must be at least one positive; they are along the last axis. The module docstring has the method.
+    """
     k = misses(positives.shape[-1], floor=floor, confidence=confidence)
     return np.asarray(np.partition(positives, k, axis=-1)[..., k])
 
 
 @cache
 def misses(positives: int, *, floor: float, confidence: float = CONFIDENCE) -> int:
-    """Return how many of dev's positives may lie below the threshold; 0 also if no threshold guarantees the floor."""
+    """Return how many of dev's positives may lie below an alert's threshold; 0 also if none guarantees the floor."""
     allowed = 0
     while allowed + 1 < positives and lower(positives - allowed - 1, positives, confidence=confidence) >= floor:
         allowed += 1
@@ -117,26 +121,26 @@ def misses(positives: int, *, floor: float, confidence: float = CONFIDENCE) -> i
 
 
 def needed(recall: float, *, confidence: float = CONFIDENCE) -> float:
-    """Return the least number of positives that can guarantee a recall; infinite for a recall of 1."""
+    """Return the least number of positives on dev that can guarantee a recall; infinite for a recall of 1."""
     if recall >= 1:
         return math.inf
     return max(1, math.ceil(round(math.log(1 - confidence) / math.log(recall), DECIMALS))) if recall > 0 else 0
 
 
 def lower(found: int, of: int, *, confidence: float = CONFIDENCE) -> float:
-    """Return the one-sided lower bound of Clopper and Pearson (1934) for a rate."""
+    """Return the one-sided lower bound of Clopper and Pearson (1934) for the rate ``found`` / ``of``."""
     from scipy.stats import beta
 
     return float(beta.ppf(1 - confidence, found, of - found + 1)) if found else 0.0
 
 
 def upper(found: int, of: int, *, confidence: float = CONFIDENCE) -> float:
-    """Return the one-sided upper bound of Clopper and Pearson (1934) for a rate."""
+    """Return the one-sided upper bound of Clopper and Pearson (1934) for the rate ``found`` / ``of``."""
     return 1 - lower(of - found, of, confidence=confidence)
 
 
 def judged(found: int, of: int, *, guaranteed: float, confidence: float = CONFIDENCE) -> Verdict:
-    """Test a guaranteed recall on new items, of which ``found`` of ``of`` positives raised the alert.
+    """Test an alert's guaranteed recall on new items, of which ``found`` of ``of`` positives raised the alert.
 
     Returns:
         ``below`` if the upper bound of the recall lies below the guarantee: then the guarantee is refuted, which

@@ -34,7 +34,7 @@ TIE = 1e-12
 
 @dataclass(frozen=True)
 class Interval:
-    """The value of a metric with its BCa interval; the value itself twice if every resample gives the same."""
+    """The value of a metric with its BCa interval, whose ends equal the value if every resample gives the same."""
 
     value: float
     low: float
@@ -43,7 +43,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """The difference between two systems; ``probability`` is the share of resamples above 0, where ties count half."""
+    """A metric's difference between two systems; ``probability`` is the share of resamples above 0, ties count half."""
 
     value: float
     low: float
@@ -53,14 +53,14 @@ class PairedDifference:
 
 @dataclass(frozen=True)
 class Draws:
-    """The metrics of one system on all records, in each bootstrap resample, and without one cluster each."""
+    """The metrics of one system on all records, in each bootstrap resample, and with each cluster left out in turn."""
 
     values: Mapping[str, float]
     resampled: Mapping[str, Floats]
     without: Mapping[str, Floats]
 
     def intervals(self) -> dict[str, Interval]:
-        """Return each metric with its BCa interval."""
+        """Return each metric of the system with its BCa interval, by name."""
         return {
             name: Interval(value, *bca(value, resampled=self.resampled[name], without=[self.without[name]]))
             for name, value in self.values.items()
@@ -77,7 +77,7 @@ class Draws:
 
 
 def percentile(values: Floats) -> tuple[float, float]:
-    """Return the percentile interval of resampled values."""
+    """Return the percentile interval (low, high) of a statistic's resampled values."""
     tail = 100 * (1 - CONFIDENCE) / 2
     low, high = np.percentile(values, [tail, 100 - tail])
     return float(low), float(high)
@@ -150,7 +150,7 @@ def draw(
 
 
 def cluster_sums(rows: Floats, *, groups: Sequence[str]) -> Floats:
-    """Sum the rows of each group; the result follows the order of the groups' names."""
+    """Return the sum of the rows of each group, in the order of the groups' names; ``groups`` has each row's group."""
     _, place = np.unique(np.array(groups), return_inverse=True)
     sums = np.zeros((place.max() + 1, rows.shape[1]))
     np.add.at(sums, place, rows)

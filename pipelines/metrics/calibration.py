@@ -47,7 +47,7 @@ class Calibration:
     """Platt's sigmoid for each label of a multi-label task, or a temperature and biases for a single-label task.
 
     Args:
-        kind: of the task.
+        kind: the kind of the task, multi-label or single-label.
         sigmoids: slope and intercept on the scores' log-odds, shape (labels, 2); no rows for a single-label task.
         temperature: divisor of the log-scores of a single-label task; 1 for a multi-label task.
         biases: of the classes of a single-label task, added to the divided log-scores; none for a multi-label task.
@@ -72,13 +72,13 @@ class Calibration:
 
     @classmethod
     def of_json(cls, stored: dict[str, Any]) -> Calibration:
-        """Parse the result of :meth:`as_json`."""
+        """Build a calibration from the JSON values that :meth:`as_json` returns."""
         sigmoids = np.array(stored["sigmoids"], np.float64).reshape(-1, 2)
         return cls(stored["kind"], sigmoids, float(stored["temperature"]), tuple(stored["biases"]))
 
 
 def fit(scores: npt.NDArray[np.floating], *, examples: Sequence[Example], task: Task) -> Calibration:
-    """Fit a calibration on dev by Platt scaling of each label; rare labels share a slope (``metrics.sigmoids``).
+    """Fit a calibration of scores on dev: for a multi-label task by Platt scaling of each label.
 
     A single-label task has one temperature for all classes (Guo et al. 2017) and a bias of each class (Alexandari et
     al. 2020): the loss of an encoder weighs rare classes as much as frequent ones, so that with a weak signal the exact
@@ -103,13 +103,13 @@ def fit(scores: npt.NDArray[np.floating], *, examples: Sequence[Example], task: 
 
 
 def evidence(scores: npt.NDArray[np.floating], *, kind: Kind) -> Floats:
-    """Convert scores between 0 and 1 to log-odds (multi-label task) or to logarithms (single-label task)."""
+    """Return scores in [0, 1] as log-odds (multi-label task) or as logarithms (single-label task)."""
     p = np.clip(np.asarray(scores, np.float64), SUREST, 1 - SUREST if kind == "multi" else 1)
     return np.asarray(np.log(p / (1 - p)) if kind == "multi" else np.log(p))
 
 
 def shares(found: Floats, *, kind: Kind) -> Floats:
-    """Convert the result of :func:`evidence` to probabilities; those of a single-label task sum to 1 in each row."""
+    """Return log-odds or log-scores (:func:`evidence`) as probabilities; a single-label task's sum to 1 in a row."""
     if kind == "multi":
         return np.asarray(1 / (1 + np.exp(-found)))
     raised = np.exp(found - found.max(axis=1, keepdims=True))
@@ -117,7 +117,7 @@ def shares(found: Floats, *, kind: Kind) -> Floats:
 
 
 def log_loss(found: Floats, *, truth: npt.NDArray[np.bool_], task: Task) -> float:
-    """Return the mean log loss per example in nats, summed over the labels of a multi-label task (lower is better)."""
+    """Return the probabilities' mean log loss per example in nats, summed over the labels of a multi-label task."""
     p = np.clip(found, SUREST, 1 - SUREST)
     cost = np.where(truth, np.log(p), np.log1p(-p) if task.kind == "multi" else 0.0)
     return float(-cost.sum(axis=1).mean())

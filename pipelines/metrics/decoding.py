@@ -22,7 +22,7 @@ DECIMALS = 9  # of a worth: smaller differences are rounding noise and must not 
 
 
 def worth_of_sets(probabilities: Scores, *, category: Category, most: int = 4) -> tuple[list[frozenset[str]], Scores]:
-    """Return the valid label sets, sorted by size and alphabetically, and the score of each set in every row.
+    """Return the valid label sets, sorted by size and alphabetically, and their worth (a log-score) in every row.
 
     A set's worth is the sum of log p over its labels and log(1 - p) over the others (all of ``category.names``), less
     the part common to all sets: that is the sum of the log-odds of its own labels.

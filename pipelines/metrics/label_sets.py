@@ -35,7 +35,9 @@ NAMES = (
 
 @dataclass(frozen=True)
 class Tally:
-    """Counts from which metrics are computed; arrays may have leading axes (records, clusters or resamples).
+    """The counts from which metrics of label sets are computed, as arrays.
+
+    They may have leading axes (records, clusters or resamples).
 
     ``records``, ``exact`` and ``jaccard`` have the leading shape; ``tp``, ``fp`` and ``fn`` have labels as last axis.
     """
@@ -48,14 +50,14 @@ class Tally:
     fn: Floats
 
     def flat(self) -> Floats:
-        """Concatenate all counts, so that one matrix product can add them up."""
+        """Return all counts as one array along the last axis, so that one matrix product can add them up."""
         return np.concatenate(
             [np.stack([self.records, self.exact, self.jaccard], axis=-1), self.tp, self.fp, self.fn], axis=-1
         )
 
     @classmethod
     def of_flat(cls, values: Floats) -> Tally:
-        """Reverse :meth:`flat`."""
+        """Build a tally from the array that :meth:`flat` returns."""
         tp, fp, fn = np.split(values[..., 3:], 3, axis=-1)
         return cls(values[..., 0], values[..., 1], values[..., 2], tp, fp, fn)
 
@@ -65,9 +67,9 @@ class Tally:
 
 
 def tally(gold: Sequence[LabelSet], *, predicted: Sequence[LabelSet | None], labels: Sequence[str]) -> Tally:
-    """Count for each record, in the given order, what the metrics need.
+    """Return each record's counts for the metrics of label sets (exact match, Jaccard, true positives), in order.
 
-    A ``None`` scores 0 on exact and Jaccard even if gold is empty, and misses every label of gold.
+    A missing answer (``None``) scores 0 on exact and Jaccard even if gold is empty, and misses every label of gold.
 
     Raises:
         KeyError: a set contains a label that the category does not have.
@@ -124,7 +126,10 @@ def per_label(counts: Tally) -> dict[str, Floats]:
 
 
 def figures(counts: Tally) -> dict[str, Floats]:
-    """Return every metric of :data:`NAMES` for each of the leading axes of ``counts``; macro means over all labels."""
+    """Return the metrics by name, such as ``exact`` and ``macro_f1`` (the mean over all labels).
+
+    Each has the leading axes of ``counts``.
+    """
     summed = Tally.of_flat(
         np.concatenate(
             [counts.flat()[..., :3], *(part.sum(axis=-1, keepdims=True) for part in (counts.tp, counts.fp, counts.fn))],

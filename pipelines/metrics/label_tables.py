@@ -1,4 +1,4 @@
-"""Format counts of label sets as CRADLE's Tables 1, 2, 3, 5, 6, 7, 11 and 12.
+"""Format counts of label sets like Tables 1, 2, 3, 5, 6, 7, 11 and 12 of the paper CRADLE.
 
 Counts go in, rows of text come out, and a :class:`Sheet` renders them for a terminal or as markdown. Counts come from
 label sets (:meth:`Distribution.of`) or are given, such as a paper's own. A percentage is the exact quotient rounded
@@ -50,7 +50,7 @@ class Distribution:
 
     @classmethod
     def read(cls, plain: Mapping[str, Any]) -> Distribution:
-        """Parse the result of :meth:`plain`."""
+        """Build a distribution from the JSON values that :meth:`plain` returns."""
         return cls(plain["instances"], plain["labels"], {int(size): n for size, n in plain["sizes"].items()})
 
 
@@ -67,7 +67,7 @@ class Layout:
 
     @classmethod
     def of(cls, scheme: Scheme, *, category: Category) -> Layout:
-        """Return the table layout of a scheme; a category without display types has one type for each label."""
+        """Return the table layout of one category; if the scheme groups its labels by no type, each is a type."""
         names = set(category.names)
         types = {name: tuple(label for label in labels if label in names) for name, labels in scheme.display.items()}
         if {label for labels in types.values() for label in labels} != names:
@@ -211,9 +211,10 @@ def table_3(splits: Mapping[str, Distribution], *, layout: Layout) -> Sheet:
 
 
 def table_5(splits: Mapping[str, Mapping[str, int]], *, members: int = 3) -> Sheet:
-    """Return a table of how far the members' label sets agree (CRADLE Table 5).
+    """Return a table of how far the label sets by the members of an ensemble agree (CRADLE Table 5).
 
-    ``splits``: split -> {"unanimous", "consensus", "none"} -> records; *consensus* is a non-unanimous majority.
+    ``splits``: split -> {"unanimous", "consensus", "none"} -> number of records; *consensus* is a non-unanimous
+    majority. ``members``: the number of members, which sets the names of the rows.
     """
     three = members == 3
     names = {
@@ -265,7 +266,7 @@ SCORES = {
 def table_12(scored: Mapping[str, Any], *, name: str) -> Sheet:
     """Return a table of one labeller's metrics on its valid answers and on all records (CRADLE Table 12).
 
-    ``scored`` is what :func:`pipelines.metrics.label_sets.score` returns.
+    ``scored`` has the metrics as :func:`pipelines.metrics.label_sets.score` returns them; ``name`` is the labeller.
     """
     blocked = scored["n"] - scored["n_valid"]
     rows = [

@@ -1,5 +1,6 @@
 """Fit the alerts of a classifier on dev's gold, raise them beside its labels, and store them with its calibration.
 
+An alert is a flag for a label that must not be missed, raised at a threshold that keeps a required recall (a floor).
 Labels are the most probable set that the scheme's hard rules allow (``metrics.decoding``): a recall floor
 (``finetune.recall_floors``) never changes them, but adds an alert (``metrics.alerts``). An item may raise the alert of
 a label that it does not get, and the reverse.
@@ -38,18 +39,18 @@ FILE = "calibration.json"
 
 
 class OtherLabels(DataError):
-    """A classifier was fitted for other labels than those requested."""
+    """A stored classifier was fitted for other labels than those of the task that is requested."""
 
     message = "The classifier was fitted for {found} labels, which are not the {wanted} labels of task '{task}'."
     remedy = "The label scheme has changed since the fit. Run `dvc repro finetune` again."
 
 
 def fit(scores: Floats, *, examples: Sequence[Example], task: Task, floors: Mapping[str, float]) -> dict[str, Alert]:
-    """Fit, on the validation split, the alert of each label that has a recall floor.
+    """Fit, on the validation split, the alert of each label that has a recall floor (a required recall).
 
     Args:
         scores: calibrated probabilities, shape (examples, labels), rows in the order of ``examples``.
-        examples: of validation.
+        examples: examples of validation, with gold.
         task: the task.
         floors: the required recall by label, ``finetune.recall_floors``; a floor of 0 has no effect.
 
@@ -83,7 +84,9 @@ def floors_of(task: Task, *, floors: Mapping[str, float]) -> dict[str, float]:
 
 
 def evidence(scores: npt.NDArray[np.floating], *, task: Task, rows: int) -> Floats:
-    """Return the values that alerts compare with thresholds, shape (rows, labels); see the module docstring.
+    """Return the values that alerts compare with thresholds, shape (rows, labels).
+
+    They are the scores; for ordered labels (grades), the sum of a grade's and all graver ones' scores.
 
     Raises:
         BadScores: the shape is wrong, or a value is not a probability.
@@ -121,12 +124,12 @@ def learned(
     floors: Mapping[str, float],
     sets: Sequence[frozenset[str]] | None = None,
 ) -> tuple[dict[str, Alert], dict[str, Any]]:
-    """Fit the alerts of a classifier on dev; return them with a report.
+    """Fit the alerts of a classifier on dev; return them by label, and measures of the classifier on dev.
 
     Args:
         found: calibrated probabilities, shape (examples, labels).
         raw: the scores before calibration.
-        examples: of validation.
+        examples: examples of validation, with gold.
         task: the task.
         floors: see :func:`fit`.
         sets: the label set of each example, by default the most probable one.
@@ -148,7 +151,7 @@ def learned(
 
 
 def save(out: Path, *, task: Task, alerts: Alerts, **more: Any) -> None:
-    """Write the alerts and the other values for decoding scores as JSON."""
+    """Write a classifier's alerts to a JSON file in ``out``, with the task's labels and the further values ``more``."""
     out.mkdir(parents=True, exist_ok=True)
     stored = {"labels": task.labels, "alerts": {label: asdict(one) for label, one in alerts.items()}, **more}
     (out / FILE).unlink(missing_ok=True)  # may be a link into DVC's cache
@@ -156,7 +159,7 @@ def save(out: Path, *, task: Task, alerts: Alerts, **more: Any) -> None:
 
 
 def load(out: Path, *, task: Task) -> tuple[dict[str, Alert], dict[str, Any]]:
-    """Read the file that :func:`save` wrote; return the alerts and the whole JSON object.
+    """Read a classifier's alerts from its folder, as :func:`save` wrote them; return them and the whole JSON object.
 
     Raises:
         OtherLabels: the alerts were fitted for other labels, or for the same labels in another order.

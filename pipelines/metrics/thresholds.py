@@ -45,7 +45,7 @@ def tune(
 
     Args:
         scores: probabilities, shape (examples, labels), rows in the order of ``examples``.
-        examples: of validation.
+        examples: examples of validation, with gold.
         task: the task. A single-label task does not use thresholds (see :func:`decide`): .5 for every label.
         mode: ``train.mode``.
         min_positives: ``train.min_positives``.
@@ -86,7 +86,7 @@ def decide(scores: npt.NDArray[np.floating], *, task: Task, thresholds: Floats) 
 
 
 def checked(scores: npt.NDArray[np.floating], *, task: Task, rows: int) -> Floats:
-    """Return scores as float64.
+    """Return scores as float64 after a check that they are probabilities of shape (``rows``, labels).
 
     Raises:
         BadScores: the shape is wrong, or a value is not a probability.

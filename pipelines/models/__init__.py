@@ -17,15 +17,15 @@ TRAINABLE = ("text", "image", "fusion", "yadav", "m3h")
 
 
 def build(spec: Model, *, task: Task, seed: int, folder: Path, max_tokens: int = 128, **options: Any) -> Built:
-    """Build the unfitted classifier that an entry of ``models`` describes, with new weights drawn from ``seed``.
+    """Build the classifier that an entry of ``models`` describes, not yet trained, its new weights drawn from ``seed``.
 
     The module of the kind is imported here, so that a command that trains nothing does not load torch.
 
     Args:
-        task: its labels, in order, are the columns of the logits.
+        task: the task, whose labels, in order, are the columns of the logits.
         folder: where a ``tiny:`` base model is created temporarily; the model is removed again.
         max_tokens: ``train.max_tokens``; longer texts are truncated at the end.
-        options: further inputs that one kind needs (M3H: the explanations of the memes).
+        options: further inputs that one kind of model needs (M3H: the explanations of the memes).
 
     Raises:
         BadParams: the entry's kind is prompted and cannot be trained.

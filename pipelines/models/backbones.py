@@ -53,7 +53,7 @@ class Built:
 
 
 class BaseUnfit(ConfigError):
-    """A base model is not of the configured kind."""
+    """A base model was found but does not suit the kind of model that is configured for it."""
 
     message: ClassVar[str] = "The base model '{base}' does not fit the kind of the model in params.yaml: {detail}."
     remedy: ClassVar[str] = "Set another base, or another kind, for the model under models in params.yaml."
@@ -61,7 +61,7 @@ class BaseUnfit(ConfigError):
 
 @contextmanager
 def opened(base: str, *, seed: int, folder: Path, revision: str | None = None) -> Iterator[str]:
-    """Yield the folder for ``from_pretrained``: the base model's, or a temporary one with the ``tiny:`` test model.
+    """Yield the folder to pass to ``from_pretrained``: the base model's, or a temporary one of a ``tiny:`` test model.
 
     Inside the context, torch is seeded with ``seed``, and the messages of ``transformers`` are off, because
     :func:`weights` checks the new weights that they report. Afterwards, the random state and the messages are restored.
@@ -156,7 +156,7 @@ def checkpointed(model: Any) -> None:
 
 
 class Words:
-    """Tokenise texts, padded to the longest and truncated to ``limit`` tokens or the base model's maximum."""
+    """Tokenises texts, padded to the longest and truncated to ``limit`` tokens or the base model's maximum."""
 
     def __init__(self, place: str, *, base: str, limit: int) -> None:
         self._tokens = had(AutoTokenizer, place, base=base)
@@ -178,7 +178,7 @@ class Words:
 
 
 class Pixels:
-    """Convert pictures to pixel tensors with the base model's PIL processor, without torchvision (SPEC 2.4).
+    """Converts pictures to pixel tensors with the base model's PIL processor, without torchvision (SPEC 2.4).
 
     Each picture is decoded and resized once. The cache is in memory only; it holds bytes, which take a quarter of the
     space of floats.
@@ -203,7 +203,7 @@ class Pixels:
         return {"pixel_values": pixels}
 
     def forget(self) -> None:
-        """Empty the cache of pictures."""
+        """Empty the cache of decoded and resized pictures."""
         self._sized.cache_clear()
 
     def _size(self, image: bytes | None) -> Any:

@@ -20,7 +20,7 @@ FILES, PICKLES = ("*.json", "*.jinja", "*.model", "*.safetensors", "*.txt"), ("p
 
 
 class BaseMissing(ConfigError):
-    """A base model is not on this machine and cannot be downloaded, or there is no model of this name."""
+    """A base model is neither on this machine nor downloadable, or there is no model of this name."""
 
     message: ClassVar[str] = "The base model '{base}' cannot be loaded: {detail}."
     remedy: ClassVar[str] = (
@@ -67,7 +67,7 @@ def located(base: str, *, revision: str | None) -> str:
 
 
 def files_of(place: str | Path) -> dict[str, str]:
-    """Return the SHA-256 of each file that is read of the base model in a folder, by name."""
+    """Return the SHA-256 of each file of a base model that loading it reads, by name; ``place`` is its folder."""
     folder = Path(place)
     patterns = FILES if any(folder.glob("*.safetensors")) else (*FILES, *PICKLES)
     found = {}
@@ -78,9 +78,10 @@ def files_of(place: str | Path) -> dict[str, str]:
 
 
 def identified(bases: Sequence[tuple[str, str | None]]) -> list[dict[str, Any]]:
-    """Return ``name``, ``revision`` and ``digest`` of base models; a ``tiny:`` model follows from code and seed.
+    """Return ``name``, ``revision`` and ``digest`` of each base model.
 
-    The digest is the SHA-256 of the ``sha256sum`` listing of the base model's files.
+    The digest is the SHA-256 of the ``sha256sum`` listing of the base model's files; a ``tiny:`` model has none, as it
+    follows from code and seed.
 
     Raises:
         BaseUnpinned, BaseMissing: see :func:`located`.
@@ -96,7 +97,7 @@ def identified(bases: Sequence[tuple[str, str | None]]) -> list[dict[str, Any]]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Turn off messages and progress bars of the libraries inside the context."""
+    """Turn off the messages and progress bars of ``transformers`` inside the context."""
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -109,7 +110,7 @@ def quiet() -> Iterator[None]:
 
 
 def why(error: BaseException) -> str:
-    """Return the cause in our words: the library's message contains paths of this machine."""
+    """Return why a base model could not be loaded, without the library's message: that has paths of this machine."""
     chain, at = [], error
     while at is not None:
         chain.append(at)

@@ -21,7 +21,7 @@ READY = 8192
 
 
 class EncoderWords:
-    """Tokenise posts with padding; the middle of a long post is removed, because its end describes the present."""
+    """Tokenises posts with padding; the middle of a long post is removed, because its end describes the present."""
 
     def __init__(self, place: str, *, base: str, limit: int | None) -> None:
         """Load the tokenizer; it truncates at ``limit`` or the base's maximum.
@@ -44,13 +44,13 @@ class EncoderWords:
         return self.padded([self._known(text)[0] for text in texts])
 
     def rows(self, texts: Sequence[str]) -> list[list[int]]:
-        """Tokenise many texts in one call, without the cache."""
+        """Return the tokens of each text, without the middle of a long one; one call for all, without the cache."""
         with self._alone:
             found = self.tokens(list(texts), verbose=False)["input_ids"] if texts else []
         return [ids if len(ids) <= self.limit else self._read(text)[0] for ids, text in zip(found, texts, strict=True)]
 
     def padded(self, rows: Sequence[list[int]]) -> Batch:
-        """Pad tokenised texts to one batch; see :meth:`__call__`."""
+        """Return the tensors of a batch of tokenised texts, padded to the longest."""
         with self._alone:
             return dict(self.tokens.pad({"input_ids": list(rows)}, padding=True, return_tensors="pt"))
 
@@ -75,7 +75,7 @@ class EncoderWords:
 
 
 class SavedEncoder(Headed):
-    """A fitted encoder loaded from its saved weights; a missing weight, such as one of the head, is an error."""
+    """A fine-tuned text encoder, loaded from its saved weights; a missing weight, such as the head's, is an error."""
 
     def __init__(self, place: str, *, base: str) -> None:
         torch.nn.Module.__init__(self)
@@ -83,5 +83,5 @@ class SavedEncoder(Headed):
 
 
 def built(module: Headed, *, words: EncoderWords) -> Built:
-    """Combine a module and its tokenizer to a :class:`Built` classifier; ``length`` counts tokens."""
+    """Return the :class:`Built` classifier of a torch module and its tokenizer; an example's length is its tokens."""
     return Built(module, lambda some: words([e.text for e in some]), lambda example: words.count(example.text))

@@ -41,12 +41,12 @@ def build(spec: FusionModel, *, task: Task, seed: int, folder: Path, max_tokens:
 
 
 def both(words: Words, pixels: Pixels) -> Callable[[Sequence[Example]], Batch]:
-    """Return a function that prepares the texts and the pictures of examples for the model."""
+    """Return a function that converts examples to a model's input: the tensors of their texts and of their pictures."""
     return lambda examples: {**words([e.text for e in examples]), **pixels([e.image for e in examples])}
 
 
 def two_towers(place: str, *, base: str) -> Any:
-    """Build a model that encodes text and picture separately.
+    """Load a base model that encodes text and picture separately (two towers).
 
     Raises:
         BaseUnfit: the base model does not encode them separately; or see :func:`weights`.
@@ -64,7 +64,7 @@ def scaled(features: Any) -> Any:
 
 
 def two_layers(wide: int, *, hidden: int, labels: int) -> Any:
-    """Create a head of two layers, because one layer cannot model the interaction of text and picture."""
+    """Create a classification head of two layers, because one cannot model the interaction of text and picture."""
     return nn.Sequential(
         nn.Dropout(DROPOUT), nn.Linear(wide, hidden), nn.GELU(), nn.Dropout(DROPOUT), nn.Linear(hidden, labels)
     )

@@ -12,7 +12,7 @@ from pipelines.taxonomy.task import Task
 
 
 def build(spec: ImageModel, *, task: Task, seed: int, folder: Path, max_tokens: int = 0) -> Built:
-    """Build the picture encoder with a new head; a grey picture replaces a missing one.
+    """Build a picture encoder with a new classification head; a grey picture replaces a missing one.
 
     The head is that of ``transformers`` for each architecture (ResNet: one layer on the pooled map; ViT: on the first
     token; DINOv2: on the first token and the mean of the patches). ``max_tokens`` is ignored.

@@ -50,7 +50,7 @@ CUE = "cue_"
 
 
 def build(spec: M3hModel, *, task: Task, seed: int, folder: Path, max_tokens: int, cues: Cues | None = None) -> Built:
-    """Return the unfitted model with new infusion layers and head, drawn from ``seed``.
+    """Return the M3H model, not yet trained, with new infusion layers and head, drawn from ``seed``.
 
     A missing text is replaced by the empty text, a missing picture by a grey one. ``length`` counts the tokens of text
     and remarks.
@@ -94,7 +94,7 @@ def build(spec: M3hModel, *, task: Task, seed: int, folder: Path, max_tokens: in
 
 
 class Infused(nn.Module):  # type: ignore[misc]
-    """The M3H network, in which text and picture features attend to the rationales before the classification head."""
+    """The M3H network: text and picture features attend to the remarks on a meme before the classification head."""
 
     def __init__(self, model: Any, *, blank: Batch, labels: int) -> None:
         """``model`` has ``get_text_features`` and ``get_image_features``; ``blank`` is a batch of one text and picture.
@@ -117,7 +117,7 @@ class Infused(nn.Module):  # type: ignore[misc]
         self.head = two_layers(3 * wide, hidden=wide, labels=labels)
 
     def forward(self, *, cue_said: Any, **batch: Any) -> Any:
-        """Return the logits, shape (examples, labels); ``cue_said`` (examples, 3) is false for missing rationales."""
+        """Return the logits, shape (examples, labels); ``cue_said`` (examples, 3) is false for missing remarks."""
         cues = {name.removeprefix(CUE): batch.pop(name) for name in list(batch) if name.startswith(CUE)}
         parts = torch.stack(self._parts(**batch), dim=1)
         remarks = self._text(**{name: each.flatten(0, 1) for name, each in cues.items()}).view(*cue_said.shape, -1)

@@ -12,7 +12,7 @@ from pipelines.taxonomy.task import Task
 
 
 def build(spec: TextModel, *, task: Task, seed: int, folder: Path, max_tokens: int) -> Built:
-    """Build the text encoder with a new head; the empty text replaces a missing one.
+    """Build a text encoder with a new classification head; the empty text replaces a missing one.
 
     The head is that of ``transformers`` for each architecture (BERT: dropout and one layer on the pooled first token).
     ``length`` counts tokens.

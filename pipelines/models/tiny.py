@@ -1,4 +1,4 @@
-"""Create tiny base models: ``transformers`` architectures at a thousandth of the usual size, with random weights.
+"""Create tiny base models for tests: ``transformers`` architectures at a thousandth of the usual size, random weights.
 
 With them the sandbox trains every kind of model on a CPU in seconds and without a network. Their vocabulary is the list
 of frequent English words in ``wordninja``, plus single letters for other words. It comes from no corpus, so no test
@@ -40,7 +40,7 @@ PATCH = 16
 
 
 def make(name: str, *, folder: Path, seed: int) -> None:
-    """Write the test base model ``name`` to ``folder`` in the format of ``save_pretrained``.
+    """Write the tiny test model ``name`` to ``folder`` in the format of ``save_pretrained``.
 
     The same name and seed give the same weights; the caller's random state is unchanged.
 
@@ -64,7 +64,7 @@ def make(name: str, *, folder: Path, seed: int) -> None:
 
 @lru_cache(maxsize=1)
 def vocabulary() -> dict[str, int]:
-    """Return the number of each token: special tokens, letters (alone and within a word) and frequent words."""
+    """Return the tiny models' vocabulary (token -> id): special tokens, letters alone and within a word, words."""
     tokens = dict.fromkeys((*SPECIAL, *LETTERS, *(f"##{letter}" for letter in LETTERS), *frequent(WORDS)))
     return {token: number for number, token in enumerate(tokens)}
 

@@ -41,7 +41,7 @@ TINY = 1e-6
 
 
 def build(spec: YadavModel, *, task: Task, seed: int, folder: Path, max_tokens: int) -> Built:
-    """Return the unfitted model with new fusion layers and head, drawn from ``seed``.
+    """Return the model of Yadav et al. (2023), not yet trained, with new fusion layers and head, drawn from ``seed``.
 
     A missing text is replaced by the empty text, a missing picture by a grey one. ``length`` counts tokens.
 
@@ -75,12 +75,12 @@ def only_severity(task: Task, *, kind: str) -> None:
 
 
 def pooling(_: Any, name: str) -> bool:
-    """Return whether a weight belongs to a pooler, which is removed and may therefore be missing in a checkpoint."""
+    """Return whether the weight ``name`` is a pooler's, which is removed and so may be missing in a checkpoint."""
     return "pooler." in name
 
 
 class Orthogonal(nn.Module):  # type: ignore[misc]
-    """The network: gated features of text and picture, of which the latter are made orthogonal to the former."""
+    """The network of Yadav et al.: gated features of text and picture, the latter made orthogonal to the former."""
 
     def __init__(self, text: Any, image: Any, *, blank: Batch, labels: int) -> None:
         """``text`` and ``image`` are encoders of the library; ``blank`` is a batch of one, to learn their widths."""
@@ -122,13 +122,13 @@ def orthogonal(features: Any, *, to: Any) -> Any:
 
 
 def summary(output: Any) -> Any:
-    """Return one vector per example: the first token's state, or the mean of a map (examples, channels, y, x)."""
+    """Return an encoder's output as one vector per example: the first token's state, or the mean of a picture's map."""
     state = output.last_hidden_state
     return state[:, 0] if state.dim() == 3 else state.flatten(2).mean(dim=-1)
 
 
 def without_pooler(encoder: Any) -> Any:
-    """Remove the encoder's pooler if it has weights, because these would not be trained."""
+    """Return the encoder without its pooler if the pooler has weights, because these would not be trained."""
     pooler = getattr(encoder, "pooler", None)
     if pooler is not None and any(True for _ in pooler.parameters()):
         encoder.pooler = None

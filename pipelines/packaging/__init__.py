@@ -1,1 +1,1 @@
-"""Package trained models for the registry, with their card and serving code."""
+"""Package trained models for the MLflow registry, with their model card and serving code."""

@@ -70,9 +70,10 @@ def write(pack: Path, *, described: Described, measured: Mapping[str, Any]) -> J
 
 
 def card(described: Described, *, measured: Mapping[str, Any], alerts: Mapping[str, Json] | None = None) -> Json:
-    """Return ``card.json``: ``model``, ``data``, ``use``, ``measured``, ``alerts``, ``failures`` and ``help``.
+    """Return what ``card.json`` has: ``model``, ``data``, ``use``, ``measured``, ``alerts``, ``failures`` and ``help``.
 
-    ``alerts`` has for each label the package's ``metrics.alerts.Alert``, and in ``test`` what was measured on test.
+    ``measured`` is as in :func:`write`. ``alerts`` has for each label the package's ``metrics.alerts.Alert``, and in
+    ``test`` what was measured on the test split.
     """
     model = measured["models"][described.measured_as]
     thing = "post" if described.kind in OF_POSTS else "meme"
@@ -122,7 +123,7 @@ def card(described: Described, *, measured: Mapping[str, Any], alerts: Mapping[s
 
 
 def page(made: Json) -> str:
-    """Format the card as Markdown for ``card.md``."""
+    """Format the content of ``card.json`` (``made``) as Markdown for ``card.md``."""
     return (
         "\n".join([*_head(made), *_use(made["use"]), *_measured(made["measured"]), *_alerts(made), *_rest(made)]) + "\n"
     )

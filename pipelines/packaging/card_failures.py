@@ -15,11 +15,11 @@ ANSWERED = "vote"
 
 
 def failures(model: Json, *, measured: Json, thing: str) -> Iterator[str]:
-    """Yield one sentence for each kind of model error in ``evaluate.json``.
+    """Yield one sentence for each kind of error of a model that ``evaluate.json`` reports.
 
     Args:
-        model: ``Model`` of ``evaluate.json``.
-        measured: the ``Task`` that contains it.
+        model: the model's object (``Model``) in ``evaluate.json``.
+        measured: the object of its task (``Task``), which contains the model.
         thing: the noun for one input, such as ``post``.
     """
     yield from _weakest(model, measured=measured)
@@ -48,7 +48,7 @@ def _alert(label: str, alert: Json | None, *, floor: float, thing: str) -> Itera
 
 
 def interval(cell: Json) -> str:
-    """Format a mean and its interval with two digits, or a dash if the mean is undefined."""
+    """Format a metric's mean and confidence interval with two digits, or a dash if the mean is undefined."""
     if cell["mean"] is None:
         return "–"
     return f"{share(cell['mean'])} [{share(cell['low'])}, {share(cell['high'])}]"
@@ -60,7 +60,7 @@ def share(value: float | None) -> str:
 
 
 def rate(found: Json) -> str:
-    """Format a count, the total and the share of both."""
+    """Format a rate as text: the count, the total and the count's share of the total."""
     return f"{found['count']} of {found['of']} ({share(found['rate'])})"
 
 

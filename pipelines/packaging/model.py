@@ -58,7 +58,7 @@ set_model(Served(opened))
 
 
 class NotServable(RegistryError):
-    """A model package cannot be saved as an MLflow model that loads."""
+    """A model package (folder of weights, card and settings) cannot be saved as an MLflow model that loads."""
 
     message = "The package of model '{name}' cannot be saved as a loadable MLflow model: {detail}."
     remedy = "Remove this cause, then run `corpus register {name}`, which packages the model again."
@@ -100,7 +100,7 @@ def save(pack: Path, *, to: Path) -> Path:
 
 
 def signature(kind: str) -> ModelSignature:
-    """Return the MLflow signature (input and output columns) of a model of this kind.
+    """Return the MLflow signature (input and output columns) of a registered model of this kind.
 
     ``body`` and ``text`` may be missing, and any cell may be null; a meme's words are then read from its image.
     """

@@ -29,7 +29,7 @@ UNWANTED = frozenset({"airflow", "dvc", "sqlalchemy", "label_studio_sdk", "argil
 
 
 class TooMuchCode(ConfigError):
-    """The code of a registered model imports, possibly indirectly, a library that consumers should not need."""
+    """The code of a registered model imports, possibly indirectly, a library that its users should not need."""
 
     message = (
         "The code of a registered model imports {libraries}, which consumers should not have to install. These modules "
@@ -49,7 +49,7 @@ class NotLocked(ConfigError):
 
 
 def closure(roots: Sequence[str]) -> dict[str, Path]:
-    """Return the files of the modules ``roots``, of all modules that they import, and of parent packages.
+    """Return by name the files of the modules ``roots``, of all modules that they import, and of parent packages.
 
     Only modules of this project are included. Imports inside functions count; imports under ``TYPE_CHECKING`` do not.
     Modules that are imported by a computed name must be among the roots.
@@ -115,7 +115,7 @@ def _copied(top: str, package: str) -> str:
 
 
 def refuse(files: dict[str, Path]) -> None:
-    """Raise TooMuchCode if modules import, even inside functions, a library that consumers should not need."""
+    """Raise TooMuchCode if modules (name -> file) import, even in functions, a library that users should not need."""
     guilty: dict[str, set[str]] = {}
     for module, path in files.items():
         for name, _ in imported(path):
@@ -128,7 +128,7 @@ def refuse(files: dict[str, Path]) -> None:
 
 
 def requirements(roots: Sequence[str], *, more: Sequence[str] = (), lock: Path = ROOT / LOCK) -> list[str]:
-    """Pin the versions of the libraries in ``more`` and of those that :func:`closure`'s modules import.
+    """Return pinned requirements of the libraries in ``more`` and of those that the modules of :func:`closure` import.
 
     Raises:
         NotLocked: a library has no pinned version in ``lock``.

@@ -1,4 +1,4 @@
-"""Define ``model.json`` of a model package: what a registered model needs besides weights and tokenizer."""
+"""Define ``model.json`` of a model package: the settings that a registered model needs besides its weights."""
 
 from __future__ import annotations
 
@@ -33,30 +33,31 @@ class TrainingSet(Section):
 
 
 class Described(Section):
-    """A model, the origin of its data, and the preprocessing of its input.
+    """The content of ``model.json``: a model, the origin of its data, and the preprocessing of its input.
 
     Args:
         name: the name of the registered model.
-        corpus: the corpus that the model was trained on.
+        corpus: the corpus on which the model was trained.
         kind: the kind of model, ``encoder`` or ``sft`` (posts); ``text``, ``image`` or ``fusion`` (memes).
         task: the category of the scheme that the model predicts.
-        model: its entry in ``params.models``.
+        model: the name of its entry in ``params.models``.
         subset: posts: the subset of labels that it was trained on.
         base: the base model; for a folder only the last part of the path.
         seed: the training seed.
-        labels: in the scheme's order, which is the order of the probabilities.
+        labels: the labels that it predicts, in the scheme's order, which is the order of the probabilities.
         definitions: the meaning of each label.
         scheme: the name of the label scheme; its file is ``scheme.yaml`` in the model package.
         scheme_digest: the digest of ``scheme.yaml``.
         data_commit: the commit of the corpus that the model was trained on.
         split_digest: the digest of the assignment of items to splits.
         votes_digest: the digest of the silver labels that the model was trained on, if any.
-        train: the training records.
-        weights: the run and the digests that the training stage committed; memes are saved in another format.
+        train: the number and the digest of the training records.
+        weights: the training run and the digests of its weights, as committed by the training stage; for memes, the
+            package has these weights in another format.
         spec: the entry in ``params.models``, with the folder of the model package as the base model.
-        scrub: the kinds of text that are scrubbed, as in the corpus.
+        scrub: the kinds of personal data that are removed from the input, as in the corpus.
         batch: records per batch.
-        max_tokens: memes: tokens of a caption.
+        max_tokens: memes: the maximum number of tokens of a caption.
         max_new_tokens: ``sft``: the maximum length of an answer.
         thresholds: memes: label -> the least probability at which the label is predicted.
         decode: memes: settings for decoding untrusted images.
@@ -91,20 +92,20 @@ class Described(Section):
 
     @property
     def measured_as(self) -> str:
-        """The name of this model in the results of the stage ``evaluate``."""
+        """The name of this model in ``evaluate.json``, the metrics of the stage ``evaluate``."""
         return self.model if self.subset is None else f"{self.model}-{self.subset}"
 
     @classmethod
     def read(cls, pack: Path) -> Described:
-        """Read ``model.json`` of a model package; its files must have been verified."""
+        """Read ``model.json`` of a model package whose files have been verified."""
         return cls.model_validate_json((pack / FILE).read_bytes())
 
     def write(self, pack: Path) -> None:
-        """Write ``model.json``."""
+        """Write ``model.json`` into a model package."""
         (pack / FILE).write_text(self.model_dump_json(indent=2) + "\n")
 
 
 def asked(pack: Path, *, described: Described) -> tuple[Scheme, Task]:
-    """Return the scheme and the task from the model package itself, not from the installed schemes."""
+    """Return the label scheme and the task of a model from its package, not from the installed schemes."""
     scheme = load_file(pack / SCHEME)
     return scheme, task_of(scheme, described.task)

@@ -17,7 +17,7 @@ from pipelines.packaging.model_pyfunc import Asker, ServedAnswer, answered
 
 
 def opened(pack: Path, described: Described) -> Asker:
-    """Load the encoder of a model package; it predicts the same as ``EncoderPredictor``."""
+    """Load the encoder of a model package, and return its predict function, which answers as ``EncoderPredictor``."""
     _, task = asked(pack, described=described)
     alerts, stored = recall_constraints.load(pack, task=task)
     calibration = Calibration.of_json(stored["calibration"])

@@ -14,7 +14,7 @@ from pipelines.train.classifiers.batches import cut
 
 
 def ready(module: Any) -> Any:
-    """Prepare a module for inference: move it to the available device, and turn off training mode and gradients."""
+    """Prepare a PyTorch module for inference: move it to the best device, turn off training mode and gradients."""
     return module.to(_device()).eval().requires_grad_(False)
 
 
@@ -34,7 +34,7 @@ def probabilities(
 
     Args:
         module: the result of :func:`ready`; its ``forward(**batch)`` returns logits.
-        lengths: the approximate cost of each input.
+        lengths: the approximate cost of each input, such as its number of tokens.
         prepare: returns the tensors of the inputs at these indices.
         batch: inputs per batch.
         labels: the number of labels.

@@ -30,10 +30,12 @@ START_OF_SCAN = b"\xff\xda"
 
 
 def opened(pack: Path, described: Described) -> Asker:
-    """Load the classifier of a model package: the encoder's weights, and the head from ``rest.safetensors``.
+    """Load the meme classifier of a model package, and return its predict function.
+
+    The encoder's weights are in the format of ``transformers``, those of the head in ``rest.safetensors``.
 
     Raises:
-        BaseUnfit: weights are missing.
+        BaseUnfit: the package lacks weights.
     """
     _, task = asked(pack, described=described)
     spec = described.spec.model_copy(update={"base": str(pack)})
@@ -69,7 +71,7 @@ def opened(pack: Path, described: Described) -> Asker:
 
 
 class ExampleReader:
-    """Convert input rows to examples, and rows without content to ``None``; not thread-safe."""
+    """Convert input rows (image, text) to a classifier's examples, empty rows to ``None``; not thread-safe."""
 
     def __init__(self, described: Described) -> None:
         """Take the settings of decoding, OCR and scrubbing; the OCR engine is opened on first use."""

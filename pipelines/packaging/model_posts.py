@@ -1,4 +1,4 @@
-"""Serve registered models of posts: scrub title and body as the corpus does, then run the model."""
+"""Serve registered models of posts: scrub personal data from title and body, then run the model."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Reader = Callable[[Sequence[str]], Sequence[ServedAnswer]]
 
 
 def asker(reader: Reader, *, kinds: Sequence[str]) -> Asker:
-    """Return a function that predicts a table of ``title`` and ``body`` and abstains on posts without words.
+    """Return a function that labels the posts in a table of ``title`` and ``body``; it abstains on posts without words.
 
     Args:
         reader: predicts texts in the form of ``Post.text``; returns the answers in the order of the texts.
-        kinds: the kinds of personal data that are scrubbed.
+        kinds: the kinds of personal data that are removed first.
     """
 
     def ask(frame: pd.DataFrame) -> list[ServedAnswer]:

@@ -24,11 +24,11 @@ from pipelines.taxonomy.task import Task
 
 @dataclass(frozen=True)
 class ServedAnswer:
-    """A model's answer for one input; an abstention has neither labels nor probabilities.
+    """A registered model's answer for one input; an abstention has neither labels nor probabilities.
 
     Args:
-        labels: in the scheme's order.
-        probabilities: of every label of the task in that order; empty if the model gives none.
+        labels: the predicted labels, in the scheme's order.
+        probabilities: the probability of every label of the task, in that order; empty if the model gives none.
         abstain: whether the input is empty or the model gave no valid answer.
         alerts: the labels that the model warns of, in the scheme's order; see :mod:`pipelines.metrics.alerts`.
     """
@@ -46,20 +46,20 @@ Asker = Callable[[pd.DataFrame], Sequence[ServedAnswer]]
 def answered(
     labels: Collection[str], probabilities: Sequence[float], alerts: Collection[str], *, task: Task
 ) -> ServedAnswer:
-    """Return an answer whose labels and alerts are in the scheme's order."""
+    """Return a model's answer with its labels and alerts in the scheme's order."""
     named, warned = (tuple(label for label in task.labels if label in found) for found in (labels, alerts))
     return ServedAnswer(named, tuple(probabilities), alerts=warned)
 
 
 class Malformed(MlflowException):  # type: ignore[misc]
-    """The input is malformed; MLflow's server answers 400 with this message, which does not quote the input."""
+    """The input of a registered model is malformed; MLflow's server answers 400 with a message without the input."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(f"The input is malformed: {detail}.", error_code=INVALID_PARAMETER_VALUE)
 
     @property
     def message(self) -> str:
-        """The description of the problem; set late, because MLflow's server would add the input data to it."""
+        """The description of what is malformed; set late, because MLflow's server would add the input data to it."""
         return str(self.__dict__["said"])
 
     @message.setter
@@ -76,13 +76,13 @@ class Served(PythonModel):  # type: ignore[misc]
         self._alone = Lock()
 
     def load_context(self, context: Any) -> None:
-        """Load the model package; MLflow calls this method once before predictions."""
+        """Load the model package named in MLflow's context; MLflow calls this method once before predictions."""
         pack = Path(context.artifacts["pack"])
         with opening():
             self._ask = self._opened(pack, Described.read(pack))
 
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
-        """Return a table of ``labels``, ``probabilities``, ``abstain`` and ``alerts``, one row per input row.
+        """Return the answers: a table of ``labels``, ``probabilities``, ``abstain`` and ``alerts``, a row per input.
 
         Raises:
             Malformed: the input is not a table, or a cell has a type that its column does not allow.
@@ -102,7 +102,7 @@ class Served(PythonModel):  # type: ignore[misc]
 
 
 def texts(frame: pd.DataFrame, column: str) -> list[str | None]:
-    """Return the strings of a column, with ``None`` for an empty cell or a missing column.
+    """Return the strings of an input column, with ``None`` for an empty cell or a missing column.
 
     Raises:
         Malformed: a cell is not a string.
@@ -111,7 +111,7 @@ def texts(frame: pd.DataFrame, column: str) -> list[str | None]:
 
 
 def cells(frame: pd.DataFrame, column: str) -> list[Any]:
-    """Return the values of a column, with ``None`` for missing values."""
+    """Return the values of an input column, with ``None`` for missing values or a missing column."""
     if column not in frame.columns:
         return [None] * len(frame)
     return [None if missing else cell for cell, missing in zip(frame[column], frame[column].isna(), strict=True)]

@@ -1,4 +1,4 @@
-"""Serve a registered causal model of posts: the most probable answer, its probabilities, and alerts."""
+"""Serve a registered causal language model of posts: the most probable answer, its probabilities, and alerts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipelines.train.sft.generate import Generator
 
 
 def opened(pack: Path, described: Described) -> Asker:
-    """Load the causal model of a model package; the model abstains if an answer is malformed or incomplete."""
+    """Load a package's causal language model; return its predict function, which abstains on malformed answers."""
     scheme, task = asked(pack, described=described)
     if not isinstance(described.spec, SftModel) or described.max_new_tokens is None:
         raise ValueError(described.kind)

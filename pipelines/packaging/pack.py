@@ -31,10 +31,10 @@ from pipelines.vault.vault import Vault
 
 
 def pack(name: str, *, chosen: Chosen, params: Params, settings: Settings, vault: Vault, root: Path, to: Path) -> Path:
-    """Write the model package to the folder ``to``, which must be new or empty; return ``to``.
+    """Write the package of a trained model to the folder ``to``, which must be new or empty; return ``to``.
 
     Args:
-        name: the registered model.
+        name: the name of the registered model.
         chosen: for posts a model and a subset, from the output folder of ``finetune``; for memes a model, from its runs
             in MLflow: the seed with the best validation macro-F1 (the smallest on ties).
         params: for the corpus, the scheme, and the preprocessing of texts and images.
@@ -62,7 +62,9 @@ def pack(name: str, *, chosen: Chosen, params: Params, settings: Settings, vault
 
 
 def finish(to: Path, *, described: Described, records: Collection[str], root: Path) -> Path:
-    """Complete a model package: description, record ids, scheme, card and, last, the list of files (``files.json``).
+    """Complete the model package in ``to``: description, record ids, scheme, card and, last, its list of files.
+
+    Returns ``to``.
 
     Raises:
         NothingToPack: the stage ``evaluate`` has no metrics of this model.
@@ -80,7 +82,7 @@ def finish(to: Path, *, described: Described, records: Collection[str], root: Pa
 
 
 def measured(described: Described, *, root: Path) -> dict[str, object]:
-    """Return the part of ``metrics/<corpus>/evaluate.json`` about the model's task.
+    """Return the part of ``metrics/<corpus>/evaluate.json`` about the described model's task.
 
     Raises:
         NothingToPack: ``evaluate.json`` is missing, or has no metrics of the model.

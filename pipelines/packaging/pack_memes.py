@@ -52,10 +52,12 @@ def filled(
     root: Path,
     to: Path,
 ) -> tuple[Described, Collection[str]]:
-    """Write weights, configuration, tokenizer and image processor; return the model's description and record ids.
+    """Write a meme model's weights, configuration, tokenizer and image processor into ``to``.
+
+    Returns the model's description and the ids of the records on which it was trained or selected.
 
     Raises:
-        see ``pack``; and NoRegistry if MLFLOW_TRACKING_URI is not set.
+        see :func:`pipelines.packaging.pack.pack`; and NoRegistry if MLFLOW_TRACKING_URI is not set.
     """
     spec = _spec(name, model=chosen.model, params=params)
     scheme = scheme_of(params.corpora[corpus].scheme, root=root)
@@ -102,7 +104,7 @@ def filled(
 
 
 def write(spec: Spec, *, weights: Path, task: Task, seed: int, max_tokens: int, to: Path) -> None:
-    """Write a trained encoder in the format of ``transformers``, and its head to a separate file.
+    """Write a trained meme model to ``to``: the encoder in the format of ``transformers``, the head in a separate file.
 
     Raises:
         BaseMissing, BaseUnfit: see ``train.models.bases``.

@@ -31,10 +31,12 @@ def filled(
     root: Path,
     to: Path,
 ) -> tuple[Described, Collection[str]]:
-    """Copy weights, tokenizer, alerts and calibration; return the model's description and record ids.
+    """Copy a post model's weights, tokenizer, alerts and calibration into ``to``.
+
+    Returns the model's description and the ids of the records on which it was trained or selected.
 
     Raises:
-        see ``pack``.
+        see :func:`pipelines.packaging.pack.pack`.
     """
     if chosen.subset is None:
         raise NotPackable(

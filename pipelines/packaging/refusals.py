@@ -1,4 +1,4 @@
-"""Refuse models that must not be packaged."""
+"""Refuse models that must not be packaged: trained on deleted records, or with altered or broken weights."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pipelines.vault.vault import Vault
 
 
 class NotPackable(ConfigError):
-    """The chosen model cannot be registered."""
+    """The model chosen in section ``registry`` of ``params.yaml`` cannot be registered."""
 
     message = "'{model}' cannot be registered as '{name}': {detail}."
     remedy = "Set another model under registry.{name} in params.yaml."
 
 
 class NothingToPack(ConfigError):
-    """The current folder lacks inputs of a model package."""
+    """The clone of the corpus lacks inputs of a model package, such as weights or metrics."""
 
     message = "An input for packaging the model '{name}' is missing: {detail}."
     remedy = (
@@ -31,7 +31,7 @@ class NothingToPack(ConfigError):
 
 
 class LearntFromDeleted(DataError):
-    """A model was trained or selected on records that were taken down."""
+    """A model was trained or selected on records that were taken down (deleted), so it must not be packaged."""
 
     message = "{count} records on which model '{model}' was trained or selected were taken down afterwards."
     remedy = "The model cannot be registered. Train it again, then register the new model with `corpus register NAME`."
@@ -50,7 +50,7 @@ class LineageAltered(DataError):
 
 
 class WeightsChanged(DataError):
-    """Weights differ from those whose digest the training stage committed."""
+    """A model's weights differ from those whose digest the training stage committed."""
 
     message = "The files of '{name}' are not those whose SHA-256 its training recorded in {metrics}: {detail}."
     remedy = (
@@ -61,7 +61,7 @@ class WeightsChanged(DataError):
 
 
 class WeightsDegenerate(DataError):
-    """Weights are all zero or not finite, so that the model answers nothing."""
+    """A model's weights are all zero or not finite, so that the model answers nothing."""
 
     message = "{file} of '{name}' has only zeros, or values that are not finite numbers."
     remedy = "Nothing was packaged. Train the model again, with a smaller learning rate if the loss diverged."
@@ -69,10 +69,10 @@ class WeightsDegenerate(DataError):
 
 
 def recorded(metrics: Mapping[str, Any], *, name: str, where: str) -> TrainedWeights:
-    """Return the run and the digests that a training stage committed with its metrics.
+    """Return the training run and the digests of weights that a training stage committed with its metrics.
 
     Raises:
-        NothingToPack: the metrics have none; they are of an earlier release.
+        NothingToPack: the metrics have no digests, because an earlier version of this software wrote them.
     """
     if "weights" not in metrics:
         raise NothingToPack(name=name, detail=f"{where} names no weights, because an earlier release trained the model")
@@ -80,20 +80,20 @@ def recorded(metrics: Mapping[str, Any], *, name: str, where: str) -> TrainedWei
 
 
 def refuse_exchanged(found: Mapping[str, str], *, weights: TrainedWeights, name: str, where: str) -> None:
-    """Reject a model whose files differ from the recorded ones, by their SHA-256.
+    """Reject a model whose files (name -> SHA-256) differ from those that its training recorded.
 
     Raises:
-        WeightsChanged: a file was altered, added or removed.
+        WeightsChanged: a file was altered, added or removed after the training.
     """
     if wrong := different(found, weights.files):
         raise WeightsChanged(name=name, metrics=where, detail=", ".join(wrong))
 
 
 def refuse_degenerate(folder: Path, *, name: str) -> None:
-    """Reject files of weights that are all zero or contain a value that is not finite.
+    """Reject a model if a file of weights in its folder is all zero or contains a value that is not finite.
 
     Raises:
-        WeightsDegenerate: a file is such.
+        WeightsDegenerate: there is such a file.
     """
     from safetensors import safe_open
 
@@ -110,17 +110,17 @@ def refuse_deleted(
     """Reject a model that was trained or selected on records that were taken down.
 
     Args:
-        records: the ids in the model's list, from which takedowns remove the records that they delete.
+        records: the ids in the model's list of training records, from which takedowns remove deleted records.
         metrics: the model's committed metrics; ``selected`` has the digest of the list.
         name: the registered model.
-        model: the model.
-        where: the file of the metrics.
-        vault: has the tombstones, and what was removed from which list.
+        model: the name of the model in ``params.models``.
+        where: the path of the metrics, for the error.
+        vault: has the tombstones, and the digests of lists that takedowns shortened.
 
     Raises:
         LearntFromDeleted: at least one record was taken down; the error states how many.
-        LineageAltered: the list is not the one that the training wrote, and no takedown made it.
-        NothingToPack: the metrics have no digest of the list; they are of an earlier release.
+        LineageAltered: the list is neither the one that the training wrote nor one that a takedown shortened.
+        NothingToPack: the metrics have no digest of the list, because an earlier version of this software wrote them.
     """
     if not metrics.get("selected"):
         raise NothingToPack(name=name, detail=f"{where} names no records, because an earlier release trained the model")

@@ -52,7 +52,7 @@ class StoredOtherwise(RegistryError):
 
 
 class NumberTaken(RegistryError):
-    """The journal records other files for this version number."""
+    """The journal records other files for the version number that MLflow gave to a new version."""
 
     message = "For version {version} of '{name}', the journal records other files than MLflow has."
     remedy = "Do not use any version of this model. MLflow was reset or altered: restore it from a backup."
@@ -62,11 +62,11 @@ class NumberTaken(RegistryError):
 def register(
     name: str, *, chosen: Chosen, context: Context, who: str, why: str, say: Say = silent
 ) -> tuple[Version, bool]:
-    """Package and register the outputs of the stages in the clone ``context.root``; see :func:`put`.
+    """Package a trained model from the clone ``context.root`` and register it; return what :func:`put` returns.
 
     Args:
         name: one of :data:`crisis_corpus.versions.NAMES`.
-        chosen: the model, and for posts the subset of labels that it was tuned on.
+        chosen: the model, and for posts the subset of labels on which it was fine-tuned.
         context: see :class:`pipelines.registry.candidate.Context`.
         who: the person or the step that registers; not empty.
         why: their reason; not empty.
@@ -88,20 +88,20 @@ def register(
 
 
 def put(name: str, folder: Path, *, context: Context, who: str, why: str, say: Say = silent) -> tuple[Version, bool]:
-    """Register the folder of a saved MLflow model that contains a model package.
+    """Register a saved MLflow model, whose folder contains a model package, as a version of the model ``name``.
 
     A registration that was killed after any step is finished by repeating the call. Simultaneous registrations of one
     model package make one version.
 
     Returns:
-        the version, and whether this call recorded its registration.
+        The registered version, and whether this call recorded its registration (not an earlier one).
 
     Raises:
         BadParams: who or why is empty.
         UnknownModel: models cannot be registered under ``name``.
         Unregistrable: a file is or may be a pickle, a card is missing, or the model package differs from its
             ``files.json``.
-        StoredOtherwise: MLflow returns other files than were uploaded.
+        StoredOtherwise: MLflow returns files that differ from those that were uploaded.
         NumberTaken: the journal has other files for the version.
         JournalBroken: the journal was altered.
         RegistryUnavailable: MLflow does not answer; TrackingUnavailable likewise.

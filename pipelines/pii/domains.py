@@ -1,7 +1,7 @@
 """Decide which words with a dot are internet addresses, by lists of domain endings.
 
-The lists are ours: IANA's root zone, reduced to the endings that occur in posts, and those that are often something
-else in prose. A name with a scheme or ``www.`` needs no list.
+The lists are ours: the endings of IANA's root zone that occur in posts, and those that are often no address in
+prose. A name with a scheme or ``www.`` needs no list.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SECOND = frozenset({"ac", "co", "com", "edu", "gov", "net", "org"})
 
 
 def is_address(host: str, *, alone: bool) -> bool:
-    """Return whether ``host`` is an internet host name, and not a file name, an abbreviation or two sentences.
+    """Return whether ``host`` is an internet host name, rather than a file name, an abbreviation or two sentences.
 
     Args:
         host: at least two labels joined by dots, in upper or lower case.

@@ -41,7 +41,7 @@ class _DigitGroup:
 
 
 def spans(text: str) -> list[tuple[int, int]]:
-    """Return the positions of the telephone numbers in ``text``, in order and without overlap."""
+    """Return the (start, end) positions of the telephone numbers in ``text``, in order and without overlap."""
     found: list[tuple[int, int]] = []
     for run in _RUN.finditer(text):
         if run.end() - run.start() >= 7:

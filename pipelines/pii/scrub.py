@@ -1,4 +1,4 @@
-"""Mask addresses, numbers and names in text before anything is stored.
+"""Mask addresses, numbers and names of persons in text before anything is stored.
 
 Every kind has one deterministic recogniser; each match becomes ``<kind>``. In case of doubt a rule masks more, not
 less. Each rule is linear in the length of the text: patterns are possessive and tried once per run of characters.
@@ -47,14 +47,14 @@ _LABELS = 6
 
 
 class RecogniserMissing(ConfigError):
-    """A library or language model for a requested kind of scrubbing is not installed."""
+    """A library or language model that a requested kind of personal data needs is not installed."""
 
     message = "Scrubbing of '{kind}' needs {package}."
     remedy = "Run {command}, or remove '{kind}' from collect.scrub in params.yaml."
 
 
 def scrub(text: str, *, kinds: Sequence[str]) -> tuple[str, dict[str, int]]:
-    """Replace every match of the recognisers ``kinds`` in ``text``; return it with the number of matches by kind.
+    """Replace personal data of these ``kinds`` in ``text`` by placeholders; return the text and the matches by kind.
 
     Passes are repeated until nothing is found, so scrubbing a result again changes nothing. Ordinary text needs two or
     three passes. Adversarial text may yield new matches in every pass: after sixteen, every word with a digit or one

@@ -1,1 +1,1 @@
-"""Predict with trained, prompted, registered and external models."""
+"""Predict labels with trained, prompted and registered models, and read predictions from external files."""

@@ -1,4 +1,4 @@
-"""Run the stage ``baselines``: collect predictions on dev and test from models that are not tuned here.
+"""Run the stage ``baselines``: collect predictions on dev and test from models that this project does not tune.
 
 By kind, predictions are computed now (``local``, ``registered``), read from an earlier stage (``votes`` of a labeller,
 silver labels of an ``ensemble``), or read from an external file (``saved``). A prediction has labels only if its
@@ -36,7 +36,7 @@ DECIMALS = 6  # of US dollars, as in the stage votes
 
 
 class NotUntuned(ConfigError):
-    """The stage ``baselines`` was started for a model that is fine-tuned or unknown."""
+    """The stage ``baselines`` was started for an unknown model, or for one that must be trained first."""
 
     message = "Model '{model}' is unknown, or is of a kind that cannot be evaluated without training."
     remedy = "Repeat the command with a model whose kind under models in params.yaml is one of {kinds}."
@@ -44,7 +44,7 @@ class NotUntuned(ConfigError):
 
 @dataclass(frozen=True)
 class BaselineAnswers:
-    """A model's predictions by record id, their cost if known, and further counts (``more``) of its kind."""
+    """A model's predictions by record id, their cost if known, and further metrics (``more``) of its kind of model."""
 
     said: Mapping[str, Prediction]
     spent: Spent | None
@@ -53,7 +53,7 @@ class BaselineAnswers:
 
 @dataclass(frozen=True)
 class BaselineContext:
-    """The inputs of a model whose predictions the stage ``baselines`` collects."""
+    """What the stage ``baselines`` passes to a model whose predictions it collects: parameters, task and posts."""
 
     corpus: str
     model: str
@@ -66,7 +66,7 @@ class BaselineContext:
 
     @property
     def ids(self) -> list[str]:
-        """Return the ids of the records to predict."""
+        """The ids of the records to predict."""
         return [example.item[0] for example in self.material.asked]
 
     def asked(self, predictor: Predictor) -> BaselineAnswers:
@@ -78,7 +78,7 @@ class BaselineContext:
 def run(
     corpus: str, *, model: str, params: Params, settings: Settings, vault: Vault, root: Path = Path()
 ) -> dict[str, Any]:
-    """Write ``snapshot/<corpus>/predictions/untuned/<model>/`` and the metrics.
+    """Collect a model's predictions; write them to ``snapshot/<corpus>/predictions/untuned/<model>/``, and metrics.
 
     ``predictions.parquet`` has a row (``seed`` 0) for each answer about a record of test with gold or of dev, except
     the prompt's examples. ``spent.json`` has the cost: for votes and ensembles the tokens and US dollars of these
@@ -98,7 +98,7 @@ def run(
         NoSilver: the ensemble's silver labels are missing from the clone.
         BadSaved: a file of predictions is missing or invalid.
         CorpusError: a registered model may not or cannot be loaded; see :func:`crisis_corpus.client.load`.
-        AnswerUnfit: a registered model's answers do not have the required form.
+        AnswerUnfit: a registered model's predictions do not have the required form.
     """
     spec = params.models.get(model)
     if spec is None or spec.kind not in KINDS:

@@ -1,8 +1,8 @@
-"""Run the stage ``batch_predict``: predict every live record of a corpus with the champion models.
+"""Run the stage ``batch_predict``: predict every record of a corpus that was not taken down, with the champion models.
 
-The version to run is read from ``models/<corpus>/<name>.json`` in the clone: a stage's inputs are files, and an MLflow
-alias is not a file. Predictions are cached by the digests of version and partition, so that only the partitions of a
-new month are predicted.
+A champion is the version of a registered model that is in use. It is read from ``models/<corpus>/<name>.json`` in the
+clone: a stage's inputs are files, and an MLflow alias is not a file. Predictions are cached by the digests of version
+and partition, so that only the partitions of a new month are predicted.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Json = dict[str, Any]
 
 
 class CannotScore(RegistryError):
-    """A registered model fails, or its predictions do not match its signature."""
+    """A registered model raised an error, or its predictions do not match its signature."""
 
     message = "Prediction with {uri} failed: {detail}."
     remedy = (
@@ -87,7 +87,7 @@ class _PinnedModel:
 
 
 def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()) -> Json:
-    """Predict all records of a corpus that were not taken down with every pinned model.
+    """Predict all records of a corpus that were not taken down, with every pinned model (see ``predict.pins``).
 
     Args:
         corpus: reads ``models/<corpus>/*.json`` and ``data/<corpus>`` below ``root``; writes
@@ -95,12 +95,13 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
             and ``metrics/<corpus>/batch_predict.json``.
         params: provides the corpora, their schemes, and the bounds of drift.
         settings: provides the addresses of registry and journal, and the place of the cache.
-        vault: the vault of the keys.
+        vault: holds the keys of the encrypted records.
         root: a clone of the corpus.
 
     Returns:
-        By model name, ``version``, ``files``, ``records``, ``items``, ``taken_down``, ``outcomes``, ``labels`` and
-        ``alerts`` (items by label), and ``drift`` (:func:`_drift`).
+        By model name: ``version``, ``files`` (digest of the version's files), ``records``, ``items`` and ``taken_down``
+        (counts), ``outcomes``, ``labels`` and ``alerts`` (items by label), and ``drift`` (the months compared with the
+        model's test, and those whose predictions differ more than ``params`` allows).
 
     Raises:
         NotPinned: no model of this corpus is pinned, or a pin is malformed.

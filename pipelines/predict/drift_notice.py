@@ -1,4 +1,4 @@
-"""Name the champions whose published predictions have drifted, in the log and to the subscribers of webhooks."""
+"""Report champions (model versions in use) whose published predictions have drifted: log them, and send webhooks."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pipelines.workspace.clone import workspace
 
 
 def run(corpus: str, *, settings: Settings) -> dict[str, Any]:
-    """Print each drift in the published ``metrics/<corpus>/batch_predict.json``, and send webhooks about it.
+    """Print the months whose predictions drifted, from the published ``batch_predict.json``, and send webhooks.
 
     A notice that was queued before is not queued again. Failed deliveries are retried by the Dag ``deliver``.
 
     Returns:
-        ``drift``: by model, the quantities by month; ``queued``: the number of new notices; and the result of
-        :meth:`pipelines.registry.webhook_delivery.Watch.deliver`.
+        ``drift``: by model, the drifted quantities by month; ``queued``: the number of new notices; and the counts of
+        :meth:`pipelines.registry.webhook_delivery.Watch.deliver`, which sends the queued notices.
 
     Raises:
         JournalUnavailable: the journal's database does not answer.

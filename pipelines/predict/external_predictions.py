@@ -40,7 +40,7 @@ class BadSaved(DataError):
 
 @dataclass(frozen=True)
 class ExternalPredictions:
-    """The content of a file of external predictions.
+    """The content of a file of external predictions, with counts of the rows that are not used.
 
     Args:
         said: record id -> prediction, for the records to score.
@@ -60,11 +60,11 @@ class ExternalPredictions:
 
 
 def read(path: str, *, folder: Path, task: Task, asked: Collection[str], known: Collection[str]) -> ExternalPredictions:
-    """Read a file of external predictions.
+    """Read a file of external predictions: a CSV, JSONL or Parquet file of record ids and labels.
 
     Args:
-        path: below ``folder``.
-        folder: ``Settings.annotation_files``.
+        path: the file's path below ``folder``.
+        folder: the folder of such files, ``Settings.annotation_files``.
         task: the task of the labels; a set is repaired by SPEC 23 (a) to (c), like votes in ``paper`` mode.
         asked: ids of the records to score.
         known: ids of all records of the split.

@@ -1,4 +1,4 @@
-"""Pin the champions of a corpus in files, which are the inputs of the stage ``batch_predict``."""
+"""Pin the champions of a corpus: write which model versions the stage ``batch_predict`` runs to files in the clone."""
 
 from __future__ import annotations
 
@@ -30,9 +30,11 @@ class NotPinned(ConfigError):
 
 
 class Pin(Section):
-    """The content of ``models/<corpus>/<name>.json``: version to run, digest of its files, its test predictions.
+    """The content of ``models/<corpus>/<name>.json``: which version of a registered model to run.
 
-    ``test`` is ``None`` for a champion of an earlier release, until the gate compares a candidate with it.
+    ``files`` is the digest of the version's files. ``test`` counts its predictions on the test set, with which drift
+    compares later ones; it is ``None`` for a champion of an earlier release, until the gate compares a candidate with
+    it.
     """
 
     name: str
@@ -42,12 +44,14 @@ class Pin(Section):
 
     @property
     def model(self) -> str:
-        """Return ``<name>/<version>``, the name of the model in the table ``predictions``."""
+        """The pinned model as ``<name>/<version>``, its name in the table ``predictions``."""
         return f"{self.name}/{self.version}"
 
 
 def champions(corpus: str, *, params: Params, registry: Registry, journal: Journal, root: Path = Path()) -> list[Pin]:
-    """Write the pins of a corpus again: one for each model in section ``batch_predict`` that has a champion.
+    """Replace the pins (model versions to run) of a corpus by one for each model that has a champion; return them.
+
+    The models are those of the section ``batch_predict``; a champion is the version in use.
 
     Raises:
         AliasUntrusted, JournalBroken: see :func:`crisis_corpus.trusted.find`.
@@ -62,7 +66,9 @@ def champions(corpus: str, *, params: Params, registry: Registry, journal: Journ
 
 
 def pin(name: str, *, registry: Registry, journal: Journal, root: Path = Path()) -> Pin:
-    """Write the champion into ``models/<corpus>/<name>.json`` of a clone; the same champion gives equal bytes.
+    """Write the champion version of the model ``name`` to ``models/<corpus>/<name>.json`` of a clone; return the pin.
+
+    The same champion gives equal bytes.
 
     Raises:
         NoChampion, AliasUntrusted, JournalBroken: see :func:`crisis_corpus.trusted.find`.
@@ -76,7 +82,7 @@ def pin(name: str, *, registry: Registry, journal: Journal, root: Path = Path())
 
 
 def read(corpus: str, *, root: Path) -> Iterator[Pin]:
-    """Yield the pins of a corpus in a clone, sorted by model.
+    """Yield the pins (model versions to run) of a corpus in a clone, sorted by model.
 
     Raises:
         NotPinned: a pin is malformed.

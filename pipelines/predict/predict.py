@@ -1,4 +1,4 @@
-"""Run ``corpus predict``: read lines of JSON and write a line of JSON for each, with a registered model.
+"""Run ``corpus predict``: read posts or memes as lines of JSON, and write a registered model's predictions as lines.
 
 An input line is ``{"title": ..., "body": ...}`` or ``{"image": <path>, "text": ...}``. ``body`` and ``text`` are
 optional; an ``id`` is copied to the output line; other keys are ignored. Errors never quote a line.
@@ -40,20 +40,23 @@ class NoAnswer(RegistryError):
 
 
 class PredictionInput(Protocol):
-    """The interface of a loaded model: a verified version from the registry, or any MLflow model."""
+    """The interface of a model that is loaded for prediction: a verified registry version, or any MLflow model."""
 
     def predict(self, asked: Any) -> Any:
-        """Return a table of ``labels``, ``probabilities``, ``abstain`` and perhaps ``alerts``, by input row."""
+        """Return a table with a row for each row of ``asked``: ``labels``, ``probabilities``, ``abstain``, ``alerts``.
+
+        A model of an earlier release may lack ``alerts``.
+        """
 
 
 def run(reference: str, *, lines: Iterable[str], out: IO[str], folder: Path = Path()) -> None:
-    """Load a model and write for each input line one output line with ``labels, probabilities, abstain, alerts``.
+    """Load a model and write one line for each input line: its ``labels, probabilities, abstain, alerts``.
 
     Args:
         reference: a registered name (its champion), ``<name>@<alias>``, ``<name>/<version>``, the same with
             ``models:/`` before it; or a folder that MLflow can load, which is not checked against the registry.
         lines: the lines of a file or of standard input.
-        out: receives the answers, batch by batch.
+        out: receives the predictions, one line of JSON each, batch by batch.
         folder: base of the relative paths of pictures.
 
     Raises:
@@ -75,7 +78,7 @@ def run(reference: str, *, lines: Iterable[str], out: IO[str], folder: Path = Pa
 
 
 def load(reference: str) -> PredictionInput:
-    """Load the model that a reference names; see :func:`run`."""
+    """Load the model that a reference names, such as ``<name>@<alias>`` or ``<name>/<version>``; see :func:`run`."""
     from crisis_corpus import client
     from pipelines.config.settings import Settings
 

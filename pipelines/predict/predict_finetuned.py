@@ -1,4 +1,4 @@
-"""Run the stage ``predict_finetuned``: predict dev and test with a fine-tuned model, and record the cost."""
+"""Run the stage ``predict_finetuned``: predict dev and test with a fine-tuned model, and record time and tokens."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class SeenInTraining(DataError):
 
 @dataclass(frozen=True)
 class Spent:
-    """The cost of predictions: ``cost`` in US dollars, and ``seconds`` of wall time (``None`` if not measured)."""
+    """What predictions cost: US dollars, tokens, and ``seconds`` of wall time (``None`` if not measured)."""
 
     records: int
     seconds: float | None
@@ -49,7 +49,7 @@ class Spent:
 
     @classmethod
     def here(cls, said: Sequence[Prediction], *, seconds: float) -> Spent:
-        """Return the cost of predictions on this machine, for which no tokens are charged."""
+        """Return the cost of predictions made on this machine: time and tokens, but no US dollars."""
         read, written = sum(one.input_tokens for one in said), sum(one.output_tokens for one in said)
         return cls(len(said), round(seconds, MICROSECONDS), read, written, 0.0)
 
@@ -64,7 +64,7 @@ def run(
     vault: Vault,
     root: Path = Path(),
 ) -> dict[str, Any]:
-    """Write ``snapshot/<corpus>/predictions/finetuned/<subset>/<model>/`` and the metrics.
+    """Predict dev and test; write ``snapshot/<corpus>/predictions/finetuned/<subset>/<model>/`` and metrics.
 
     ``predictions.parquet`` has a row for each record of test with gold or of dev, except the prompt's examples;
     ``spent.json`` has the cost, without loading the model. Predictions do not depend on one another.
@@ -89,7 +89,7 @@ def run(
 def predict_with(
     folder: Path, *, corpus: str, params: Params, settings: Settings, vault: Vault, root: Path, place: Path
 ) -> dict[str, Any]:
-    """Do the work of :func:`run` with the model in ``folder``, write to ``place``, and return the metrics."""
+    """Predict dev and test (see :func:`run`) with the model in ``folder``; write to ``place``, return the metrics."""
     card = finetuned.read(folder)
     task = finetuned.task_asked(card, folder=folder, root=root)
     material = posts.load(corpus, task=task, subset=None, ensemble=None, params=params, vault=vault, root=root)
@@ -111,7 +111,12 @@ def predict_with(
 
 
 def refuse_seen(material: Posts, *, seen: Mapping[str, str], model: str) -> None:
-    """Refuse to evaluate a model on records that it was trained on, or on test records that it was selected by.
+    """Raise an error if dev or test has records that the model was trained on, or test ones that it was selected by.
+
+    Args:
+        material: the posts to predict.
+        seen: record id -> its split when the model was trained.
+        model: the model's name, for the error.
 
     Raises:
         SeenInTraining: there are such records; the error has their number.
@@ -174,7 +179,7 @@ def open_model(
 
 
 def ask(predictor: Predictor, examples: Sequence[Example], *, name: str) -> tuple[list[Prediction], float]:
-    """Return a model's predictions for all examples and the total time in seconds."""
+    """Return a model's predictions for all examples, in their order, and the total time in seconds."""
     began = time.monotonic()
     answers = predictor.predict(
         [example.text for example in examples],
@@ -187,7 +192,7 @@ def ask(predictor: Predictor, examples: Sequence[Example], *, name: str) -> tupl
 def rows_of(
     material: Posts, answers: Sequence[Prediction | None], *, task: str, model: str, seed: int
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of the table ``predictions``; a record without an answer has no row."""
+    """Yield a model's answers as rows of the table ``predictions``; a record without an answer has no row."""
     for example, said in zip(material.asked, answers, strict=True):
         if said is not None:
             yield {
@@ -205,7 +210,7 @@ def rows_of(
 
 
 def write(folder: Path, *, rows: Iterator[dict[str, Any]], spent: Spent | None) -> None:
-    """Write predictions and their cost to files; a cost file of an earlier attempt is removed."""
+    """Write predictions and their cost to files in ``folder``; the cost file of an earlier attempt is removed."""
     table = pa.Table.from_pylist(list(rows), schema=tables.SCHEMAS["predictions"])
     tables.write(table, folder / PREDICTIONS, name="predictions")
     (folder / SPENT).unlink(missing_ok=True)
@@ -214,7 +219,7 @@ def write(folder: Path, *, rows: Iterator[dict[str, Any]], spent: Spent | None) 
 
 
 def counted(material: Posts, answers: Sequence[Prediction | None]) -> dict[str, Any]:
-    """Count records by split and outcome; a record without a prediction has the outcome ``missing``."""
+    """Return counts of the predicted records by split and outcome; one without a prediction counts as ``missing``."""
     names = {VALIDATION: material.validation_name, TEST: TEST}
     outcomes: dict[str, Counter[str]] = {name: Counter() for name in names.values()}
     for example, said in zip(material.asked, answers, strict=True):

@@ -1,4 +1,4 @@
-"""Run the stage ``prompted``: predict the test split with prompted models (SPEC 1.2, item 7).
+"""Run the stage ``prompted``: predict the memes of test with a prompted language model (SPEC 1.2, item 7).
 
 Each request holds one meme with its picture and one task, zero-shot or few-shot. Every run of a model sends new
 requests with the same examples: the paper's few-shot rows of some local models have a deviation of .00 (FigSIM T3),
@@ -48,7 +48,7 @@ class NotPrompted(ConfigError):
 
 @dataclass(frozen=True)
 class PromptedTask:
-    """A task with its prompt, its items, and the labels that no example in the prompt covers."""
+    """A task with the prompt for it, the memes to predict, and the labels that no example in the prompt has."""
 
     task: Task
     prompt: Prompt
@@ -58,14 +58,14 @@ class PromptedTask:
 
 @dataclass(frozen=True)
 class PromptedAnswers:
-    """The answers of one run to one task: one for each item, in the order of the items."""
+    """A prompted model's answers to one task in one run (repetition): one for each meme, in their order."""
 
     question: PromptedTask
     run: int
     answers: Sequence[Answer]
 
     def rows(self, model: str) -> Iterator[dict[str, Any]]:
-        """Yield rows of the table ``predictions``; a row has labels only if the outcome is a vote, and no scores."""
+        """Yield the answers as rows of the table ``predictions``, without scores; only a ``vote`` has labels."""
         for example, answer in zip(self.question.items, self.answers, strict=True):
             yield {
                 "record_id": example.item[0],
@@ -83,7 +83,7 @@ class PromptedAnswers:
 def run(
     corpus: str, *, model: str, params: Params, settings: Settings, vault: Vault, root: Path = Path()
 ) -> dict[str, Any]:
-    """Write ``snapshot/<corpus>/predictions/prompted/<model>/predictions.parquet`` and the model's metrics.
+    """Prompt a model; write ``snapshot/<corpus>/predictions/prompted/<model>/predictions.parquet`` and metrics.
 
     There is one row for each item of test, task of ``train.tasks`` and run (``seed``: 1 to the model's ``runs``). In
     ``train.mode`` ``paper``, a model sees the picture alone (FigSIM T11); in ``improved``, also the words that were
@@ -130,7 +130,7 @@ def run(
 
 @dataclass(frozen=True)
 class PromptedRun:
-    """The inputs for running one prompted model."""
+    """The stage ``prompted`` for one model: its inputs, and the steps that build the prompts and request answers."""
 
     corpus: str
     model: str
@@ -142,16 +142,16 @@ class PromptedRun:
 
     @cached_property
     def scheme(self) -> Scheme:
-        """Return the label scheme of the corpus."""
+        """The label scheme of the corpus."""
         return scheme_of(self.params.corpora[self.corpus].scheme, root=self.root)
 
     @property
     def words(self) -> bool:
-        """Return whether requests include the OCR text of a picture."""
+        """Whether requests include the OCR text of a meme's picture."""
         return self.params.train.mode == "improved"
 
     def question(self, key: str) -> PromptedTask:
-        """Read the memes of a task and build its prompt, with examples from train if the model has any."""
+        """Read the memes to predict for the task ``key``, and build its prompt (with examples of train if few-shot)."""
         task = task_of(self.scheme, key)
         material = load(self.corpus, task=task, params=self.params, vault=self.vault, root=self.root)
         drawn = meme_examples.draw(material.train, task=task, count=self.spec.examples, seed=self.params.votes.seed)
@@ -167,7 +167,7 @@ class PromptedRun:
         return PromptedTask(task, prompt, only(material.test, splits=(TEST,)), unshown)
 
     def ask(self, question: PromptedTask, *, answers: AnswerStore) -> Iterator[PromptedAnswers]:
-        """Request one answer per run for each item with a picture, and record abstentions for the other items."""
+        """Yield the model's answers by run: requested for a meme with a picture, an abstention for one without."""
         memes = {e.item: meme(e, words=self.words) for e in question.items if e.image is not None}
         for number in range(1, self.spec.runs + 1):
             labeller = MemeLabeller.named(

@@ -36,7 +36,7 @@ class AnswerUnfit(RegistryError):
 
 
 class Registered:
-    """A registered model that is loaded for prediction."""
+    """A model from the registry that is loaded to predict posts; create it with :meth:`open`."""
 
     def __init__(self, model: Any, *, uri: str, task: Task, posts: Mapping[str, Post]) -> None:
         """Do not call directly; create an instance with :meth:`open`."""
@@ -71,7 +71,9 @@ class Registered:
         record_ids: Sequence[str] | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> list[Prediction]:
-        """See :meth:`pipelines.train.prediction.Predictor.predict`; the posts are those of ``record_ids``.
+        """Return one prediction per text; title and body are those of ``record_ids``, not of ``texts``.
+
+        Arguments: see :meth:`pipelines.train.prediction.Predictor.predict`.
 
         Raises:
             AnswerUnfit: the model fails, or its answers do not match the signature.
@@ -103,11 +105,11 @@ class Registered:
 
 
 class BadAnswer(ValueError):
-    """A model's answer differs from its signature; the message describes how, without quoting the answer."""
+    """A registered model's predictions differ from its signature; the message says how, without quoting them."""
 
 
 def read_answers(answer: Any, *, task: Task, count: int) -> Iterator[Prediction]:
-    """Convert the table that a model returned to predictions.
+    """Yield the predictions in the table that a registered model returned, one for each row.
 
     Raises:
         BadAnswer: the answer is not a table of ``count`` rows with the signature's columns, or a value does not fit the

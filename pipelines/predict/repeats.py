@@ -29,7 +29,7 @@ def run(
     vault: Vault,
     root: Path = Path(),
 ) -> dict[str, Any]:
-    """Write ``snapshot/<corpus>/predictions/repeats/<subset>/<model>/<seed>/`` and the run's metrics.
+    """Tune with another seed; write ``snapshot/<corpus>/predictions/repeats/<subset>/<model>/<seed>/`` and metrics.
 
     A killed run resumes from its checkpoints. For the tables, see :mod:`pipelines.predict.predict_finetuned`.
 

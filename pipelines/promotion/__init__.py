@@ -1,1 +1,1 @@
-"""Compare candidates with the champion and promote them."""
+"""Compare candidate model versions with the champion (the version in use), and promote the better ones."""

@@ -1,4 +1,4 @@
-"""Hold the state of judging a candidate, and make every check that runs no model."""
+"""Collect what the gate knows of a candidate model version, and make every check that runs no model."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ COMPARABLE = 0.5
 
 @dataclass
 class GateCase:
-    """The state of judging a candidate.
+    """What the gate knows while it judges whether a candidate model version may replace the champion.
 
     Args:
-        version: the candidate.
-        champion: the champion that it is to replace, if any.
-        test: the whole test.
-        divided: its parts, without the groups from which the champion has learnt.
-        entries: the downloaded versions.
-        comparable: whether the champion can be the rival.
-        reasons: the reasons against the candidate by check.
+        version: the candidate's version number.
+        champion: the version number of the champion that the candidate is to replace, if any.
+        test: the whole frozen test split.
+        divided: the gate set and the rest of the test, without the groups from which the champion has learnt.
+        entries: the downloaded candidate and champion by version number.
+        comparable: whether the champion can be compared with the candidate; it cannot if it learnt from too much of the
+            test.
+        reasons: the reasons against the candidate by name of the check; a check that passed has none.
         figures: see :class:`pipelines.promotion.gate.GateVerdict`.
     """
 
@@ -41,16 +42,19 @@ class GateCase:
 
     @property
     def entry(self) -> Candidate:
-        """The candidate."""
+        """The downloaded candidate."""
         return self.entries[self.version]
 
     @property
     def rival(self) -> int | None:
-        """The champion, if the candidate is compared with it."""
+        """The champion's version number if the candidate is compared with it, else ``None``."""
         return self.champion if self.comparable else None
 
     def check(self, *, now: Standing, vault: Vault) -> None:
-        """Make the checks."""
+        """Make the checks that run no model, and add their reasons and figures to this case.
+
+        ``now``: which versions the journal has as champion, stale or withdrawn.
+        """
         until = now.stale.get(self.version)
         self.reasons |= {
             "withdrawn": [f"version {self.version} was withdrawn"] if self.version in now.withdrawn else [],

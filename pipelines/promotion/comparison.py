@@ -1,4 +1,4 @@
-"""Compare a candidate with its rival in one look at the gate set, or reuse the figures of an earlier verdict."""
+"""Compare a candidate with its rival by one use of the gate set (a look), or reuse an earlier verdict's figures."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ FORM = "looks, jackknife"
 
 @dataclass(frozen=True)
 class GateComparison:
-    """The comparison of one candidate; ``compare``: whether the champion may be the rival, and a look is counted."""
+    """The comparison of one candidate with its rival: the champion or, without one, the best baseline.
+
+    ``compare``: whether the champion may be the rival, and the use of the gate set is counted (a look).
+    """
 
     case: GateCase
     corpus: str
@@ -38,12 +41,12 @@ class GateComparison:
 
     @property
     def name(self) -> str:
-        """The registered model."""
+        """The name of the registered model."""
         return self.case.entry.version.name
 
     @cached_property
     def rival(self) -> Rival | None:
-        """The rival, unless it is the champion, which has to be run first."""
+        """The best baseline if it is the rival; ``None`` if the champion is, or if there is no test item."""
         case, context = self.case, self.context
         if case.rival is not None or not case.divided.gate.items:
             return None
@@ -56,7 +59,7 @@ class GateComparison:
 
     @cached_property
     def basis(self) -> str:
-        """A digest of everything that determines the scores."""
+        """A digest of everything that determines the scores, by which an earlier verdict is reused."""
         case, sampling = self.case, self.case.test.board.sampling
         values = {
             "files": {str(version): entry.found for version, entry in case.entries.items()},
@@ -86,10 +89,13 @@ class GateComparison:
         return {label: float(recall) for label, recall in found.items() if recall}
 
     def score(self, *, look: bool, who: str) -> None:
-        """Run and compare candidate and rival, or reuse their earlier figures; add figures and reasons to the case.
+        """Run and compare candidate and rival, or reuse earlier figures; add figures and reasons to ``self.case``.
+
+        ``look``: whether to compare them if there are no earlier figures; the comparison is recorded with ``who``.
 
         Raises:
-            BadParams: a recall floor names a label that the task does not have, or the test is too coarse for a look.
+            BadParams: a recall floor names a label that the task does not have, or ``evaluate.resamples`` is too small
+                for the level of a look.
         """
         case, known = self.case, self._known()
         if known is None:
@@ -226,6 +232,6 @@ def _champion(version: int | None, *, run: Run) -> Rival:
 
 
 def last_verdict(journal: Journal, *, name: str, version: int) -> JournalRow | None:
-    """Return the gate's last verdict on a version."""
+    """Return the journal row of the gate's last verdict on a model version, or ``None``."""
     rows = [r for r in journal.rows(name) if r.to_version == version and "basis" in r.metrics and r.event in JUDGED]
     return rows[-1] if rows else None

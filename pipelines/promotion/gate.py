@@ -1,4 +1,4 @@
-"""Judge whether a version may become champion, before a person approves it.
+"""Judge whether a model version (the candidate) may become champion, before a person approves it.
 
 All checks are made, and each failed check is reported with its numbers:
 
@@ -12,14 +12,15 @@ All checks are made, and each failed check is reported with its numbers:
 - ``labels``: the version's labels are the task's labels.
 - ``asked``, ``champion``: the test has items with gold, and both the version (``asked``) and the champion could be run
   on them.
-- ``looks``: alpha is not spent at this gate set (:mod:`pipelines.promotion.looks`).
+- ``looks``: the probability of a false promotion is not spent at this gate set (:mod:`pipelines.promotion.looks`).
 - ``better``: :mod:`pipelines.promotion.superiority`, against the champion or, without one that can be compared,
   the best baseline (:mod:`pipelines.promotion.rivals`).
 - ``recall``: :mod:`pipelines.promotion.recall_checks`.
 
-The last three use a look at the gate set, and are made only if no other check has failed. The verdict is written to the
-journal. Scores are reused while candidate, rival, test and terms are the same, so the approver sees exactly the numbers
-on which a promotion is based. The rest of the test is scored only for a version that passed.
+The last three compare the candidate on the gate set (a look), and are made only if no other check has failed. The
+verdict is written to the journal. Scores are reused while candidate, rival, test and terms are the same, so the
+approver sees exactly the numbers on which a promotion is based. The rest of the test is scored only for a version that
+passed.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ WHO = "corpus gate"
 
 
 class ChampionAlready(ConfigError):
-    """The version to evaluate is the champion, so that there is no other version for a comparison."""
+    """The model version to be judged is the champion already, so there is no other version to compare it with."""
 
     message = "Version {version} of '{name}' is already champion."
     remedy = "Choose another version; list them with `corpus registry {name}`."
@@ -54,8 +55,9 @@ class GateVerdict:
 
     Args:
         name: the registered model.
-        version: the candidate.
-        champion: the champion that the candidate is to replace, if any; ``figures`` name the rival.
+        version: the candidate's version number.
+        champion: the version number of the champion that the candidate is to replace, if any; ``figures`` name what it
+            was compared with.
         reasons: a line ``check: reason`` for every failed check; empty if the version passed.
         figures: the scores and counts of the comparison, by name.
         basis: a digest of everything that determines the scores.
@@ -72,7 +74,7 @@ class GateVerdict:
 
     @property
     def passed(self) -> bool:
-        """Whether every check passed."""
+        """Whether the version passed every check of the gate."""
         return not self.reasons
 
     @property
@@ -82,10 +84,11 @@ class GateVerdict:
 
 
 def run(name: str, version: int, *, context: Context, who: str = WHO, compare: bool = True) -> GateVerdict:
-    """Evaluate a version, record the verdict in the journal, and set the alias ``challenger`` if it passed.
+    """Judge a model version, record the verdict in the journal, and set the alias ``challenger`` if it passed.
 
-    Repeating this writes nothing while the verdict is the same. Without ``compare``, the version must beat the constant
-    answers, not the champion, whose weights are about to be deleted; no look is counted then.
+    Repeating this writes nothing while the verdict is the same. Without ``compare``, the version must beat baselines
+    that give every item the same labels, not the champion, whose weights are about to be deleted; this is not counted
+    as a look (a use of the gate set).
 
     Raises:
         UnknownModel: no model has this name.
@@ -120,7 +123,7 @@ def run(name: str, version: int, *, context: Context, who: str = WHO, compare: b
 
 
 def dismiss(name: str, version: int, *, registry: Registry) -> None:
-    """Remove the alias ``challenger`` if it points to this version."""
+    """Remove the alias ``challenger`` of a model if it points to this version."""
     if registry.alias(name, CHALLENGER) == version:
         registry.point(name, CHALLENGER, None)
 
@@ -128,9 +131,10 @@ def dismiss(name: str, version: int, *, registry: Registry) -> None:
 def judge(
     name: str, version: int, *, context: Context, compare: bool = True, look: bool = True, who: str = WHO
 ) -> GateVerdict:
-    """Evaluate a version; only the look is recorded. See :func:`run`.
+    """Judge a model version without recording the verdict; see :func:`run`.
 
-    Without ``look``, nothing is written, and the version is compared only if it was before.
+    Only the look (the use of the gate set for a comparison) is recorded. Without ``look``, nothing is recorded, and the
+    version has scores only if an earlier verdict has them.
     """
     corpus, category = subject(name, params=context.params)
     now, terms = standing(context.journal, name), context.terms

@@ -1,4 +1,4 @@
-"""Divide the frozen test by group: on the gate set candidates are compared, on the rest the chosen one is reported.
+"""Divide the test split: candidates are compared on one part, the gate set; the chosen one is scored on the rest.
 
 A score that selected a model is too high, because it was the highest. The parts are drawn by a hash of corpus, split
 version and group, so that they depend on neither labels nor models; ``promote.refresh`` chooses which of
@@ -29,7 +29,7 @@ class DividedTest:
     reported: Board
 
     def without(self, groups: Collection[str]) -> DividedTest:
-        """Return the same parts without some groups."""
+        """Return this divided test without the items of some groups of near-duplicates."""
         gone = frozenset(groups)
         return replace(
             self,
@@ -39,7 +39,7 @@ class DividedTest:
 
     @property
     def digest(self) -> str:
-        """The digest of the gate set's items, groups and gold."""
+        """The digest of the gate set's items with their groups and gold labels."""
         board = self.gate
         rows = zip(board.items, board.groups, board.gold, strict=True)
         return digest_of(f"{i[0]} {i[1]} {g} {','.join(sorted(s))}" for i, g, s in rows)
@@ -90,13 +90,13 @@ def _anew(corpus: str) -> str:
 
 
 def part_of(group: str, *, corpus: str, version: int, parts: int) -> int:
-    """Return the part of a group, from 0."""
+    """Return in which of the ``parts`` parts of a test split a group of near-duplicates is, from 0."""
     found = hashlib.sha256(f"{corpus} {version} {group}".encode()).digest()
     return int.from_bytes(found[:8]) * parts >> 64
 
 
 def only(board: Board, *, keep: Callable[[str], bool]) -> Board:
-    """Return the items of the groups to keep."""
+    """Return a board (test items with gold labels) of only the items whose near-duplicate group ``keep`` accepts."""
     rows = [row for row, group in enumerate(board.groups) if keep(group)]
     return replace(
         board,

@@ -37,23 +37,23 @@ TOGETHER = 64
 
 @dataclass(frozen=True)
 class Answered(Run):
-    """The answers of a registered model with the alerts that it raises; versions of earlier releases raise none."""
+    """A model's answers and alerts on the test items; model versions of earlier releases raise no alerts."""
 
     alerts: Mapping[Item, frozenset[str]] = field(default_factory=dict)
 
     @property
     def noticed(self) -> dict[Item, frozenset[str]]:
-        """By item the labels that a consumer notices: those that are given and those whose alert is raised."""
+        """By item, the labels that a user of the model notices: those that it gives and those whose alert it raises."""
         return {item: labels | self.alerts.get(item, frozenset()) for item, labels in self.answers.items()}
 
     def alerted(self, labels: Collection[str]) -> dict[Item, frozenset[str]]:
-        """By item what is noticed; for ``labels``, whose alerts guarantee a recall, only the alert counts."""
+        """Return :attr:`noticed`, but of ``labels``, whose alerts guarantee a recall, only those alerted on."""
         own = frozenset(labels)
         return {item: (given - own) | self.alerts.get(item, frozenset()) for item, given in self.answers.items()}
 
 
 class CannotBeAsked(RegistryError):
-    """A registered model does not load or fails, or its output does not match its signature."""
+    """A registered model does not load, fails, or returns output that does not match its signature."""
 
     message = "The registered model cannot predict the test items: {detail}."
     remedy = "Correct the model or its code, then run `corpus register NAME`, which packages it as a new version."
@@ -62,7 +62,7 @@ class CannotBeAsked(RegistryError):
 
 @dataclass(frozen=True)
 class Frozen:
-    """The frozen test items of a corpus: those with gold in one category that were not taken down.
+    """The test items of a corpus with gold labels in one category, without those that were taken down.
 
     Args:
         board: the items with their gold and groups, for scoring.
@@ -70,7 +70,7 @@ class Frozen:
         digest: a digest of the items and their gold; scores on different digests are not comparable.
         split: the digest of the whole split (:func:`split_digest`).
         taken_down: how many test items were taken down.
-        groups_of: the groups of every record of the split, by which leaks are found.
+        groups_of: the groups of near-duplicates of every record of the split, by which leaks are found.
         inputs: the model's input columns for each item, in the order of ``board``.
         traits: number of words and language of each item.
     """
@@ -86,7 +86,7 @@ class Frozen:
 
     @property
     def task(self) -> Task:
-        """The category that the models predict, as a task."""
+        """The label category that the models predict, as a task."""
         return self.board.task
 
     @property
@@ -102,13 +102,13 @@ class Frozen:
             yield pd.DataFrame(list(self.inputs[start : start + TOGETHER]))
 
     def seen_by(self, records: Collection[str]) -> frozenset[str]:
-        """Return the groups of the test of which a model has learnt a record, be it another one than the test's."""
+        """Return the near-duplicate groups of test items that contain a record of ``records``, which a model learnt."""
         learnt = frozenset[str]().union(*(self.groups_of.get(record_id, ()) for record_id in records))
         return learnt & set(self.board.groups)
 
 
 def open_test(corpus: str, *, category: str, params: Params, vault: Vault, root: Path) -> Frozen:
-    """Read the test items of a category from a clone of the corpus.
+    """Read the test items with gold labels in a category from a clone of the corpus.
 
     Raises:
         NoGold: the split or the gold is missing.
@@ -183,7 +183,7 @@ def ask(folder: Path, *, frozen: Frozen) -> Answered:
 
 
 def counts(run: Run, *, frozen: Frozen, severe: int) -> drift.Counts:
-    """Count a model's test predictions, with which predictions of later months are compared."""
+    """Count a model's predictions on the test items, to compare them later with its predictions of a month (drift)."""
     answers = [(item, labels, run.scores.get(item, ())) for item, labels in run.answers.items()]
     high = drift.alerting(frozen.task, severe=severe)
     return drift.count(answers, task=frozen.task, alerting=high, inputs=frozen.traits)

@@ -1,4 +1,4 @@
-"""Count the looks at a gate set in the journal, and spend the probability of a false promotion over them.
+"""Record each comparison on a gate set (a look) in the journal, and bound the probability of a false promotion.
 
 A look is one comparison of one candidate with one rival on one gate set. Its row ``looked`` is written after the models
 have answered and before their answers are compared; a repeated task finds the row and makes no second look. Each look
@@ -43,20 +43,20 @@ class GateSet:
     part: int
 
     def overlaps(self, other: GateSet) -> bool:
-        """Whether both may contain the same items."""
+        """Return whether this gate set and another one may contain the same items."""
         same = (self.corpus, self.task, self.version) == (other.corpus, other.task, other.version)
         return same and (self.parts != other.parts or self.part == other.part)
 
 
 @dataclass(frozen=True)
 class RecordedLook:
-    """A look, as recorded before its result is known.
+    """One comparison of a candidate with a rival on a gate set (a look), recorded before the result is known.
 
     Args:
         gate: the gate set.
         pair: the digest of candidate, rival and gate set.
-        number: its number among the looks at this gate set, from 1.
-        level: the probability with which it may promote a candidate that is not better.
+        number: the number of the look among those at this gate set, from 1.
+        level: the probability with which the look may promote a candidate that is not better.
     """
 
     gate: GateSet
@@ -66,20 +66,20 @@ class RecordedLook:
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> RecordedLook:
-        """Return the look in a journal row's metrics."""
+        """Return the look that the metrics of a journal row describe."""
         return cls(**{**values, "gate": GateSet(**values["gate"])})
 
 
 @dataclass(frozen=True)
 class Budget:
-    """The looks at one gate set and what they spent.
+    """The looks (comparisons of candidates) at one gate set, and the probability of a false promotion that they spent.
 
     Args:
         gate: the gate set.
-        alpha: ``promote.alpha``.
-        planned: ``promote.looks``.
+        alpha: ``promote.alpha``, the probability of a false promotion that all looks together may spend.
+        planned: ``promote.looks``, the number of looks over which ``alpha`` is divided.
         looks: the looks so far, oldest first.
-        better: the pairs of the looks that found a better candidate, and returned their level.
+        better: the digests (``pair``) of the looks that found a better candidate, and returned their level.
     """
 
     gate: GateSet
@@ -90,7 +90,7 @@ class Budget:
 
     @property
     def level(self) -> float:
-        """The level of the next look; 0 if alpha is spent."""
+        """The probability of a false promotion that the next look may spend (its level); 0 if ``alpha`` is spent."""
         one = self.alpha / self.planned
         return one if self.alpha - self.spent >= one * (1 - ROUNDING) else 0.0
 
@@ -101,11 +101,11 @@ class Budget:
 
     @property
     def left(self) -> int:
-        """How many looks remain."""
+        """How many more looks at this gate set are possible."""
         return max(0, math.floor((self.alpha - self.spent) * self.planned / self.alpha * (1 + ROUNDING) + ROUNDING))
 
     def told(self, look: RecordedLook) -> dict[str, Any]:
-        """Return the figures of a look for the approver and the journal."""
+        """Return a look's number and level, and what remains, as figures for the approver and the journal."""
         return {
             "number": look.number,
             "pair": look.pair,
@@ -118,7 +118,7 @@ class Budget:
 
 
 def budget(rows: Iterable[JournalRow], *, gate: GateSet, terms: Promote) -> Budget:
-    """Return the budget of a gate set that follows from a model's journal rows."""
+    """Return the looks at a gate set that a model's journal rows record, and what remains of their budget."""
     looks, better = list[RecordedLook](), set[str]()
     for row in rows:
         if row.event == EVENT:
@@ -148,10 +148,13 @@ def take(
     journal: Journal,
     who: str | None,
 ) -> RecordedLook | None:
-    """Record a look before its result is known and return it; return the earlier one if this pair was compared before.
+    """Record a look (a comparison on the gate set) before its result is known, unless this pair was compared before.
+
+    ``pair`` is the digest of candidate, rival and gate set.
 
     Returns:
-        ``None`` if alpha is spent, or if ``who`` is ``None``; nothing is recorded then.
+        The look, or the earlier one of the pair; ``None`` if alpha is spent or ``who`` is ``None``, and then nothing is
+        recorded.
 
     Raises:
         JournalBroken: the journal was altered.

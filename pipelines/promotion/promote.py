@@ -1,4 +1,4 @@
-"""Promote, roll back, withdraw and reject versions; :mod:`pipelines.registry.transitions` sets the alias.
+"""Promote, roll back, withdraw and reject model versions; :mod:`pipelines.registry.transitions` sets the alias.
 
 A change of the champion is open from the journal row that announces it until the row that completes it. Each function
 is idempotent: repeating it finishes its open change, and does nothing if that change is complete. An open change can
@@ -23,7 +23,7 @@ from pipelines.registry.transitions import Deed, Move, Say
 
 
 class NotPromoted(RegistryError):
-    """A version failed the gate or the check of its files."""
+    """A model version failed the gate (the checks before a promotion) or the check of its files."""
 
     message = "Version {version} of '{name}' may not be champion: {detail}."
     remedy = "The champion was not changed. `corpus registry {name}` shows the scores of the comparison."
@@ -39,7 +39,15 @@ class NothingToUndo(ConfigError):
 
 @dataclass(frozen=True)
 class Moved:
-    """The result of a decision: the present champion and the journal row; ``already`` if the row existed before."""
+    """The result of a decision about a model's champion.
+
+    Args:
+        name: the registered model.
+        champion: the version number of the champion afterwards, if any.
+        row: the journal row that records the change; ``None`` in a dry run.
+        already: whether the row existed before the call.
+        verdict: in a dry run, the verdict of the gate.
+    """
 
     name: str
     champion: int | None
@@ -60,7 +68,7 @@ def promote(
     compare: bool = True,
     say: Say = silent,
 ) -> Moved:
-    """Make a version the champion if it passes the gate.
+    """Make a model version the champion if it passes the gate (:mod:`pipelines.promotion.gate`).
 
     Args:
         name: the registered model.
@@ -70,7 +78,7 @@ def promote(
         context: see :class:`pipelines.registry.candidate.Context`.
         asked_by: the person who asked for the decision; by default the one who ran the gate. With
             ``promote.four_eyes`` it must be another than ``who``.
-        dry_run: judge without writing anything, and without a comparison that was not made before.
+        dry_run: return the verdict without writing anything, and without a comparison that was not made before.
         compare: whether the version must be better than the champion; see :func:`pipelines.promotion.gate.run`.
         say: called after each step; tests kill the process there.
 
@@ -78,7 +86,7 @@ def promote(
         BadParams: who or why is empty.
         SamePerson: ``promote.four_eyes`` requires another person.
         NotPromoted: the version failed the gate; the reasons are in the journal.
-        PromotionAhead: another change is open, or has just replaced the champion that the gate compared with.
+        PromotionAhead: another change of the champion is open, or has just replaced the champion of the comparison.
         UnknownModel: no model has this name.
         UnknownVersion: the model has no such version.
         JournalBroken: the journal was altered.
@@ -111,10 +119,10 @@ def promote(
 def rollback(
     name: str, *, who: str, why: str, context: Context, leaving: int | None = None, say: Say = silent
 ) -> Moved:
-    """Restore the previous champion after checking that its files are unchanged.
+    """Make the previous champion of a model champion again, after checking that its files are unchanged.
 
-    The journal row counts the training records of that version that were taken down since; they do not prevent the
-    rollback. A takedown withdraws a version if their share is too large, and rollback skips withdrawn versions.
+    The journal row has the number of training records of that version that were taken down since; they do not prevent
+    the rollback. A takedown withdraws a version if their share is too large, and rollback skips withdrawn versions.
 
     Args:
         name: the registered model.
@@ -150,7 +158,7 @@ def rollback(
 
 
 def withdraw(name: str, version: int, *, who: str, why: str, context: Context, say: Say = silent) -> Moved:
-    """Withdraw a version permanently: remove its aliases and exclude it from rollbacks; its files are kept.
+    """Withdraw a model version permanently: remove its aliases and exclude it from rollbacks; its files are kept.
 
     Repeating it changes nothing. If the version was champion, the model has no champion until ``rollback`` restores the
     previous one.
@@ -174,7 +182,7 @@ def withdraw(name: str, version: int, *, who: str, why: str, context: Context, s
 
 
 def reject(name: str, version: int, *, who: str, why: str, context: Context) -> JournalRow:
-    """Record that a person rejected a version that had passed the gate; remove the version's alias ``challenger``.
+    """Record that a person rejected a model version that had passed the gate, and remove its alias ``challenger``.
 
     Raises:
         BadParams: who or why is empty.
@@ -199,7 +207,7 @@ def reject(name: str, version: int, *, who: str, why: str, context: Context) -> 
 
 
 def abandon(name: str, *, who: str, why: str, context: Context) -> Moved:
-    """Abandon an unfinished change of the champion and restore the alias.
+    """Abandon a model's unfinished change of champion, and set the alias back to the champion in the journal.
 
     Raises:
         BadParams: who or why is empty.

@@ -1,4 +1,4 @@
-"""Check recalls on the gate set by confidence bounds: refuse on evidence, and leave what is undecided to a person.
+"""Check a candidate's recalls on the gate set by confidence bounds; leave undecided ones to a person.
 
 - A *floor* (``promote.recall_floors``, or the recall that a model's own alert guarantees) is missed if the 95 % upper
   bound of the recall lies below it (:func:`pipelines.metrics.alerts.judged`). A candidate whose true recall is the
@@ -7,7 +7,7 @@
   of a paired difference (1998, Statistics in Medicine 17:891-908), one-sided at 95 %, also hold if no answer differs:
   the candidate is *inferior* if the upper bound lies below the margin, *not inferior* if the lower bound does not.
 
-Both count groups, because near-duplicates are not independent: a group is found if all its positives are.
+Both count groups of near-duplicates, which are not independent: a group is found if all its positives are.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def floor_of(board: Board, *, label: str, floor: float, raised: Answers, champio
         board: the gate set.
         label: the label.
         floor: the recall that is required or guaranteed.
-        raised: the items that raise the label's alert or, for models without alerts, are given the label.
+        raised: by item, the labels whose alert the model raises or, without alerts, the labels that it gives.
         champion: what a consumer of the champion notices, if it is the rival.
     """
     groups = list(found(board, label=label, raised=raised).values())
@@ -51,7 +51,7 @@ def floor_of(board: Board, *, label: str, floor: float, raised: Answers, champio
 
 
 def severe_of(board: Board, *, label: str, candidate: Answers, champion: Answers, tolerance: float) -> Json:
-    """Return the difference in recall of a severe label, candidate minus champion, with bounds and verdict, as JSON."""
+    """Return as JSON the recall of a severe label, candidate minus champion, with bounds and whether it is inferior."""
     ours, theirs = (found(board, label=label, raised=raised) for raised in (candidate, champion))
     gained = sum(ours[group] and not theirs[group] for group in ours)
     lost = sum(theirs[group] and not ours[group] for group in ours)
@@ -73,7 +73,7 @@ def severe_of(board: Board, *, label: str, candidate: Answers, champion: Answers
 
 
 def found(board: Board, *, label: str, raised: Answers) -> dict[str, bool]:
-    """Return for each group with positives of a label whether all of them are found."""
+    """Return for each near-duplicate group with gold items of a label whether the model finds all of these items."""
     groups: dict[str, bool] = {}
     for item, group, gold in zip(board.items, board.groups, board.gold, strict=True):
         if label in gold:
@@ -82,7 +82,7 @@ def found(board: Board, *, label: str, raised: Answers) -> dict[str, bool]:
 
 
 def paired_bounds(gained: int, lost: int, *, of: int, confidence: float = alerts.CONFIDENCE) -> tuple[float, float]:
-    """Return Tango's one-sided lower and upper bound of (gained - lost) / of, each at ``confidence``."""
+    """Return Tango's one-sided lower and upper bound of the paired difference (gained - lost) / of."""
     from scipy.optimize import brentq
     from scipy.stats import norm
 

@@ -1,4 +1,4 @@
-"""Find what a candidate is compared with, and the further runs by which it is judged.
+"""Find the rival with which a candidate is compared, and the candidate's runs with other seeds.
 
 Without a champion that can be compared, the rivals are baselines: constants and the models in ``promote.baselines``,
 such as the offline ensemble, whose predictions the corpus has. The candidate must beat each of them
@@ -74,13 +74,13 @@ def names(params: Params) -> set[str]:
 
 
 def constants(frozen: Frozen) -> dict[str, frozenset[str]]:
-    """Return the constant answers: validation's most frequent set and, where it is possible, every label."""
+    """Return by name the label sets of baselines that answer all items alike: the most frequent set, and all labels."""
     every = {"every label": frozenset(frozen.task.labels)} if frozen.task.kind == "multi" else {}
     return {"majority set": frozen.majority, **every}
 
 
 def predicted(corpus: str, *, frozen: Frozen, models: Collection[str], root: Path) -> dict[str, list[Run]]:
-    """Return the runs of models on the test by name, ordered by seed, from the corpus's predictions."""
+    """Return by model the stored predictions of the test items, one run for each seed, ordered by seed."""
     folder, task = root / "snapshot" / corpus, frozen.task
     paths = sorted((folder / "predictions").rglob("predictions.parquet")) if models else []
     rows = [row for path in paths for row in tables.read(path, name="predictions", columns=COLUMNS).to_pylist()]
@@ -90,7 +90,7 @@ def predicted(corpus: str, *, frozen: Frozen, models: Collection[str], root: Pat
 
 
 def seeds(pack: Pack, *, frozen: Frozen, corpus: str, root: Path) -> list[Run]:
-    """Return the runs of the other seeds of a candidate's training, if the corpus still has exactly that training."""
+    """Return the predictions of a candidate's model trained with other seeds, if the corpus still has that training."""
     described = json.loads((pack.folder / integrity.MODEL).read_bytes())
     model, own = described.get("model"), described.get("seed")
 

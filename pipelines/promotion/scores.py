@@ -1,4 +1,4 @@
-"""Compare candidate and rival on the gate set: macro-F1, recalls of severe labels; and report the rest of the test."""
+"""Compare candidate and rival on the gate set by macro-F1 and recalls; score them on the rest of the test."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ def compare(
     tested: Superiority,
     terms: Promote,
 ) -> Comparison:
-    """Score candidate and rival on all items and compare the scores; an abstention counts as wrong.
+    """Score candidate and rival on all items of the gate set and compare the scores; an abstention counts as wrong.
 
     Args:
         board: the gate set, with at least one item.
         candidate: the candidate's runs; the first is the registered one.
         rival: the answers of the champion or of a baseline.
-        alerted: the candidate's alerts, and the labels that it gives without an alert.
-        noticed: what a consumer of the candidate notices and, if the champion is the rival, of the champion.
-        floors: the recalls that are required or guaranteed, by label.
+        alerted: by item, the labels of the candidate's alerts, and the labels that it gives without an alert.
+        noticed: by item, the labels that a user of the candidate notices; and the champion's, if it is the rival.
+        floors: the recalls that are required or guaranteed (floors), by label.
         tested: the test of superiority.
         terms: the settings of the gate.
     """
@@ -94,7 +94,7 @@ def withheld(figures: Json) -> Json:
 
 
 def floors_of(task: Task, *, floors: Mapping[str, float]) -> dict[str, float]:
-    """Return the recall floors of a model; a floor of 0 removes an entry of ``params.yaml``.
+    """Return the recall that a model must reach (its floor) by label; a floor of 0 removes an entry of ``params.yaml``.
 
     Raises:
         BadParams: a floor names a label that the task does not have.
@@ -114,7 +114,7 @@ def severe_labels(task: Task, *, terms: Promote) -> list[str]:
 
 
 def reported(board: Board, *, candidate: Run, rival: Run) -> Json:
-    """Return the scores on the rest of the test, which did not decide; ``n`` is 0 if there is no rest."""
+    """Return both scores on the test items outside the gate set, which did not decide; ``n`` is the number of items."""
     if not board.items:
         return {"n": 0}
     ours, theirs = (score(board, runs=[run], valid=False) for run in (candidate, rival))

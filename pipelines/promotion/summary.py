@@ -1,4 +1,4 @@
-"""Summarise a verdict of the gate for the approver: figures and label names only."""
+"""Summarise a verdict of the promotion gate for the person who approves: figures and label names only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pipelines.promotion.scores import undecided
 
 
 def summary(verdict: GateVerdict) -> str:
-    """Return Markdown: reasons against the version, undecided labels, the look and what remains, scores and recalls."""
+    """Return a verdict as Markdown: reasons against the version, undecided labels, remaining looks, scores, recalls."""
     scores = verdict.figures.get("scores", {})
     champion = f"champion, version {verdict.champion}" if verdict.champion else "best baseline (no version is champion)"
     rival = scores.get("rival", {}).get("name") or champion

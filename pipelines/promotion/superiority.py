@@ -1,4 +1,4 @@
-"""Test whether a candidate is better than a rival, at the level of one look (:mod:`pipelines.promotion.looks`).
+"""Test whether a candidate has a higher macro-F1 than its rival, at a level from :mod:`pipelines.promotion.looks`.
 
 The p-value is the larger of two one-sided ones. The randomisation test of macro-F1 (Noreen 1989, Yeh 2000) exchanges
 the answers of both models on whole groups; it is exact, at any level and size, if the two are exchangeable, but too
@@ -29,12 +29,12 @@ SLACK = 1e-9  # of a p-value, which is a ratio of integers
 
 @dataclass(frozen=True)
 class Superiority:
-    """The result of the test.
+    """The result of the test whether a candidate is better than its rival.
 
     Args:
         p: the p-value of the registered run.
-        p_seeds: the p-value of the mean over all runs; ``p`` with one run.
-        level: the level that neither may exceed.
+        p_seeds: the p-value of the mean over all runs (seeds); equal to ``p`` with one run.
+        level: the significance level that neither may exceed.
     """
 
     p: float
@@ -43,7 +43,7 @@ class Superiority:
 
     @property
     def better(self) -> bool:
-        """Whether the candidate is better."""
+        """Whether both p-values show, at ``level``, that the candidate is better."""
         return max(self.p, self.p_seeds) <= self.level * (1 + SLACK)
 
 

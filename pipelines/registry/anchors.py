@@ -1,7 +1,7 @@
-"""Anchor the journal in signed git tags of the corpus repository, which reveal a journal that was cut or replaced.
+"""Anchor the journal of decisions in signed git tags, which reveal a journal that was cut or replaced.
 
-After a change of the champion, the tag ``journal/<name>/<row>`` gets the digest of the row that records it. A journal
-must contain the row of the newest signed tag of each model.
+After a change of a model's champion, the tag ``journal/<name>/<row>`` in the corpus repository gets the digest of the
+row that records the change. A journal must contain the row of the newest signed tag of each model.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TAGS = "journal/"
 
 
 def write(name: str, *, journal: Journal, settings: Settings) -> None:
-    """Tag the last change of a model's champion; a failure is a warning, because the change is recorded."""
+    """Write the signed tag of a model's last champion change; a failure is only logged, as the journal has it."""
     row = last_move(journal, name)
     try:
         if row is None or BRANCH not in (branches(settings.repo) or {}):
@@ -39,7 +39,7 @@ def write(name: str, *, journal: Journal, settings: Settings) -> None:
 
 
 def known(settings: Settings, *, cwd: Path) -> dict[str, str]:
-    """Return the digest in the newest signed tag of each model, in a clone with all tags."""
+    """Return by model the journal row digest in the newest signed tag; ``cwd`` is a clone with all tags."""
     signer, found = _signer(settings), dict[str, str]()
     # newest first; a tag that another key signed, or none, is skipped
     listed = git("for-each-ref", "--sort=-version:refname", "--format=%(refname)", f"refs/tags/{TAGS}", cwd=cwd)
@@ -51,7 +51,7 @@ def known(settings: Settings, *, cwd: Path) -> dict[str, str]:
 
 
 def published(settings: Settings) -> dict[str, str]:
-    """Return :func:`known` of the corpus repository; empty without one, or without the secret that signs."""
+    """Return :func:`known` of the corpus repository's tags; empty without repository or project secret."""
     try:
         if BRANCH not in (branches(settings.repo) or {}):
             return {}
@@ -62,19 +62,19 @@ def published(settings: Settings) -> dict[str, str]:
 
 
 def check(journal: Journal, *, settings: Settings, cwd: Path) -> None:
-    """Check that the journal is whole and contains what was anchored.
+    """Check that the journal is unaltered and has the rows whose digests are in signed tags (``cwd``: a clone).
 
     Raises:
-        JournalBroken: it is not, or it does not.
+        JournalBroken: a row was altered or is missing.
     """
     journal.verify(known=known(settings, cwd=cwd))
 
 
 def sign_earlier(settings: Settings, *, who: str) -> list[str]:
-    """Sign the journals that an earlier version of this package wrote; return the models concerned.
+    """Sign the unsigned journal rows that an earlier version of this software wrote; return their models.
 
     Raises:
-        JournalBroken: the chain of a model is altered.
+        JournalBroken: the chain of row digests of a model is altered.
         JournalUnsigned: a tag shows that the journal of a model was signed before, but its rows have no signature.
     """
     with Journal.of(settings) as journal:

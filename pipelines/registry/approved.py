@@ -1,7 +1,7 @@
-"""Hand the decision of an authenticated user from the task that asked for it to the task that carries it out.
+"""Pass an authenticated user's decision from the Airflow task that asked for it to the task that carries it out.
 
-Users of Airflow can change what tasks hand over, so the decision is authenticated with the project secret. It is valid
-in one run, for one subject such as ``promote crisis-posts 2``, and for the answer that was given.
+Users of Airflow can change what tasks pass on, so the decision is authenticated with the project secret. It is valid
+in one Dag run, for one subject such as ``promote crisis-posts 2``, and for the answer that was given.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NO_ANSWER = "no answer"
 
 
 class DecisionRefused(RegistryError):
-    """A decision was not made by an authenticated user, or not about this."""
+    """A decision made in Airflow is not by an authenticated user, or is about something else."""
 
     message = "The decision cannot be carried out: {detail}."
     remedy = "Nothing was changed. Start the run again, and answer as a user who has logged in to Airflow."
@@ -29,7 +29,7 @@ class DecisionRefused(RegistryError):
 
 
 class SamePerson(RegistryError):
-    """A decision that takes two persons was made by one, or the first person is unknown."""
+    """A decision that needs two persons was asked for and made by the same one, or the first is unknown."""
 
     message = "Four eyes are required, and {who} has asked for this decision already, or the first person is unknown."
     remedy = "Nothing was changed. Let another person decide; `four_eyes` in params.yaml requires it."
@@ -38,11 +38,11 @@ class SamePerson(RegistryError):
 
 @dataclass(frozen=True)
 class ApprovalRecord:
-    """A decision.
+    """The decision of a user of Airflow: an answer to the question of a Dag run.
 
     Args:
-        run: the run in which the question was asked.
-        subject: what the question was about.
+        run: the id of the Dag run that asked.
+        subject: what the question was about, such as ``promote crisis-posts 2``.
         yes: whether the answer was yes.
         who: the user who answered.
         why: their reason.
@@ -58,7 +58,7 @@ class ApprovalRecord:
 
     @classmethod
     def answered(cls, *, user: str | None, asked_by: str | None, **given: Any) -> ApprovalRecord:
-        """Return the decision of a user of Airflow; ``None`` means that there was no answer in time.
+        """Return the decision of a user of Airflow; a ``user`` of ``None`` means that there was no answer in time.
 
         Raises:
             DecisionRefused: the user is anonymous, or a yes has no user.
@@ -70,15 +70,15 @@ class ApprovalRecord:
         return cls(who=f"airflow:{user}", asked_by=f"airflow:{asked_by}" if asked_by else None, **given)
 
     def token(self, secret: bytes) -> dict[str, Any]:
-        """Return this decision as JSON values with a message authentication code."""
+        """Return this decision as JSON values with a message authentication code (a token)."""
         return asdict(self) | {"mac": _mac(asdict(self), secret)}
 
     @classmethod
     def verified(cls, text: str, secret: bytes, *, run: str, subject: str, yes: bool) -> ApprovalRecord:
-        """Return the decision in a token.
+        """Return the decision in a token, after checking its code and that it is of this run, subject and answer.
 
         Raises:
-            DecisionRefused: the token was changed, or is of another run, subject or answer.
+            DecisionRefused: the token was changed, or is of another run, subject or answer (``yes``).
         """
         try:
             values = json.loads(text)
@@ -95,10 +95,10 @@ class ApprovalRecord:
 
 
 def require_two(who: str, *, asked_by: str | None) -> None:
-    """Check that two persons took part.
+    """Check that one person asked for a decision (``asked_by``) and another one made it (``who``).
 
     Raises:
-        SamePerson: they are the same, or the first is unknown.
+        SamePerson: they are the same person, or the first one is unknown.
     """
     if not asked_by or _login(who) == _login(asked_by):
         raise SamePerson(who=who)

@@ -1,4 +1,4 @@
-"""Download a version and inspect its files; open the registry, journal, vault and clone that decisions need."""
+"""Download a model version and inspect its files; open the registry, journal, vault and clone that decisions need."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ CHECKED_OUT = ("split", "gold", "few_shot", "silver", "finetuned", "predictions"
 
 @dataclass(frozen=True)
 class Context:
-    """The inputs of all decisions about models; ``root`` is a clone of the corpus with split, gold and data."""
+    """The inputs of all decisions about models: registry, journal, parameters, settings, vault, and a clone.
+
+    ``root`` is a clone of the corpus with split, gold and data; ``terms`` is the section ``promote`` of the parameters.
+    """
 
     registry: Registry
     journal: Journal
@@ -43,7 +46,11 @@ class Context:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A downloaded version after inspection: the digest of its files, the problems found, and its model package."""
+    """A downloaded model version after inspection.
+
+    ``found`` is the digest of its files, ``faults`` has the problems by check, and ``pack`` is its model package,
+    ``None`` if it cannot be read.
+    """
 
     version: Version
     folder: Path
@@ -53,17 +60,17 @@ class Candidate:
 
     @property
     def sound(self) -> bool:
-        """Whether the version passed the checks, so that its code may be run."""
+        """Whether the version's files are the registered ones without pickles, so that its code may be run."""
         return not (self.faults["files"] or self.faults["pickle"])
 
     def taken_down(self, vault: Vault) -> int:
-        """Count the training records that were taken down, both in the list of ids and removed from it."""
+        """Count the version's training records that were taken down, those removed from its list of ids included."""
         listed = vault.tombstoned(self.pack.records) if self.pack else ()
         return int(self.version.tags.get(TAKEN_DOWN, 0)) + len(listed)
 
 
 def enter(version: Version, *, context: Context, folder: Path) -> Candidate:
-    """Download a version below ``folder`` and inspect its files without running its code."""
+    """Download a model version below ``folder`` and inspect its files without running its code."""
     place = context.registry.fetch(version, to=folder / str(version.version))
     registered = registration(context.journal, version)
     try:
@@ -76,7 +83,7 @@ def enter(version: Version, *, context: Context, folder: Path) -> Candidate:
 
 
 def registration(journal: Journal, version: Version) -> JournalRow | None:
-    """Return the journal row that registered a version, or ``None``."""
+    """Return the last journal row that registered a model version, or ``None``."""
     rows = [r for r in journal.rows(version.name) if r.event == "registered" and r.to_version == version.version]
     return rows[-1] if rows else None
 
@@ -85,7 +92,7 @@ def registration(journal: Journal, version: Version) -> JournalRow | None:
 def opened(
     settings: Settings, *, name: str | None = None, base: str | None = None, vault: Vault | None = None
 ) -> Iterator[Context]:
-    """Yield a :class:`Context` with a new clone, which contains the data of the corpus of the model ``name``."""
+    """Yield a :class:`Context` with a clone of the commit ``base``, with the data of the corpus of model ``name``."""
     with (
         nullcontext(vault) if vault else Vault.open(settings.vault_url, secret=settings.secret()) as held,
         Journal.of(settings, clock=now) as journal,
@@ -100,7 +107,7 @@ def opened(
 
 @contextmanager
 def scratch(settings: Settings) -> Iterator[Path]:
-    """Yield a temporary folder; if the process is killed, a later one finds the folder by its name and removes it."""
+    """Yield a temporary folder; if this process is killed, a later process removes the folder."""
     place = settings.home / "scratch"
     place.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f"{socket.gethostname()}-{os.getpid()}-", dir=place) as folder:

@@ -1,4 +1,4 @@
-"""Read the model package of a version: the manifest and the ids of the training records."""
+"""Read the model package of a model version: its manifest and the ids of its training records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from crisis_corpus.integrity import MODEL, RECORDS, NoPack, PackManifest, place,
 
 @dataclass(frozen=True)
 class Pack:
-    """The model package of a downloaded version: its folder, manifest and ids of training records."""
+    """The model package of a downloaded model version: its folder, manifest and ids of training records."""
 
     folder: Path
     manifest: PackManifest
@@ -20,7 +20,7 @@ class Pack:
 
     @classmethod
     def read(cls, version: Path) -> Pack:
-        """Read the model package in a version's folder.
+        """Read the model package in the folder of a downloaded model version.
 
         Raises:
             NoPack: there is no model package or more than one, or ``model.json`` or ``records.parquet`` is invalid.
@@ -33,7 +33,7 @@ def read_records(path: Path) -> frozenset[str]:
     """Return the ids of the records that a model was trained or selected on, from ``records.parquet``.
 
     Raises:
-        NoPack: the table is missing or unreadable.
+        NoPack: the file is missing or unreadable.
     """
     try:
         return frozenset(pq.read_table(path, columns=["record_id"])["record_id"].to_pylist())

@@ -1,9 +1,9 @@
-"""Compare a champion's predictions of a month with its predictions of the frozen test.
+"""Compare a champion's predictions for a month with its predictions on the test split (drift).
 
-The gate counts the predictions of candidate and champion on the test and writes the counts to the journal; the stage
-``batch_predict`` counts those of each month. A quantity has drifted if its difference exceeds a bound, and sampling
-noise does not explain it. Both are needed: a small month differs by chance, and with many records differences are
-significant that do not matter. The comparison assumes that the test is a random sample of the corpus, as the stage
+The promotion gate counts the predictions of candidate and champion on the test and writes the counts to the journal;
+the stage ``batch_predict`` counts those of each month. A quantity has drifted if its difference exceeds a bound, and
+sampling noise does not explain it. Both are needed: a small month differs by chance, and with many records differences
+are significant that do not matter. The comparison assumes that the test is a random sample of the corpus, as the stage
 ``sample`` draws it.
 
 - Rates of labels and of alerts: Fisher's exact test, because rare labels have few items.
@@ -50,8 +50,8 @@ class Counts(Section):
     Args:
         answered: the items with an answer; abstentions are not counted.
         labels: items by label.
-        alerting: the labels of high severity; empty if the task has none.
-        alerts: items with at least one of ``alerting``.
+        alerting: the labels whose severity is high enough for an alert; empty if the task has none.
+        alerts: items with at least one label of ``alerting``.
         confidence: items by the twentieth of their confidence; empty if the model gives no probabilities. The
             confidence of an answer is the probability of its label; of several, the mean probability of the decisions
             for and against each label.
@@ -69,7 +69,7 @@ class Counts(Section):
 
 
 def alerting(task: Task, *, severe: int) -> tuple[str, ...]:
-    """Return the labels of a task whose severity is at least the one at which a prediction counts as an alert."""
+    """Return the labels of a task whose severity is at least ``severe``, so that predicting them counts as an alert."""
     return tuple(label for label in task.labels if task.category.severities.get(label, 0) >= severe)
 
 
@@ -80,7 +80,7 @@ def count(
     alerting: Iterable[str],
     inputs: Inputs,
 ) -> Counts:
-    """Count answers, given as item, labels and probabilities in the task's order (or none).
+    """Count a model's answers, given as item, labels and probabilities in the task's order (empty if it gives none).
 
     Items without a row in ``inputs`` are missing from the counts of languages and words.
     """
@@ -106,7 +106,7 @@ def count(
 
 
 def inputs_of(files: Iterable[Path]) -> dict[Item, tuple[int, str]]:
-    """Return the number of words and the language of items from the tables; nothing is decrypted."""
+    """Return the number of words and the language of each item, from tables of the corpus; nothing is decrypted."""
     found = {}
     for path in files:
         with pq.ParquetFile(path) as file:
@@ -120,7 +120,7 @@ def inputs_of(files: Iterable[Path]) -> dict[Item, tuple[int, str]]:
 
 
 def reference(journal: Journal, *, name: str, version: int) -> Counts | None:
-    """Return the counts of a version on the latest test items that the gate used, or ``None`` if there are none."""
+    """Return the counts of a version's predictions on the test items from the last gate verdict, or ``None``."""
     for row in reversed(journal.rows(name)):
         counts = row.metrics.get("figures", {}).get("scores", {}).get("counts", {})
         if str(version) in counts:
@@ -129,13 +129,13 @@ def reference(journal: Journal, *, name: str, version: int) -> Counts | None:
 
 
 def compare(test: Counts, month: Counts, *, bounds: Drift) -> Json:
-    """Compare the predictions for a month with those for the test items.
+    """Compare a model's predictions for a month with those for the test items.
 
     Returns:
         ``answered``: the items of the month; ``quantities``: by name (of a label, ``alerts``, ``confidence``), the
         values ``test`` and ``month`` and the probability ``p`` of such a difference without drift, and, for
         ``language`` and ``words``, ``psi`` and ``bound``; ``exceeded``: the names of the quantities that have drifted.
-        Quantities that one of them lacks are left out.
+        Quantities that the test or the month lacks are left out.
     """
     if not (test.answered and month.answered):
         return {"answered": month.answered, "quantities": {}, "exceeded": []}

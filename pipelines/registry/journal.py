@@ -76,7 +76,7 @@ class CannotSign(ConfigError):
 
 
 class JournalMoved(RegistryError):
-    """Another row was written after the state on which the decision was based; the decision was not recorded."""
+    """The journal got another row after the state on which a decision was based; the decision was not recorded."""
 
     message = (
         "The journal of '{name}' has changed since this decision was prepared: after row {expected}, {who} wrote row "
@@ -87,12 +87,12 @@ class JournalMoved(RegistryError):
 
 
 def utc_now() -> datetime:
-    """Return the current UTC time; tests use another clock."""
+    """Return the current UTC time for journal rows; tests use another clock."""
     return datetime.now(UTC)
 
 
 class Journal(JournalReader):
-    """The journal of all models in an open database; it accepts one writer at a time, also across processes."""
+    """The journal of decisions about all models, in an open database; it has one writer at a time, across processes."""
 
     def __init__(self, engine: Engine, *, clock: Clock, signer: Signer | None) -> None:
         """Use :meth:`open` instead."""
@@ -101,7 +101,7 @@ class Journal(JournalReader):
 
     @classmethod
     def of(cls, settings: Settings, *, clock: Clock = utc_now) -> Self:
-        """Open or create the journal of a corpus; without a project secret it can be read, but not be verified."""
+        """Open or create the journal of decisions; without a project secret it can be read, but not be verified."""
         try:
             secret = settings.secret()
         except NoSecret:
@@ -112,7 +112,7 @@ class Journal(JournalReader):
 
     @classmethod
     def open(cls, url: str, *, clock: Clock = utc_now, secret: bytes | None = None) -> Self:
-        """Open or create the journal at ``sqlite:///file`` or ``postgresql+psycopg2://...``.
+        """Open or create the journal of decisions at ``sqlite:///file`` or ``postgresql+psycopg2://...``.
 
         Raises:
             BadParams: the address is malformed or of another kind of database.
@@ -132,7 +132,7 @@ class Journal(JournalReader):
         return cls(engine, clock=clock, signer=Signer(secret, purpose="journal") if secret else None)
 
     def close(self) -> None:
-        """Close the database."""
+        """Close the journal's database."""
         self.engine.close()
 
     def __enter__(self) -> Self:
@@ -156,18 +156,18 @@ class Journal(JournalReader):
         files: str | None = None,
         after: int | None = None,
     ) -> JournalRow:
-        """Write the next row of a model.
+        """Write the next row of a model's journal and return it.
 
         Args:
             name: the registered model.
             event: see :class:`JournalRow`.
-            who: must not be empty.
-            why: must not be empty.
+            who: the person or the step that decided; not empty.
+            why: their reason; not empty.
             from_version: see :class:`JournalRow`.
             to_version: see :class:`JournalRow`.
-            metrics: JSON values without NaN.
+            metrics: the figures of the decision, as JSON values without NaN.
             files: see :class:`JournalRow`.
-            after: the number of the last row at the time of the decision (0 means no row), or ``None`` for any row.
+            after: the number that the model's last row must still have (0: no row), or ``None`` to skip this check.
 
         Raises:
             BadParams: who or why is empty, too long or not one line; the metrics are not JSON.
@@ -210,11 +210,11 @@ class Journal(JournalReader):
         return row_of(values)
 
     def sign_earlier(self, *, who: str, known: Container[str] = ()) -> list[str]:
-        """Sign the rows that an earlier version of this package wrote, by a checkpoint; return the models concerned.
+        """Sign, by a checkpoint row, the rows that an earlier version of this software wrote; return their models.
 
         Raises:
-            JournalBroken: the chain of a model is altered.
-            JournalUnsigned: the journal of a model in ``known`` was signed before, and is not now.
+            JournalBroken: the chain of row digests of a model is altered.
+            JournalUnsigned: the journal of a model in ``known`` was signed before, but its rows have no signature.
         """
         chains = chained(self.rows()).items()
         earlier = [name for name, chain in chains if all(row.signature is None for row in chain)]
@@ -226,7 +226,7 @@ class Journal(JournalReader):
 
 
 def signed(who: str, why: str) -> dict[str, str]:
-    """Return who decides and why, without white space at the ends.
+    """Return the person ``who`` and the reason ``why`` as fields of a journal row, without white space at the ends.
 
     Raises:
         BadParams: a text is empty, too long or not one line, or the name identifies no one.

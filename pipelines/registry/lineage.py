@@ -1,9 +1,9 @@
-"""Trace versions to their training data, and records to the versions that learnt from them.
+"""Trace model versions to their training data, and records to the model versions that learnt from them.
 
-A version leads to its run, the commit of the corpus, the digests of split and votes, and the ids of the records that it
-learnt from or was selected on; a record leads back to its versions. The ids are stored in the model packages in MLflow.
-A copy of each package's ids (nothing else) is cached under ``<CORPUS_HOME>/registry`` by the digest of the version's
-files, so that a takedown does not download every model.
+A version leads to its training run, the commit of the corpus, the digests of split and votes, and the ids of the
+records that it learnt from or was selected on; a record leads back to its versions. The ids are stored in the model
+packages in MLflow. A copy of each package's ids (nothing else) is cached under ``<CORPUS_HOME>/registry`` by the digest
+of the version's files, so that a takedown does not download every model.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Lineage:
     """The training data of one model version.
 
     Args:
-        version: the version.
+        version: the model version.
         manifest: kind, task, commit of the corpus, digests of scheme, split and votes, from the model package.
         records: the ids of the records that the version was trained or selected on.
     """
@@ -42,7 +42,7 @@ class Lineage:
     records: frozenset[str] = field(repr=False)
 
     def summary(self) -> dict[str, object]:
-        """Summarise the lineage as JSON with counts and digests, without record ids."""
+        """Return this training data as JSON: model, commit, counts and digests, without record ids."""
         return {
             "name": self.version.name,
             "version": self.version.version,
@@ -61,7 +61,7 @@ class Lineage:
 
 @dataclass(frozen=True)
 class Holders:
-    """The versions that were trained or selected on given records.
+    """The model versions that were trained or selected on given records.
 
     Args:
         versions: record id -> versions; records that no version was trained or selected on are absent.
@@ -73,7 +73,7 @@ class Holders:
 
 
 def of_version(version: Version, *, registry: Registry, settings: Settings) -> Lineage:
-    """Return the lineage of a version.
+    """Return the training data (lineage) of a model version.
 
     Raises:
         NoPack: the model package of the version cannot be read.
@@ -95,11 +95,11 @@ def of_version(version: Version, *, registry: Registry, settings: Settings) -> L
 
 
 def versions_of(record_ids: Collection[str], *, registry: Registry, settings: Settings) -> Holders:
-    """Return the versions that were trained or selected on each of these records.
+    """Return the model versions that were trained or selected on each of these records.
 
     Args:
-        record_ids: the records.
-        registry: the registry that has the versions.
+        record_ids: the ids of the records.
+        registry: the registry with the model versions.
         settings: for the folder of the cached ids.
 
     Raises:
@@ -119,7 +119,7 @@ def versions_of(record_ids: Collection[str], *, registry: Registry, settings: Se
 def learnt(
     names: Iterable[str], *, registry: Registry, settings: Settings
 ) -> Iterator[tuple[Version, frozenset[str] | None]]:
-    """Yield each version of these models with its record ids, or with ``None`` if its package cannot be read."""
+    """Yield each version of these models with its training record ids, ``None`` if its package cannot be read."""
     for version in (version for name in names for version in registry.versions(name)):
         records = None
         with suppress(NoPack):
@@ -128,7 +128,7 @@ def learnt(
 
 
 def forget(version: Version, *, settings: Settings) -> None:
-    """Delete the cached record ids of a version, so that no copy survives a takedown."""
+    """Delete the cached training record ids of a model version, so that no copy survives a takedown."""
     if DIGESTED.fullmatch(version.digest):
         shutil.rmtree(_place(version, settings=settings), ignore_errors=True)
 

@@ -1,4 +1,4 @@
-"""Show the registry for `corpus registry`: versions, the champion, each decision with its figures, and lineage.
+"""Show the registered models for `corpus registry`: versions, champion, decisions with figures, and training data.
 
 Faults, such as a broken journal or a moved alias, are shown with the rest and never prevent the output.
 """
@@ -27,18 +27,18 @@ Json = dict[str, Any]
 def gather(
     name: str | None, *, registry: Registry, journal: Journal, known: Mapping[str, str] | None = None
 ) -> list[Json]:
-    """Collect the state of one model, or of all models that have a version or a journal row.
+    """Collect the state of one registered model, or of all models that have a version or a journal row.
 
     Args:
         name: the registered model, or ``None`` for all models.
         registry: the source of versions and aliases.
         journal: the source of the champion and of the decisions.
-        known: the digest of a row of each model that must exist (:func:`pipelines.registry.anchors.published`).
+        known: by model, the digest of a journal row that must exist (:func:`pipelines.registry.anchors.published`).
 
     Returns:
         for each model ``name``, ``champion`` (by the journal), ``aliases`` (by MLflow), ``before`` (the versions for a
         rollback, oldest first), ``open`` (the number of the journal row that began an unfinished change of the
-        champion), ``faults`` (sentences), ``versions`` and ``journal``.
+        champion), ``faults`` (sentences on what is wrong), ``versions``, and ``journal`` (its rows).
 
     Raises:
         UnknownModel: there is no such name.
@@ -52,7 +52,7 @@ def gather(
 
 
 def summary(journal: Journal) -> list[Json]:
-    """Return the champion, the number of journal rows, the last change, and until when a stale champion remains."""
+    """Return by model the champion, number of journal rows, last change, and when a stale champion is removed."""
     found = []
     for name in NAMES:
         if rows := journal.rows(name):
@@ -65,7 +65,7 @@ def summary(journal: Journal) -> list[Json]:
 
 
 def records_of(name: str, version: int, *, registry: Registry, settings: Settings) -> Json:
-    """Return the lineage of a version and the ids of all records on which it was trained or selected.
+    """Return a model version's lineage and the ids of all records on which it was trained or selected.
 
     Raises:
         UnknownVersion: there is no version with this number.
@@ -76,7 +76,7 @@ def records_of(name: str, version: int, *, registry: Registry, settings: Setting
 
 
 def versions_of(record_ids: Sequence[str], *, registry: Registry, settings: Settings) -> Json:
-    """Return for each record id the versions trained or selected on it, and the versions whose records are unknown."""
+    """Return by record id the model versions trained or selected on it, and the versions whose records are unknown."""
     found = lineage.versions_of(record_ids, registry=registry, settings=settings)
     return {
         "records": {one: [held.uri for held in found.versions.get(one, ())] for one in record_ids},

@@ -1,4 +1,4 @@
-"""Change the champion alias: record the intention in the journal, set the alias, verify it, record the change.
+"""Change the MLflow alias of a model's champion: record the intention in the journal, set it, record the change.
 
 The journal accepts each row number once, so of two simultaneous intentions one fails with PromotionAhead. A change that
 was killed after any step is finished by repeating the call. A process that resumes after a pause may find that its
@@ -44,13 +44,13 @@ class Move:
     Args:
         name: the registered model.
         deed: the event of the journal row that completes the change.
-        champion: the champion at the time of the decision.
-        from_version: the champion that is replaced, or the version that is withdrawn.
-        to_version: the champion afterwards.
+        champion: the version number of the champion at the time of the decision, if any.
+        from_version: the version number of the champion that is replaced, or of the version that is withdrawn.
+        to_version: the version number of the champion afterwards, if any.
         who: the person or the step that decided.
         why: their reason.
-        metrics: the numbers that the decision is based on.
-        files: the digest of the version's files.
+        metrics: the figures on which the decision is based.
+        files: the digest of the files of the promoted or withdrawn version.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Move:
 
 
 def intend(move: Move, *, journal: Journal) -> JournalRow:
-    """Record in the journal that the champion will be changed, before the alias is changed.
+    """Record in the journal, before the alias is changed, that a model's champion will change; return the row.
 
     Raises:
         PromotionAhead: the champion changed after the decision, or another change is in progress; nothing was recorded.
@@ -95,10 +95,10 @@ def intend(move: Move, *, journal: Journal) -> JournalRow:
 
 
 def finish(intention: JournalRow, *, registry: Registry, journal: Journal, say: Say) -> JournalRow:
-    """Set the alias as intended, and return the journal row that records the change.
+    """Set the champion alias as an intention row states, and return the journal row that records the change.
 
     Raises:
-        PromotionAhead: the change was abandoned meanwhile; the alias points to the journal's champion.
+        PromotionAhead: the change was abandoned meanwhile; the alias points to the champion in the journal.
     """
     name = intention.name
     registry.point(name, CHAMPION, intention.to_version)
@@ -113,7 +113,7 @@ def finish(intention: JournalRow, *, registry: Registry, journal: Journal, say: 
 
 
 def settle(name: str, *, registry: Registry, journal: Journal) -> int | None:
-    """Set the alias to the champion in the journal and return its version, unless a change is unfinished.
+    """Set a model's alias to the champion in the journal, unless a change is unfinished; return the champion's version.
 
     Raises:
         JournalBroken: the journal was altered.
@@ -131,7 +131,7 @@ def settle(name: str, *, registry: Registry, journal: Journal) -> int | None:
 
 
 def ahead(row: JournalRow) -> PromotionAhead:
-    """Return the error for a change that came after the change in this journal row."""
+    """Return the error for a change of champion that came later than the change in this journal row."""
     version = row.from_version if row.to_version is None else row.to_version
     return PromotionAhead(
         name=row.name, who=row.who, number=row.number, event=row.event, version=version, at=row.at[:19] + "Z"
@@ -139,7 +139,7 @@ def ahead(row: JournalRow) -> PromotionAhead:
 
 
 def last_move(journal: Journal, name: str) -> JournalRow | None:
-    """Return the last row that promoted, rolled back to or withdrew a version of a model, or ``None``."""
+    """Return the last journal row that promoted, rolled back to or withdrew a version of a model, or ``None``."""
     return next((row for row in reversed(journal.rows(name)) if row.event in MOVES), None)
 
 

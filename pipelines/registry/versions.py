@@ -1,4 +1,4 @@
-"""Write versions, their files and aliases in MLflow.
+"""Write model versions, their files and aliases in the MLflow registry.
 
 MLflow has no compare-and-set for aliases, and a version's files can be altered without its knowledge: see
 :mod:`crisis_corpus.versions`.
@@ -34,7 +34,7 @@ TAKEN_DOWN = "taken_down"
 
 
 class AliasAstray(RegistryError):
-    """An alias points to another version than the one just set, because another process sets it, too."""
+    """A model's alias points to another version than the one just set, because another process sets it, too."""
 
     message = "Alias '{alias}' of '{name}' was set to {wanted} but points to {found}."
     remedy = "Find the process that sets aliases besides `corpus promote`, stop it, and repeat the command."
@@ -42,7 +42,7 @@ class AliasAstray(RegistryError):
 
 
 def subject(name: str, *, params: Params) -> tuple[str, str]:
-    """Return the corpus of a registered model and the category that it predicts.
+    """Return the corpus of a registered model and the label category that it predicts.
 
     Raises:
         UnknownModel: the name is not in :data:`crisis_corpus.versions.NAMES`.
@@ -77,7 +77,7 @@ class Registry(versions.RegistryReader):
     def add(self, name: str, *, source: str, run_id: str | None, tags: Mapping[str, str]) -> Version:
         """Register files that MLflow already has as the next version of ``name``; create the model if necessary.
 
-        ``tags`` should have :data:`DIGEST`.
+        ``tags`` should have :data:`DIGEST`, the digest of the files.
         """
         from mlflow.exceptions import MlflowException
 
@@ -91,13 +91,13 @@ class Registry(versions.RegistryReader):
             return of_mlflow(found)
 
     def tag(self, version: Version, tags: Mapping[str, str]) -> None:
-        """Set tags of a version."""
+        """Set tags of a model version."""
         with translated():
             for key, value in tags.items():
                 self.client.set_model_version_tag(version.name, str(version.version), key, value)
 
     def point(self, name: str, alias: str, version: int | None) -> None:
-        """Set an alias to a version, or delete it if the version is ``None``, and verify the result; may be repeated.
+        """Set a model's alias to a version, or delete it if the version is ``None``, and verify it; may be repeated.
 
         Raises:
             UnknownVersion: the model has no such version.
@@ -121,7 +121,7 @@ class Registry(versions.RegistryReader):
                 self.client.set_registered_model_alias(name, alias, str(version))
 
     def files(self, version: Version) -> list[str]:
-        """Return the sorted paths of a version's files; no file is downloaded."""
+        """Return the sorted paths of a model version's files; no file is downloaded."""
         repository, found, folders = self.artifacts(version), list[str](), [""]
         with translated():
             while folders:
@@ -130,7 +130,7 @@ class Registry(versions.RegistryReader):
         return sorted(found)
 
     def remove(self, version: Version) -> None:
-        """Delete a version's files and the version; may be repeated after a kill."""
+        """Delete a model version and its files; may be repeated if it was interrupted."""
         if self.files(version):
             with translated():
                 self.artifacts(version).delete_artifacts()
@@ -138,14 +138,14 @@ class Registry(versions.RegistryReader):
             self.client.delete_model_version(version.name, str(version.version))
 
     def runs(self, experiment: str) -> Iterator[Any]:
-        """Yield the runs of an experiment; none if it does not exist."""
+        """Yield the MLflow runs of an experiment; none if it does not exist."""
         with translated():
             found = self.client.get_experiment_by_name(experiment)
         if found is not None:
             yield from _pages(self.client.search_runs, experiment_ids=[found.experiment_id])
 
     def run_files(self, run_id: str) -> Any:
-        """Return MLflow's artifact repository for the files of a run."""
+        """Return MLflow's artifact repository object for the files of a run."""
         from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
         with translated():
@@ -153,7 +153,7 @@ class Registry(versions.RegistryReader):
             return get_artifact_repository(place, tracking_uri=self.uri, registry_uri=self.uri)
 
     def put(self, version: Version, files: Iterable[Path], *, below: str) -> None:
-        """Replace a version's files in the folder ``below`` (``"."`` is the top folder)."""
+        """Replace files of a model version in its folder ``below`` (``"."`` is the top folder)."""
         repository = self.artifacts(version)
         with translated():
             for file in files:

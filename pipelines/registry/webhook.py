@@ -1,4 +1,4 @@
-"""Build and sign webhook requests and send them.
+"""Build, sign and send webhook requests about champions and drift.
 
 The format is Standard Webhooks 1.0 (https://www.standardwebhooks.com), for which libraries exist. Of a receiver's
 answer only the HTTP status is read, never the body.
@@ -34,12 +34,12 @@ URL_CHARACTERS = 500
 
 
 def new_secret() -> str:
-    """Create a signing secret: ``whsec_`` followed by base64."""
+    """Create the signing secret of a webhook subscription: ``whsec_`` followed by base64."""
     return PREFIX + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
 
 
 def body(row: JournalRow) -> str:
-    """Return the request body for a journal row; it contains everything but the reason."""
+    """Return the webhook's body for a journal row: the row without the reason (``why``)."""
     data = {
         "name": row.name,
         "event": row.event,
@@ -53,7 +53,7 @@ def body(row: JournalRow) -> str:
 
 
 def drift_body(name: str, *, version: int, months: Mapping[str, Sequence[str]], at: str) -> str:
-    """Return the request body for a drifting champion: the names of the drifting quantities by month."""
+    """Return the webhook's body for a drifting champion: by month, the names of the quantities that have drifted."""
     data = {"name": name, "event": "drift", "version": version, "months": dict(months), "at": at}
     return canonical({"type": "model.drift", "timestamp": at, "data": data})
 
@@ -88,7 +88,7 @@ def _is_local(host: str) -> bool:
 
 
 class WebhookSender:
-    """An HTTP client for deliveries that follows no redirects, because a delivery is signed for one address."""
+    """An HTTP client that sends webhooks and follows no redirects, because a request is signed for one address."""
 
     def __init__(self) -> None:
         self._client = httpx.Client(timeout=TIMEOUT_SECONDS, follow_redirects=False)
@@ -102,9 +102,9 @@ class WebhookSender:
         self._client.close()
 
     def post(self, url: str, *, secret: str, id: str, body: str, now: datetime) -> str:
-        """Send a delivery once; return the HTTP status, or the error's name if there was no response.
+        """Send one signed webhook request; return the HTTP status, or the error's name if there was no response.
 
-        An address that an earlier version accepted and that is not safe gets nothing: the answer is :data:`INSECURE`.
+        Nothing is sent to an unsafe address that an earlier version accepted; :data:`INSECURE` is returned.
         """
         if not _safe(url):
             return INSECURE

@@ -1,9 +1,9 @@
 """Deliver webhooks about champion changes in order, and about drift, at least once.
 
-An outbox is filled from the journal's rows, so no recorded change is lost; notices of drift have no row there, because
-a row between the gate's verdict and the decision would make the decision stale. Each delivery is marked after it was
-answered: if the process is killed between the two, the delivery is sent again under the same id. A webhook proves
-nothing: receivers should query :mod:`crisis_corpus.client`, which trusts only the journal.
+A queue (outbox) is filled from the journal's rows, so no recorded change is lost; notices of drift have no row there,
+because a row between the gate's verdict and the decision would make the decision stale. Each delivery is marked after
+it was answered: if the process is killed between the two, the delivery is sent again under the same id. A webhook
+proves nothing: receivers should query :mod:`crisis_corpus.client`, which trusts only the journal.
 
 The tables of subscribers and deliveries are in the journal's database and hold the signing secrets: consumer accounts
 may read the table ``journal`` but not these tables.
@@ -60,14 +60,14 @@ deliveries = sa.Table(
 
 
 class UnknownSubscriber(ConfigError):
-    """No subscriber has this id."""
+    """No webhook subscription has this id."""
 
     message = "There is no subscriber '{id}'."
     remedy = "List the subscribers: `corpus subscribe`."
 
 
 class SubscribedAlready(ConfigError):
-    """The address is already subscribed to the same model."""
+    """A webhook address is subscribed to the same model already."""
 
     message = "This address is already subscribed to {name}, as subscriber {id}."
     remedy = "To get a new secret, remove the subscription first: `corpus subscribe --remove {id}`."
@@ -78,9 +78,9 @@ class Subscriber:
     """One subscriber of webhooks.
 
     Args:
-        id: its name in logs, because the address itself may contain a secret.
+        id: its random id, shown in logs because the address itself may contain a secret.
         url: the address for deliveries.
-        name: the registered model, or ``None`` for all models.
+        name: the registered model that it subscribes to, or ``None`` for all models.
         secret: the signing secret, ``whsec_`` and base64.
     """
 
@@ -92,9 +92,9 @@ class Subscriber:
 
 @dataclass(frozen=True)
 class Delivery:
-    """One notification for one subscriber; ``answer`` is the HTTP status or the error's name.
+    """One webhook for one subscriber; ``answer`` is the HTTP status or error of the last attempt to send it.
 
-    ``number`` is the row of the journal that it is about, 0 for drift.
+    ``name`` is the model and ``number`` the journal row that it is about, 0 for drift.
     """
 
     id: str
@@ -117,7 +117,7 @@ class Watch:
 
     @classmethod
     def open(cls, journal: Journal, *, clock: Clock = utc_now) -> Watch:
-        """Open the queue of deliveries; create its tables if they are missing.
+        """Open the webhook subscribers and deliveries in the journal's database; create their tables if missing.
 
         Raises:
             JournalUnavailable: the database does not answer.
@@ -127,14 +127,14 @@ class Watch:
         return cls(journal, clock=clock)
 
     def subscribe(self, url: str, *, name: str | None = None) -> Subscriber:
-        """Subscribe an address to future changes; return the subscriber with its secret, which is never shown again.
+        """Subscribe an address to webhooks about later changes; return the subscriber with its secret, shown only here.
 
         Args:
             url: ``https://...``, or ``http://...`` on this machine.
             name: the registered model, or ``None`` for all models.
 
         Raises:
-            BadParams: the address is another one, or contains a user name or password.
+            BadParams: the address has another form, or contains a user name or password.
             UnknownModel: there is no such name.
             SubscribedAlready: the address is subscribed to the same model already.
         """
@@ -151,7 +151,7 @@ class Watch:
         return made
 
     def unsubscribe(self, subscriber: str) -> None:
-        """Delete a subscriber and all its deliveries.
+        """Delete a subscriber of webhooks and all its deliveries.
 
         Raises:
             UnknownSubscriber: no subscriber has this id.
@@ -162,13 +162,13 @@ class Watch:
             connection.execute(sa.delete(deliveries).where(deliveries.c.subscriber == subscriber))
 
     def drift(self, name: str, *, version: int, months: Mapping[str, Sequence[str]]) -> int:
-        """Queue a notice of drift for each subscriber of the model; return the number of new notices.
+        """Queue a webhook about drift for each subscriber of a model; return the number of new ones.
 
-        The same notice is queued once.
+        The same notice is queued only once.
 
         Args:
             name: the registered model.
-            version: the champion.
+            version: the version number of the champion.
             months: by month, the names of the quantities that have drifted.
         """
         now, mark = _stamp(self._clock()), webhook.drift_body(name, version=version, months=months, at="")
@@ -177,11 +177,11 @@ class Watch:
         return self._queue({_id(subscriber, mark): _row(subscriber, name, NOTICE, body, now) for subscriber in wanted})
 
     def subscribers(self) -> list[Subscriber]:
-        """Return the subscribers, by id."""
+        """Return the subscribers of webhooks, sorted by id."""
         return [subscriber for subscriber, _ in self._subscribers()]
 
     def deliveries(self, *, status: str | None = None) -> list[Delivery]:
-        """Return the deliveries, by subscriber, model and row."""
+        """Return the webhooks to send and sent, or those with a status, sorted by subscriber, model and journal row."""
         query = sa.select(deliveries).order_by(deliveries.c.subscriber, deliveries.c.name, deliveries.c.number)
         if status is not None:
             query = query.where(deliveries.c.status == status)
@@ -189,7 +189,7 @@ class Watch:
             return [Delivery(**found) for found in connection.execute(query).mappings()]
 
     def status(self) -> list[dict[str, Any]]:
-        """Return each subscriber's ``id``, ``host`` and ``name``, its deliveries by status, and the last ``answer``."""
+        """Return for each subscriber ``id``, ``host``, ``name``, deliveries by status, and the last HTTP ``answer``."""
         by_id: dict[str, list[Delivery]] = {subscriber.id: [] for subscriber in self.subscribers()}
         for delivery in self.deliveries():
             by_id.setdefault(delivery.subscriber, []).append(delivery)
@@ -205,7 +205,7 @@ class Watch:
         ]
 
     def deliver(self, *, say: Callable[[str], None] | None = None) -> dict[str, int]:
-        """Fill the outbox from the journal and send due deliveries once; a failing subscriber does not block others.
+        """Queue webhooks for new journal rows, and send those that are due once; a failing subscriber blocks no other.
 
         A failed delivery holds back the later ones of the same subscriber and model until it is delivered or dead;
         champion changes and notices of drift do not hold back each other.
@@ -214,8 +214,8 @@ class Watch:
             say: called with the id of each delivery that was sent but not yet marked; a test kills the process there.
 
         Returns:
-            the numbers of deliveries that were ``delivered``, ``failed`` (and will be retried) and ``dead`` in this
-            pass, and that are ``waiting`` after it.
+            the numbers of deliveries that were ``delivered``, ``failed`` (and will be retried) and ``dead`` (given up)
+            in this call, and that are ``waiting`` after it.
 
         Raises:
             JournalBroken: the journal was altered; nothing is sent.

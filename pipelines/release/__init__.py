@@ -1,1 +1,1 @@
-"""Release ids, labels and splits under new ids, with a script that fetches the content again."""
+"""Release labels and splits of a corpus under new ids, with a script that fetches the content again."""

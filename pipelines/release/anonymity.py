@@ -1,4 +1,4 @@
-"""Generalise metadata so that at least k authors share every combination (k-anonymity, Sweeney 2002).
+"""Generalise released metadata so that at least k authors share every combination (k-anonymity, Sweeney 2002).
 
 Authors are counted, not rows: five posts of one person protect no one. Each row is generalised only as far as needed
 (local recoding): its month becomes a quarter, then a year, then its subreddit becomes ``other``, then the year is
@@ -17,7 +17,7 @@ OTHER = "other"
 
 @dataclass(frozen=True)
 class Person:
-    """The author (a pseudonym) and the complete metadata of one row, before generalisation.
+    """The author (a pseudonym) and the complete metadata of one row of a release, before generalisation.
 
     Unknown metadata (such as an imported post's month) has the coarsest value from the start.
     """
@@ -29,13 +29,13 @@ class Person:
 
 @dataclass(frozen=True)
 class Coarse:
-    """The generalised metadata of all rows, in the order of the input.
+    """The generalised metadata of all rows of a release, in the order of the input.
 
     Args:
-        values: column -> value, or ``None`` if the row must be left out.
-        levels: number of rows by level (``month+subreddit`` .. ``any+other``).
+        values: for each row, column -> value, or ``None`` if the row must be left out.
+        levels: number of rows by level of generalisation (``month+subreddit`` .. ``any+other``).
         suppressed: number of rows left out.
-        smallest: the number of authors of the smallest released class; 0 if none is released.
+        smallest: the number of authors of the smallest class (rows of equal values) that is released; 0 without any.
     """
 
     values: tuple[Mapping[str, str] | None, ...]
@@ -69,9 +69,9 @@ def coarsen(rows: Sequence[Person], *, columns: Sequence[str], k: int) -> Coarse
     """Generalise metadata until at least ``k`` authors share each combination of values.
 
     Args:
-        rows: in any order; the generalisation does not depend on it.
+        rows: the rows of a release in any order, on which the generalisation does not depend.
         columns: which of ``month`` and ``subreddit`` are released; with none, nothing is generalised.
-        k: at least 1.
+        k: the least number of authors of a class, at least 1.
     """
     values: list[Mapping[str, str] | None] = [None if columns else {} for _ in rows]
     levels: dict[str, int] = {}

@@ -26,7 +26,7 @@ SHOWN = ("release", "corpus", "status", "who", "approved")
 
 
 class DraftOutdated(DataError):
-    """Records of a draft were taken down after it was made."""
+    """Records of a draft release were taken down after the draft was made."""
 
     message = "{count} records of draft '{name}' were taken down since it was made."
     remedy = "Nothing was approved. Write the draft again: `corpus release make CORPUS {name}`."
@@ -34,7 +34,7 @@ class DraftOutdated(DataError):
 
 
 class TooManyAlone(DataError):
-    """More posts than allowed have a combination of values that no other post has."""
+    """More posts of a draft release than allowed have a combination of values that no other post has."""
 
     message = "{share:.1%} of the posts of draft '{name}' have a combination of values that no other post has."
     remedy = (
@@ -45,7 +45,7 @@ class TooManyAlone(DataError):
 
 
 class ReleaseJoinable(DataError):
-    """Posts of a draft could be matched with those of another release of the corpus."""
+    """More posts of a draft release than allowed could be matched with another release of the corpus."""
 
     message = "Posts of draft '{name}' could be matched with release '{other}' by their values: {share}."
     remedy = (
@@ -64,11 +64,11 @@ class NotApproved(DataError):
 
 
 def approve(name: str, *, who: str, why: str, settings: Settings, vault: Vault, now: datetime) -> dict[str, Any]:
-    """Set the status of a draft to ``APPROVED``, which ``hydrate`` requires; the call may be repeated.
+    """Set the status of a draft release to ``APPROVED``, which ``hydrate`` requires; the call may be repeated.
 
     Args:
         name: the name of the release.
-        who: the person who decides; stored in the register, as is the reason.
+        who: the person who decides; stored in the register (``release.json``), as is the reason.
         why: their reason.
         settings: the location of the register.
         vault: holds the tombstones, to find records of the draft that were taken down meanwhile.
@@ -78,9 +78,9 @@ def approve(name: str, *, who: str, why: str, settings: Settings, vault: Vault, 
         BadParams: who or why is empty, too long or not one line.
         NoSuchRelease: there is no draft of this name.
         DraftOutdated: a record of the draft was taken down since it was made.
-        PackageAltered: a file differs from the draft, or an old version made the draft.
-        TooManyAlone: more posts are alone than the parameters of the draft allow.
-        ReleaseJoinable: more posts can be matched with a live release than they allow.
+        PackageAltered: a file differs from the draft, or an old version of this software made the draft.
+        TooManyAlone: more posts have a unique combination of values than the draft's parameters allow.
+        ReleaseJoinable: more posts can be matched with another release than the draft's parameters allow.
     """
     approval = {**signed(who, why), "approved": now.isoformat()}
     entry = ReleaseEntry.of(settings, name)
@@ -102,12 +102,13 @@ def approve(name: str, *, who: str, why: str, settings: Settings, vault: Vault, 
 def retire(name: str, *, who: str, why: str, settings: Settings, now: datetime) -> dict[str, Any]:
     """Set the status of an approved release to ``RETIRED``; the call may be repeated.
 
-    Its removal list continues for consumers who have a copy, and they can still match that copy with later releases.
+    Its list of removed ids is still updated for consumers who have a copy, and they can still match that copy with
+    later releases.
 
     Raises:
         BadParams: who or why is empty, too long or not one line.
         NoSuchRelease: there is no release of this name.
-        NotApproved: it is a draft.
+        NotApproved: the release is a draft.
     """
     decision = signed(who, why)
     entry = ReleaseEntry.of(settings, name)

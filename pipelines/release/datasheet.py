@@ -19,7 +19,7 @@ FILES = {
 
 
 def write(facts: Mapping[str, Any]) -> str:
-    """Return the text of a release's ``DATASHEET.md``, built from its manifest; it contains no ids."""
+    """Return the text of a release's ``DATASHEET.md``, built from its manifest (``facts``), without ids."""
     counts, schedule = facts["counts"], facts["removal"]
     metadata = [c for c in facts["columns"] if c in ("month", "subreddit")]
     return f"""# {facts["title"]}
@@ -76,7 +76,7 @@ Not for finding, contacting, scoring or moderating individual people.
 
 
 def risk(facts: Mapping[str, Any]) -> str:
-    """Return the re-identification risk in words, for the datasheet and for the person who approves."""
+    """Return a release's re-identification risk in words, for the datasheet and for the person who approves."""
     counts = facts["counts"]
     alone, records = counts["alone"], counts["records"]
     said = (

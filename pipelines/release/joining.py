@@ -1,4 +1,4 @@
-"""Match the posts of two releases by their values: the attack that a consumer of both can make without any key.
+"""Match the posts of two releases by labels, splits and metadata, as an attacker who has both could.
 
 Ids and addresses differ in every release; labels, splits and metadata do not. The attack matches the posts whose
 combination of values is unique in both, once with all columns that both have and once without metadata, because
@@ -26,7 +26,7 @@ Values = Mapping[str, frozenset[tuple[str, str]]]
 
 
 def values(tables: Mapping[str, str]) -> dict[str, Values]:
-    """Return the values of each post by its release id: for each column, the values with their pictures."""
+    """Return by release id what a release's tables state of a post: for each column, its values by picture."""
     found: dict[str, dict[str, set[tuple[str, str]]]] = defaultdict(lambda: defaultdict(set))
     for name, text in tables.items():
         for row in csv.DictReader(io.StringIO(text, newline="")):
@@ -39,14 +39,14 @@ def values(tables: Mapping[str, str]) -> dict[str, Values]:
 
 
 def unique(posts: Mapping[str, Values], *, columns: Collection[str]) -> dict[object, str]:
-    """Return the posts whose combination of values in these columns no other post has, by combination."""
+    """Return the release ids of posts whose combination of values in ``columns`` no other post has, by combination."""
     of = {i: tuple(found.get(column, frozenset()) for column in sorted(columns)) for i, found in posts.items()}
     counts = Counter(of.values())
     return {combination: i for i, combination in of.items() if counts[combination] == 1}
 
 
 def matched(one: Mapping[str, Values], other: Mapping[str, Values]) -> set[tuple[str, str]]:
-    """Return the pairs of ids that the attack takes for the same post."""
+    """Return the pairs of ids in two releases whose posts have equal values that no other post of their release has."""
     shared = _columns(one) & _columns(other)
     pairs = set[tuple[str, str]]()
     for columns in (shared, shared - set(METADATA)):
@@ -64,18 +64,18 @@ def measured(
     settings: Settings,
     vault: Vault,
 ) -> dict[str, float | None]:
-    """Return the share of a new release's posts that the attack matches correctly with each approved release.
+    """Return the share of a new release's posts that :func:`matched` matches correctly with each approved release.
 
     Args:
         tables: the tables of the new release, by file name.
-        release: its name.
-        corpus: releases of other corpora are not compared.
-        record_ids: the record of each of its ids, to tell correct matches from wrong ones.
+        release: the name of the new release.
+        corpus: the corpus of the new release; releases of other corpora are not compared.
+        record_ids: release id -> record id of the new release, to tell correct matches from wrong ones.
         settings: the location of the register.
         vault: derives the ids of the other releases.
 
     Returns:
-        by release, also retired ones, the share; ``None`` if its package is not in its folder.
+        by name of the other release (also retired ones), the share; ``None`` if its package is not in its folder.
     """
     mine, shares = values(tables), dict[str, float | None]()
     for entry in entries(settings):

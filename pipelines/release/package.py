@@ -1,4 +1,4 @@
-"""Build a release package: labels and splits of one commit under new ids, as a draft that needs approval.
+"""Build the package of a release: labels and splits of one corpus commit under new ids, as a draft for approval.
 
 The files depend only on the commit, the parameters, the release's name and key, the tombstones, and the corpus's
 approved releases: a repeated build gives the same bytes. The files contain no content, no Reddit names, no authors and
@@ -43,7 +43,7 @@ from pipelines.workspace.git import git
 
 
 class NothingToRelease(DataError):
-    """No item has labels, an address, and metadata that at least k authors share."""
+    """A corpus has no item to release: none has labels, an address, and metadata that at least k authors share."""
 
     message = "Corpus {corpus} has no items that may be released: {detail}."
     remedy = (
@@ -54,7 +54,7 @@ class NothingToRelease(DataError):
 
 @dataclass(frozen=True)
 class ReleasedRows:
-    """The rows of a release sorted by release id, its posts and record ids, and counts of items."""
+    """The content of a release: its rows sorted by release id, their posts and record ids, and counts of items."""
 
     rows: Sequence[Released]
     posts: Mapping[str, ReleasedPost]
@@ -77,15 +77,15 @@ def run(
     """Write the package of a release as a draft, which replaces an existing draft of the same name.
 
     Args:
-        corpus: its split, gold, silver and posts are read below ``root``.
+        corpus: the corpus to release; its split, gold, silver and posts are read below ``root``.
         terms: what may be released and how.
         params: for the scheme and the ensemble.
         settings: for the register (``<CORPUS_HOME>/releases/<name>``) and the contact.
-        vault: holds keys and Reddit names.
+        vault: holds the encryption keys and Reddit names.
         name: the name of the release; ids, addresses and digests depend on it.
         now: the current time; stored in the register only.
         root: a clone of the corpus.
-        to: the folder that becomes the package; ``package`` in the register by default.
+        to: the folder of the package; by default the folder ``package`` in the register.
 
     Returns:
         ``release``, ``package`` and ``key`` (paths), ``manifest`` (its digest), ``other_columns`` (approved releases of
@@ -99,8 +99,8 @@ def run(
         BadParams: no release is configured for the corpus (``terms``), a column may not be released, there is no
             contact, or ``to`` is another folder that must not be replaced.
         ReleaseApproved: a release of this name is approved.
-        NothingToRelease: no item is left.
-        SchemaMismatch: a live record has no post.
+        NothingToRelease: no item can be released.
+        SchemaMismatch: a record that was not taken down has no post.
     """
     shape, contact = _shape(corpus, terms=terms), terms.contact or settings.contact
     if not contact:
@@ -291,5 +291,5 @@ def _place(texts: Mapping[str, str], *, target: Path) -> None:
 
 
 def inputs(corpus: str, *, params: Params) -> list[str]:
-    """Return the snapshot folders that :func:`run` reads in addition to the posts; some may not exist."""
+    """Return the folders of stage outputs that :func:`run` reads in addition to the posts; some may not exist."""
     return [f"snapshot/{corpus}/{name}" for name in ("split", "gold", f"silver/{params.finetune.ensemble}")]

@@ -23,7 +23,7 @@ NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
 def checked_name(name: str) -> str:
-    """Return the name of a release after validation.
+    """Return the name of a release if it is valid.
 
     Raises:
         BadParams: the name is not valid.
@@ -39,7 +39,7 @@ def release_ids(record_ids: Iterable[str], *, release: str, vault: Vault) -> dic
 
 
 def own_key(path: Path) -> bytes:
-    """Return the release's random key of 32 bytes; create its file with mode 600 on first use.
+    """Return a release's random key of 32 bytes from its file; create the file with mode 600 on first use.
 
     Raises:
         BadParams: the file does not hold a key.
@@ -59,7 +59,7 @@ def own_key(path: Path) -> bytes:
 
 @dataclass(frozen=True)
 class Content:
-    """The content of a post that consumers can compare: the scrubbed text and the first address of each picture."""
+    """The content of a post that consumers of a release can verify: scrubbed text and each picture's first address."""
 
     text: str = field(repr=False)
     pictures: tuple[str, ...] = field(repr=False)

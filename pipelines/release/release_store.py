@@ -30,7 +30,7 @@ PROGRAM = "hydrate.py"
 
 
 class NoSuchRelease(ConfigError):
-    """No release of this name was drafted on this deployment."""
+    """There is no release of this name, draft or approved, on this deployment."""
 
     message = "There is no release '{name}'."
     remedy = "Run `corpus release list` to see the existing releases."
@@ -47,7 +47,7 @@ class ReleaseApproved(ConfigError):
 
 
 class PackageAltered(DataError):
-    """A file of a package was changed after it was written."""
+    """A file of a release package was changed after it was written."""
 
     message = "The file {file} of release '{name}' is missing or was changed after it was written."
     remedy = (
@@ -57,17 +57,17 @@ class PackageAltered(DataError):
 
 
 def digest(text: str) -> str:
-    """Return the SHA-256 of a file's text."""
+    """Return the SHA-256 of the text of a file."""
     return sha256(text.encode()).hexdigest()
 
 
 def program() -> str:
-    """Return the text of the program that a package contains."""
+    """Return the text of the program ``hydrate``, which every release package contains."""
     return Path(hydrate.__file__).read_text()
 
 
 def write(path: Path, text: str, *, mode: int = 0o644) -> None:
-    """Write one file atomically."""
+    """Write a text file atomically, with these permissions."""
     path.parent.mkdir(parents=True, exist_ok=True)
     made = path.with_name(f".{path.name}.part")
     made.unlink(missing_ok=True)
@@ -93,14 +93,14 @@ def locked(settings: Settings) -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class ReleaseEntry:
-    """One release of this deployment, and its folder."""
+    """The files of one release of this deployment: its state, ids, removal list, key and package."""
 
     name: str
     folder: Path
 
     @classmethod
     def of(cls, settings: Settings, name: str) -> ReleaseEntry:
-        """Return the entry for this name; the release need not exist.
+        """Return the entry of the release ``name``, which need not exist.
 
         Raises:
             BadParams: the name is not valid.
@@ -109,11 +109,11 @@ class ReleaseEntry:
 
     @property
     def key(self) -> Path:
-        """The path of the key file, which consumers receive separately from the package."""
+        """The path of the release's key file, which consumers receive separately from the package."""
         return self.folder / f"{self.name}.key"
 
     def package(self, state: Mapping[str, Any]) -> Path:
-        """Return the package's folder: a folder below CORPUS_HOME, or the one that was requested."""
+        """Return the folder of the release's package: below CORPUS_HOME, or the one that was requested."""
         return self.folder / str(state["package"])
 
     def state(self) -> dict[str, Any]:
@@ -134,7 +134,7 @@ class ReleaseEntry:
 
     @property
     def exists(self) -> bool:
-        """Whether a release of this name was drafted."""
+        """Whether a release of this name exists, draft or approved."""
         return (self.folder / "release.json").exists()
 
     def ids(self) -> frozenset[str]:
@@ -146,7 +146,7 @@ class ReleaseEntry:
         write(self.folder / "ids.txt", "".join(f"{i}\n" for i in sorted(ids)), mode=0o600)
 
     def removal(self) -> dict[str, Any]:
-        """Return the published removal list: its ``number`` and ``ids``."""
+        """Return the list of release ids that were removed, as published: its ``number`` and ``ids``."""
         path = self.folder / REMOVAL
         if not path.exists():
             return {"number": 0, "ids": (self.folder / OLD_REMOVAL).read_text().split()[1:]}
@@ -154,7 +154,7 @@ class ReleaseEntry:
         return found
 
     def withdrawn(self) -> frozenset[str]:
-        """Return the ids on the removal list."""
+        """Return the ids, in this release, of the records on its published removal list."""
         return frozenset(self.removal()["ids"])
 
     def removal_text(self, ids: Collection[str], *, number: int) -> str:
@@ -162,11 +162,11 @@ class ReleaseEntry:
         return self.authenticated("removal list", {"release": self.name, "number": number, "ids": sorted(ids)})
 
     def authenticated(self, purpose: str, facts: Mapping[str, Any]) -> str:
-        """Return the text of a JSON file that ``hydrate`` verifies with the release's key."""
+        """Return these facts as the text of a JSON file that ``hydrate`` verifies with the release's key."""
         return dumped(hydrate.authenticated(own_key(self.key), purpose, facts))
 
     def stamp(self, state: Mapping[str, Any]) -> None:
-        """Update the package's manifest: status, approval date, digests and number of withdrawn ids.
+        """Update the manifest of the release's package: status, approval date, digests and number of withdrawn ids.
 
         Raises:
             PackageAltered: the manifest is missing or belongs to another release.
@@ -180,7 +180,7 @@ class ReleaseEntry:
         write(folder / MANIFEST, self.authenticated("manifest", facts))
 
     def check_draft(self, state: Mapping[str, Any]) -> None:
-        """Compare every file of a draft with its stored digest.
+        """Compare every file of a draft's package with the digest in its state.
 
         Raises:
             PackageAltered: a file differs or is missing.
@@ -191,7 +191,7 @@ class ReleaseEntry:
                 raise PackageAltered(name=self.name, file=file)
 
     def text(self, state: Mapping[str, Any], file: str) -> str | None:
-        """Return the text of a file in the package, or ``None`` if it is missing or not text."""
+        """Return the text of a file in the release's package, or ``None`` if it is missing or not text."""
         try:
             return (self.package(state) / file).read_bytes().decode()
         except (OSError, UnicodeDecodeError):
@@ -199,7 +199,7 @@ class ReleaseEntry:
 
 
 def manifest_of(folder: Path, name: str) -> dict[str, Any] | None:
-    """Return the manifest in ``folder``, or ``None`` if the folder is not a package of this release."""
+    """Return the manifest in ``folder``, or ``None`` if the folder is not the package of the release ``name``."""
     try:
         facts: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Build the tables of a release in the form of one of the two papers, from a fixed set of columns.
+"""Build the tables of a release in the form of FigSIM's or CRADLE's dataset, from a fixed set of columns.
 
 Exactly one function produces the cells of each column; columns without such a function cannot be released.
 """
@@ -26,7 +26,7 @@ RELEASED = ("unanimous", "consensus")
 
 @dataclass(frozen=True)
 class Labelled:
-    """An item with its labels by category in the scheme's order; a category without labels is ``None``."""
+    """An item of the split with its labels by category, in the scheme's order; ``None`` for a category without any."""
 
     split: str
     labels: Mapping[str, tuple[str, ...] | None]
@@ -44,10 +44,10 @@ class Released:
 
 
 def categories(corpus: str, *, shape: Shape, params: Params, root: Path) -> dict[str, Category]:
-    """Return the categories whose labels a release of this form contains.
+    """Return by name the label categories that a release of this form (``shape``) contains.
 
     Raises:
-        BadParams: the scheme lacks one of them, or the form is not allowed for this corpus.
+        BadParams: the label scheme lacks one of them, or the form is not allowed for this corpus.
     """
     scheme = load(params.corpora[corpus].scheme, root=root)
     if unknown := [c for c in shape.categories if c not in scheme.categories]:
@@ -110,7 +110,7 @@ def _ordered(labels: Iterable[str], *, category: Category) -> tuple[str, ...]:
 
 
 def files(rows: Sequence[Released], *, shape: Shape) -> dict[str, str]:
-    """Return the text of each file of labels and splits, sorted by the release's own ids."""
+    """Return by name the text of each file of labels and splits in a release, sorted by the release's own ids."""
     cells: dict[str, Callable[[Released], str]] = {
         "id": lambda row: row.id,
         "image": lambda row: str(row.image),

@@ -1,4 +1,4 @@
-"""Read the posts of a release: author, month, subreddit, and the content that a consumer can compare."""
+"""Read the posts of a release: author, month, subreddit, and the content that a consumer can verify."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SEALED = ("title", "body", "media")
 
 @dataclass(frozen=True)
 class ReleasedPost:
-    """One post that may be released."""
+    """One post that may be released: Reddit's fullname, author and metadata, and content."""
 
     fullname: str = field(repr=False)
     person: Person
@@ -41,14 +41,14 @@ class ReleaseMaterial:
 
 
 def read(corpus: str, *, record_ids: Collection[str], vault: Vault, root: Path) -> ReleaseMaterial:
-    """Read and decrypt the posts of these records.
+    """Read and decrypt the posts of these records, for a release.
 
     An imported record may have no Reddit id. Such a record is not released, because consumers could not fetch it, and a
     deletion on Reddit would never be noticed.
 
     Raises:
-        SchemaMismatch: a live record has no post.
-        SealBroken: a value was altered.
+        SchemaMismatch: a record that was not taken down has no post.
+        SealBroken: an encrypted value was altered.
     """
     wanted = pa.array(sorted(record_ids), pa.string())
     people: dict[str, tuple[Person, Content]] = {}

@@ -38,12 +38,12 @@ Say = Callable[[Step], None]
 def refresh(
     *, settings: Settings, vault: Vault, now: datetime | None, at_once: bool = False, say: Say = silent
 ) -> dict[str, dict[str, Any]]:
-    """Remove the records with a tombstone from every release, if they are due; repeating changes nothing.
+    """Remove deleted records (with a tombstone) from every release, if their removal is due; repeating changes nothing.
 
-    Writes ``removal.json`` in the register and, if the package is still in its folder, its tables without the rows, the
-    same list, and their digests in the manifest. The other rows keep their bytes: published metadata is not generalised
-    afterwards, though a class may now have fewer than k authors. Drafts are not published: their rows are removed at
-    once. The program in a package is replaced by the current one.
+    Writes the list of removed ids, ``removal.json``, in the register and, if the package is still in its folder, its
+    tables without the rows, the same list, and their digests in the manifest. The other rows keep their bytes:
+    published metadata is not generalised afterwards, though a class may now have fewer than k authors. Drafts are not
+    published: their rows are removed at once. The program in a package is replaced by the current one.
 
     Args:
         settings: the location of the register.
@@ -53,9 +53,9 @@ def refresh(
         say: called after each step.
 
     Returns:
-        by release ``withdrawn`` (records in total), ``new`` (of these since the last call), ``waiting`` (for a later
-        day), ``package`` (whether there is one to rewrite) and ``altered``: the number of its tables that are missing
-        or were changed. The rows are removed from changed tables, too; their digests are left, so that ``hydrate``
+        by release ``withdrawn`` (records in total), ``new`` (of these in this call), ``waiting`` (for a later day),
+        ``package`` (whether there is one to rewrite) and ``altered``: the number of its tables that are missing or were
+        changed. The rows are removed from changed tables, too; their digests are left, so that ``hydrate``
         rejects the package.
     """
     with locked(settings):
@@ -66,7 +66,7 @@ def refresh(
 
 
 def holding(record_ids: Collection[str], *, settings: Settings, vault: Vault) -> dict[str, int]:
-    """Count these records in each release's tables, for the dry run of a takedown."""
+    """Return how many of these records each release's tables contain, for the dry run of a takedown."""
     held = {}
     for entry in entries(settings):
         ids = set(release_ids(record_ids, release=entry.name, vault=vault).values())
@@ -76,11 +76,12 @@ def holding(record_ids: Collection[str], *, settings: Settings, vault: Vault) ->
 
 
 def due(removed: Mapping[str, date], *, schedule: Mapping[str, int] | None, today: date) -> frozenset[str]:
-    """Return the ids to publish today: those removed before the last fixed day, if they are enough or cannot wait.
+    """Return the release ids to remove today: records deleted before the last fixed day, if enough or too long ago.
 
     Args:
-        removed: the ids that are not yet on the list, with the days of their takedown.
-        schedule: the release's own, which its datasheet states; ``None`` (an old release) publishes all.
+        removed: the release ids that are not yet on the removal list, with the days of their takedown.
+        schedule: the days and the minimum batch of the release, which its datasheet states; ``None`` (an old release)
+            publishes all.
         today: the current day.
     """
     if schedule is None:

@@ -1,1 +1,1 @@
-"""Render reports of a corpus's models beside the papers' numbers."""
+"""Write reports that show the scores of a corpus's models beside those in the papers on its label scheme."""

@@ -1,4 +1,4 @@
-"""Show agreement beside the papers' figures: FigSIM's Tables 1 and 5 to 7, or CRADLE's Table 10 (``corpus agreement``).
+"""Build the tables of ``corpus agreement-report``: FigSIM's Tables 1 and 5 to 7, CRADLE's Table 10, and our agreement.
 
 *Paper* is the printed figure. *Recomputed* is our code's result from the paper's own label-wise figures, marked ``≈``
 where it differs but the paper's rounding can explain it, and ``≠`` where rounding cannot. *Ours* comes from the metrics
@@ -38,7 +38,7 @@ STATISTICS = {
 
 
 def gather(root: Path, corpus: str) -> dict[str, Any]:
-    """Read the metrics of the stage ``agreement``; without them, return an object without rounds."""
+    """Return the metrics of the stage ``agreement`` for a corpus; without them, an object without rounds."""
     path = root / "metrics" / corpus / "agreement.json"
     found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"rounds": {}}
     return found
@@ -47,7 +47,7 @@ def gather(root: Path, corpus: str) -> dict[str, Any]:
 def paper_tables(scheme: str | None = None, *, ours: Ours | None = None) -> Iterator[Sheet]:
     """Yield the agreement tables of the papers, with our figures in further columns if ``ours`` has any.
 
-    ``ours`` is the metrics of the stage. A scheme without a paper has no tables.
+    ``ours`` is the metrics of the stage ``agreement``. A label scheme without a paper has no tables.
     """
     ours = ours if ours and ours["rounds"] else None
     if scheme in (None, "figsim"):
@@ -57,7 +57,7 @@ def paper_tables(scheme: str | None = None, *, ours: Ours | None = None) -> Iter
 
 
 def mean_of_labels(values: Mapping[str, Mapping[str, float]], *, statistic: str) -> float:
-    """Return the mean over labels of a paper's figures, as the stage ``agreement`` computes ours."""
+    """Return the mean over labels of a statistic that a paper prints, computed as in the stage ``agreement``."""
     return float(c.defined_mean(np.array([row[statistic] for row in values.values()])))
 
 
@@ -181,7 +181,7 @@ def _rows(categories: Ours) -> Iterator[tuple[str, ...]]:
 
 
 def summary(root: Path, corpus: str, *, name: str) -> str:
-    """Summarise a round as Markdown with figures only, for the person who decides whether to continue."""
+    """Return the agreement in an annotation round as Markdown, for the person who decides whether to continue."""
     metrics = gather(root, corpus)
     found = metrics["rounds"].get(name)
     if found is None or not any(category["items"] for category in found["categories"].values()):
@@ -199,7 +199,7 @@ def summary(root: Path, corpus: str, *, name: str) -> str:
 
 
 def interval_of(metrics: Ours) -> str:
-    """Return a sentence on the kind of the intervals; metrics of earlier versions do not state it."""
+    """Return a sentence on how the confidence intervals were computed; empty if the metrics do not state it."""
     kind = metrics.get("interval")
     if kind is None:
         return ""
@@ -207,7 +207,7 @@ def interval_of(metrics: Ours) -> str:
 
 
 def own_tables(ours: Ours) -> Iterator[Sheet]:
-    """Yield our figures by round and by batch, in the order in which the rounds started."""
+    """Yield tables of the corpus's own agreement by annotation round and by batch, in the order of the rounds."""
     rounds = sorted(ours["rounds"].items(), key=lambda pair: pair[1]["order"])
     scopes = [*rounds, *([("overall", ours["overall"])] if rounds else [])]
     rows = [(name, *cells) for name, found in scopes for cells in _rows(found["categories"])]
@@ -225,7 +225,7 @@ def own_tables(ours: Ours) -> Iterator[Sheet]:
 
 
 def of_corpus(settings: Settings, *, corpus: str) -> tuple[list[Sheet], bool]:
-    """Return the tables of a corpus (its paper's and the published ones), and whether it has annotations.
+    """Return the agreement tables of a corpus (its paper's and its own, as committed), and whether it has annotations.
 
     Raises:
         NoCorpus: there is no corpus repository yet.

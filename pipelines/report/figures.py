@@ -34,7 +34,7 @@ class Miss:
 
 @dataclass(frozen=True)
 class Score:
-    """A score between 0 and 1, its interval, and the paper's value; missing values are ``None``."""
+    """A labelled score between 0 and 1, its confidence interval, and the paper's value; ``None`` if missing."""
 
     label: str
     value: float | None
@@ -45,7 +45,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Bin:
-    """A bin of probabilities: their mean (``said``), the observed share (``seen``) and the number of answers."""
+    """A bin of predicted probabilities: mean (``said``), share of true labels (``seen``) and number of answers."""
 
     said: float
     seen: float
@@ -74,7 +74,7 @@ def misses(rows: Sequence[Miss], *, title: str) -> str:
 
 
 def scores(rows: Sequence[Score], *, title: str) -> str:
-    """Draw one bar per score from 0 to 100 %, with a line for the interval and a diamond for the paper's value."""
+    """Draw one bar per score from 0 to 100 %, with a line for its interval and a diamond for the paper's value."""
     shapes: list[str] = []
     top = 28.0
     for row in rows:
@@ -99,7 +99,7 @@ def scores(rows: Sequence[Score], *, title: str) -> str:
 
 
 def reliability(bins: Sequence[Bin], *, title: str) -> str:
-    """Draw the observed share against the predicted probability; the diagonal is perfect calibration.
+    """Draw a reliability plot: observed share against predicted probability; the diagonal is perfect calibration.
 
     The area of a dot is proportional to its number of answers, with a minimum size.
     """

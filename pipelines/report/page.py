@@ -19,21 +19,21 @@ FIGURE = re.compile(r"^(?:to|[-−–+±<>=≈≠.,\d\s%()\[\]/;:→·|×])*$")
 
 @dataclass(frozen=True)
 class Points:
-    """A bullet list of sentences."""
+    """A bullet list of sentences in the report."""
 
     items: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Notice:
-    """A notice that readers must see before the numbers."""
+    """A notice in the report that readers must see before the numbers."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A plot (``svg``) with its caption and its numbers."""
+    """A plot (``svg``) with its caption and a table of its numbers (``sheet``)."""
 
     caption: str
     svg: str
@@ -42,21 +42,21 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Prose:
-    """A table whose cells contain sentences; on a phone, each row is shown as a card."""
+    """A table of the report whose cells contain sentences; on a phone, each row is shown as a card."""
 
     sheet: Sheet
 
 
 @dataclass(frozen=True)
 class Folded:
-    """A long table that is collapsed by default."""
+    """A long table of the report that is collapsed by default."""
 
     sheet: Sheet
 
 
 @dataclass(frozen=True)
 class Heat:
-    """A table that is coloured by value: cells near 1 are darker; ``values`` are the rows without their names."""
+    """A table coloured by value: cells near 1 are darker; ``values`` are the numbers of its rows."""
 
     sheet: Sheet
     values: tuple[tuple[float | None, ...], ...]
@@ -67,7 +67,7 @@ Block: TypeAlias = str | Points | Notice | Sheet | Drawing | Prose | Folded | He
 
 @dataclass(frozen=True)
 class PageSection:
-    """A section of the page; ``key`` is its anchor for links."""
+    """A section of the report page; ``key`` is its anchor for links."""
 
     key: str
     title: str

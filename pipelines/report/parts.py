@@ -1,4 +1,4 @@
-"""Build the parts of the report that follow no table of a paper: plots, comparisons, refusals and baselines.
+"""Build the parts of the report that follow no table of a paper: plots, comparisons, unanswered items, baselines.
 
 Everything is read from ``evaluate.json`` (for its shape see :mod:`pipelines.evaluate.evaluate`); only means over runs
 are computed here. Scores are printed times 100, as in the paper, with 95 % intervals; an undefined value is a dash.
@@ -36,7 +36,7 @@ BOARD = ("exact", "macro_f1", "micro_f1")
 
 
 def in_order(metrics: Json) -> Json:
-    """Sort the tasks and splits in metrics for display; in JSON they are sorted by name."""
+    """Return the content of ``evaluate.json`` with tasks and splits in the order of display, not by name."""
     tasks, items = metrics["tasks"], metrics["items"]
     return {
         **metrics,
@@ -55,12 +55,12 @@ def noun_of(metrics: Json) -> str:
 
 
 def title_of(task: str) -> str:
-    """Return a task's title for headings."""
+    """Return the title of a task (label category) for headings."""
     return TITLES.get(task, task.capitalize())
 
 
 def interval(cell: Json | None, *, scale: float = 100, digits: int = 1) -> str:
-    """Format a cell or a rate as ``mean [low, high]``, or a dash if it is undefined."""
+    """Format a metric's mean and 95 % interval as ``mean [low, high]``, or a dash if it is undefined."""
     value = None if cell is None else cell.get("mean", cell.get("value", cell.get("rate")))
     if cell is None or value is None:
         return UNDEFINED
@@ -70,13 +70,13 @@ def interval(cell: Json | None, *, scale: float = 100, digits: int = 1) -> str:
 
 
 def best_of(task: Json) -> Json | None:
-    """Return the best model of a task by the paper's criterion, or ``None`` if no model has answered."""
+    """Return the metrics of a task's best model (its ``best`` in ``evaluate.json``); ``None`` if no model answered."""
     found: Json | None = task["models"].get(task["best"])
     return found
 
 
 def glance(metrics: Json) -> Sheet:
-    """Return a table with one row per task: the best model, the best baseline, and the numbers of items and models."""
+    """Return a summary table, one row per task: best model, best baseline, and the numbers of items and models."""
     rows = []
     for key, task in metrics["tasks"].items():
         best = best_of(task)
@@ -157,7 +157,7 @@ def models_drawing(key: str, task: Json, *, paper: Mapping[str, float]) -> Drawi
 
 
 def ordinal(key: str, task: Json) -> Sheet | None:
-    """Return a table of the distances between answers and gold for an ordinal task, or ``None`` for other tasks.
+    """Return a table of the distances between models' answers and gold for an ordinal task; ``None`` for other tasks.
 
     F1 ignores these distances (SPEC 2.5).
     """
@@ -273,7 +273,7 @@ def conditions(metrics: Json, *, published: Callable[[str], Mapping[str, str]]) 
 
     Args:
         metrics: ``evaluate.json``.
-        published: returns the paper's counts for a task, by label.
+        published: returns for a task the counts that the paper prints, by label.
     """
     rows: list[tuple[str, ...]] = []
     for key, task in metrics["tasks"].items():

@@ -35,18 +35,18 @@ WITH_PAPER = ("figsim", "cradle")
 
 
 class NotEvaluated(DataError):
-    """The corpus has no metrics to report."""
+    """A corpus has no metrics (``evaluate.json``) on which to report."""
 
     message = "Corpus {corpus} has no metrics/{corpus}/evaluate.json."
     remedy = "Run the preceding stage: `dvc repro evaluate@{corpus}`."
 
 
 def run(corpus: str, *, params: Params, root: Path = Path()) -> dict[str, Any]:
-    """Write ``report.html`` and ``report.md`` into ``snapshot/<corpus>/report``.
+    """Write a corpus's report as ``report.html`` and ``report.md`` into ``snapshot/<corpus>/report``.
 
     Returns:
-        ``best``: by task the best model, its macro-F1 and the baselines' (0 to 1); ``models``: their number by task;
-        ``sha256`` of both files.
+        ``best``: by task the best model, its macro-F1 and the baselines' (0 to 1); ``models``: number of
+        models by task; ``sha256`` of both files.
 
     Raises:
         NotEvaluated: the corpus has no ``evaluate.json``.
@@ -81,7 +81,7 @@ def _read(path: Path) -> Json | None:
 
 
 def summary(metrics: Json) -> dict[str, Any]:
-    """Return the main results of a report, for the log and for MLflow."""
+    """Return by task the best model, its macro-F1 and the baselines', and the number of models, for the log."""
     best: dict[str, Any] = {}
     for key, task in metrics["tasks"].items():
         model = best_of(task)
@@ -100,12 +100,12 @@ def build(
     silver: Json | None = None,
     models: Mapping[str, Json] | None = None,
 ) -> Page:
-    """Build the report page from the metrics.
+    """Build a corpus's report page from its metrics.
 
     Args:
         metrics: ``evaluate.json``.
         corpus: the name of the corpus.
-        synthetic: whether the records are the sandbox's.
+        synthetic: whether the records are simulated (of the sandbox).
         title: the title of the page.
         silver: metrics of the silver labels that models learnt from.
         models: the entries of ``params.models`` that are fine-tuned, by name.

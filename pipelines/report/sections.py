@@ -17,12 +17,12 @@ ENOUGH = 0.05
 
 
 def section(key: str, title: str, blocks: Iterable[Block | None]) -> PageSection:
-    """Create a section from blocks; blocks that are ``None`` are left out."""
+    """Create a section of the report from blocks; blocks that are ``None`` are left out."""
     return PageSection(key, title, tuple(block for block in blocks if block is not None))
 
 
 def pairs(metrics: Json) -> Iterator[Block]:
-    """Yield the paired tests of each task: the number of significant differences, then the pairs of models."""
+    """Yield for each task how many pairs of models differ significantly, and a table of the paired tests."""
     for key, task in metrics["tasks"].items():
         if told := _told_apart(task):
             yield f"{title_of(key)}: {told}"
@@ -59,7 +59,7 @@ def _turn(lead: Json) -> Json:
 
 
 def p_value(value: float | None) -> str:
-    """Return a p-value in the papers' format."""
+    """Format a p-value as the papers do, such as ``<.001`` or ``.042``; a dash if undefined."""
     if value is None:
         return UNDEFINED
     return "<.001" if value < 0.001 else f"{value:.3f}".lstrip("0") if value < 1 else "1"
@@ -84,12 +84,12 @@ def unanswered(metrics: Json) -> Iterator[Block]:
 
 
 def discrepancies(paper: str) -> tuple[Mapping[str, str], ...]:
-    """Return the discrepancies between a paper's claims and its numbers (SPEC 1.6)."""
+    """Return the stored discrepancies between a paper's claims and its own numbers (SPEC 1.6)."""
     return tuple(printed(f"{paper}_discrepancies"))
 
 
 def standing(paper: str, *, ours: Mapping[str, str]) -> Iterator[Block]:
-    """Yield a table of a paper's discrepancies; ``ours`` contains our result for a row's field ``ours``."""
+    """Yield a table of a paper's discrepancies; ``ours`` has this corpus's results, by the field ``ours`` of a row."""
     yield (
         "These discrepancies were found by recomputing the paper's claims from its own tables. They are listed "
         "whatever our runs show, so that no one relies on the claims; the last column has our runs' figures, if any."

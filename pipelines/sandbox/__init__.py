@@ -1,1 +1,1 @@
-"""Provide an offline Reddit and its ground truth for the demo and the tests."""
+"""Provide an offline Reddit, its ground truth and simulated model vendors for the demo and the tests."""

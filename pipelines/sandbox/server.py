@@ -1,9 +1,9 @@
 """Serve Reddit's OAuth API, Arctic Shift's post search, an image host and three vendors from one loopback server.
 
-Unmodified PRAW and the vendors' own clients work with the server. The server enforces rate limits and credentials, and
-serves pictures slowly, truncated, redirected or not at all, as specified by ``images.json``. The server logs nothing,
-since paths hold ids; ``/_sandbox/requests`` returns the number of requests for each kind of path, ``/_sandbox/vendors``
-the vendors' counts.
+Unmodified PRAW (a Reddit client) and the vendors' own clients work with the server. The server enforces rate
+limits and credentials, and serves pictures slowly, truncated, redirected or not at all, as specified by
+``images.json``. The server logs nothing, since paths hold ids; ``/_sandbox/requests`` returns the number of requests
+for each kind of path, ``/_sandbox/vendors`` the vendors' counts.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ UNCOUNTED = ("requests", "vendors", "vendor")
 
 
 class RequestBudget:
-    """A simulated rate limit, whose period starts at the first request; ``x-ratelimit-*`` headers report it."""
+    """A simulated rate limit, whose period starts at the first request; ``x-ratelimit-*`` headers report its state."""
 
     def __init__(self, requests: int, *, period: float, clock: Callable[[], float]) -> None:
         self._requests, self._period, self._clock = requests, period, clock
@@ -71,7 +71,7 @@ class RequestBudget:
 
 
 class SandboxServer(ThreadingHTTPServer):
-    """The server of one sandbox folder, listening on loopback once constructed.
+    """The server of one sandbox folder (the offline Reddit), listening on loopback once constructed.
 
     As a context manager it answers in a thread of this process; ``outage_after`` (the number of API requests that are
     answered before it returns ``outage_status``) may be changed while it runs.
@@ -94,8 +94,9 @@ class SandboxServer(ThreadingHTTPServer):
         clock: Callable[[], float] = time.monotonic,
         vendors: Vendors | None = None,
     ) -> None:
-        """Read the sandbox and bind; port 0 takes any free port. The seed of ``truth.json`` drives the vendors' errors.
+        """Read the sandbox and bind the port; port 0 takes any free one.
 
+        The seed in ``truth.json`` determines the simulated vendors' errors.
         Raises:
             BadParams: ``root`` holds no sandbox.
         """
@@ -113,7 +114,7 @@ class SandboxServer(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """Return ``http://127.0.0.1:<port>``."""
+        """Return the server's address, ``http://127.0.0.1:<port>``."""
         return f"http://127.0.0.1:{self.server_address[1]}"
 
     def __enter__(self) -> SandboxServer:
@@ -125,7 +126,7 @@ class SandboxServer(ThreadingHTTPServer):
         self.server_close()
 
     def server_close(self) -> None:
-        """Close the port and the vendors' log."""
+        """Close the server's port and the vendors' log."""
         super().server_close()
         self.vendors.close()
 
@@ -141,7 +142,7 @@ class SandboxServer(ThreadingHTTPServer):
             return False
 
     def token(self) -> str:
-        """Issue and return a new access token."""
+        """Issue and return a new access token of the simulated Reddit."""
         with self.lock:
             token = f"sandbox-token-{len(self.tokens)}"
             self.tokens.add(token)
@@ -149,7 +150,7 @@ class SandboxServer(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Handles one connection; methods named after the routes answer requests."""
+    """Handle one HTTP connection to the sandbox; methods named after the routes answer requests."""
 
     server: SandboxServer
     protocol_version = "HTTP/1.1"
@@ -192,7 +193,7 @@ class Handler(BaseHTTPRequestHandler):
         self.answer({"message": "Not Found", "error": 404}, status=404)
 
     def answer(self, value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
-        """Send a JSON response."""
+        """Send ``value`` as a JSON response."""
         sent = {"Content-Type": "application/json; charset=UTF-8", **(headers or {})}
         send(self, orjson.dumps(value), status=status, headers=sent)
 
@@ -272,7 +273,7 @@ def _seed(root: Path) -> int:
 
 
 def serve(root: Path, *, port: int) -> None:
-    """Serve the sandbox on loopback until the process ends.
+    """Serve a sandbox folder on loopback until the process ends.
 
     Raises:
         BadParams: ``root`` holds no sandbox.

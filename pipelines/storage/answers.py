@@ -62,7 +62,7 @@ ALL = "all"
 
 
 class AnswersUnavailable(LabellingError):
-    """The database of answers is busy, cannot be reached or refuses to write."""
+    """The database of labellers' answers is busy, cannot be reached or refuses to write."""
 
     message = "The database of the labellers' answers cannot be used: {detail}."
     remedy = (
@@ -73,7 +73,7 @@ class AnswersUnavailable(LabellingError):
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:
-    """A stored answer: its record, its decrypted bytes and its cost in nanodollars."""
+    """A stored answer of a labeller: its record, its decrypted bytes and its cost in nanodollars."""
 
     record_id: str
     data: bytes
@@ -82,11 +82,11 @@ class StoredAnswer:
 
 @dataclass(frozen=True, slots=True)
 class LedgerChange:
-    """A change of the cost ledger in nanodollars, with the answer that caused it, if any.
+    """A change of the ledger of labelling costs in nanodollars, with the answer that caused it, if any.
 
     ``hold`` is added to the reserved amount (negative: released) and ``pay`` to the paid amount. With ``limit`` the
-    change is made only if paid and reserved together stay within it. ``answer`` is ``(key, record_id, sealed bytes)``
-    and costs ``pay``.
+    change is made only if paid and reserved together stay within it. ``answer`` is ``(cache key, record_id, sealed
+    bytes)`` and costs ``pay``.
     """
 
     hold: int = 0
@@ -97,7 +97,7 @@ class LedgerChange:
 
 @dataclass(frozen=True, slots=True)
 class BatchJob:
-    """A provider's batch job: its handle, its cache key -> record, and the reserved amount in nanodollars."""
+    """A provider's batch job: its handle, the record of each cache key, and the reserved amount in nanodollars."""
 
     job: str
     records: Mapping[str, str]
@@ -105,14 +105,14 @@ class BatchJob:
 
     @property
     def id(self) -> str:
-        """Return the digest of the handle, because the handle may be long."""
+        """Return the digest of the provider's handle for the job, because the handle may be long."""
         return hashlib.sha256(self.job.encode()).hexdigest()
 
 
 def cache_key(
     *, api: str, model: str, prompt: str, schema: Mapping[str, Any], content: str, sampling: Mapping[str, Any]
 ) -> str:
-    """Return the key of a request: 64 hexadecimal digits, also used as the request's ``Idempotency-Key``.
+    """Return the cache key of a labelling request: 64 hex digits, also used as the request's ``Idempotency-Key``.
 
     Args:
         api: the provider's protocol.
@@ -127,15 +127,16 @@ def cache_key(
 
 
 def sealed(key: str, *, record_id: str, under: bytes, data: bytes) -> tuple[str, str, bytes]:
-    """Return an answer for :class:`LedgerChange`, encrypted with its record's key ``under``.
+    """Return a labeller's answer for :class:`LedgerChange`, encrypted with its record's key ``under``.
 
-    The result is bound to the record and to ``key``, so that an exchange of two labellers' answers is detected.
+    The encrypted bytes are bound to the record and to ``key`` (the answer's cache key), so that an exchange of two
+    labellers' answers is detected.
     """
     return key, record_id, seal.seal(under, record_id=record_id, column=f"answer#{key}", data=data)
 
 
 class AnswerStore:
-    """An open database of answers; any number of processes and threads may use it."""
+    """An open database of labellers' answers; any number of processes and threads may use it."""
 
     def __init__(self, engine: Engine) -> None:
         """Use :meth:`open` instead."""
@@ -148,7 +149,9 @@ class AnswerStore:
 
     @classmethod
     def open(cls, url: str) -> AnswerStore:
-        """Open or create the database at ``url`` (``sqlite:///file`` with mode 600, or ``postgresql+psycopg2://``).
+        """Open or create the database of labellers' answers at ``url``.
+
+        The address is ``sqlite:///file`` (created with mode 600) or ``postgresql+psycopg2://...``.
 
         Raises:
             BadParams: the address is malformed or names another kind of database.
@@ -174,7 +177,7 @@ class AnswerStore:
         self.close()
 
     def get(self, keys: Collection[str], *, vault: Vault) -> dict[str, StoredAnswer]:
-        """Return the stored answers by cache key, without those for records that were taken down.
+        """Return the stored answers by cache key, without answers for records that were taken down.
 
         Raises:
             SealBroken: an answer was altered or moved.
@@ -195,10 +198,10 @@ class AnswerStore:
         return found
 
     def write(self, changes: Sequence[LedgerChange]) -> list[bool]:
-        """Make changes in one transaction that is on disk on return; return for each whether its limit allowed it.
+        """Make changes of the cost ledger in one transaction; return for each change whether its limit allowed it.
 
-        Changes without a limit are made first: an answer that costs less than was reserved leaves room for the next
-        request.
+        The transaction is on disk on return. Changes without a limit are made first: an answer that costs less than was
+        reserved leaves room for the next request.
         """
         free = [change for change in changes if change.limit is None]
         pay, hold = sum(change.pay for change in free), sum(change.hold for change in free)
@@ -216,7 +219,7 @@ class AnswerStore:
         return made
 
     def spent(self) -> tuple[int, int]:
-        """Return the paid and the reserved amounts in nanodollars.
+        """Return the paid and the reserved amounts for labelling in nanodollars.
 
         Reserved is the maximum cost of requests in flight and of requests without a known result, because a provider
         may have billed a request that timed out or whose sender was killed.
@@ -226,7 +229,7 @@ class AnswerStore:
         return paid, held
 
     def count(self, labeller: str, *, wanted: int, hits: int) -> None:
-        """Increase a labeller's counts of requested answers and of requests whose answer was stored already."""
+        """Increase a labeller's counts of requested answers (``wanted``) and of those already stored (``hits``)."""
         where = uses.c.labeller == labeller
         more = {"wanted": uses.c.wanted + wanted, "hits": uses.c.hits + hits}
         with self._engine.writing() as connection:
@@ -234,7 +237,7 @@ class AnswerStore:
                 connection.execute(sa.insert(uses).values(labeller=labeller, wanted=wanted, hits=hits))
 
     def hits(self) -> dict[str, int]:
-        """Return for each labeller how many requested answers were stored already."""
+        """Return for each labeller how many requested answers were already stored."""
         with self._engine.reading() as connection:
             return {labeller: hits for labeller, _, hits in connection.execute(sa.select(uses))}
 
@@ -251,7 +254,7 @@ class AnswerStore:
             return [BatchJob(row.job, json.loads(row.records), row.held) for row in connection.execute(query)]
 
     def finish(self, job: BatchJob, *, changes: Sequence[LedgerChange]) -> bool:
-        """Store a batch's answers, book its cost and delete the batch; ``False`` if another process did this."""
+        """Store a batch job's answers, book its cost and delete the job; ``False`` if another process did this."""
         with self._engine.writing() as connection:
             if connection.execute(sa.delete(batches).where(batches.c.id == job.id)).rowcount == 0:
                 return False

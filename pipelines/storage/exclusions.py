@@ -14,6 +14,8 @@ from pipelines.storage.tables import Item
 
 # The image number of a record that is left out as a whole.
 WHOLE = -1
+# The start of a row's id that names no record but a subreddit that the source did not show: closed/<month>/r/<name>.
+CLOSED = "closed/"
 
 
 def exclusion_rows(reasons: Mapping[Item, str], *, step: str) -> list[dict[str, Any]]:
@@ -32,5 +34,5 @@ def write_exclusions(reasons: Mapping[Item, str], path: Path, *, step: str) -> d
 
 
 def by_reason(reasons: Iterable[str]) -> dict[str, int]:
-    """Count the reasons, sorted by reason."""
+    """Count how often each reason occurs, sorted by reason."""
     return dict(sorted(Counter(reasons).items()))

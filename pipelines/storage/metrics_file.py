@@ -8,14 +8,14 @@ from typing import Any
 
 
 def write_metrics(metrics: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Write metrics to a file as JSON with sorted keys, and return them."""
+    """Write the metrics of a stage to a file as JSON with sorted keys, and return them unchanged."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(metrics, indent=2, sort_keys=True) + "\n")
     return metrics
 
 
 def rounded(value: Any) -> Any:
-    """Round every number in a value to six decimals, so that different machines give equal results."""
+    """Round every float in a nested value to six decimals, so that different machines give equal metrics."""
     if isinstance(value, dict):
         return {key: rounded(inner) for key, inner in value.items()}
     if isinstance(value, list):

@@ -1,11 +1,11 @@
-"""Read and write content: compress each value and encrypt ("seal") it under its record's key.
+"""Read and write content (text and pictures): compress each value and encrypt ("seal") it under its record's key.
 
 No other module reads or writes content. Sealing is deterministic (AES-SIV, RFC 5297), so that an unchanged partition
-has unchanged bytes. The cost: equal content of the same cell is recognisable, and compressed lengths are visible.
+has unchanged bytes. In return, equal content of the same cell is recognisable, and compressed lengths are visible.
 
 A value of a table is bound to the table, the column, the row's key and the columns that change with its content
-(``tables.VERSION``). Before, values were bound to record, column and image number only; these still open if the vault
-is older and :func:`resealed` was not applied to all of its tables.
+(``tables.VERSION``). Earlier releases bound values to record, column and image number only; such values still open if
+the vault is older and :func:`resealed` was not applied to all of its tables.
 """
 
 from __future__ import annotations
@@ -91,10 +91,10 @@ def write_rows(rows: Iterable[Mapping[str, Any]], path: Path, *, name: str, vaul
 
 
 def open_column(table: pa.Table, *, name: str, column: str, vault: Vault) -> list[bytes | None]:
-    """Decrypt a column in row order; a value is ``None`` if the cell is null or the record was taken down.
+    """Decrypt a content column in row order; a value is ``None`` if the cell is null or the record was taken down.
 
     Args:
-        table: of the schema ``name``, with at least ``column`` and ``tables.bound_columns(name)``.
+        table: a table of the schema ``name`` with at least ``column`` and ``tables.bound_columns(name)``.
         name: the table's name.
         column: a content column of the table.
         vault: the vault with the records' keys.
@@ -121,7 +121,7 @@ def open_column(table: pa.Table, *, name: str, column: str, vault: Vault) -> lis
 
 
 def resealed(table: pa.Table, *, name: str, vault: Vault) -> pa.Table:
-    """Return a table with its content bound to table and row; the content of deleted records is left unchanged.
+    """Return a table whose content is sealed again, bound to table and row; content of deleted records is unchanged.
 
     Raises:
         SchemaMismatch, SealBroken, UnknownRecord: as :func:`open_column`.

@@ -220,25 +220,25 @@ VERSION = {
 
 
 def key_of(schema: pa.Schema) -> list[str]:
-    """Return the columns by which tables of this schema are sorted."""
+    """Return the key columns, by which tables of this schema are sorted."""
     names: str = schema.metadata[b"key"].decode()
     return names.split(",")
 
 
 def bound_columns(name: str) -> list[str]:
-    """Return the plain columns to which the content of a row is bound: the key, then those of :data:`VERSION`."""
+    """Return the plain columns to which a row's encrypted content is bound: the key, then those of :data:`VERSION`."""
     return [*key_of(SCHEMAS[name]), *VERSION.get(name, ())]
 
 
 def with_bound(name: str, columns: list[str]) -> list[str]:
-    """Return the columns and, if one of them holds content, those that are needed to decrypt it."""
+    """Return these columns of the table ``name`` and, if one holds content, the columns needed to decrypt it."""
     if set(columns).isdisjoint(sealed_columns(SCHEMAS[name])):
         return columns
     return list(dict.fromkeys([*columns, *bound_columns(name)]))
 
 
 def sealed_columns(schema: pa.Schema) -> list[str]:
-    """Return the names of the columns with content (text or pictures of posts), which are stored encrypted."""
+    """Return the names of a schema's columns with content (text or pictures of posts), which are stored encrypted."""
     return [f.name for f in schema if f.metadata and b"sealed" in f.metadata]
 
 
@@ -286,7 +286,9 @@ def _sortable(table: pa.Table) -> pa.Table:
 
 
 def read(path: Path, *, name: str, columns: list[str] | None = None) -> pa.Table:
-    """Read the table ``name`` from a file; content columns remain encrypted; what decryption needs comes along.
+    """Read columns of the table ``name`` from a file, without decryption.
+
+    The columns that are needed to decrypt a requested column are read, too.
 
     A column of :data:`ADDED` that the file lacks is null.
 
@@ -307,7 +309,7 @@ def read(path: Path, *, name: str, columns: list[str] | None = None) -> pa.Table
 
 
 def concat(paths: list[Path], *, name: str, columns: list[str] | None = None) -> pa.Table:
-    """Concatenate many files of one table; without files, the result is an empty table with its schema."""
+    """Concatenate files of the table ``name``; without files, return an empty table with its schema."""
     schema = SCHEMAS[name]
     empty = pa.schema([schema.field(c) for c in with_bound(name, columns or schema.names)]).empty_table()
     parts = [empty, *(read(path, name=name, columns=columns) for path in sorted(paths))]
@@ -315,15 +317,15 @@ def concat(paths: list[Path], *, name: str, columns: list[str] | None = None) ->
 
 
 def items_of(table: pa.Table) -> list[Item]:
-    """Return the item of each row as (record id, image number)."""
+    """Return the item (record id, image number) of each row of a table."""
     return list(zip(table["record_id"].to_pylist(), table["image"].to_pylist(), strict=True))
 
 
 def examples(snapshot: Path) -> frozenset[Item]:
-    """Return the items that prompts show as examples, from the result of the stage ``few_shot``."""
+    """Return the items that prompts show as few-shot examples, from the result of the stage ``few_shot``."""
     return frozenset(items_of(read(snapshot / "few_shot" / "examples.parquet", name="examples")))
 
 
 def strings(values: list[str]) -> pa.Array:
-    """Convert a list, which may be empty, to a string array."""
+    """Convert a list of strings, which may be empty, to an Arrow string array."""
     return pa.array(values, type=pa.string())

@@ -1,1 +1,1 @@
-"""Delete records everywhere they are stored, and prove it."""
+"""Delete records wherever they are stored (takedowns), and record what was deleted."""

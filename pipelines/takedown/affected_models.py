@@ -1,7 +1,7 @@
-"""Mark registered models that were trained on deleted records as stale; withdraw models above a share of such records.
+"""Mark registered model versions that learnt from deleted records as stale; withdraw those that learnt from many.
 
-The journal's row ``stale`` is written before anything is changed: from then on the gate refuses the version, and
-consumers see it. At the deadline in the row, :mod:`pipelines.takedown.expiry` removes the version.
+The journal's row ``stale`` is written before anything is changed: from then on the promotion gate refuses the version,
+and consumers see it. At the deadline in the row, :mod:`pipelines.takedown.expiry` removes the version.
 
 The deleted ids are also removed from the list of ids in a version's model package. This changes two files of the
 version, ``records.parquet`` and ``files.json``, and so the digest by which its files are verified: the journal gets
@@ -35,7 +35,7 @@ from pipelines.vault import removals
 
 
 def look(gone: Gone, *, context: Context, keep: bool = False) -> dict[str, int]:
-    """Count how many of these records each version was trained on, by ``<name>/<version>``.
+    """Count by model version (``<name>/<version>``) how many of the deleted records it was trained on.
 
     ``unknown`` counts the versions without a readable model package. The copies of ids that this call caches are kept
     only if ``keep`` is true.
@@ -56,13 +56,13 @@ def look(gone: Gone, *, context: Context, keep: bool = False) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class ModelsProgress:
-    """Progress of the step ``models``, stored in the takedown request so that a killed step can resume.
+    """Progress of the takedown step ``models``, stored in the takedown request so that a killed step can resume.
 
     Args:
-        known: the counts that an earlier attempt stored.
-        promised: version -> the digest of its files after the change, as stored by an earlier attempt.
-        note: stores counts.
-        promise: stores such a digest before any file is changed.
+        known: the counts of deleted records by model version that an earlier attempt stored.
+        promised: model version -> the digest of its files after the change, as stored by an earlier attempt.
+        note: stores these counts.
+        promise: stores such a digest before a file of the version is changed.
     """
 
     known: Mapping[str, int]
@@ -82,15 +82,15 @@ def run(
     progress: ModelsProgress,
     say: Callable[[str], None],
 ) -> None:
-    """Mark the versions, remove the ids from their packages, and withdraw versions that lost too many records.
+    """Mark model versions as stale, remove deleted ids from their packages, and withdraw those that lost too many.
 
     Args:
         gone: the deleted records.
         context: registry and journal.
-        terms: the share of deleted records from which a version is withdrawn, and the days to the deadline.
+        terms: the share of deleted records from which a version is withdrawn, and the days until weights are deleted.
         now: the time of the takedown.
-        who: the requester.
-        why: the reason, a code.
+        who: the requester of the takedown.
+        why: the reason of the takedown, a code.
         progress: what earlier attempts stored, and where to store more.
         say: called when a version's files are changed but tag and journal are not yet, and after each version.
 

@@ -1,11 +1,11 @@
 """Remove the weights of models that were trained on deleted records, when ``takedown.weights_days`` have passed.
 
-The alias moves first and weights go last. A stale champion is replaced by the newest version that is not stale and
-passes the gate; it need not be better than the stale champion, which goes anyway. Without such a version, the model has
-no champion, and subscribers get a notice. The stale versions are withdrawn, and their files and versions deleted. Then
-the weights of fine-tuned models leave every version of the corpus, cache and remote, and those of training runs leave
-MLflow. Each step may be repeated: what is due follows from the journal and from the vault's table ``removals``, so a
-killed run is finished by the next.
+The champion's alias is moved first, and weights are deleted last. A stale champion is replaced by the newest version
+that is not stale and passes the promotion gate; it need not be better than the stale champion, which is deleted anyway.
+Without such a version, the model has no champion, and subscribers get a notice. The stale versions are withdrawn, and
+their files and versions deleted. Then the weights of fine-tuned models leave every version of the corpus, cache and
+remote, and those of training runs leave MLflow. Each step may be repeated: what is due follows from the journal and
+from the vault's table ``removals``, so a killed run is finished by the next.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class Expiry:
     """The weights that are due for removal.
 
     Args:
-        versions: the registered versions.
+        versions: the registered model versions.
         objects: the DVC objects with weights of fine-tuned models that no other model uses.
-        stages: the stages that name such models at the tip of the corpus.
-        runs: the training runs with weights, by their id.
+        stages: the stages that name such models in the newest commit of the corpus branch.
+        runs: the ids of the MLflow training runs with weights.
     """
 
     versions: tuple[Version, ...] = ()
@@ -61,15 +61,15 @@ class Expiry:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Return the number of each."""
+        """Return how many versions, objects, stages and runs are due."""
         return {name: len(getattr(self, name)) for name in ("versions", "objects", "stages", "runs")}
 
 
 def due(*, settings: Settings, vault: Vault, terms: Takedown, now: datetime, context: Context | None) -> Expiry:
-    """Return the weights whose deadline has passed; nothing is changed.
+    """Return the weights of models whose deadline for removal has passed; nothing is changed.
 
     Raises:
-        RemovalAltered: the vault's table was altered.
+        RemovalAltered: the vault's table ``removals`` was altered.
         RegistryUnavailable: MLflow does not answer.
     """
     before = now - timedelta(days=terms.weights_days)
@@ -88,18 +88,18 @@ def run(
     opening: Callable[[str], AbstractContextManager[Context]],
     say: Callable[[str], None] = silent,
 ) -> dict[str, int]:
-    """Remove the weights that :func:`due` found; return how many aliases moved, and how many models have none now.
+    """Remove the weights that :func:`due` found; count the replaced champions and the models left without one.
 
     Args:
-        found: what to remove.
-        settings: the places.
+        found: the weights to remove.
+        settings: the storage places.
         context: registry and journal; ``None`` if none is configured.
         opening: opens the context in which the gate judges a version of the named model.
         say: called after each action; tests kill the process there.
 
     Raises:
         PromotionAhead: a promotion of one of the models is in progress; finish or abandon it first.
-        CommitLost: another publisher moved the branch first.
+        CommitLost: another process committed to the corpus branch first.
         RegistryUnavailable: MLflow does not answer.
     """
     counts = Counter({"moved": 0, "without_champion": 0})

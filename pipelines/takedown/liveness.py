@@ -13,7 +13,7 @@ from pipelines.collect.sources.service import SubredditClosed
 from pipelines.collect.submission import Dropped, parse
 from pipelines.config.takedown import Sweep
 from pipelines.errors import DataError
-from pipelines.vault.checks import MARKS, MISSING, SEEN
+from pipelines.vault.checks import CLOSED, MARKS, MISSING, SEEN
 
 # Reddit accepts a hundred names per request; one of them is the control.
 BATCH = 99
@@ -23,17 +23,17 @@ class RedditLookup(Protocol):
     """The methods of :class:`pipelines.collect.sources.reddit.RedditSource` that the sweep needs."""
 
     def info(self, fullnames: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
-        """Return those posts (of at most 100) that Reddit shows now."""
+        """Return by fullname those of these posts (at most 100) that Reddit shows now."""
 
     def newest(self, subreddit: str) -> str | None:
         """Return the fullname of a subreddit's newest post."""
 
     def remaining(self) -> float | None:
-        """Return the unused share of the client's rate limit."""
+        """Return the unused share of the client's rate limit at Reddit, if known."""
 
 
 class SweepImplausible(DataError):
-    """Reddit's answers suggest an outage; with them, the sweep would take down much of a corpus."""
+    """Reddit's answers suggest an outage; if they were believed, the sweep would take down much of a corpus."""
 
     message = "The sweep of {corpus} stopped: {detail}."
     remedy = (
@@ -43,12 +43,12 @@ class SweepImplausible(DataError):
 
 
 class LivenessContext:
-    """The requests of one sweep; counts them, caches which subreddits are readable, and interprets the responses."""
+    """The requests to Reddit of one sweep: count and interpret them, and cache which subreddits are readable."""
 
     def __init__(
         self, reddit: RedditLookup, *, corpus: str, subreddits: Sequence[str], terms: Sweep, believe: bool
     ) -> None:
-        """``believe``: accept an empty answer as true."""
+        """``believe``: accept an answer without the control post as true."""
         self._reddit, self._corpus, self._subreddits = reddit, corpus, subreddits
         self._terms, self._believe = terms, believe
         self._open: dict[str, bool] = {}
@@ -56,7 +56,7 @@ class LivenessContext:
         self.requests = 0
 
     def open(self) -> None:
-        """Choose the control post, the newest post of the first subreddit that has one.
+        """Choose the control post of this sweep: the newest post of the first subreddit that has one.
 
         Raises:
             SourceError: the request to Reddit failed.
@@ -67,14 +67,14 @@ class LivenessContext:
                 return
 
     def spent(self) -> str | None:
-        """Return the exhausted limit, ``requests`` or ``remain``, or ``None`` if another request is allowed."""
+        """Return the exhausted limit of the sweep, ``requests`` or ``remain``; ``None`` if a request is allowed."""
         if self.requests >= self._terms.requests:
             return "requests"
         left = self._reddit.remaining()
         return "remain" if left is not None and left < self._terms.remain else None
 
     def shows(self, subreddit: str) -> bool:
-        """Return whether a subreddit can be read; each subreddit is requested once per run."""
+        """Return whether Reddit shows a subreddit; each subreddit is requested once per sweep."""
         name = subreddit.lower()
         if name not in self._open:
             self.requests += 1
@@ -88,21 +88,35 @@ class LivenessContext:
         return self._open[name]
 
     def ask(self, fullnames: Sequence[str]) -> dict[str, str]:
-        """Return the outcome of each post: ``seen``, ``deleted``, ``removed``, or ``missing`` if Reddit omits it.
+        """Ask Reddit for posts; return for each ``seen``, ``deleted``, ``removed``, or ``missing`` if Reddit omits it.
 
         Raises:
-            SweepImplausible: the answer is empty although a subreddit is readable.
+            SweepImplausible: the answer lacks the control post although a subreddit is readable.
             SourceError: the request failed; nothing is known about any of the posts.
         """
+        shown, proven = self._info(fullnames)
+        if not proven and not shown.keys() >= set(fullnames) and any(self._open.values()):
+            # the control itself may have been deleted since it was listed
+            self._open.clear()
+            self._control.clear()
+            self.open()
+            shown, proven = self._info(fullnames)
+        missing = len(set(fullnames) - shown.keys())
+        if missing and not proven and any(self._open.values()):
+            detail = f"an answer lacks the control post and {missing} of the {len(fullnames)} posts that were requested"
+            raise SweepImplausible(corpus=self._corpus, detail=detail)
+        # without a control, as every subreddit is closed, an answer proves no miss
+        absent = MISSING if proven else CLOSED
+        return {name: _outcome(shown[name]) if name in shown else absent for name in fullnames}
+
+    def _info(self, fullnames: Sequence[str]) -> tuple[Mapping[str, Mapping[str, Any]], bool]:
+        """Request posts and the control; return those shown, and whether the answer proves that others are missing."""
         self.requests += 1
         shown = self._reddit.info([*fullnames, *self._control])
-        if not shown and any(self._open.values()) and not self._believe:
-            detail = f"Reddit returned none of the {len(fullnames)} posts of a request, nor the control post"
-            raise SweepImplausible(corpus=self._corpus, detail=detail)
-        return {name: _outcome(shown[name]) if name in shown else MISSING for name in fullnames}
+        return shown, self._believe or any(name in shown for name in self._control)
 
     def hides(self, subreddit: str | None) -> bool:
-        """Return whether a post may be missing because its subreddit (if ``None``, any of the corpus) is closed."""
+        """Return whether a post may be missing only because its subreddit (``None``: any of the corpus) is closed."""
         return not all(self.shows(name) for name in ([subreddit] if subreddit else self._subreddits))
 
 

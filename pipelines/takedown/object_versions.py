@@ -1,9 +1,10 @@
-"""Read, replace and remove the DVC objects of every version, in the cache and in the remote, by digest.
+"""Read, replace and remove the DVC objects of every version of the corpus, in DVC's cache and remote, by digest.
 
-A version is a commit that names objects. An object that contains a deleted record's id is removed from both places, and
-the same table without the record is stored under its own digest. The mapping from old to new digests is kept in
-``<CORPUS_HOME>/takedowns/objects.json`` (digests and sizes, nothing else), so that an old version can still be checked
-out without the record: :func:`pipelines.takedown.pointers.mend`. Objects that name no deleted record are not touched.
+A version is a commit of the corpus that names objects. An object that contains a deleted record's id is removed from
+cache and remote, and the same table without the record is stored under its own digest. The mapping from old to new
+digests is kept in ``<CORPUS_HOME>/takedowns/objects.json`` (digests and sizes, nothing else), so that an old version
+can still be checked out without the record: :func:`pipelines.takedown.pointers.mend`. Objects that name no deleted
+record are not touched.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ HALF_HOURS = 6
 
 
 class ObjectUnreadable(DataError):
-    """An object cannot be read, so that it is unknown which records it contains."""
+    """A DVC object cannot be read, so that it is unknown which records it contains."""
 
     message = "DVC object {digest} cannot be read ({detail})."
     remedy = (
@@ -46,7 +47,7 @@ class ObjectUnreadable(DataError):
 
 @dataclass(frozen=True)
 class Change:
-    """An object rewritten without the records: its new digest, its sizes in bytes, and what was removed."""
+    """A DVC object rewritten without deleted records: new digest, bytes after and before, and what was removed."""
 
     digest: str
     size: int
@@ -55,7 +56,7 @@ class Change:
 
 
 class Objects:
-    """All DVC objects in cache and remote; equal digests mean equal bytes in both."""
+    """All objects in DVC's cache and remote, by digest."""
 
     def __init__(self, clone: Workspace, *, scratch: Path) -> None:
         """Use :meth:`opened` instead."""
@@ -68,12 +69,12 @@ class Objects:
     @classmethod
     @contextmanager
     def opened(cls, clone: Workspace) -> Iterator[Objects]:
-        """Open the cache and the remote of a clone of the corpus; remove scratch files at the end."""
+        """Open DVC's cache and the remote of a clone of the corpus; remove temporary files at the end."""
         with tempfile.TemporaryDirectory(dir=clone.path.parent) as folder:
             yield cls(clone, scratch=Path(folder))
 
     def digests(self) -> list[str]:
-        """Return the sorted digests of all objects of all versions."""
+        """Return the sorted digests of the objects of all versions of the corpus."""
         # DVC also lists half-written files
         every = {*self._cache.all(), *self._remote.all()}
         return sorted(digest for digest in every if DIGEST.fullmatch(digest))
@@ -84,7 +85,7 @@ class Objects:
 
     @contextmanager
     def file(self, digest: str) -> Iterator[Path]:
-        """Yield an object as a local file; one that only a distant remote has is downloaded first.
+        """Yield the path of an object as a local file; if only a distant remote has it, it is downloaded first.
 
         Raises:
             ObjectUnreadable: the object is missing or cannot be read.
@@ -115,7 +116,7 @@ class Objects:
             return path.stat().st_size
 
     def named(self, gone: Gone, *, among: Collection[str] | None = None) -> list[str]:
-        """Return the digests of those objects (in ``among``, or of all) that contain one of the records.
+        """Return the digests of the objects (of ``among``, or all) that contain the id of a deleted record.
 
         An object that names none of the records is not read again by later calls. Folder objects are lists of digests
         and name no records.
@@ -132,13 +133,16 @@ class Objects:
         return found
 
     def without(self, digest: str, gone: Gone) -> Change:
-        """Store a copy of the object without the records in cache and remote, and return the change."""
+        """Store a copy of an object without the deleted records in cache and remote, and return the change."""
         change = self.rewritten(digest, gone.without)
         self._clean.add(change.digest)
         return change
 
     def rewritten(self, digest: str, how: Callable[[Path, Path], Left]) -> Change:
-        """Store what ``how`` makes of an object (from one path, at another) in cache and remote; return the change."""
+        """Store a rewritten copy of an object in cache and remote, and return the change.
+
+        ``how`` reads the object at its first path and writes the copy to its second.
+        """
         made = self._scratch / f"{digest}.made"
         with self.file(digest) as path:
             left, before = how(path, made), path.stat().st_size
@@ -162,12 +166,12 @@ class Objects:
         return self.put(made, suffix=TREE)
 
     def places(self, digests: Collection[str]) -> dict[str, int]:
-        """Count how many of these objects are in the cache and how many in the remote."""
+        """Return how many of these objects are in the cache and how many in the remote."""
         held = {"cache": self._cache, "remote": self._remote}
         return {name: sum(place.exists(digest) for digest in digests) for name, place in held.items()}
 
     def remove(self, digests: Collection[str]) -> None:
-        """Remove objects from cache and remote, after the stage results that refer to them."""
+        """Remove objects from cache and remote, and before them the cached stage results that refer to them."""
         doomed = set(digests)
         if doomed:
             trees = [digest for digest in self.digests() if digest.endswith(TREE)]
@@ -196,7 +200,7 @@ class Objects:
 
 
 def replaced(settings: Settings) -> dict[str, tuple[str, int]]:
-    """Return the map of replaced objects: old digest -> new digest and size."""
+    """Return the objects that takedowns have replaced: old digest -> new digest and size in bytes."""
     with suppress(FileNotFoundError):
         known = json.loads((settings.home / MAP).read_bytes())
         return {old: (str(new), int(size)) for old, (new, size) in known.items()}
@@ -204,14 +208,14 @@ def replaced(settings: Settings) -> dict[str, tuple[str, int]]:
 
 
 def remember(changes: Mapping[str, Change], *, settings: Settings) -> None:
-    """Add changes to the map of replaced objects; an object replaced twice is mapped to the last replacement."""
+    """Add changes to the stored map of replaced objects; an object replaced twice is mapped to the last replacement."""
     fresh = {old: (change.digest, change.size) for old, change in changes.items() if old != change.digest}
     known = {old: fresh.get(now[0], now) for old, now in replaced(settings).items()} | fresh
     write_whole(settings.home / MAP, json.dumps(dict(sorted(known.items())), indent=1))
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file (mode 600) so that readers see either the old or the new content, even after a crash."""
+    """Write a file (mode 600) atomically: readers see either the old or the new content, even after a crash."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     made = path.with_name(f".{path.name}.new")
     made.unlink(missing_ok=True)

@@ -1,9 +1,9 @@
-"""Update the places where a checkout names objects: the pointers of months and rounds, and ``dvc.lock``.
+"""Update the files in which a checkout names DVC objects: the ``.dvc`` files (pointers) and ``dvc.lock``.
 
 Pointers are changed to name other objects without checking out data and without running a stage: the digests of stage
 dependencies are computed from names and digests alone. A dependency whose recorded digest did not match its files
-before is left unchanged: that stage was already out of date and runs at the next ``dvc repro``. So do the stages that
-trained a model on a removed record: their dependencies keep the recorded digests.
+before is left unchanged: that stage was already out of date and runs at the next ``dvc repro``. The stages that trained
+a model on a removed record run again, too: their dependencies keep the recorded digests.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Changes = Mapping[str, tuple[str, int, int]]
 
 
 class Pointers:
-    """The DVC objects to which the commit at ``root`` refers."""
+    """The references of a checkout at ``root`` to DVC objects, in ``.dvc`` files and ``dvc.lock``."""
 
     def __init__(self, root: Path, *, objects: Objects) -> None:
         self._root = root
@@ -39,7 +39,7 @@ class Pointers:
         self._trees: dict[str, dict[str, str]] = {}
 
     def files(self) -> dict[str, str]:
-        """Return the digest of every file that DVC stores for this commit, by path."""
+        """Return the digest of every file that DVC stores for this checkout, by path."""
         found: dict[str, str] = {}
         for path, out in self._outs():
             if out["md5"].endswith(TREE):
@@ -56,7 +56,7 @@ class Pointers:
     def move(
         self, changes: Changes, *, had: Mapping[str, bytes] | None = None, retrain: Collection[str] = ()
     ) -> list[str]:
-        """Replace old objects by new ones in every pointer file and ``dvc.lock``; return the changed paths.
+        """Replace old objects by new ones in every ``.dvc`` file and ``dvc.lock``; return the paths that changed.
 
         ``had``: the previous content of files in git that the caller has changed. ``retrain``: stages whose
         dependencies keep the recorded digests, so that they run again.
@@ -83,7 +83,7 @@ class Pointers:
         return written
 
     def naming(self, trees: Collection[str]) -> set[str]:
-        """Return the stages of ``dvc.lock`` of which a folder is one of these objects."""
+        """Return the stages of ``dvc.lock`` with an output folder that is one of these objects (``trees``)."""
         lock = self._lock().items()
         return {name for name, stage in lock if any(out.get("md5") in trees for out in stage.get("outs", []))}
 
@@ -92,7 +92,7 @@ class Pointers:
         self._save_lock({name: stage for name, stage in self._lock().items() if name not in stages})
 
     def trained_on(self, lists: Collection[str]) -> dict[str, str]:
-        """Return the stages that trained a model whose list of records is one of these objects, and its corpus."""
+        """Return the stages whose model has one of these objects as its list of training records: stage -> corpus."""
         found = {}
         for name, stage in self._lock().items():
             for out in (out for out in stage.get("outs", []) if out.get("md5", "").endswith(TREE)):
@@ -210,7 +210,9 @@ class Pointers:
 
 
 def check_out_version(folder: Path, *, revision: str, settings: Settings) -> list[str]:
-    """Check out an older commit in a user's clone and update its pointers to replaced objects; see :func:`mend`.
+    """Check out an older commit in a clone, and make its pointers name the objects that replaced its own.
+
+    Returns the files that changed; see :func:`mend`.
 
     Raises:
         UnknownName: there is no such commit.
@@ -224,7 +226,7 @@ def check_out_version(folder: Path, *, revision: str, settings: Settings) -> lis
 
 
 def mend(root: Path, *, settings: Settings, objects: Objects) -> list[str]:
-    """Point a checkout of an old version at the objects that replaced its own, so that ``dvc checkout`` works.
+    """Make a checkout of an old commit name the objects that replaced its own, so that ``dvc checkout`` works.
 
     The files lack only the records that were taken down since. Nothing is committed. Returns the files that changed.
     """
@@ -234,7 +236,7 @@ def mend(root: Path, *, settings: Settings, objects: Objects) -> list[str]:
 
 
 def as_changes(changes: Mapping[str, Change], *, settings: Settings) -> Changes:
-    """Store the replaced objects, and return the map from old to new objects for :meth:`Pointers.move`."""
+    """Add changes to the stored map of replaced objects, and return them in the form for :meth:`Pointers.move`."""
     remember(changes, settings=settings)
     return {old: (change.digest, change.size, change.before) for old, change in changes.items()}
 

@@ -1,6 +1,6 @@
-"""Count and clear the places outside the corpus versions that may hold deleted records.
+"""Count and delete what storage places other than the corpus's commits hold of deleted records.
 
-A count covers the items that name the records. Where it is unknown which records an item names, every item counts.
+A place's count is the number of items (rows, files) that name a deleted record; where this is unknown, of all items.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pipelines.workspace.scratch import in_use
 
 @dataclass(frozen=True)
 class Site:
-    """The deleted records and the places to search; ``corpora`` are those with files that contained a record."""
+    """The deleted records and where to search; ``corpora`` are the corpora in whose files a deleted record was."""
 
     gone: Gone
     settings: Settings
@@ -38,7 +38,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Place:
-    """A store from which taken-down records are removed, with idempotent functions that count and remove them."""
+    """A storage place of deleted records, with idempotent functions that count and remove them there."""
 
     name: str
     count: Callable[[Site], int]
@@ -189,7 +189,7 @@ def _clear_scratch(site: Site) -> None:
 
 
 def running(settings: Settings) -> int:
-    """Count the temporary clones whose process still runs on any host.
+    """Count the temporary clones of the corpus whose process still runs, on any host.
 
     Such a clone may contain deleted records, and is removed after its process has ended. If the process pushes deleted
     records, the next takedown or daily sweep finds them, because both read every object again.

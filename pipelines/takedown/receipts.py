@@ -37,7 +37,7 @@ class TakedownRunning(DataError):
 
 @dataclass
 class TakedownRequest:
-    """One takedown request, saved after each action.
+    """One takedown request and its progress, saved after each action.
 
     Args:
         request: the name of the request: the first digits of ``key`` and a number.
@@ -45,11 +45,11 @@ class TakedownRequest:
         reason: a code or the number of a request, as stored in the tombstones.
         who: the requester.
         begun: start, UTC, as ISO 8601.
-        selected: number of records found by each criterion.
-        records: number of records in total.
-        steps: step -> counts, of everything found in this and in every earlier attempt.
+        selected: number of records found by each criterion of the request.
+        records: number of records to delete in total.
+        steps: step -> counts of what it found to delete, in this and in every earlier attempt.
         done: the completed steps.
-        promised: registered version -> the digest that its files will have without the records.
+        promised: registered model version -> the digest that its files will have without the records.
         pending: places that could not be cleared yet -> name of the error.
         ended: end, UTC, as ISO 8601; ``None`` while the request is open.
         weights_due: when the weights of models that were trained on the records are deleted; ``None`` without any.
@@ -74,7 +74,7 @@ class TakedownRequest:
     tombstones: int | None = None
 
     def note(self, step: str, counts: Mapping[str, int], *, settings: Settings) -> None:
-        """Save the counts of a step before it changes anything.
+        """Save the counts of what a step will delete, before it changes anything.
 
         An attempt that resumes after a kill finds less, so the larger count of both attempts is kept.
         """
@@ -83,7 +83,7 @@ class TakedownRequest:
         self.save(settings)
 
     def promise(self, version: str, digest: str, *, settings: Settings) -> None:
-        """Save the future digest of a registered version's files before they are changed."""
+        """Save the future digest of a registered model version's files before they are changed."""
         self.promised[version] = digest
         self.save(settings)
 
@@ -106,7 +106,7 @@ class TakedownRequest:
         (_folder(settings) / f"{self.request}{OPEN}").replace(_folder(settings) / f"{self.request}.json")
 
     def text(self) -> str:
-        """Return the request as JSON."""
+        """Return this request as the JSON text of its file."""
         return json.dumps(asdict(self), indent=2, sort_keys=True) + "\n"
 
 
@@ -124,27 +124,27 @@ def read_tombstones(path: Path) -> dict[str, Tombstone]:
 
 
 def begin(selection: Selection, *, reason: str, who: str, now: datetime, settings: Settings) -> TakedownRequest:
-    """Create a request; its name contains a number that counts requests with the same selection."""
+    """Create a takedown request; its name ends with a number that counts requests with the same selection."""
     key, begun = selection.key, now.isoformat(timespec="seconds")
     name = f"{key[:12]}-{sum(receipt.key == key for receipt in receipts(settings)) + 1}"
     return TakedownRequest(name, key, reason, who, begun, selection.counts, records=len(selection.records))
 
 
 def opened(settings: Settings) -> list[TakedownRequest]:
-    """Return the unfinished requests, oldest first."""
+    """Return the unfinished takedown requests, oldest first."""
     found = [_read(path) for path in _folder(settings).glob(f"*{OPEN}")]
     return sorted(found, key=lambda request: (request.begun, request.request))
 
 
 def receipts(settings: Settings) -> list[TakedownRequest]:
-    """Return the receipts of completed requests, oldest first."""
+    """Return the receipts of completed takedown requests, oldest first."""
     paths = [path for path in _folder(settings).glob("*.json") if path.name not in OTHERS]
     found = [_read(path) for path in paths if not path.name.endswith(OPEN)]
     return sorted(found, key=lambda request: (request.begun, request.request))
 
 
 def told(settings: Settings, *, now: datetime) -> dict[str, Any]:
-    """Return numbers for ``corpus status``: ``open``, ``done`` and the age of the oldest open request."""
+    """Return for ``corpus status`` how many takedown requests are open and done, and the age of the oldest open one."""
     going = opened(settings)
     hours = [(now - datetime.fromisoformat(request.begun)).total_seconds() / 3600 for request in going]
     oldest = round(max(hours), 1) if hours else None

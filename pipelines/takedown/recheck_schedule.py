@@ -17,7 +17,7 @@ QUARANTINED = "quarantined"
 
 
 def band_of(month: str, *, bands: Sequence[Band], now: datetime) -> Band:
-    """Return the age band of the records of a month."""
+    """Return the age band (with its re-check interval) of the records of a month."""
     age = now - _end(month)
     return next(b for b in bands if b.until_days is None or age < timedelta(days=b.until_days))
 
@@ -31,7 +31,7 @@ def name_of(known: Known, *, bands: Sequence[Band], now: datetime) -> str:
 
 
 def due_at(known: Known, *, terms: Sweep, now: datetime) -> datetime:
-    """Return when a record is due: if never checked, since it was first seen; if quarantined, at the next run."""
+    """Return when a record's re-check is due: never checked ones at once, quarantined ones in the next run."""
     if known.checked_at is None:
         return known.first_seen
     if known.quarantined:
@@ -40,7 +40,7 @@ def due_at(known: Known, *, terms: Sweep, now: datetime) -> datetime:
 
 
 def queue(records: Iterable[Known], *, terms: Sweep, now: datetime) -> list[Known]:
-    """Return the records that are due now: quarantined ones first, then by how long they have been due."""
+    """Return the records whose re-check is due now: quarantined ones first, then by how long they have been due."""
     times = {known: due_at(known, terms=terms, now=now) for known in records}
     ready = [known for known, time in times.items() if time <= now]
     return sorted(ready, key=lambda known: (not known.quarantined, times[known], known.record_id))

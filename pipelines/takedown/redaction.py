@@ -1,7 +1,7 @@
 """Find deleted records in files, and rewrite files without them.
 
-Content becomes unreadable when its key is destroyed. This module removes what stays readable: ids, and names made of
-ids (a cluster or a group is named after one of its members).
+Content becomes unreadable when its key is destroyed. This module removes what stays readable: record ids, and names
+made of ids (a cluster or group of near-duplicates is named after one of its records).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ HEADER = b"record_id,"
 
 
 class StillThere(DataError):
-    """A file still contains the id of a record that was just removed from it."""
+    """A rewritten file still contains the id of a deleted record that was to be removed from it."""
 
     message = "{records} records were removed from a file, but their ids still occur in it {places} times."
     remedy = "Nothing was committed. This is a bug of this project: report it with the name of the table."
@@ -45,7 +45,7 @@ class StillThere(DataError):
 
 @dataclass(frozen=True)
 class Left:
-    """The changes to a file: the number of removed rows, and of record ids that were renamed or blanked.
+    """What removing deleted records changed in a file: the number of removed rows, and of ids replaced or blanked.
 
     ``lists`` has, for a list of training records, the digests of its ids before and after and the number removed.
     """
@@ -56,7 +56,7 @@ class Left:
 
 
 class Gone:
-    """The set of records to remove, with the functions that find and remove them."""
+    """A set of deleted records, with methods that find and remove their ids in files."""
 
     def __init__(self, record_ids: Collection[str]) -> None:
         self.ids = frozenset(record_ids)
@@ -64,7 +64,7 @@ class Gone:
         self._bytes = frozenset(i.encode() for i in self.ids)
 
     def within(self, path: Path) -> int:
-        """Count the rows and names in a file that contain the id of one of the records.
+        """Count the rows and names in a file that contain the id of a deleted record.
 
         Of a Parquet file the text columns are read, never the sealed ones; of any other file the bytes.
         """
@@ -82,23 +82,24 @@ class Gone:
         )
 
     def named_in(self, text: bytes) -> bool:
-        """Return whether a text contains the id of one of the records."""
+        """Return whether a text contains the id of a deleted record."""
         return not self._bytes.isdisjoint(TOKEN_BYTES.findall(text))
 
     def out_of(self, text: bytes, *, name: str) -> bytes:
-        """Remove the records from a text: drop lines that contain an id, or blank the ids in other formats."""
+        """Return a file's text without deleted records: drop lines with an id or, in other formats, blank the ids."""
         if Path(name).suffix in LINES:
             return b"".join(line for line in text.splitlines(keepends=True) if not self.named_in(line))
         return TOKEN_BYTES.sub(lambda m: BLANK.encode() if m.group() in self._bytes else m.group(), text)
 
     def without(self, path: Path, to: Path) -> Left:
-        """Write a copy of a file without rows of the records; other rows keep their values and order.
+        """Write a copy of a file to ``to`` without rows of the deleted records; other rows keep their values and order.
 
-        A cluster or group that was named after a deleted record is named after its smallest remaining member, as in the
-        stage that makes it. A table of a known schema gets the bytes that its stage would write without the records.
+        A cluster or group that was named after a deleted record is named after its smallest remaining record id, as in
+        the stage that makes it. A table of a known schema gets the bytes that its stage would write without the
+        records.
 
         Raises:
-            StillThere: the copy still names a record; the file at ``to`` is removed.
+            StillThere: the copy still names a deleted record; the file at ``to`` is removed.
         """
         how = self._table if is_table(path) else self._lines if _begins(path, HEADER) else self._blank
         left = how(path, to)
@@ -214,7 +215,7 @@ def _renamed(table: pa.Table, name: str, *, mentions: set[str], blank: object) -
 
 
 def write(table: pa.Table, to: Path) -> None:
-    """Write a table of any version with the settings of :func:`tables.write`."""
+    """Write a table with any columns, also of an older schema, with the file settings of :func:`tables.write`."""
     for name, schema in tables.SCHEMAS.items():
         if table.schema.equals(schema):
             tables.write(table, to, name=name)

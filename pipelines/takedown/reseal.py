@@ -1,8 +1,8 @@
-"""Bind the content of every version of the corpus to table and row, and accept nothing else afterwards.
+"""Encrypt the content of all corpus versions again, bound to table and row, and accept no other form afterwards.
 
-Tables that were written before format 2 bound content to record, column and image number only: the notes of two
+Tables that were written before format 2 bind content to record, column and image number only, so that the notes of two
 annotators could be exchanged. Objects are replaced as by a takedown (:mod:`pipelines.takedown.object_versions`), so old
-versions can still be checked out. A run that is killed is repeated: rewriting gives the same bytes.
+versions can still be checked out. A killed run is repeated: rewriting gives the same bytes.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ ATTEMPTS = 5
 
 
 def run(*, settings: Settings, vault: Vault) -> dict[str, int]:
-    """Rewrite all tables with content, commit the new objects and remove the old ones; return the counts.
+    """Encrypt all tables with content again, commit the new objects, remove the old ones; return the numbers of tables.
 
     Raises:
-        CommitLost: other publishers moved the branch first, ATTEMPTS times; objects of both formats exist.
-        SealBroken: a value was altered; nothing is committed or removed.
+        CommitLost: other processes committed to the corpus branch first, ATTEMPTS times; objects of both formats exist.
+        SealBroken: an encrypted value was altered; nothing is committed or removed.
     """
     for attempt in range(ATTEMPTS):
         with workspace(settings) as clone, Objects.opened(clone) as objects:

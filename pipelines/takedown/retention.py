@@ -1,7 +1,8 @@
 """Find records whose source approval has ended or whose retention period is over.
 
-A takedown deletes both kinds of records. The source of a record is the one in its partition's row. A record of an
-imported dataset, or one that is in no partition any more, belongs to no source of ``params.yaml`` and is only counted.
+A takedown deletes both kinds of records. The source of a record is the one in the table ``posts`` of its month. A
+record of an imported dataset, or one that is in no month's table any more, belongs to no source of ``params.yaml`` and
+is only counted.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ APPROVAL_ENDED, RETENTION = "approval-ended", "retention"
 
 
 def expired(params: Params, vault: Vault, *, now: datetime, root: Path) -> dict[str, str]:
-    """Return the records of all corpora whose retention or approval has ended, with the reason's code.
+    """Return the records of all corpora whose retention or approval has ended: record id -> code of the reason.
 
     ``approval-ended``: today is the source's ``expires`` or later, as for the collectors. ``retention``: the record was
     first seen ``retention_days`` ago or earlier. ``root``: a checkout with ``posts`` of every month.
@@ -31,9 +32,9 @@ def expired(params: Params, vault: Vault, *, now: datetime, root: Path) -> dict[
 
 
 def listing(params: Params, vault: Vault, *, now: datetime, root: Path) -> list[dict[str, Any]]:
-    """Count the live records and, by reason, the expired ones, by corpus, source and month.
+    """Count by corpus, source and month the records that were not deleted and, by reason, the expired ones of them.
 
-    ``source`` is ``None`` for live records that are in no partition: their retention is unknown.
+    ``source`` is ``None`` for records that are in no month's table: their retention is unknown.
     """
     kept: dict[tuple[str, str, str], Counter[str]] = {}
     for _, corpus, source, month, reason in _rows(params, vault, now=now, root=root):

@@ -1,8 +1,8 @@
-"""Remove records from the live corpus: months, rounds and every table of every stage, in one commit.
+"""Remove deleted records from the newest commit of the corpus (months, rounds, tables of all stages), in one commit.
 
 No data is checked out and no stage is run: objects are rewritten without the rows, and the commit names the new
-objects. Files that name none of the records keep their digest. If another publisher pushes first, the rewrite starts
-over on the new tip; a publisher that pushes later is rejected by the push checks, because the branch changed.
+objects. Files that name none of the records keep their digest. If another process pushes first, the rewrite starts
+over on its commit; a process that pushes later is rejected by the push checks, because the branch changed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Rewritten:
-    """The result of a rewrite: the commit at the tip, whether it is new, and counts of removed rows and files."""
+    """The result of a rewrite: the corpus branch's newest commit, whether it is new, and counts of changed files."""
 
     commit: str
     changed: bool
@@ -42,17 +42,18 @@ class Rewritten:
 
 
 def run(gone: Gone, *, settings: Settings, note: Note, keep: Keep, say: Say) -> Rewritten:
-    """Remove the records from all files to which the tip of the corpus branch refers.
+    """Remove deleted records from all files to which the newest commit of the corpus branch refers.
 
     Args:
         gone: the deleted records.
         settings: the location of the corpus.
         note: called with the counts before anything is committed, so that a repetition does not lose them.
-        keep: called with the changes before anything is committed, to record which lists of training records shrink.
+        keep: called with the changes of each file before anything is committed, to record which lists of training
+            records shrink.
         say: called with ``replaced`` when the new objects are in cache and remote but no commit names them yet.
 
     Raises:
-        CommitLost: other publishers moved the branch first, ATTEMPTS times.
+        CommitLost: other processes committed to the corpus branch first, ATTEMPTS times.
     """
     for _ in range(ATTEMPTS - 1):
         try:
@@ -65,7 +66,7 @@ def run(gone: Gone, *, settings: Settings, note: Note, keep: Keep, say: Say) -> 
 
 
 def look(clone: Workspace, gone: Gone, *, objects: Objects) -> dict[str, int]:
-    """Count the files at the branch tip that contain one of the records, by kind and corpus; write nothing."""
+    """Count, by kind and corpus, the files of a clone's commit that contain a deleted record; write nothing."""
     files = Pointers(clone.path, objects=objects).files()
     there = {digest for digest in files.values() if objects.exists(digest)}
     named = dict.fromkeys(objects.named(gone, among=there))
@@ -97,10 +98,10 @@ def _once(clone: Workspace, gone: Gone, *, note: Note, keep: Keep, say: Say) -> 
 
 
 def left_out(clone: Workspace, below: str, *, gone: Gone) -> int:
-    """Remove the records from the tables in a folder that a clone is about to commit; return the number of rows.
+    """Remove deleted records from the tables in the folder ``below`` that a clone is about to commit; count the rows.
 
     So a commit does not bring back records that were taken down after the tables were made. The objects with those
-    records are removed by the next takedown or revisit: until this commit the branch tip may name them.
+    records are removed by the next takedown or revisit: until this commit the corpus branch may name them.
     """
     git("add", "--all", "--", below, cwd=clone.path)
     with Objects.opened(clone) as objects:
@@ -118,7 +119,7 @@ def left_out(clone: Workspace, below: str, *, gone: Gone) -> int:
 
 
 def lines_without(clone: Workspace, gone: Gone) -> dict[str, tuple[bytes, bytes]]:
-    """Return the files in git that contain one of the records: path -> (current content, new content).
+    """Return the files in git that contain a deleted record: path -> (current content, content without it).
 
     Imports of published datasets store labels and splits as lines with ids.
     """
@@ -132,7 +133,7 @@ def lines_without(clone: Workspace, gone: Gone) -> dict[str, tuple[bytes, bytes]
 
 
 def in_history(clone: Workspace, gone: Gone) -> int:
-    """Count the git objects in the history that contain one of the records; the history is not rewritten."""
+    """Count the git objects in a clone's history that contain a deleted record; the history is not rewritten."""
     argv = ["git", "cat-file", "--batch-all-objects", "--batch", "--unordered"]
     with subprocess.Popen(argv, cwd=clone.path, stdout=subprocess.PIPE) as process:
         found, stream = 0, process.stdout

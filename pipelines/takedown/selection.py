@@ -37,7 +37,7 @@ STDIN = Path("-")
 
 @dataclass(frozen=True)
 class Criteria:
-    """The criteria of a takedown, as the requester wrote them; never logged and never stored.
+    """The criteria by which a takedown selects records, as the requester wrote them; never logged or stored.
 
     Args:
         posts: Reddit ids, fullnames or URLs, or record ids of the corpus.
@@ -47,7 +47,7 @@ class Criteria:
         sources: names of sources whose approval ends (retention).
         files: files with one criterion per line: a post, ``u/NAME`` or the SHA-256 of a picture; ``-`` is the standard
             input, which no other process can read, unlike arguments.
-        near: also take down near-duplicates of the pictures, by the corpus's fingerprints; otherwise only count them.
+        near: also take down records with near-duplicates of the pictures, by fingerprint; otherwise only count them.
     """
 
     posts: Sequence[str] = ()
@@ -65,9 +65,10 @@ class Selection:
 
     Args:
         key: keyed digest of the criteria, which identifies a repeated takedown; reveals nothing without the secret.
-        records: their ids.
-        counts: number of records by criterion; ``near``: with a near-duplicate picture; ``near_taken``: of these taken.
-        near: the records with a near-duplicate picture, for the person who decides.
+        records: the ids of the selected records.
+        counts: number of records by criterion; ``near``: with a near-duplicate picture; ``near_taken``: those of them
+            that are selected, too.
+        near: the ids of the records with a near-duplicate picture, for the person who decides.
     """
 
     key: str
@@ -77,12 +78,12 @@ class Selection:
 
 
 def select(asked: Criteria, *, vault: Vault, objects: Objects, params: Params) -> Selection:
-    """Return the records that match the criteria.
+    """Return the records that match the criteria of a takedown.
 
     Args:
         asked: the criteria of the requester.
         vault: derives record ids and author ids from names.
-        objects: the versions of the corpus.
+        objects: the DVC objects of all versions of the corpus.
         params: ``dedupe.radius`` is how many of 64 bits near-duplicates may differ, ``decode`` how a picture is read.
 
     Raises:

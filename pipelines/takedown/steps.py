@@ -1,4 +1,4 @@
-"""Run the steps of a takedown after its tombstones, from wherever an earlier attempt stopped."""
+"""Run the steps of a takedown that follow the writing of its tombstones, from where an earlier attempt stopped."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Say = Callable[[str], None]
 
 
 class TakedownUnfinished(DataError):
-    """Some places could not be cleared; all others are cleared."""
+    """A takedown could not delete records in some storage places; all other places are done."""
 
     message = "Takedown {request} is not complete; these places could not be cleared: {detail}."
     remedy = (
@@ -34,10 +34,10 @@ class TakedownUnfinished(DataError):
 
 
 def finish_all(requests: Sequence[TakedownRequest], **given: Any) -> None:
-    """Finish requests; one that cannot complete does not block the others.
+    """Finish takedown requests; one that cannot be completed does not block the others.
 
     Raises:
-        TakedownUnfinished: for the last request that could not be completed.
+        TakedownUnfinished: a request could not be completed (the last such request).
     """
     unfinished = None
     for request in requests:
@@ -59,7 +59,7 @@ def finish(
     context: Context | None,
     say: Say,
 ) -> None:
-    """Run the remaining steps; a place that cannot be cleared keeps the request open but does not stop the rest."""
+    """Run the remaining steps of a takedown; a storage place that fails keeps it open but does not stop the rest."""
     gone = Gone(vault.tombstones())
     request.pending = {}
 
@@ -169,5 +169,5 @@ def _models(
 
 
 def corpora_of(counts: dict[str, int]) -> list[str]:
-    """Return the corpora with a file at the tip that named one of the records."""
+    """Return the corpora of which a file named a deleted record, from the counts of the step ``rewrite``."""
     return sorted(name.removeprefix(rewrite.OF) for name, n in counts.items() if n and name.startswith(rewrite.OF))

@@ -22,16 +22,16 @@ Holds = Literal["content", "ids", "nothing"]
 
 @dataclass(frozen=True)
 class Sink:
-    """One kind of place that may contain content or record ids.
+    """One kind of storage place that may contain content of posts or record ids.
 
     Args:
         name: the name of the place.
-        holds: the most sensitive data in it: content (sealed or not), record ids, or neither.
+        holds: the most sensitive data in the place: content (sealed or not), record ids, or neither.
         purged: what a takedown does there; ``""`` if there is nothing to do.
         keeps: what remains of a record after a takedown, and why; ``""`` for nothing.
         paths: the place's files and folders on this machine.
-        settings: the fields of ``Settings`` with its location.
-        outs: patterns of the outs of ``dvc.yaml`` that are stored there.
+        settings: the fields of ``Settings`` with the place's location.
+        outs: patterns of the outputs in ``dvc.yaml`` that are stored there.
         writers: the modules that write there, below ``pipelines``, ``plugins`` or the root without ``.py``.
     """
 

@@ -2,7 +2,8 @@
 
 A record that Reddit does not show is quarantined and checked again in the next run. A record that is missing twice in a
 row, or marked on Reddit as deleted or removed, is due. The sweep takes nothing down itself: due records are stored in
-the vault until a takedown has processed them, so that a killed process loses nothing. A failed request is never a miss.
+the vault until a takedown has processed them, so that a killed process loses nothing. After a failed request, no record
+counts as missing.
 """
 
 from __future__ import annotations
@@ -45,16 +46,16 @@ def client(params: Params, settings: Settings, *, today: date) -> RedditLookup:
 
 
 def due(vault: Vault, corpus: str) -> dict[str, str]:
-    """Return the live records that are due for a takedown: ``deleted``, ``removed``, or ``missing`` twice in a row.
+    """Return the records of a corpus due for a takedown -> ``deleted``, ``removed`` or ``missing`` (twice in a row).
 
-    Findings of a run that did not complete (killed, or Reddit failed) are not due until a run completes.
+    What a sweep found that did not complete (killed, or Reddit failed) is due only after a complete sweep.
     """
     with vault.database.reading() as connection:
         return checks.gone(connection, corpus=corpus)
 
 
 def dry_run(corpus: str, *, terms: Sweep, vault: Vault, now: datetime) -> dict[str, Any]:
-    """Return the records that :func:`run` would check; send and write nothing.
+    """Count the records that :func:`run` would check on Reddit; send and write nothing.
 
     Returns:
         ``records`` that can be checked on Reddit and ``imported`` ones, which cannot; ``due``; ``requests`` for them,
@@ -88,7 +89,7 @@ def run(
     believe: bool = False,
     say: Say = silent,
 ) -> dict[str, Any]:
-    """Check the records that are due, quarantined ones first, until the request budget is spent.
+    """Check on Reddit the records whose re-check is due, quarantined ones first, until the request budget is spent.
 
     Each request's answers are in the vault before the next is sent; a killed run resumes where it stopped.
 

@@ -36,10 +36,10 @@ STEPS = ("tombstone", "rewrite", "purge", "objects", "models")
 
 
 def check_reason(reason: str) -> None:
-    """Check that a reason is a short code without prose.
+    """Check that the reason of a takedown is a short code without prose.
 
     Raises:
-        BadArgument: it is not.
+        BadArgument: the reason is not such a code.
     """
     if not REASON.fullmatch(reason):
         raise BadArgument(where="reason", detail="needs a code of 1 to 64 letters, digits and ._:/#-, no prose")
@@ -57,13 +57,13 @@ def run(
     context: Context | None = None,
     say: Say = silent,
 ) -> TakedownRequest:
-    """Take down records in all places; a repeated call changes nothing and returns the same receipt.
+    """Delete records in all storage places; a repeated call changes nothing and returns the same receipt.
 
     Args:
-        selection: the records; ids that were never seen get a tombstone, too.
+        selection: the records to delete; ids of posts that were never collected get a tombstone, too.
         reason: a code of at most 64 characters, no prose.
         who: the requester, shown in the journal of models.
-        settings: the places.
+        settings: the locations of the storage places.
         vault: the open vault.
         terms: the share of deleted training records from which a model is withdrawn.
         now: the current time.
@@ -106,7 +106,7 @@ def run(
 def revisit(
     *, settings: Settings, vault: Vault, terms: Takedown, now: datetime, context: Context | None = None
 ) -> list[TakedownRequest]:
-    """Finish open takedowns, search all places for every record with a tombstone, and remove weights that are due.
+    """Finish open takedowns, delete again every record with a tombstone in all places, and remove weights that are due.
 
     After a restored backup, replay the tombstones, then call this. A task that was running during a takedown may have
     pushed records that it had read before; this removes them.
@@ -168,7 +168,7 @@ def _expire(
 def dry_run(
     selection: Selection, *, settings: Settings, vault: Vault, context: Context | None = None
 ) -> dict[str, Any]:
-    """Count what :func:`run` would remove in each place, without writing anything.
+    """Count what :func:`run` would delete in each storage place, without writing anything.
 
     Returns:
         ``selected`` and ``records``; for each step its counts, by place; ``-1`` for a place that cannot be read.

@@ -42,12 +42,12 @@ def guideline(scheme: Scheme, *, content: Content) -> str:
 
 
 def digest(text: str) -> str:
-    """Return the first 16 hexadecimal digits of a guideline's SHA-256."""
+    """Return the first 16 hexadecimal digits of the SHA-256 of an annotation guideline's text."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def offered(category: Category) -> tuple[Label, ...]:
-    """Return the labels from which annotators choose, in the scheme's order.
+    """Return the labels of a category from which annotators choose, in the scheme's order.
 
     A label that only represents others merged by the task is left out: people distinguish FigSIM's attempt and death,
     while models are asked for them as one (SPEC 1.1, item 1).
@@ -58,7 +58,7 @@ def offered(category: Category) -> tuple[Label, ...]:
 
 
 def how_many(category: Category) -> str:
-    """Return the guideline's sentence about how many labels an answer has."""
+    """Return the guideline's sentence about how many labels annotators choose in a category."""
     if category.kind == "single":
         return "Choose exactly one."
     alone = f' Where none fits, choose "{category.none}" alone.' if category.none else ""

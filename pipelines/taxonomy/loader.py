@@ -1,4 +1,4 @@
-"""Load label schemes from their data files and reject inconsistent ones."""
+"""Load label schemes from their data files, and reject inconsistent schemes."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class _SchemeFile(Section):
 
 
 def available(*, root: Path = Path()) -> list[str]:
-    """Return the names of the schemes in the package and in the folder ``schemes`` below ``root``."""
+    """Return the names of the label schemes in the package and in the folder ``schemes`` below ``root``."""
     return sorted(_files(root))
 
 
@@ -107,7 +107,7 @@ def _files(root: Path) -> dict[str, Path]:
 
 
 def path_of(name: str, *, root: Path = Path()) -> Path:
-    """Return the data file of the scheme ``name``; ``root`` is the checkout or clone that the parameters are from.
+    """Return the data file of the label scheme ``name``; ``root`` is the checkout or clone that has the parameters.
 
     Raises:
         UnknownScheme: there is no such scheme.
@@ -119,7 +119,7 @@ def path_of(name: str, *, root: Path = Path()) -> Path:
 
 
 def load(name: str, *, root: Path = Path()) -> Scheme:
-    """Return the scheme ``name``; see :func:`path_of`.
+    """Load the label scheme ``name``; ``root`` is as for :func:`path_of`.
 
     Raises:
         UnknownScheme: there is no such scheme.
@@ -129,7 +129,7 @@ def load(name: str, *, root: Path = Path()) -> Scheme:
 
 
 def labels_of_all() -> set[str]:
-    """Return the label names of all schemes."""
+    """Return the names of the labels of all schemes in the package."""
     categories = (category for name in available() for category in load(name).categories.values())
     return {label.name for category in categories for label in category.labels}
 

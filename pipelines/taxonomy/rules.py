@@ -15,7 +15,7 @@ TIERS = ("base", "improved", "soft")
 
 
 def tiers_of(mode: Literal["paper", "improved"]) -> frozenset[str]:
-    """Return the rules that a mode applies before a vote: (a) to (c) or (a) to (e) of SPEC 27.
+    """Return the tiers of rules that a mode applies to labels before a vote: (a) to (c) or (a) to (e) of SPEC 27.
 
     The tier ``soft`` is in neither: rule (f) assumes that labels share an incident, and is applied only on request.
     """
@@ -39,7 +39,11 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """A rule: the label whose attribute ``of`` is ``keep`` displaces one with ``drop`` if both agree in ``same``."""
+    """A rule on two labels: the one whose attribute ``of`` is ``keep`` displaces the one whose is ``drop``.
+
+    It applies to labels that have equal attributes ``same``. An example: of two labels of one crisis type, the one with
+    time ``ongoing`` displaces the one with time ``past``.
+    """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
@@ -51,7 +55,7 @@ class Preference:
     drop: Text
 
     def displaced(self, labels: Collection[str], *, attributes: Mapping[str, Mapping[str, str]]) -> set[str]:
-        """Return the labels that another label replaces; an attribute that neither label has counts as equal."""
+        """Return those of ``labels`` that others displace by this rule; attributes that both lack count as equal."""
 
         def place(label: str) -> tuple[str | None, ...]:
             return tuple(attributes[label].get(a) for a in self.same)
@@ -61,5 +65,5 @@ class Preference:
 
 
 def normal(spelling: str) -> str:
-    """Normalise a spelling to its letters and digits in lower case."""
+    """Return the spelling of a label with its letters and digits only, in lower case, for comparison."""
     return "".join(c for c in spelling.casefold() if c.isalnum())

@@ -15,7 +15,7 @@ from pipelines.taxonomy.rules import Checked, Mode, Preference, Text, normal, ti
 
 
 class UnknownCategory(ConfigError):
-    """A scheme has no category of this key, or several and no key was given."""
+    """A label scheme has no category with this key, or has several categories and no key was given."""
 
     message = "Label scheme '{scheme}' has no category '{key}'."
     remedy = "Name one of its categories: {known}."
@@ -42,7 +42,7 @@ class Label:
 
 @dataclass(frozen=True)
 class Merge:
-    """Labels that are treated as one label."""
+    """A set of labels (``labels``) that is treated as one label (``into``)."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
@@ -75,17 +75,17 @@ class Category:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Return the labels that models may give, in the scheme's order (in ordinal order for an ordinal category)."""
+        """The names of the labels that models may give, in the scheme's order (ordinal order for an ordinal one)."""
         return tuple(label.name for label in self.labels if label.task)
 
     @cached_property
     def attributes(self) -> dict[str, Mapping[str, str]]:
-        """Return the attributes of every label by its name."""
+        """The attributes of every label, such as type and time, by the label's name."""
         return {label.name: label.attributes for label in self.labels}
 
     @cached_property
     def spellings(self) -> dict[str, str]:
-        """Return the label of each normalised spelling: its name, its code or one of its aliases."""
+        """The name of the label that each spelling means: normalised spelling of a name, code or alias -> name."""
         return {normal(s): x.name for x in self.labels for s in (x.name, x.code, *x.aliases)}
 
     def check(self, values: Iterable[str], *, mode: Mode, tiers: Collection[str], task: bool = True) -> Checked:
@@ -151,7 +151,7 @@ class Category:
         return labels
 
     def merge(self, labels: frozenset[str], *, merge: str) -> frozenset[str]:
-        """Replace those ``labels`` that belong to the merge by their common label.
+        """Return ``labels``, of which those that belong to the merge named ``merge`` are replaced by one label.
 
         Raises:
             KeyError: the category has no merge of this name.
@@ -164,7 +164,7 @@ class Category:
         return max((self.severities.get(label, 0) for label in labels), default=0)
 
     def valid_sets(self, *, most: int = 4) -> list[frozenset[str]]:
-        """Return every set of at most ``most`` labels that the hard rules allow, smallest sets first.
+        """Return every set of at most ``most`` labels of the category that the hard rules allow, smallest sets first.
 
         The default, four, is the maximum of a CRADLE post (CRADLE T2).
         """
@@ -176,7 +176,7 @@ class Category:
 
 @dataclass(frozen=True)
 class Scheme:
-    """The label scheme of a corpus.
+    """The label scheme of a corpus: its categories, with their labels and rules.
 
     ``display`` maps each row of a table of types to the labels that the row sums up (CRADLE T1). ``item``, ``role`` and
     ``purpose`` are used in prompts. ``digest`` is the SHA-256 of the data file.

@@ -16,7 +16,7 @@ TASKS = ("figurative", "severity", "related")
 
 @dataclass(frozen=True)
 class Task:
-    """One category as models predict it; ``labels`` are in the scheme's order (severity: ordinal order)."""
+    """What models predict: one category of a label scheme, with its labels in scheme order (severity: ordinal)."""
 
     key: str
     kind: Literal["single", "multi"]
@@ -25,11 +25,11 @@ class Task:
     category: Category
 
     def seen(self, labels: frozenset[str]) -> frozenset[str]:
-        """Convert an annotators' label set to the task's labels: merged, without those that the task excludes."""
+        """Return an annotators' label set in the task's labels: merged, without those that the task excludes."""
         return self.category.check(labels, mode="repair", tiers=tiers_of("paper"), task=True).labels
 
     def encode(self, labels: frozenset[str]) -> npt.NDArray[np.float32]:
-        """Encode a label set as a row of 0 and 1; a row of a single-label task has exactly one 1.
+        """Return a label set as a row of 0 and 1 in label order; a row of a single-label task has exactly one 1.
 
         Raises:
             BadParams: a single-label task gets more or fewer than one label.
@@ -41,7 +41,7 @@ class Task:
 
 
 def task_of(scheme: Scheme, key: str) -> Task:
-    """Return the task of a category.
+    """Return the task of predicting the category ``key`` of a label scheme.
 
     Raises:
         UnknownCategory: the scheme has no such category.

@@ -1,4 +1,6 @@
-"""Decide label sets and alerts from a model's calibrated probabilities, for every kind of model that computes them."""
+"""Decide label sets and alerts from a model's calibrated probabilities, for every kind of model that computes them.
+
+An alert is a flag for a label that must not be missed, raised at a threshold that keeps a required recall."""
 
 from __future__ import annotations
 
@@ -18,12 +20,12 @@ Floats = npt.NDArray[np.float64]
 
 
 class CalibratedPredictor(ABC):
-    """A predictor that computes calibrated probabilities and decides label sets and alerts from them.
+    """A predictor that computes calibrated probabilities of labels, and derives label sets and alerts from them.
 
     Args:
         task: the task to predict.
-        alerts: those that were fitted on dev.
-        chunk: texts between two progress reports.
+        alerts: label -> its alert: the threshold, fitted on dev, at which the label is flagged besides the label set.
+        chunk: number of texts between two progress reports.
     """
 
     def __init__(self, task: Task, *, alerts: Alerts, chunk: int) -> None:
@@ -36,7 +38,7 @@ class CalibratedPredictor(ABC):
         record_ids: Sequence[str] | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> Floats:
-        """Return the calibrated probabilities, shape (texts, labels); see :meth:`Predictor.predict`."""
+        """Return the texts' calibrated label probabilities, shape (texts, labels); arguments as in :meth:`predict`."""
         rows: list[Floats] = [np.zeros((0, len(self._task.labels)))]
         for start in range(0, len(texts), self._chunk):
             some = slice(start, start + self._chunk)
@@ -52,7 +54,7 @@ class CalibratedPredictor(ABC):
         record_ids: Sequence[str] | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> list[Prediction]:
-        """See :meth:`Predictor.predict`."""
+        """Return one prediction per text (labels, probabilities, alerts); arguments as in :meth:`Predictor.predict`."""
         scores = self.probabilities(texts, record_ids=record_ids, progress=progress)
         alerts = raised(scores, task=self._task, alerts=self._alerts)
         return [

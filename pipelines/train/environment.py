@@ -10,8 +10,9 @@ LIBRARIES = ("accelerate", "numpy", "peft", "scipy", "tokenizers", "torch", "tra
 
 
 def described() -> dict[str, Any]:
-    """Return ``device``, ``devices``, ``precision``, ``threads`` and the installed ``libraries``; no machine is named.
+    """Return this process's ``device``, ``devices`` (count), ``precision``, ``threads`` and ``libraries`` (versions).
 
+    No machine is named.
     The values are equal for runs on equal machines, so that the results of the same inputs stay equal.
     """
     import torch
@@ -28,7 +29,7 @@ def described() -> dict[str, Any]:
 
 
 def tags() -> dict[str, str]:
-    """Return the result of :func:`described` as tags of a run in MLflow."""
+    """Return device, precision, threads and library versions (:func:`described`) as tags of an MLflow run."""
     found = described()
     libraries = found.pop("libraries")
     return {name: str(value) for name, value in {**found, **libraries}.items()}

@@ -1,5 +1,6 @@
-"""Run the stage ``finetune``: tune one model on one subset's labels, selected on the gold of dev.
+"""Run the stage ``finetune``: tune one model on the labels of one subset, choosing epoch or settings on dev's gold.
 
+A subset is ``unanimous`` or ``consensus`` (labels on which an ensemble of labellers agrees) or ``gold`` (by people).
 The weights are the stage's own output; MLflow receives metrics only. A killed run resumes from its checkpoints, which
 are under ``CORPUS_HOME`` until it ends, and its MLflow run is found by key.
 """
@@ -55,7 +56,7 @@ class NothingToLearn(DataError):
 
 @dataclass(frozen=True)
 class FinetuneRun:
-    """The inputs of one fine-tuning run, the folder ``out`` of its model, and ``folder`` of its checkpoints."""
+    """The inputs of one fine-tuning run, and the folders of its model (``out``) and its checkpoints (``folder``)."""
 
     corpus: str
     subset: str
@@ -73,11 +74,11 @@ class FinetuneRun:
 
     @property
     def trained_on(self) -> TrainingRecords:
-        """Return the number of training records and the digest of their ids."""
+        """The number of records of train that this run uses, and the digest of their ids."""
         return training_records.trained_on([example.item[0] for example in self.material.train])
 
     def fit(self, say: Callable[[Numbers], None]) -> dict[str, Any]:
-        """Fine-tune the model, write it to ``out``, and return the metrics of its kind."""
+        """Fine-tune the model, write it to ``out``, and return its metrics; ``say`` is called after every epoch."""
         section = self.params.finetune
         given: dict[str, Any] = {
             "train": self.material.train,
@@ -102,7 +103,7 @@ class FinetuneRun:
         return knn.fit(self.spec, vault=self.vault, said=said, **given)
 
     def card(self, selected: TrainingRecords) -> Card:
-        """Return the card, which describes the model; ``selected`` are the records of train and dev."""
+        """Return the model's card (``model.json``); ``selected``: count and digest of the records of train and dev."""
         return Card(
             kind=self.spec.kind,
             corpus=self.corpus,
@@ -130,7 +131,9 @@ def run(
     vault: Vault,
     root: Path = Path(),
 ) -> dict[str, Any]:
-    """Write ``snapshot/<corpus>/finetuned/<subset>/<model>/`` (weights, lineage, card) and the run's metrics.
+    """Tune a model; write ``snapshot/<corpus>/finetuned/<subset>/<model>/`` (weights, lineage, card) and metrics.
+
+    Lineage is the list of records that the model was trained on or selected by.
 
     Args:
         corpus: a corpus of texts.
@@ -138,15 +141,16 @@ def run(
         model: an entry of ``models`` of the kinds ``sft``, ``encoder`` or ``knn``.
         params: ``finetune`` has the settings that all kinds share.
         settings: provides ``CORPUS_HOME`` and ``MLFLOW_TRACKING_URI``.
-        vault: the vault of the keys.
+        vault: holds the keys of the encrypted records.
         root: a clone of the corpus.
 
     Returns:
         ``kind``, ``base``, ``bases`` (``models.base_files.identified``), ``environment`` (``train.environment``),
         ``subset``, ``ensemble`` (``None`` for gold), ``train`` and ``selected`` (train and dev; ``records``,
         ``digest`` of their ids), ``validation`` (records), ``support`` (records of train by label), ``unseen``
-        (labels that train does not have), ``examples`` (records of dev in the prompt, left out), ``without`` and
-        ``taken_down`` by split, ``weights`` (MLflow's ``run``, and the SHA-256 of each of the model's ``files``), and
+        (labels that train does not have), ``examples`` (records of dev in the prompt, left out), ``without`` (records
+        without labels) and ``taken_down`` by split, ``weights`` (MLflow's ``run``, and the SHA-256 of each of the
+        model's ``files``), and
         ``fit``: the metrics of the model's kind.
 
     Raises:
@@ -179,7 +183,7 @@ def tune(
     out: Path,
     folder: Path,
 ) -> dict[str, Any]:
-    """Do the work of :func:`run`, with the model in ``out`` and checkpoints in ``folder``; return the metrics."""
+    """Fine-tune as :func:`run` does, with the model in ``out`` and checkpoints in ``folder``; return the metrics."""
     spec = params.models.get(model)
     if not isinstance(spec, SftModel | EncoderModel | KnnModel):
         raise NotTuned(model=model, kinds=", ".join(KINDS))

@@ -1,7 +1,8 @@
 """Write and read the folder of a fine-tuned model: weights, card and lineage.
 
-``model.json`` is written last, so a folder that has one is complete. ``records.parquet`` is the list of
-:mod:`pipelines.train.training_records`.
+The card is ``model.json``; it is written last, so a folder that has one is complete. The lineage is
+``records.parquet``, the list of records that the model was trained on or selected by
+(:mod:`pipelines.train.training_records`).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class NoModel(ConfigError):
 
 
 class NotVoted(ConfigError):
-    """The current clone lacks the file with a labeller's votes."""
+    """The current clone lacks the file with the votes (label sets given to records) of a labeller."""
 
     message = "The votes of labeller '{labeller}' for {corpus} are missing in the current folder."
     remedy = "Run `dvc pull --allow-missing`. If they are still missing, run `dvc repro votes@{corpus}-{labeller}`."
@@ -58,7 +59,7 @@ class ModelOutdated(DataError):
 
 
 class Card(Section):
-    """The content of ``model.json``: what is needed to load the model and to trace its origin."""
+    """The content of a fine-tuned model's ``model.json``: what is needed to load the model and to trace its origin."""
 
     kind: Literal["sft", "encoder", "knn"]
     corpus: str
@@ -77,7 +78,7 @@ class Card(Section):
 
     @property
     def name(self) -> str:
-        """Return the name of the model in tables of predictions."""
+        """The name of the fine-tuned model in tables of predictions."""
         return f"{self.model}-{self.subset}"
 
 
@@ -87,13 +88,13 @@ def folder_of(corpus: str, *, subset: str, model: str, root: Path) -> Path:
 
 
 def parts(folder: Path) -> dict[str, Path]:
-    """Return the files of a model besides card and lineage by relative path: weights, tokenizer, thresholds."""
+    """Return a model's files by relative path, without card and list of records: weights, tokenizer, thresholds."""
     files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
     return {name: path for name, path in files.items() if name not in OWN and name[0] != "."}
 
 
 def write(folder: Path, *, card: Card) -> None:
-    """Write the card, whose presence marks the folder as complete."""
+    """Write a fine-tuned model's card (``model.json``), whose presence marks the model's folder as complete."""
     half = folder / f".{CARD}"
     half.write_text(card.model_dump_json(indent=2) + "\n")
     half.replace(folder / CARD)
@@ -154,9 +155,9 @@ def votes(corpus: str, *, labeller: str, task: Task, root: Path) -> dict[str, Ro
 
 
 def votes_for(spec: Tuned, *, corpus: str, task: Task, root: Path) -> dict[str, LabelSet] | None:
-    """Return the votes with which a kNN model is combined, by record id, or ``None`` without a labeller.
+    """Return the votes of the labeller that a kNN model is blended with, by record id; ``None`` if it has no labeller.
 
-    A refusal is not a vote.
+    A refusal of the labeller is not a vote.
 
     Raises:
         NotVoted: the labeller's votes are missing from the clone.

@@ -1,4 +1,4 @@
-"""Define a model's predictions for posts, and the interface of models that predict in this process."""
+"""Define a model's prediction for a post, and the interface of models that predict in this process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Prediction:
 
     ``scores`` are probabilities in the task's order of labels, empty if the model gives none. ``labels`` are set only
     if the outcome is a vote. ``input_tokens`` counts what is read, ``output_tokens`` the answer without its end token.
-    ``alerts`` are the labels whose alert it raises (:mod:`pipelines.metrics.alerts`).
+    ``alerts`` are labels flagged at a threshold that keeps a required recall (:mod:`pipelines.metrics.alerts`).
     """
 
     outcome: str

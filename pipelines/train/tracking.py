@@ -33,7 +33,7 @@ Value = str | int | float | bool
 
 
 class TrackingUnavailable(RegistryError):
-    """MLflow does not answer or rejects a run's data; the checkpoint of the run is kept."""
+    """MLflow does not answer or rejects a training run's data; the checkpoint of the run is kept."""
 
     message = "MLflow cannot be used: {detail}."
     remedy = "Check MLFLOW_TRACKING_URI, or unset it to train without tracking. A retry resumes from a checkpoint."
@@ -42,7 +42,7 @@ class TrackingUnavailable(RegistryError):
 
 @dataclass(frozen=True)
 class Log:
-    """A run's log in MLflow; without a tracking server, every call is accepted and nothing is stored.
+    """The log of a training run in MLflow; without a tracking server, calls are accepted and nothing is stored.
 
     Args:
         run_id: MLflow's id of the run; ``None`` without a server.
@@ -56,7 +56,7 @@ class Log:
     _new: bool = field(default=False, repr=False)
 
     def metrics(self, values: Mapping[str, float], *, step: int = 0) -> None:
-        """Log the metrics of one step (an epoch) unless an earlier attempt of the run logged them.
+        """Log the run's metrics of one step (an epoch) unless an earlier attempt of the run logged them.
 
         Raises:
             TrackingUnavailable: MLflow did not accept them.
@@ -86,7 +86,7 @@ class Log:
                 self._client.log_figure(self.run_id, figure, f"figures/{name}.png")
 
     def weights(self, path: Path) -> dict[str, Any]:
-        """Store a safetensors file in the folder ``model``; return ``run`` and, in ``files``, its SHA-256 by name.
+        """Store a safetensors file in the MLflow run; return its id (``run``) and the file's SHA-256 (``files``).
 
         Raises:
             ValueError: the file has another suffix; such a file might hold content.
@@ -111,7 +111,7 @@ class Log:
 def run(
     settings: Settings, *, experiment: str, key: str, params: Mapping[str, Value], tags: Mapping[str, str]
 ) -> Iterator[Log]:
-    """Start or continue the run with this key, and end it as FINISHED, FAILED or, if interrupted, KILLED.
+    """Start or continue the MLflow run with ``key``, and end it as FINISHED, FAILED or, if interrupted, KILLED.
 
     A SIGTERM inside the block becomes a ``SystemExit``, so that the run is ended (main thread only). A finished run, or
     one with the same key and other parameters, is not continued: a new run is created.

@@ -29,13 +29,13 @@ class TrainingRecords(Section):
 
 
 def trained_on(record_ids: Collection[str]) -> TrainingRecords:
-    """Return the number and the digest of record ids; their order does not matter."""
+    """Return the number of distinct record ids and the digest of these; their order does not matter."""
     lines = "".join(f"{record_id}\n" for record_id in sorted(set(record_ids)))
     return TrainingRecords(records=len(set(record_ids)), digest=hashlib.sha256(lines.encode()).hexdigest())
 
 
 def digests(files: Mapping[str, Path]) -> dict[str, str]:
-    """Return the SHA-256 of each file by its name."""
+    """Return the SHA-256 of each of the files, by the name given in ``files``."""
     found = {}
     for name, path in files.items():
         with path.open("rb") as file:
@@ -44,14 +44,19 @@ def digests(files: Mapping[str, Path]) -> dict[str, str]:
 
 
 def write(placed: Mapping[Item, tuple[str, str]], *, folder: Path) -> TrainingRecords:
-    """Write the list of a model: the split and the group of every item; return the number and digest of the records."""
+    """Write the list of a model's training records; return the number and digest of the records.
+
+    Args:
+        placed: item -> its split and its group (of near-duplicates, or one author).
+        folder: the model's folder.
+    """
     rows = [{"record_id": r, "image": n, "group": g, "split": s} for (r, n), (s, g) in placed.items()]
     tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS["splits"]), folder / FILE, name="splits")
     return trained_on([record_id for record_id, _ in placed])
 
 
 def read(folder: Path) -> dict[str, str] | None:
-    """Return the split of every record on which a model was trained or selected, or ``None`` without a list."""
+    """Return the split of every record on which a model was trained or selected; ``None`` if the folder has no list."""
     if not (folder / FILE).is_file():
         return None
     rows = tables.read(folder / FILE, name="splits", columns=["record_id", "split"]).to_pylist()

@@ -1,1 +1,1 @@
-"""Store keys, tombstones and split assignments of records."""
+"""Store the encryption keys, tombstones (marks of deleted records) and split assignments of records."""

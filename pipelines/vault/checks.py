@@ -1,7 +1,7 @@
-"""Store the deletion sweep's last result for each record and the counts of its newest run.
+"""Store the deletion sweep's last result for each record, and the counts of its newest run.
 
-The tables ``checks`` and ``sweeps`` are added to older vaults when they are opened; ``missed`` and ``last_seen`` are
-columns of ``records``.
+A sweep checks on Reddit whether the posts still exist. The tables ``checks`` and ``sweeps`` are added to older vaults
+when they are opened; ``missed`` and ``last_seen`` are columns of ``records``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MISSES = 2
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A live record with the time and the outcome of its last check, both ``None`` if it was never checked."""
+    """A live record with time and outcome of its last check on Reddit, both ``None`` if it was never checked."""
 
     record_id: str
     month: str
@@ -36,13 +36,16 @@ class Known:
 
     @property
     def quarantined(self) -> bool:
-        """Return whether the record was missing, deleted or removed when it was last checked."""
+        """Return whether the post was missing, deleted or removed when it was last checked."""
         return self.missed > 0 or self.outcome in MARKS
 
 
 @dataclass(frozen=True, slots=True)
 class SweepTally:
-    """The counts of a sweep over records not quarantined before: checked, missing, and deleted or removed."""
+    """The counts of a deletion sweep over records that were not quarantined before.
+
+    ``fresh`` counts checked records, ``missing`` missing posts, and ``marked`` deleted or removed posts.
+    """
 
     fresh: int = 0
     missing: int = 0
@@ -53,18 +56,21 @@ class SweepTally:
 
     @classmethod
     def of(cls, answers: Mapping[Known, str]) -> SweepTally:
-        """Count these outcomes; outcomes for closed subreddits are not counted."""
+        """Count these check outcomes by record; outcomes for closed subreddits are not counted."""
         heard = [a for known, a in answers.items() if not known.quarantined and a != CLOSED]
         return cls(len(heard), sum(a == MISSING for a in heard), sum(a in MARKS for a in heard))
 
 
 def known(connection: sa.Connection, *, corpus: str) -> list[Known]:
-    """Return every live record of a corpus with its last check."""
+    """Return every live record of a corpus with its last check on Reddit."""
     return _read(connection, sa.and_(records.c.corpus == corpus, records.c.deleted_at.is_(None)))
 
 
 def begin(connection: sa.Connection, *, corpus: str, now: datetime) -> tuple[datetime, SweepTally]:
-    """Return start and counts of the unfinished sweep, or of a new one; delete the checks of tombstoned records."""
+    """Return start and counts of the corpus's unfinished deletion sweep, or start a new one.
+
+    The checks of tombstoned records are deleted.
+    """
     dead = sa.select(records.c.record_id).where(records.c.deleted_at.is_not(None))
     connection.execute(sa.delete(checks).where(checks.c.record_id.in_(dead)))
     query = sa.select(sweeps.c.begun, sweeps.c.fresh, sweeps.c.missing, sweeps.c.marked)
@@ -77,9 +83,9 @@ def begin(connection: sa.Connection, *, corpus: str, now: datetime) -> tuple[dat
 
 
 def note(connection: sa.Connection, answers: Mapping[Known, str], *, corpus: str, now: datetime) -> dict[Known, str]:
-    """Store the outcomes of one request in one transaction.
+    """Store the outcomes of one request to Reddit for many records in one transaction.
 
-    Returns the answers that were stored, without records that were taken down or checked by another process meanwhile.
+    Returns the outcomes that were stored, without records that were taken down or checked by another process meanwhile.
     """
     asked = {known.record_id: known for known in answers}
     there = _read(connection, sa.and_(among(list(asked)), records.c.deleted_at.is_(None)))
@@ -110,19 +116,19 @@ def note(connection: sa.Connection, answers: Mapping[Known, str], *, corpus: str
 
 
 def end(connection: sa.Connection, *, corpus: str, now: datetime) -> None:
-    """End the unfinished sweep of a corpus."""
+    """End the unfinished deletion sweep of a corpus."""
     open_run = sa.update(sweeps).where(sweeps.c.corpus == corpus, sweeps.c.ended.is_(None))
     connection.execute(open_run.values(ended=now))
 
 
 def succeed(connection: sa.Connection, *, corpus: str, now: datetime) -> None:
-    """End the unfinished sweep of a corpus and record its success, which later failures do not delete."""
+    """End the unfinished deletion sweep of a corpus and record its success, which later failures do not delete."""
     end(connection, corpus=corpus, now=now)
     vault_metadata.put(connection, name=_mark(corpus), value=now.isoformat().encode())
 
 
 def last_success(connection: sa.Connection, *, corpus: str) -> datetime | None:
-    """Return the time of the last successful sweep of a corpus, or ``None``."""
+    """Return the time of the last successful deletion sweep of a corpus, or ``None``."""
     value = vault_metadata.get(connection, name=_mark(corpus))
     return datetime.fromisoformat(value.decode()) if value else None
 
@@ -140,7 +146,7 @@ def _mark(corpus: str) -> str:
 
 
 def take_back(connection: sa.Connection, *, corpus: str, since: datetime, now: datetime) -> int:
-    """Undo all misses and marks since the sweep began, end the sweep, and return how many were undone.
+    """Undo all misses and marks since the deletion sweep began, end the sweep, and return how many were undone.
 
     These records have their earlier state again and are due for a check at once.
     """
@@ -159,7 +165,7 @@ def take_back(connection: sa.Connection, *, corpus: str, since: datetime, now: d
 def gone(connection: sa.Connection, *, corpus: str) -> dict[str, str]:
     """Return the records due for a takedown with the reason: ``deleted``, ``removed`` or ``missing``.
 
-    Results of an open run are left out until the run ends, because it may prove to be an outage.
+    Results of an unfinished sweep are left out until it ends, because Reddit may prove to have an outage.
     """
     query = sa.select(sweeps.c.begun).where(sweeps.c.corpus == corpus, sweeps.c.ended.is_(None))
     begun = connection.scalar(query)

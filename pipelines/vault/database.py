@@ -22,7 +22,7 @@ class UtcDateTime(sa.types.TypeDecorator[datetime]):
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
-        """Return the time in UTC; SQLite's type stores no time zone."""
+        """Return a time in UTC for storage; SQLite's type stores no time zone."""
         return None if value is None else value.astimezone(UTC)
 
     def process_result_value(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
@@ -122,7 +122,7 @@ class Database(Engine):
     """The database engine of a vault, which can erase freed bytes from the file."""
 
     def __init__(self, url: str, *, create: bool = True) -> None:
-        """Connect, and create the tables if they are missing and ``create`` is true.
+        """Connect to the vault at ``url``; create the tables if they are missing and ``create`` is true.
 
         Raises:
             NoVault: the tables are missing, and ``create`` is false.
@@ -153,7 +153,7 @@ class Database(Engine):
                     connection.exec_driver_sql(statement)
 
     def rewrite(self) -> None:
-        """Rewrite the database file without freed bytes, and empty the write-ahead log.
+        """Rewrite the vault's database without freed bytes, and empty the write-ahead log.
 
         ``secure_delete`` alone sometimes leaves a copy where SQLite had split a page before.
 
@@ -172,5 +172,5 @@ class Database(Engine):
 
 
 def among(ids: Collection[str]) -> sa.ColumnElement[bool]:
-    """Return the SQL condition that selects the rows of ``records`` with these ids (at most one chunk)."""
+    """Return the SQL condition that selects the rows of the table ``records`` with these ids (at most one chunk)."""
     return records.c.record_id.in_(ids)

@@ -1,4 +1,4 @@
-"""Open the databases of this project: SQLite with a write-ahead log that loses no commit, or PostgreSQL.
+"""Open this project's databases: SQLite with a write-ahead log that loses no commit, or PostgreSQL.
 
 Both allow one writer at a time (``BEGIN IMMEDIATE`` in SQLite, an advisory lock in PostgreSQL), so that what a writer
 has read is still valid when it writes. Rows are looked up by id in chunks; errors never show statement parameters.
@@ -79,7 +79,7 @@ class Engine:
 
     @contextmanager
     def writing(self) -> Iterator[sa.Connection]:
-        """Open the only write transaction; others wait up to a minute and then raise ``unavailable``."""
+        """Open the only write transaction; other writers wait up to a minute and then raise ``unavailable``."""
         with self.translated(), self.sql.execution_options(begin="BEGIN IMMEDIATE").begin() as connection:
             if self.backend == "postgresql":
                 connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{BUSY_SECONDS}s'")
@@ -88,7 +88,7 @@ class Engine:
 
     @contextmanager
     def translated(self) -> Iterator[None]:
-        """Convert the driver's errors to this project's errors, without the driver's text."""
+        """Convert the database driver's errors to this project's errors, without the driver's text."""
         try:
             yield
         except DBAPIError as error:

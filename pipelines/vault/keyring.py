@@ -30,13 +30,12 @@ def derive(secret: bytes, *, purpose: str, length: int) -> bytes:
 
 
 class Keyring:
-    """Holds the project secret, and performs the operations that need it."""
+    """The project secret and the operations that need it: pseudonyms, and encryption of the vault's columns."""
 
     def __init__(self, secret: bytes) -> None:
-        """Store the secret.
-
+        """Hold the project secret.
         Raises:
-            BadParams: it is shorter than 32 bytes.
+            BadParams: the secret is shorter than 32 bytes.
         """
         if len(secret) < IDENTITY_BYTES:
             raise BadParams(where="CORPUS_SECRET", detail=f"needs at least {IDENTITY_BYTES} bytes")
@@ -73,7 +72,9 @@ class Keyring:
         return self._wrappers[column].encrypt(data, [record_id.encode()])
 
     def unwrap(self, rows: Iterable[tuple[str, bytes]], *, column: str) -> dict[str, bytes]:
-        """Decrypt the column ``column`` of (record id, encrypted value) rows; return the values by record id.
+        """Decrypt the vault's column ``key`` or ``fullname``; ``rows`` are (record id, encrypted value).
+
+        Returns the decrypted values by record id.
 
         Raises:
             SealBroken: a row was altered, belongs to another record, or was wrapped under another secret.

@@ -1,8 +1,8 @@
-"""Record what takedowns removed from the lists of records that models were trained on.
+"""Record which ids takedowns removed from the lists of records that models were trained on.
 
-A list is identified by its digest, which the model's committed metrics hold, too. Each row says how many ids a takedown
-removed from a list, and which list was left, so that a shortened list is recognised as one. The rows hold digests and
-counts; each is authenticated under the project secret.
+A list is identified by its digest, which the model's committed metrics hold, too. Each row has the number of ids that a
+takedown removed from a list, and the digest of the shortened list, by which the shortened list is recognised. The rows
+hold digests and counts; each is authenticated under the project secret.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pipelines.vault.vault import Vault
 
 
 class RemovalAltered(DataError):
-    """A row of the table ``removals`` was not written by this project, or was altered."""
+    """A row of the vault's table ``removals`` was not written by this project, or was altered."""
 
     message = "The vault's table 'removals' has {count} rows that this project did not write."
     remedy = "Restore the vault from a backup, and replay the tombstones (docs/privacy.md)."
@@ -29,7 +29,10 @@ class RemovalAltered(DataError):
 
 @dataclass(frozen=True)
 class Removal:
-    """The removal of ids from one list: the digests of the list before and after, the number of ids, and the time."""
+    """A takedown's removal of ids from one list of training records.
+
+    ``before`` and ``after`` are the digests of the list, ``removed`` is the number of ids, and ``at`` the time.
+    """
 
     before: str
     after: str
@@ -38,7 +41,7 @@ class Removal:
 
 
 def record(vault: Vault, found: list[Removal]) -> None:
-    """Store removals; one that is stored already keeps its time."""
+    """Store removals of ids from lists of training records; a removal that is already stored keeps its time."""
     if not found:
         return
     with vault.database.writing() as connection:
@@ -49,7 +52,7 @@ def record(vault: Vault, found: list[Removal]) -> None:
 
 
 def every(vault: Vault) -> list[Removal]:
-    """Return all removals, oldest first.
+    """Return all removals of ids from lists of training records, oldest first.
 
     Raises:
         RemovalAltered: a row is not authentic.
@@ -63,7 +66,9 @@ def every(vault: Vault) -> list[Removal]:
 
 
 def removed(vault: Vault, *, before: str, after: str) -> int | None:
-    """Return how many ids takedowns removed from one list to leave another, or ``None`` if they did not.
+    """Return how many ids takedowns removed from the list with digest ``before`` to leave the list ``after``.
+
+    Returns ``None`` if takedowns did not shorten the one list to the other.
 
     Raises:
         RemovalAltered: a row is not authentic.
@@ -77,7 +82,7 @@ def removed(vault: Vault, *, before: str, after: str) -> int | None:
 
 
 def begun(vault: Vault) -> dict[str, datetime]:
-    """Return when takedowns first removed an id from each list, by the list's digest.
+    """Return when a takedown first removed an id from each list of training records, by the list's digest.
 
     Raises:
         RemovalAltered: a row is not authentic.

@@ -1,4 +1,4 @@
-"""Rewrap every key, which makes older backups of the vault unreadable once the old secret is destroyed."""
+"""Rewrap every record's key, which makes older backups of the vault unreadable once the old secret is destroyed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pipelines.vault.keyring import Keyring
 
 
 def rewrap(connection: sa.Connection, *, old: Keyring, new: Keyring) -> int:
-    """Encrypt keys and fullnames of all live records again with ``new``, in one transaction; return their number.
+    """Encrypt keys and Reddit fullnames of all live records again with ``new``; return the number of these records.
 
     Raises:
-        SealBroken: a row does not open under ``old``; nothing is changed.
+        SealBroken: a row cannot be decrypted with ``old``; nothing is changed.
     """
     live = connection.scalars(sa.select(records.c.record_id).where(records.c.deleted_at.is_(None))).all()
     columns = sa.select(records.c.record_id, records.c.key, records.c.fullname)

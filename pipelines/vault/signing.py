@@ -1,4 +1,4 @@
-"""Sign with keys that are derived from the project secret; signatures are verified without the secret.
+"""Sign with Ed25519 keys that are derived from the project secret; signatures are verified without the secret.
 
 Text is signed in OpenSSH's format, so that `git verify-tag` can verify it, too.
 """
@@ -21,7 +21,7 @@ BEGIN, END = "-----BEGIN SSH SIGNATURE-----\n", "\n-----END SSH SIGNATURE-----\n
 
 
 class Signer:
-    """A private Ed25519 key for one purpose; it survives a rotation of the secret."""
+    """A private Ed25519 key for one purpose; the key does not change when the project secret is rotated."""
 
     def __init__(self, secret: bytes, *, purpose: str) -> None:
         seed = derive(secret[:IDENTITY_BYTES], purpose=f"sign/{purpose}", length=32)
@@ -29,18 +29,18 @@ class Signer:
         self.public = self._key.public_key().public_bytes_raw()
 
     def sign(self, data: bytes) -> bytes:
-        """Return the 64 bytes of the signature."""
+        """Return the 64-byte signature of ``data``."""
         return self._key.sign(data)
 
     def sign_text(self, text: str) -> str:
-        """Return a text with its signature appended, as git does for tags."""
+        """Return a text with its signature appended in OpenSSH's format, as git does for tags."""
         public = _strings(KIND, self.public)
         signature = _strings(KIND, self.sign(_message(text)))
         blob = b"SSHSIG" + struct.pack(">I", 1) + _strings(public, b"git", b"", b"sha512", signature)
         return f"{text}{BEGIN}{base64.encodebytes(blob).decode().strip()}{END}"
 
     def signed_text(self, text: str) -> str | None:
-        """Return the text before a signature of this key, or ``None`` if it has no valid one."""
+        """Return a text without this key's signature at its end, or ``None`` if it has no valid signature."""
         signed, _, rest = text.partition(BEGIN)
         # the raw signature ends the blob; the rest of it describes key and algorithm, which are fixed here
         with suppress(ValueError, InvalidSignature):

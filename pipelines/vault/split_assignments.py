@@ -1,6 +1,6 @@
-"""Store every split assignment, so that a test record stays a test record as the corpus grows.
+"""Store every split assignment permanently, so that a test record stays a test record as the corpus grows.
 
-Rows of this ledger are only added; the database refuses updates and deletes.
+Rows of the table ``assignments`` are only added; the database refuses updates and deletes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def read(connection: sa.Connection, *, corpus: str, version: int) -> dict[Item, 
 
 
 def append(connection: sa.Connection, *, corpus: str, version: int, rows: Mapping[Item, str], now: datetime) -> None:
-    """Add the assignments that are new; call this function inside the write transaction.
+    """Add the split assignments that are new; call this function inside the write transaction.
 
     Raises:
         SplitConflict: an item is already assigned to another split; nothing is written.

@@ -29,14 +29,14 @@ REASON_CHARACTERS = 64
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """The remains of a record after its takedown: the time, and a short reason code."""
+    """The remains of a record after its takedown: the time of the takedown, and a short reason code."""
 
     deleted_at: datetime
     reason: str
 
 
 class Vault:
-    """An open vault; many processes may keep it open during a whole step."""
+    """An open vault, the database of records' keys and tombstones; many processes may keep it open for a whole step."""
 
     def __init__(self, database: Database, *, keyring: Keyring) -> None:
         """Use :meth:`open` instead."""
@@ -50,10 +50,10 @@ class Vault:
 
     @classmethod
     def existing(cls, settings: Settings) -> Vault:
-        """Open the vault of a corpus; a missing vault or secret is not created.
+        """Open the vault of a corpus (keys and tombstones); do not create a missing vault or secret.
 
         Raises:
-            NoSecret, NoVault: there is none.
+            NoSecret, NoVault: there is no secret or no vault.
             BadParams, VaultMismatch, VaultUnavailable: as :meth:`open`.
         """
         return cls.open(settings.vault_url, secret=settings.secret(), create=False)
@@ -63,7 +63,7 @@ class Vault:
         """Open or create the vault at ``url`` (``sqlite:///file`` or ``postgresql+psycopg2://...``).
 
         Raises:
-            NoVault: there is none, and ``create`` is false.
+            NoVault: there is no vault at ``url``, and ``create`` is false.
             BadParams: the address or the length of the secret is wrong.
             VaultMismatch: the vault was created with another secret, so no tombstone would be found.
             VaultUnavailable: the database does not answer.
@@ -78,7 +78,7 @@ class Vault:
         return vault
 
     def close(self) -> None:
-        """Close the database."""
+        """Close the vault's database."""
         self._database.close()
 
     def __enter__(self) -> Self:
@@ -95,15 +95,15 @@ class Vault:
         return self._database
 
     def record_id(self, fullname: str, *, domain: str = "post") -> str:
-        """Return the pseudonym of a Reddit fullname: 32 hex digits, different in every domain (``release/...``)."""
+        """Return the pseudonym of a Reddit fullname: 32 hex digits, different in every ``domain`` (``release/...``)."""
         return self._keyring.name(fullname, domain=domain)
 
     def author_id(self, name: str) -> str:
-        """Return the pseudonym of a user name, used only for grouping; upper and lower case are equal, as on Reddit."""
+        """Return the pseudonym of a Reddit user name, used only for grouping; upper and lower case are equal."""
         return self._keyring.name(name.lower(), domain="author")
 
     def admit(self, items: Sequence[tuple[str, str]], *, corpus: str, month: str, now: datetime) -> set[str]:
-        """Add new records (record id, fullname) and create their keys; update the last-seen time of known ones.
+        """Add new records (record id, fullname) with new keys; update the last-seen time of records already stored.
 
         Keys must never be reproducible from a seed, so they come from the operating system.
 
@@ -154,7 +154,7 @@ class Vault:
         return {r: name.decode() for r, name in self._open(record_ids, column="fullname").items()}
 
     def tombstoned(self, record_ids: Collection[str]) -> set[str]:
-        """Return which of these records have a tombstone."""
+        """Return which of these records have a tombstone, which means that they were taken down."""
         with self._database.reading() as connection:
             found = set[str]()
             for ids in chunks(record_ids):
@@ -176,16 +176,17 @@ class Vault:
                         raise UnknownRecord(record_id=record_id)
 
     def destroy(self, record_ids: Collection[str], *, reason: str, now: datetime) -> int:
-        """Delete keys and fullnames permanently and leave tombstones, also for ids that are not in the vault.
+        """Delete records' keys and fullnames permanently and leave tombstones, also for ids not in the vault.
 
-        On return no byte of them is left in the SQLite file or its write-ahead log. Repeating it is harmless.
+        On return no byte of the keys and fullnames is left in the SQLite file or its write-ahead log. Repeating the
+        call is harmless.
 
         Args:
             record_ids: the records to take down.
             reason: a short code or request number, at most 64 characters, never prose.
             now: the time of the takedown.
 
-        Returns how many were not tombstones already.
+        Returns the number of records that had no tombstone before.
 
         Raises:
             VaultUnavailable: the database does not answer, or freed bytes could not be erased yet; run it again.
@@ -193,7 +194,10 @@ class Vault:
         return self.replay({r: Tombstone(deleted_at=now, reason=reason) for r in record_ids})
 
     def replay(self, tombstones: Mapping[str, Tombstone]) -> int:
-        """Take down the records of these tombstones; run this first after a backup was restored."""
+        """Take down the records of these tombstones, for example after a backup of the vault was restored.
+
+        Returns the number of records that had no tombstone before.
+        """
         for tombstone in tombstones.values():
             _aware(tombstone.deleted_at)
             if not 0 < len(tombstone.reason) <= REASON_CHARACTERS:
@@ -216,17 +220,17 @@ class Vault:
         return destroyed
 
     def tombstones(self) -> dict[str, Tombstone]:
-        """Return all tombstones, which are stored apart from backups of the vault and replayed after a restore."""
+        """Return all tombstones by record id, to store them apart from backups and replay them after a restore."""
         query = sa.select(records.c.record_id, records.c.deleted_at, records.c.reason)
         with self._database.reading() as connection:
             rows = connection.execute(query.where(records.c.deleted_at.is_not(None)).order_by(records.c.record_id))
             return {record_id: Tombstone(deleted_at, reason) for record_id, deleted_at, reason in rows}
 
     def rotate(self, *, secret: bytes) -> int:
-        """Encrypt all keys again with a new secret, and return the number of live records.
+        """Encrypt all records' keys again with a new project secret, and return the number of live records.
 
-        Backups of the vault from before still need the old secret: destroy it to make them unreadable. Processes that
-        opened the vault with the old secret can no longer add records.
+        Earlier backups of the vault still need the old secret: destroy that secret to make them unreadable. Processes
+        that opened the vault with the old secret can no longer add records.
 
         Args:
             secret: the new secret; its first 32 bytes must equal those of the old one, as record ids depend on them.
@@ -247,17 +251,20 @@ class Vault:
         return count
 
     def opens_old_seals(self) -> bool:
-        """Return whether values are accepted that are not bound to their table and row: not in a new vault."""
+        """Return whether encrypted values not bound to their table and row are accepted; false in a new vault."""
         with self._database.reading() as connection:
             return vault_metadata.get(connection, name=vault_metadata.SEAL) != vault_metadata.ROW_SEAL
 
     def refuse_old_seals(self) -> None:
-        """From now on, accept only values that are bound to their table and row: the end of `corpus vault reseal`."""
+        """From now on, accept only encrypted values that are bound to their table and row.
+
+        This is the last step of `corpus vault reseal`.
+        """
         with self._database.writing() as connection:
             vault_metadata.put(connection, name=vault_metadata.SEAL, value=vault_metadata.ROW_SEAL)
 
     def assignments(self, corpus: str, *, version: int) -> dict[tuple[str, int], str]:
-        """Return all assignments in this corpus and split version: (record id, image number) to split."""
+        """Return all split assignments in this corpus and split version: (record id, image number) to split."""
         with self._database.reading() as connection:
             return split_assignments.read(connection, corpus=corpus, version=version)
 
@@ -271,7 +278,7 @@ class Vault:
             split_assignments.append(connection, corpus=corpus, version=version, rows=rows, now=_aware(now))
 
     def counts(self) -> dict[str, int]:
-        """Count live records and tombstones for the status."""
+        """Return the number of live records (``records``) and of ``tombstones`` in the vault."""
         query = sa.select(sa.func.count(), sa.func.count(records.c.deleted_at)).select_from(records)
         with self._database.reading() as connection:
             total, tombstones = connection.execute(query).one()

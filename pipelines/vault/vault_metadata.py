@@ -41,7 +41,7 @@ def claim(database: Database, *, keyring: Keyring) -> None:
 
 
 def require_current(connection: sa.Connection, *, keyring: Keyring) -> None:
-    """Reject a secret that belongs to another vault or was rotated after this process opened the vault.
+    """Reject a project secret that belongs to another vault or was rotated out after this process opened the vault.
 
     Raises:
         VaultMismatch: the secret differs; the error states in which part.
@@ -53,12 +53,12 @@ def require_current(connection: sa.Connection, *, keyring: Keyring) -> None:
 
 
 def ask_erasure(connection: sa.Connection) -> None:
-    """Record that freed bytes must be erased, in the same transaction that frees them, in case this process dies."""
+    """Record that freed bytes must be erased, in the transaction that frees them, in case this process is killed."""
     put(connection, name="erase", value=secrets.token_bytes(8))
 
 
 def finish_erasure(database: Database) -> None:
-    """Erase freed bytes if that was requested; requests that arrive meanwhile remain pending.
+    """Erase freed bytes from the vault's database if this is pending; requests that arrive meanwhile remain pending.
 
     Raises:
         VaultUnavailable: a reader holds the old state; the request stays pending until the vault is opened again.

@@ -1,4 +1,4 @@
-"""Tell a corpus repository on this host from one at a git address, and list the branches of both."""
+"""Tell a corpus repository on this host from one at a git address, and list the branches of either."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class RepositoryUnreachable(ConfigError):
 
 
 def local_path(repo: str) -> Path | None:
-    """Return the path of a repository on this host, or ``None`` for a git address.
+    """Return the path of a git repository on this host, or ``None`` for a git address.
 
-    As git decides: ``scheme://…`` and ``host:path`` are addresses.
+    As in git, ``scheme://…`` and ``host:path`` are addresses.
     """
     return None if "://" in repo or ":" in repo.partition("/")[0] else Path(repo)
 
 
 def shown(repo: str) -> str:
-    """Return an address for messages, with user name and password removed."""
+    """Return a repository's address for messages, with user name and password removed."""
     return re.sub(r"//[^/@]*@", "//", repo)
 
 

@@ -1,4 +1,4 @@
-"""Open a scratch clone of the corpus repository, in which data is made and committed.
+"""Open a scratch (temporary) clone of the corpus repository, in which data is made and committed.
 
 Every task works in its own clone, so DVC commands never run concurrently in one repository. Pointers and stage results
 are handed over explicitly (:mod:`pipelines.workspace.results`), and git's fast-forward push is the compare-and-set. A
@@ -37,14 +37,14 @@ COMMAND = ["python", "-m", "pipelines"]
 
 
 class NotACommand(ConfigError):
-    """A stage's command line is not a command of this package."""
+    """The command line of a DVC stage is not a command of this package."""
 
     message = "The command line of {name} is not `python -m pipelines` with its arguments; it was not run."
     remedy = "Compare dvc.yaml on branch corpus with that of branch code, and find out who changed it."
 
 
 class Workspace:
-    """A clone of the corpus at ``path`` that uses the shared DVC cache and the remote of ``settings``."""
+    """A clone of the corpus repository at ``path`` that uses the shared DVC cache and the remote of ``settings``."""
 
     def __init__(self, path: Path, *, settings: Settings) -> None:
         self.path = path
@@ -59,12 +59,12 @@ class Workspace:
 
     @cached_property
     def objects(self) -> ObjectStore:
-        """The objects in the shared cache and on the remote."""
+        """The DVC objects in the host's shared cache and on the remote."""
         return ObjectStore(self.repo)
 
     @cached_property
     def results(self) -> Results:
-        """The stage results that are stored on the remote."""
+        """The results of DVC stages that are stored on the DVC remote."""
         return Results(self.objects.remote.fs, self.objects.root, secret=self.settings.secret())
 
     @cached_property
@@ -73,7 +73,7 @@ class Workspace:
         return Graph(self.repo)
 
     def close(self) -> None:
-        """Close the files and connections that DVC opened."""
+        """Close the files and connections that DVC opened for this clone."""
         if "repo" in self.__dict__:
             self.repo.close()
 
@@ -88,10 +88,10 @@ class Workspace:
         return str(done.stdout).strip().rpartition("\n")[2]
 
     def command(self, cmd: str, *, name: str) -> None:
-        """Run a stage's command line with the clone's code; its output is sent to stderr.
+        """Run the command line ``cmd`` of a DVC stage with the clone's code; send its output to stderr.
 
         Raises:
-            NotACommand: it is not a command of this package.
+            NotACommand: ``cmd`` is not a command of this package.
             CodeNotSigned: no operator signed the clone's code.
             StepFailed: the command failed; the error has its exit status.
         """
@@ -111,7 +111,7 @@ class Workspace:
         return done
 
     def take(self, results: Iterable[StageResult]) -> None:
-        """Use the results of other tasks as outputs of stages in this clone, and write their metrics."""
+        """Use results that other tasks produced as outputs of stages in this clone, and write their metrics."""
         for result in results:
             self._taken[result.stage] = result.entry
             result.write_metrics(self.path)
@@ -126,7 +126,7 @@ class Workspace:
 
     @phase("fetch")
     def link(self, files: Mapping[str, str]) -> None:
-        """Fetch DVC objects and place them in the working tree; ``files`` maps paths to digests.
+        """Fetch DVC objects and place them in the clone's working tree; ``files`` maps paths to digests.
 
         Raises:
             ObjectIncomplete: for the first object that is missing or damaged on the remote.
@@ -136,11 +136,11 @@ class Workspace:
             self.objects.link(digest, self.path / path)
 
     def checkout(self, *paths: str) -> None:
-        """Place all files that DVC tracks at or below some paths; see :meth:`inventory`."""
+        """Place all files that DVC tracks at or below some paths in the clone; see :meth:`inventory`."""
         self.link(self.inventory().files(*paths))
 
     def checkout_months(self, corpus: str, name: str) -> None:
-        """Place one table, or one folder of tables, for every month of a corpus."""
+        """Place one table, or one folder of tables, in the clone for every month of a corpus."""
         months = sorted(path for path in (self.path / "data" / corpus).glob("*") if path.is_dir())
         self.checkout(*(f"data/{corpus}/{month.name}/{name}" for month in months))
 
@@ -153,7 +153,7 @@ class Workspace:
 
     @phase("push")
     def add(self, paths: Sequence[Path]) -> dict[str, str]:
-        """Track files with DVC, push them, and return their pointers."""
+        """Track files with DVC, push them to the DVC remote, and return the texts of their pointers by path."""
         found = {}
         for path in sorted(paths):
             # hashing makes the file a link to its object, which may change its time but not its size
@@ -172,7 +172,7 @@ class Workspace:
                 rules.write(f"/{path.name}\n")
 
     def moved(self, *, since: str, path: str) -> bool:
-        """Return whether ``path`` differs between the commit ``since`` and the head of this clone."""
+        """Return whether ``path`` differs between the commit ``since`` and the checked-out commit of this clone."""
         return bool(git("diff", "--name-only", since, self.head, "--", path, cwd=self.path))
 
     def lock(self, *, revision: str | None = None) -> dict[str, Any]:
@@ -185,7 +185,7 @@ class Workspace:
         return _stages(git("show", f"{revision}:dvc.lock", cwd=self.path))
 
     def write_lock(self, stages: Mapping[str, Any]) -> None:
-        """Write ``dvc.lock`` in DVC's format if its content changed."""
+        """Write these stages to ``dvc.lock`` in DVC's format if the file's content changes."""
         from dvc.utils.serialize import dump_yaml
 
         if stages != self.lock():
@@ -193,7 +193,7 @@ class Workspace:
             dump_yaml(str(self.path / "dvc.lock"), json.loads(json.dumps({"schema": "2.0", "stages": stages})))
 
     def check_remote(self, pointers: Mapping[str, str]) -> None:
-        """Check that the remote contains every object of ``pointers`` with the right size.
+        """Check that the DVC remote contains every object of ``pointers`` with the right size.
 
         Raises:
             ObjectIncomplete: for the first object that is missing or has another size.
@@ -205,10 +205,12 @@ class Workspace:
     def commit(
         self, message: str, *, paths: Sequence[str] = (".",), code: str | None = None, trailers: Sequence[str] = ()
     ) -> str | None:
-        """Commit the changes below ``paths`` and push them (fast-forward only); return ``None`` without changes.
+        """Commit the changes below ``paths``, push them (fast-forward only) and return the commit.
+
+        Returns ``None`` if there are no changes.
 
         Args:
-            message: subject and body.
+            message: subject and body of the commit message.
             paths: files and folders of the clone.
             code: the commit of newer code that was merged; the branch ``code`` moves with the corpus branch.
             trailers: lines ``Name: value`` for the end of the message.
@@ -231,11 +233,11 @@ class Workspace:
 
 
 def require_corpus(settings: Settings) -> None:
-    """Check that there is a corpus repository.
+    """Check that the corpus repository exists, with a branch ``corpus``.
 
     Raises:
-        NoCorpus: there is none.
-        RepositoryUnreachable: git cannot read it.
+        NoCorpus: there is no corpus repository.
+        RepositoryUnreachable: git cannot read the repository.
     """
     if BRANCH not in (branches(settings.repo) or {}):
         raise NoCorpus(place=shown(settings.repo))
@@ -255,11 +257,11 @@ def _parsed(text: str) -> dict[str, Any]:
 def workspace(settings: Settings, *, revision: str | None = None) -> Iterator[Workspace]:
     """Clone the corpus repository into a scratch folder, yield the clone, and remove it at the end.
 
-    The clone is at the tip of the corpus branch, or at ``revision``.
+    The clone is at the newest commit of the corpus branch, or at ``revision``.
 
     Raises:
         NoCorpus, RepositoryUnreachable: see :func:`require_corpus`.
-        UnknownName: it has no such revision.
+        UnknownName: the repository has no such revision.
     """
     require_corpus(settings)
     if revision and revision.startswith("-"):
@@ -285,7 +287,7 @@ def workspace(settings: Settings, *, revision: str | None = None) -> Iterator[Wo
 
 @contextlib.contextmanager
 def history(settings: Settings, *, depth: int | None = None) -> Iterator[Path]:
-    """Yield a git directory that contains the corpus branch: the repository itself, or a copy of one at a git address.
+    """Yield a git directory with the corpus branch: the repository itself, or a copy if it is not on this host.
 
     A copy has the last ``depth`` commits, or all of them.
     """

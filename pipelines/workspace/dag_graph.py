@@ -1,6 +1,7 @@
-"""Resolve the graph of the corpus branch with DVC into a small file below the home; Airflow renders the Dags from it.
+"""Resolve the stages of the corpus branch with DVC into a small file, from which Airflow renders the Dags.
 
-Parsing a Dag may neither read a git server nor take seconds, and a stage runs the code and parameters of the corpus
+The file is below ``CORPUS_HOME``. Parsing a Dag may neither read a git server nor take seconds, and a stage runs the
+code and parameters of the corpus
 branch: without the file the Dags would show the tasks of the checkout. ``python -m pipelines.workspace.dag_graph``
 writes the graph of a checkout, for Dags that are parsed before there is a corpus.
 """
@@ -29,12 +30,12 @@ SOURCES = ("dvc.yaml", "params.yaml")
 
 
 def file(home: Path) -> Path:
-    """Return the path of the graph file, which `dvc_airflow.graph` reads."""
+    """Return the path of the stage graph's file below ``home``, which `dvc_airflow.graph` reads."""
     return home / "graph" / "corpus.json"
 
 
 def refresh(settings: Settings) -> bool:
-    """Write the graph of the corpus branch if its sources have changed; return whether it was written.
+    """Write the stage graph of the corpus branch to its file if its sources changed; return whether it was written.
 
     Raises:
         EarlierNames: the corpus was not upgraded to the present code.
@@ -50,7 +51,10 @@ def refresh(settings: Settings) -> bool:
 
 
 def follow(settings: Settings) -> None:
-    """Refresh the graph after a commit; a failure is a warning, because the commit is published."""
+    """Refresh the stage graph after a commit to the corpus branch; log a warning if that fails.
+
+    A failure is no error, because the commit is already published.
+    """
     from dvc.exceptions import DvcException
 
     try:
@@ -66,12 +70,15 @@ def _published(settings: Settings) -> dict[str, str]:
 
 
 def read(show: Callable[[str], str]) -> dict[str, str]:
-    """Return the text of each source file of the graph by name."""
+    """Return the texts of ``dvc.yaml`` and ``params.yaml``, the stage graph's sources, by name.
+
+    ``show`` returns the text of a file.
+    """
     return {name: show(name) for name in SOURCES}
 
 
 def current(home: Path, texts: Mapping[str, str]) -> bool:
-    """Return whether the existing graph file was made from these sources."""
+    """Return whether the existing file of the stage graph was made from these source texts."""
     try:
         return bool(json.loads(file(home).read_bytes())["digest"] == _digest(texts))
     except (OSError, ValueError, KeyError):
@@ -79,7 +86,7 @@ def current(home: Path, texts: Mapping[str, str]) -> bool:
 
 
 def write(path: Path, texts: Mapping[str, str]) -> None:
-    """Resolve sources and write the graph atomically."""
+    """Resolve the stage graph from the texts of its source files, and write it to ``path`` atomically."""
     text = json.dumps({"digest": _digest(texts), **resolve(texts)}, indent=1)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(f".{os.getpid()}")
@@ -93,7 +100,9 @@ def _digest(texts: Mapping[str, str]) -> str:
 
 
 def resolve(texts: Mapping[str, str]) -> dict[str, Any]:
-    """Return ``stages`` (name, description, upstream stages, ``meta.airflow`` of each), ``corpora`` (the section),
+    """Return the content of the stage graph's file, resolved from the texts of ``dvc.yaml`` and ``params.yaml``.
+
+    The keys are ``stages`` (name, description, upstream stages, ``meta.airflow`` of each), ``corpora`` (the section),
     ``ensembles`` and ``providers`` (those that label), ``protocols`` (the corpora that people annotate), ``registry``
     (the names of registered models), ``batch_predict`` (the section).
 

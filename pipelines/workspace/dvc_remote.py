@@ -1,6 +1,6 @@
 """Configure the DVC remote of a clone, and check that it answers before it is used.
 
-The clients of object stores repeat a failed request for minutes; one request with a deadline comes first instead.
+The clients of object stores repeat a failed request for minutes, so one request with a deadline is made first.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class RemoteUnavailable(DataError):
 
 
 class RemoteRefused(ConfigError):
-    """The DVC remote rejects the credentials, does not exist, or has wrong options."""
+    """The DVC remote rejects the credentials, does not exist, or is configured with wrong options."""
 
     message = "The DVC remote cannot be used: {detail}."
     remedy = (
@@ -69,7 +69,7 @@ def opened(path: Path) -> Any:
     """Open a clone as a DVC repository object.
 
     Raises:
-        RemoteRefused: DVC knows no such option, or no such kind of remote.
+        RemoteRefused: DVC does not know an option, or the kind of remote.
     """
     from dvc.config import ConfigError as BadConfig
     from dvc.repo import Repo
@@ -82,11 +82,12 @@ def opened(path: Path) -> Any:
 
 
 def storage(repo: Any) -> Any:
-    """Return the remote's object store after it has answered one request (a folder is not tested).
+    """Return the object store of a repository's DVC remote after it has answered one request (a folder is not tested).
 
     Raises:
-        RemoteUnavailable: it does not answer.
-        RemoteRefused: it refuses the credentials, or the bucket or a package for this kind of remote is missing.
+        RemoteUnavailable: the remote does not answer.
+        RemoteRefused: the remote refuses the credentials, or the bucket or a package for this kind of remote is
+        missing.
     """
     from dvc.config import ConfigError as BadConfig
     from dvc_objects.fs.errors import ConfigError as BadOptions

@@ -1,4 +1,4 @@
-"""Run git with the author name of data commits."""
+"""Run git with the author name that the project's data commits have."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CREDENTIALS = re.compile(r"//[^/@\s]+@")
 
 
 def git(*argv: str, cwd: Path | None = None, given: str | None = None) -> str:
-    """Run git, with ``given`` as its input, and return its output without surrounding white space.
+    """Run git in the folder ``cwd`` with ``given`` as its input; return its output without surrounding white space.
 
     Raises:
         GitFailed: git's exit status was not 0; the error has the line of its message that names the cause.

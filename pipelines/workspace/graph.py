@@ -1,6 +1,6 @@
-"""Read from a clone's ``dvc.yaml`` which stages exist and which outs they write below a folder.
+"""Read from a clone's ``dvc.yaml`` which stages exist and which outputs they write below a folder.
 
-DVC resolves only the stages whose outs can be there: to resolve all of them costs a task a fifth of a second.
+DVC resolves only the stages whose outputs can be in that folder, because resolving all costs a fifth of a second.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Graph:
         return not self._file.exists() or bool(self._file.resolver.has_key(name))
 
     def names(self) -> list[str]:
-        """Return the names of all stages."""
+        """Return the names of all stages that ``dvc.yaml`` defines."""
         return sorted(self._file.resolver.get_keys()) if self._file.exists() else []
 
     def outs(self, folder: str) -> Iterator[str]:

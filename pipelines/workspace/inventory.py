@@ -21,7 +21,7 @@ Lock = Mapping[str, Any]
 
 
 class DependencyMissing(DataError):
-    """A stage depends on a path that is neither in git nor in DVC at this commit."""
+    """A stage of ``dvc.yaml`` depends on a path that is neither in git nor in DVC at this commit."""
 
     message = "{path} is neither in git nor in DVC at this commit."
     remedy = "First run the stage of dvc.yaml that has it among its outs (`dvc repro STAGE`), and commit dvc.lock."
@@ -29,7 +29,10 @@ class DependencyMissing(DataError):
 
 @dataclass(frozen=True)
 class Out:
-    """A DVC object that a pointer or a stage names; its size is in bytes, for a folder the sum of its files."""
+    """A DVC object that a pointer or a stage's entry in ``dvc.lock`` names.
+
+    ``size`` is in bytes; for a folder, ``size`` is the sum over its files and ``nfiles`` their number.
+    """
 
     md5: str
     size: int
@@ -51,7 +54,7 @@ class Inventory:
         self._git = cache(self._git_files)
 
     def outs(self, path: str) -> dict[str, Out]:
-        """Return the outputs at, below or above a path, by path."""
+        """Return the DVC outputs at, below or above a path, by path."""
         return {name: out for name, out in self._outs.items() if overlap(name, path)}
 
     def files(self, *paths: str) -> dict[str, str]:
@@ -65,7 +68,7 @@ class Inventory:
         }
 
     def digest(self, path: str) -> str:
-        """Return the digest of a dependency as ``dvc.lock`` would record it.
+        """Return the digest of a stage's dependency at ``path`` as ``dvc.lock`` would record it.
 
         Raises:
             DependencyMissing: the path does not exist.
@@ -85,7 +88,7 @@ class Inventory:
         return tree_digest(entries)
 
     def entry(self, path: str) -> dict[str, Any]:
-        """Return the entry of a dependency in ``dvc.lock``: path, digest, size and, for a folder, number of files."""
+        """Return a dependency's entry in ``dvc.lock``: path, digest, size and, for a folder, number of files."""
         found: dict[str, Any] = {"path": path, "hash": "md5", "md5": self.digest(path)}
         if (out := self._outs.get(path)) is not None:
             found["size"] = out.size
@@ -142,7 +145,7 @@ def _made(lock: Lock) -> Iterator[tuple[str, Out]]:
 
 
 def is_metric(path: str) -> bool:
-    """Return whether an output is a metric, which git stores (``cache: false`` in DVC)."""
+    """Return whether an output is a metrics file, which git stores (``cache: false`` in DVC)."""
     return path.startswith("metrics/")
 
 

@@ -1,4 +1,4 @@
-"""Merge three versions of the parameters by key: the earlier code's, the corpus's and the newer code's."""
+"""Merge three versions of ``params.yaml`` by key: the earlier code's, the corpus's and the newer code's."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _blank(value: Any) -> Any:
 
 
 class ParameterConflict(ConfigError):
-    """A person and the newer code have changed the same parameters to different values."""
+    """The corpus and the newer code have changed the same parameters to different values."""
 
     message = "The corpus and the newer code have both changed {keys}."
     remedy = (
@@ -47,7 +47,7 @@ class ParameterConflict(ConfigError):
 
 @dataclass(frozen=True)
 class Difference:
-    """A parameter with two values; :data:`MISSING` in ``before`` or ``after`` means that it does not exist there."""
+    """A parameter with two values; :data:`MISSING` as ``before`` or ``after`` means that it is absent."""
 
     key: str
     before: Any
@@ -64,7 +64,7 @@ class Merged:
 
     Args:
         values: the parameters.
-        changed: what differs from the corpus's parameters before.
+        changed: the parameters that differ from those of the corpus before the merge.
         kept: values set by a person; ``before`` is the person's, ``after`` the newer code's.
         protected: approvals and budgets that the newer code would have changed, in the same form.
     """
@@ -83,7 +83,7 @@ def merge(
     keep: Collection[str] = (),
     take: Collection[str] = (),
 ) -> Merged:
-    """Merge parameters: return the newer ones with every value that the corpus has changed.
+    """Merge parameters: return the newer code's parameters, with the corpus's value wherever the corpus has changed it.
 
     Args:
         base: the parameters of the earlier code, with its profile.

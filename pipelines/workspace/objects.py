@@ -33,7 +33,7 @@ class ObjectIncomplete(DataError):
 
 
 class ObjectStore:
-    """The DVC cache and remote of one clone."""
+    """The DVC cache and remote of one clone of the corpus repository."""
 
     def __init__(self, repo: Any) -> None:
         from dvc_objects.fs.local import localfs
@@ -45,11 +45,11 @@ class ObjectStore:
 
     @property
     def root(self) -> str:
-        """The remote's top folder, which contains the folder of objects."""
+        """Return the remote's top folder, which contains the folder of DVC objects."""
         return _above(self.remote)
 
     def remove_run_cache(self) -> int:
-        """Delete DVC's run-cache, in which earlier versions stored results; return the number of files."""
+        """Delete DVC's run-cache, in which earlier releases stored stage results; return the number of its files."""
         removed = 0
         for place in (self.cache, self.remote):
             runs = place.fs.join(_above(place), "runs")
@@ -59,10 +59,10 @@ class ObjectStore:
         return removed
 
     def tree(self, digest: str) -> dict[str, str]:
-        """Return the digest of each file in a folder object by relative path.
+        """Return the digest of each file in a folder object (a DVC object that lists files) by relative path.
 
         Raises:
-            ObjectIncomplete: the folder's list is in neither place.
+            ObjectIncomplete: the folder's list is neither in the cache nor on the remote.
         """
         if digest not in self._trees:
             self.fetch([digest])
@@ -71,15 +71,15 @@ class ObjectStore:
         return self._trees[digest]
 
     def size(self, digest: str) -> int:
-        """Return the size of an object in bytes, after fetching it."""
+        """Return the size of a DVC object in bytes, after fetching it to the cache."""
         self.fetch([digest])
         return Path(self.cache.oid_to_path(digest)).stat().st_size
 
     def fetch(self, digests: Iterable[str]) -> None:
-        """Copy objects from the remote to the cache, and verify each against its digest.
+        """Copy DVC objects from the remote to the cache, and verify each against its digest.
 
         Raises:
-            ObjectIncomplete: for the first that is missing or damaged.
+            ObjectIncomplete: for the first object that is missing or damaged.
         """
         missing = sorted(digest for digest in set(digests) if not self._cached(digest))
         if not missing:
@@ -91,7 +91,7 @@ class ObjectStore:
                 raise ObjectIncomplete(digest=digest, place="remote")
 
     def push(self, digests: Iterable[str]) -> None:
-        """Copy objects from the cache to the remote if they are missing or have another size there.
+        """Copy DVC objects from the cache to the remote if they are missing or have another size there.
 
         The list of a folder is copied after its files.
 
@@ -111,20 +111,20 @@ class ObjectStore:
                 self.remote.add(paths, self._local, missing, check_exists=False)
 
     def put(self, path: Path) -> str:
-        """Add a file to the cache and return its digest; the file may become a link to the object."""
+        """Add a file to the DVC cache and return its digest; the file may become a link to the cached object."""
         digest = file_digest(path)
         self.cache.add(str(path), self._local, digest, hardlink=True)
         return digest
 
     def put_tree(self, entries: Mapping[str, str]) -> str:
-        """Add a folder's file list to the cache in DVC's format and return its digest."""
+        """Add a folder's file list (relative path -> digest) to the cache in DVC's format, and return its digest."""
         digest = tree_digest(entries)
         if not self._cached(digest):
             self.cache.add_bytes(digest, tree_bytes(entries))
         return digest
 
     def link(self, digest: str, path: Path) -> None:
-        """Place an object of the cache at a path of the working tree."""
+        """Place an object of the DVC cache at a path of the working tree, as a link if possible."""
         from dvc_objects.fs import generic
 
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -133,7 +133,7 @@ class ObjectStore:
         generic.transfer(self._local, self.cache.oid_to_path(digest), self._local, str(path), links=links)
 
     def require_whole(self, outs: Mapping[str, int]) -> None:
-        """Check that the remote contains these objects and, for folders, every file in them.
+        """Check that the DVC remote contains these objects and, for folders, every file in them.
 
         Args:
             outs: digest -> size in bytes; of a folder the sum of its files.
@@ -148,7 +148,7 @@ class ObjectStore:
                 raise ObjectIncomplete(digest=digest, place="remote")
 
     def holds(self, outs: Mapping[str, int]) -> bool:
-        """Return whether the remote contains all of these objects completely; see :meth:`require_whole`."""
+        """Return whether the DVC remote contains all of these objects completely; see :meth:`require_whole`."""
         try:
             self.require_whole(outs)
         except ObjectIncomplete:
@@ -182,12 +182,15 @@ class ObjectStore:
 
 
 def tree_bytes(entries: Mapping[str, str]) -> bytes:
-    """Return the file list of a folder in DVC's format; the folder's digest is the MD5 of these bytes and ``.dir``."""
+    """Return a folder's file list (relative path -> digest) in DVC's format.
+
+    The folder's digest is the MD5 of these bytes and ``.dir``.
+    """
     return json.dumps([{"md5": md5, "relpath": path} for path, md5 in sorted(entries.items())], sort_keys=True).encode()
 
 
 def tree_digest(entries: Mapping[str, str]) -> str:
-    """Return the digest that DVC gives a folder."""
+    """Return the digest that DVC gives a folder with these files (relative path -> digest)."""
     return f"{digest_of(tree_bytes(entries))}{TREE}"
 
 

@@ -1,4 +1,4 @@
-"""Show and change the parameters of a corpus; who changed a value, when and why is in the commit."""
+"""Show and change the parameters of a corpus; a commit records who changed a value, when and why."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ PARAMETER, SET_BY, REASON = "Parameter", "Set-By", "Reason"
 
 
 class UnknownParameter(ConfigError):
-    """There is no section or parameter of this name."""
+    """``params.yaml`` has no section or parameter of this name."""
 
     message = "There is no parameter '{key}'."
     remedy = "List them with `corpus params show`."
 
 
 class ProfileMissing(ConfigError):
-    """The newer code lacks the profile with which the corpus was created."""
+    """The newer code lacks the profile (named parameter values) with which the corpus was created."""
 
     message = "The newer code has no profile '{name}', with which this corpus was created."
     remedy = "Restore profiles/{name}.yaml in the checkout and commit it."
@@ -44,7 +44,7 @@ class ProfileMissing(ConfigError):
 
 @dataclass(frozen=True)
 class Layers:
-    """The parameters of a corpus in three layers: defaults of the code, with the profile, and present values."""
+    """The parameters of a corpus in three layers: the code's defaults, these with the profile, the present values."""
 
     defaults: Mapping[str, Any]
     profile: Mapping[str, Any]
@@ -52,7 +52,7 @@ class Layers:
 
     @classmethod
     def of(cls, clone: Workspace) -> Layers:
-        """Read the three layers in a clone at the tip of the corpus branch."""
+        """Read the three layers of parameters in a clone at the newest commit of the corpus branch."""
         present = parse((clone.path / FILE).read_text(), where=FILE)
         code = merged_code(clone)
         return cls(
@@ -64,7 +64,7 @@ class Layers:
 
 @dataclass(frozen=True)
 class Record:
-    """Who set a parameter, when (ISO 8601) and why."""
+    """The record of who last set a parameter, when (ISO 8601) and why."""
 
     who: str
     when: str
@@ -89,12 +89,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Changed:
-    """A change of parameters; ``commit`` is ``None`` if it was not committed.
+    """A change of parameters in a corpus; ``commit`` is ``None`` if it was not committed.
 
     Args:
-        differences: the values that differ.
-        stages: the stages that read one of them.
-        below: the stages below those; they run again if the results above differ.
+        differences: the parameters whose values were changed.
+        stages: the DVC stages that read one of these parameters.
+        below: the stages downstream of those; they run again if the results upstream differ.
     """
 
     commit: str | None
@@ -104,7 +104,7 @@ class Changed:
 
 
 def show(settings: Settings, *, section: str | None) -> Any:
-    """Return the present value of a dotted key, or all parameters.
+    """Return the present value of a parameter given by its dotted key, or all parameters.
 
     Raises:
         UnknownParameter: there is no such section or value.
@@ -119,7 +119,7 @@ def show(settings: Settings, *, section: str | None) -> Any:
 
 
 def diff(settings: Settings) -> list[Row]:
-    """Return every parameter that differs from the code's default, in the order of ``params.yaml``."""
+    """Return every parameter of the corpus that differs from the code's default, in the order of ``params.yaml``."""
     with workspace(settings) as clone:
         layers, known = Layers.of(clone), records(clone)
     default, profile, present = (
@@ -142,9 +142,9 @@ def change(
     Args:
         settings: the location of the corpus.
         values: new values, by key or by dotted name.
-        reason: why; kept in the commit.
+        reason: why the values change; kept in the commit.
         who: name and address of the person; kept in the commit.
-        dry_run: check and compare only.
+        dry_run: check and compare the values without a commit.
 
     Raises:
         BadParams: the parameters would be invalid; the error names every faulty key.
@@ -182,7 +182,7 @@ def change(
 
 
 def from_file(path: Path) -> dict[Key, Any]:
-    """Read the values in a YAML file with the keys of params.yaml, as a profile has, by key.
+    """Read parameter values from a YAML file with the keys of ``params.yaml`` (such as a profile); return them by key.
 
     Raises:
         BadParams: the file cannot be read.
@@ -195,21 +195,21 @@ def from_file(path: Path) -> dict[Key, Any]:
 
 
 def merged_code(clone: Workspace) -> str:
-    """Return the newest commit of the code that was merged into the corpus branch."""
+    """Return the newest commit of the branch ``code`` that was merged into the corpus branch."""
     return git("merge-base", "HEAD", f"origin/{CODE}", cwd=clone.path)
 
 
 def at(clone: Workspace, revision: str, *, profile: profiles.Profile | None) -> dict[str, Any]:
-    """Return the parameters at a commit of the code, overlaid by a profile."""
+    """Return the parameters at a commit of the code, replaced by those of a profile if one is given."""
     values = parse(profiles.shown(revision, FILE, cwd=clone.path) or "", where=FILE)
     return profile.over(values) if profile else values
 
 
 def kept_profile(clone: Workspace, code: str, name: str | None) -> profiles.Profile | None:
-    """Return the corpus's profile as a commit of the code has it; one that was given as a file is on the branch only.
+    """Return the corpus's profile from a commit of the code; a profile given as a file is only on the corpus branch.
 
     Raises:
-        ProfileMissing: the code had it, and has it no longer.
+        ProfileMissing: earlier code had the profile, but this commit does not.
     """
     if name is None:
         return None
@@ -222,7 +222,7 @@ def kept_profile(clone: Workspace, code: str, name: str | None) -> profiles.Prof
 
 
 def records(clone: Workspace) -> dict[str, Record]:
-    """Return who last set each parameter, by dotted key, as recorded in commits of the corpus branch."""
+    """Return who last set each parameter, when and why, by dotted key, from the commits of the corpus branch."""
     line = (
         f"%(trailers:key={SET_BY},valueonly,separator=%x2C)%x00%aI%x00%(trailers:key={REASON},valueonly,separator=%x2C)"
     )

@@ -1,4 +1,4 @@
-"""Read and write the pointers of data files: the text of their ``.dvc`` files.
+"""Read and write DVC pointers of data files: the text of their ``.dvc`` files.
 
 A pointer that was handed over between tasks is untrusted input, because users of Airflow can change it. It has a
 message authentication code, and is parsed against a closed schema, because DVC would follow other keys to another
@@ -22,7 +22,7 @@ TOPS = ("data", "work")
 
 
 class BadPointer(DataError):
-    """A pointer that another task handed over is malformed."""
+    """A DVC pointer that another task handed over is malformed."""
 
     message = "DVC pointer {number}, which another Airflow task passed to this one, is invalid: {detail}."
     remedy = "Nothing was committed. Clear the Airflow task that passed it, so that it runs again."
@@ -40,12 +40,12 @@ def read_pointer(text: str) -> Out:
 
 
 def hand_over(pointers: Mapping[str, str], *, secret: bytes) -> dict[str, str]:
-    """Append to each pointer, by path, its authentication code in a comment."""
+    """Append an authentication code to each pointer's text in a comment; return the texts by path."""
     return {path: f"{text}# {_mac(path, text, secret)}\n" for path, text in pointers.items()}
 
 
 def received(pointers: Mapping[str, str], *, secret: bytes) -> dict[str, str]:
-    """Return the pointers of :func:`hand_over` without the codes.
+    """Verify and remove the codes of pointers from :func:`hand_over`; return the plain texts by path.
 
     Raises:
         BadPointer: a pointer was changed, or written for another path.
@@ -67,7 +67,7 @@ def _mac(path: str, text: str, secret: bytes) -> str:
 def check_handed_over(pointers: Mapping[str, str], *, below: str | None = None) -> dict[str, str]:
     """Validate the texts of DVC pointers by path: each must name one local file below ``data/`` or ``work/``.
 
-    ``below``: the only folder in which the files may be.
+    ``below`` is the only folder in which the files may be. Returns the same pointers.
 
     Raises:
         BadPointer: a pointer does not name such a file; the message has the number of the first such pointer, not its
@@ -95,7 +95,7 @@ def _fault(path: str, text: str) -> str:
 
 
 def pointed(text: str) -> str | None:
-    """Return the name of the file in a pointer, or ``None`` if it is not one of :func:`pointer_text`."""
+    """Return the name of the file in a DVC pointer's text, or ``None`` if it differs from :func:`pointer_text`."""
     # no YAML parser, which would let unknown keys through
     form = r"outs:\n- md5: [0-9a-f]{32}\n  size: [0-9]{1,15}\n  hash: md5\n  path: (.+)\n"
     return found[1] if (found := re.fullmatch(form, text)) else None

@@ -1,4 +1,4 @@
-"""Find the profile of a corpus: committed in a checkout, given as a file, or kept on the corpus branch."""
+"""Find the profile of a corpus (named parameter values): in a checkout, in a file, or on the corpus branch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
 class UnknownProfile(ConfigError):
-    """There is no profile of this name, or no such file."""
+    """There is no profile (named parameter values) of this name, or no such file."""
 
     message = "There is no profile '{profile}'; this checkout has {known}."
     remedy = "Give one of these names, or the path of a YAML file."
@@ -42,7 +42,7 @@ class BadProfileName(ConfigError):
 
 @dataclass(frozen=True)
 class Profile:
-    """A profile: values that replace those of ``params.yaml``, and its name in the corpus."""
+    """A profile: parameter values that replace those of ``params.yaml``, and its name in the corpus."""
 
     name: str
     text: str
@@ -62,12 +62,12 @@ class Profile:
 
 
 def given(profile: str, *, checkout: Path) -> Profile:
-    """Read and validate a profile, given as a name (committed in the checkout) or as a path.
+    """Read and validate a profile, given as a name (committed in the checkout) or as the path of a YAML file.
 
     Raises:
-        UnknownProfile: neither a committed profile nor a file.
-        UncommittedProfile: the file is not committed in this form.
-        BadParams: it is invalid; the error names every faulty key.
+        UnknownProfile: there is neither a committed profile nor a file of this name.
+        UncommittedProfile: the profile's file in the checkout differs from the committed one.
+        BadParams: the profile is invalid; the error names every faulty key.
     """
     is_path = "/" in profile or profile.endswith((".yaml", ".yml"))
     name = Path(profile).stem if is_path else profile
@@ -89,7 +89,7 @@ def given(profile: str, *, checkout: Path) -> Profile:
 
 
 def at(revision: str, name: str | None, *, root: Path) -> Profile | None:
-    """Return the profile of this name at a commit, or ``None``."""
+    """Return the profile of this name at a commit, or ``None`` if the commit has no such profile."""
     text = shown(revision, f"profiles/{name}.yaml", cwd=root) if name else None
     return None if name is None or text is None else Profile(name, text)
 

@@ -1,4 +1,4 @@
-"""Commit to the corpus branch: a month's pointers, the results of a snapshot's stages, or a round of annotation."""
+"""Commit to the corpus branch: a month's pointers, the results of a snapshot's stages, or an annotation round."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipelines.workspace.stages import StageRun, dependencies, in_graph_order, o
 
 
 class Overtaken(DataError):
-    """Another run published a newer result of a stage, which this publish would replace by an older one."""
+    """Another run published a newer result of a DVC stage, which this run's publish would replace by an older one."""
 
     message = (
         "Another run published stage {stage}, or one of its dependencies, after commit {base}, on which this run is "
@@ -38,7 +38,7 @@ def publish_partition(
     pointers: Mapping[str, str],
     leave_out: Callable[[Workspace, str], int],
 ) -> dict[str, Any]:
-    """Commit exactly these pointers of one month, after checking that the remote contains their objects.
+    """Commit exactly these DVC pointers of one month, after checking that the DVC remote contains their objects.
 
     Pointers of an earlier run of the month that are not among them are removed, so a month never mixes two runs.
 
@@ -46,7 +46,8 @@ def publish_partition(
     that were taken down since the month was read, and return the number of rows.
 
     Returns:
-        ``commit`` (the head afterwards), ``changed`` (whether there was anything to commit) and ``left_out`` (rows).
+        ``commit`` (the branch's newest commit afterwards), ``changed`` (whether there was anything to commit) and
+        ``left_out`` (number of removed rows).
     """
     folder = f"data/{corpus}/{month}"
     with workspace(settings) as clone:
@@ -70,12 +71,12 @@ def publish_snapshot(
     remember: Callable[[Workspace], None],
     below: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Commit the results of a run's stages: their entries in ``dvc.lock`` and their metrics.
+    """Commit the results of the DVC stages of a Dag run: their entries in ``dvc.lock`` and their metrics.
 
-    The entries are merged onto the tip by stage. A month that was committed after ``base``, the commit that the stages
-    worked on, supersedes this publish: nothing is committed, because that month's event starts a run over all months. A
-    later result of a stage in ``below``, which another Dag publishes and this run builds on, supersedes this publish,
-    too.
+    The entries are merged by stage into the newest commit of the corpus branch. A month that was committed after
+    ``base``, the commit that the stages worked on, supersedes this publish: nothing is committed, because that month's
+    event starts a run over all months. A later result of a stage in ``below``, which another Dag publishes and this run
+    builds on, supersedes this publish, too.
 
     Rounds that are pulled and champions that change do not supersede: the check of dependencies uses both in their
     state at ``base``, and a new champion starts its own run.
@@ -128,10 +129,10 @@ def publish_snapshot(
 def publish_round(
     clone: Workspace, *, corpus: str, name: str, event: str, written: Sequence[Path] = ()
 ) -> dict[str, Any]:
-    """Commit a round's folder from ``clone``: the manifest in git, its tables as pointers.
+    """Commit the folder of an annotation round from ``clone``: the manifest in git, its tables as DVC pointers.
 
-    ``written``: the new or changed tables, which are pushed and checked on the remote before the commit; ``event``: one
-    word for the commit message, such as ``opened``.
+    ``written`` are the new or changed tables, which are pushed and checked on the remote before the commit; ``event``
+    is one word for the commit message, such as ``opened``.
 
     Returns:
         ``commit`` (the head afterwards) and ``changed`` (whether there was anything to commit).
@@ -145,7 +146,9 @@ def publish_round(
 
 
 def publish_champions(settings: Settings, *, corpus: str, write: Callable[[Path], None]) -> dict[str, Any]:
-    """Commit the files in ``models/<corpus>`` that name the champions with which a corpus is labelled.
+    """Commit the files in ``models/<corpus>`` that name the champion models with which a corpus is labelled.
+
+    ``write`` is called with the clone's folder and writes these files.
 
     Returns:
         ``commit`` (the head afterwards) and ``changed`` (whether there was anything to commit).
@@ -179,6 +182,6 @@ def _result(commit: str | None, *, head: str) -> dict[str, Any]:
 
 
 def head(settings: Settings) -> str:
-    """Return the commit at the tip of the corpus branch of a local or remote repository."""
+    """Return the newest commit of the corpus branch of a local or remote repository."""
     require_corpus(settings)
     return git("ls-remote", "--exit-code", settings.repo, f"refs/heads/{BRANCH}").split()[0]

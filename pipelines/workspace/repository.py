@@ -38,14 +38,14 @@ class NotARepository(ConfigError):
 
 
 class NotACorpus(ConfigError):
-    """A repository has branches, but it is not a corpus repository."""
+    """A git repository has branches, but it is not a corpus repository."""
 
     message = "The repository {place} has branches ({names}) and no corpus."
     remedy = "Set CORPUS_REPO to an empty repository, to a new path, or to a corpus repository."
 
 
 class AnotherProfile(ConfigError):
-    """The corpus repository was created with another profile."""
+    """The corpus repository was created with another profile (named parameter values)."""
 
     message = "The corpus repository {place} was created with {there}, not with {profile}."
     remedy = (
@@ -72,8 +72,8 @@ def init(settings: Settings, *, checkout: Path, profile: str | None) -> str:
     """Create the corpus repository from a checkout's HEAD, with ``profile`` merged into its ``params.yaml``.
 
     The repository is at a new path, or at the path or git address of an empty repository. A repository that has a
-    corpus is adopted: nothing is written to it. ``profile`` is a committed name or the path of a YAML file. Returns the
-    head of the corpus branch.
+    corpus is adopted: nothing is written to it. ``profile`` is the name of a committed profile or the path of a YAML
+    file. Returns the newest commit of the corpus branch.
 
     Raises:
         AnotherProfile: the repository has a corpus with another profile.
@@ -99,7 +99,10 @@ def init(settings: Settings, *, checkout: Path, profile: str | None) -> str:
 
 
 def plan(settings: Settings, *, checkout: Path, profile: str | None) -> str:
-    """Return what :func:`init` would do, after the same checks: ``create``, ``fill`` or ``adopt``."""
+    """Return what :func:`init` would do with the corpus repository, after the same checks.
+
+    The values are ``create`` (at a new path), ``fill`` (an empty repository) and ``adopt`` (an existing corpus).
+    """
     found = branches(settings.repo)
     if found:
         _adopt(settings, found, profile=profile)
@@ -110,7 +113,10 @@ def plan(settings: Settings, *, checkout: Path, profile: str | None) -> str:
 
 @dataclass(frozen=True)
 class Upgraded:
-    """The result of an upgrade: its commit, the stages kept, the stages to run again, and the parameters."""
+    """The result of an upgrade of a corpus to newer code.
+
+    ``kept`` are the stages that keep their results, ``to_run`` those to run again, ``params`` the merged parameters.
+    """
 
     commit: str
     kept: tuple[str, ...]
@@ -121,7 +127,7 @@ class Upgraded:
 def upgrade(
     settings: Settings, *, checkout: Path, keep: Collection[str] = (), take: Collection[str] = ()
 ) -> Upgraded | None:
-    """Merge the checkout's HEAD into the corpus branch; return ``None`` if it was merged before.
+    """Merge the checkout's HEAD into the corpus branch; return ``None`` if it was already merged.
 
     Parameters are merged by key (:mod:`pipelines.workspace.merge`); results of stages whose revision is unchanged are
     kept (:mod:`pipelines.workspace.upgrade`).
@@ -181,9 +187,9 @@ def _upgraded(settings: Settings, *, checkout: Path, keep: Collection[str], take
 
 
 def clone(settings: Settings, *, folder: Path) -> Path:
-    """Clone the corpus to a user's folder: a checkout of the branch, ready for ``dvc pull`` and ``dvc repro``.
+    """Clone the corpus to a user's folder: a checkout of branch ``corpus``, ready for ``dvc pull`` and ``dvc repro``.
 
-    The clone's home file leads commands that are run in it to the secret, the vault and MLflow.
+    The clone has a home file, by which commands that run in the clone find the secret, the vault and MLflow.
 
     Raises:
         NoCorpus: there is no corpus repository.
@@ -274,7 +280,7 @@ def _require_committed(checkout: Path) -> None:
 
 
 def uncommitted(checkout: Path) -> Iterator[str]:
-    """Yield the paths of uncommitted edits and new files in a checkout that belong in a corpus."""
+    """Yield the paths of uncommitted edits and new files in a checkout that an upgrade of a corpus would need."""
     # a path that exists neither in the tree nor in the commit is no error for `git status`
     listed = git("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--", *READ, cwd=checkout)
     for entry in filter(None, listed.split("\0")):

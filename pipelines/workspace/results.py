@@ -28,7 +28,7 @@ PURPOSE = b"crisis-corpus/stage-result"
 # S3: the object exists, or another writer is creating it.
 TAKEN = frozenset({"PreconditionFailed", "412", "ConditionalRequestConflict"})
 Token = dict[str, Any]
-"""What tasks exchange: ``stage``, ``key``, ``digest``, ``differs`` and ``mac``; a few hundred bytes."""
+"""A reference to a stage's result for other tasks: ``stage``, ``key``, ``digest``, ``differs`` and ``mac``."""
 
 
 class ResultUnusable(DataError):
@@ -40,35 +40,35 @@ class ResultUnusable(DataError):
 
 @dataclass(frozen=True)
 class StageResult:
-    """The result of one stage: its entry of ``dvc.lock``, and the metrics that git stores, by path."""
+    """The result of one DVC stage: its entry of ``dvc.lock``, and the texts of its metrics files by path."""
 
     stage: str
     entry: Mapping[str, Any]
     metrics: Mapping[str, str]
 
     def encode(self) -> bytes:
-        """Serialise this result; the entry keeps the order in which DVC writes its keys."""
+        """Serialise this stage result to JSON bytes; the entry keeps the order in which DVC writes its keys."""
         body = {"stage": self.stage, "entry": self.entry, "metrics": dict(sorted(self.metrics.items()))}
         return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> StageResult:
-        """Parse the result of :meth:`encode`; the caller must have authenticated the bytes."""
+        """Parse a stage result from the bytes of :meth:`encode`, which the caller must have authenticated."""
         return cls(**json.loads(data))
 
     def write_metrics(self, root: Path) -> None:
-        """Write the metrics to a working tree."""
+        """Write the stage's metrics files to the working tree ``root``."""
         for path, text in self.metrics.items():
             (root / path).parent.mkdir(parents=True, exist_ok=True)
             (root / path).write_bytes(text.encode())
 
 
 class Results:
-    """The results of all runs on one remote.
+    """The stored stage results of all runs on one DVC remote.
 
     Args:
         fs: the remote's file system, as DVC opened it.
-        root: the remote's own folder.
+        root: the top folder of the remote.
         secret: the project secret.
     """
 
@@ -78,7 +78,7 @@ class Results:
         self._key = hmac.digest(secret, PURPOSE, "sha256")
 
     def get(self, key: str) -> StageResult | None:
-        """Return the stored result for a stage's inputs, or ``None``.
+        """Return the stored result for a stage's inputs, which ``key`` identifies, or ``None``.
 
         Raises:
             ResultUnusable: the stored object was not written by this project.
@@ -87,7 +87,7 @@ class Results:
         return None if data is None else StageResult.decode(self._opened(data, stage=key))
 
     def create(self, key: str, result: StageResult) -> tuple[StageResult, bool]:
-        """Store the result of a stage unless a result for the same inputs is stored already.
+        """Store the result of a stage unless a result for the same inputs (``key``) is already stored.
 
         Returns:
             The stored result, and whether it differs from ``result``, which means that the stage is not deterministic.
@@ -100,18 +100,18 @@ class Results:
         return result, False
 
     def remove(self, key: str) -> None:
-        """Delete a result, for example if the remote has lost its objects."""
+        """Delete the stage result stored under ``key``, for example if the remote has lost its objects."""
         with suppress(FileNotFoundError):
             self._fs.remove(self._path(key))
 
     def token(self, key: str, result: StageResult, *, run: str, base: str, differs: bool) -> Token:
-        """Return a token by which other tasks of the same run can request a result."""
+        """Return a signed token by which other tasks of the same run can request a stage result."""
         digest = hashlib.sha256(self._sealed(result.encode())).hexdigest()
         found: Token = {"stage": result.stage, "key": key, "digest": digest, "differs": differs}
         return found | {"mac": self._mac(found, run=run, base=base)}
 
     def receive(self, token: Token, *, run: str, base: str) -> StageResult:
-        """Return the result to which a token of this run refers.
+        """Return the stage result to which a token of this run refers.
 
         Raises:
             ResultUnusable: the token does not belong to this run and commit, or its object is missing or another.
@@ -133,11 +133,11 @@ class Results:
 
     @property
     def place(self) -> tuple[Any, str]:
-        """The file system and the folder in which all results are stored."""
+        """Return the remote's file system and its folder in which all stage results are stored."""
         return self._fs, self._root
 
     def forget(self, digests: Collection[str]) -> int:
-        """Delete every result that refers to one of these objects; return their number."""
+        """Delete every stage result that refers to one of these DVC objects; return the number of deleted results."""
         wanted = {digest.encode() for digest in digests}
         removed = 0
         for path in list(self._fs.find(self._root)) if self._fs.exists(self._root) else []:

@@ -11,7 +11,7 @@ from pipelines.workspace.git import IDENTITY, git
 
 
 def write(name: str, *, commit: str, message: str, signer: Signer, cwd: Path) -> str:
-    """Create a signed tag object and return its id; the caller pushes it."""
+    """Create a signed git tag object for a commit and return its id; the caller pushes it."""
     who = f"{IDENTITY['GIT_COMMITTER_NAME']} <{IDENTITY['GIT_COMMITTER_EMAIL']}> {int(now().timestamp())} +0000"
     head = git("rev-parse", f"{commit}^{{commit}}", cwd=cwd)
     text = f"object {head}\ntype commit\ntag {name}\ntagger {who}\n\n{message}\n"
@@ -19,7 +19,7 @@ def write(name: str, *, commit: str, message: str, signer: Signer, cwd: Path) ->
 
 
 def read(name: str, *, signer: Signer, cwd: Path) -> str | None:
-    """Return the message of a tag that this key signed under this name, or ``None``."""
+    """Return the message of the git tag ``name``, or ``None`` if ``signer`` has not signed a tag of this name."""
     try:
         text = git("cat-file", "tag", f"refs/tags/{name}", cwd=cwd)
     except GitFailed:

@@ -1,7 +1,7 @@
 """Run one stage of ``dvc.yaml`` in a clone and hand over its result, without DVC's run-cache.
 
 DVC resolves the stage. Digests, objects and the entry of ``dvc.lock`` have DVC's format, so that ``dvc repro`` on the
-commit finds nothing to do. No index over all stages is built, because it costs seconds per task.
+commit runs nothing again. No index over all stages is built, because it costs seconds per task.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class OutMissing(DataError):
-    """A stage succeeded but did not write one of its outputs."""
+    """A stage of ``dvc.yaml`` succeeded but did not write one of its outputs."""
 
     message = "Stage {stage} did not write {path}."
     remedy = "Correct the stage's command or its outs in dvc.yaml; nothing was stored."
@@ -34,7 +34,7 @@ class OutMissing(DataError):
 
 @dataclass(frozen=True)
 class Definition:
-    """One stage as DVC resolves it in a clone; ``params`` are its parameter values by file."""
+    """One stage of ``dvc.yaml`` as DVC resolves it in a clone; ``params`` are its parameter values by file."""
 
     name: str
     cmd: str
@@ -101,12 +101,12 @@ class Definition:
 
 @dataclass(frozen=True)
 class StageRun:
-    """One run of a Dag on one commit; its tokens are valid only for its own stages.
+    """One run of a Dag on one commit; its tokens (references to results) are valid only for its own stages.
 
     Args:
         results: the results on the remote.
         name: the name of the run; any unique string.
-        base: the commit that all its stages work on.
+        base: the commit that all stages of the run work on.
     """
 
     results: Results
@@ -119,7 +119,7 @@ class StageRun:
         return cls(clone.results, name, base)
 
     def receive(self, clone: Workspace, tokens: Iterable[Token]) -> list[StageResult]:
-        """Return the results to which tokens refer, after checking that the clone defines their stages equally.
+        """Return the stage results to which tokens refer, after checking that the clone defines these stages equally.
 
         Raises:
             ResultUnusable: a token, its object or the definition does not match.
@@ -190,7 +190,7 @@ def objects_of(entries: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def in_graph_order(lock: Mapping[str, Any]) -> dict[str, Any]:
-    """Sort the stages of a lock file topologically, and by name where the order is free."""
+    """Sort the stages of a ``dvc.lock`` topologically, and by name where the order is free."""
     makers = {out["path"]: name for name, entry in lock.items() for out in entry.get("outs", ())}
     ordered: dict[str, Any] = {}
 

@@ -1,4 +1,4 @@
-"""Define the environment variables with which a step of a clone runs."""
+"""Define the environment variables with which commands run in a clone of the corpus repository."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipelines.process import DIES_WITH_PARENT
 
 
 def step_environment(settings: Settings) -> dict[str, str]:
-    """Return the environment variables of a step; this interpreter's folder comes first in ``PATH``."""
+    """Return the environment variables of a command in a clone; this interpreter's folder comes first in ``PATH``."""
     binaries = str(Path(sys.executable).parent)
     return {
         **with_secret(),
@@ -27,7 +27,7 @@ def step_environment(settings: Settings) -> dict[str, str]:
 
 
 def compiled_kernels(home: Path) -> dict[str, str]:
-    """Return variables with which numba caches compiled kernels in this Python environment, or below ``home``."""
+    """Return variables with which numba caches compiled functions in this Python environment, or below ``home``."""
     folder = (Path(sys.prefix) if os.access(sys.prefix, os.W_OK) else home) / "kernels"
     return {
         "NUMBA_CACHE_DIR": os.environ.get("NUMBA_CACHE_DIR") or str(folder),

@@ -1,9 +1,9 @@
 """Run only code of the corpus branch that an operator has signed.
 
-A person who may push to the corpus repository can change its code, and tasks run that code with the project secret.
-What tasks may run is therefore signed: a tag ``code/<fingerprint>`` under a key that is derived from the secret. The
-fingerprint covers every file of a commit that Python can import or DVC obeys. `corpus init` and `corpus upgrade` sign
-the code of the operator's checkout.
+A person who may push to the corpus repository can change its code, and tasks run that code with the project secret. The
+code that tasks may run is therefore signed: a tag ``code/<fingerprint>`` under a key that is derived from the secret.
+The fingerprint covers every file of a commit that Python can import or DVC obeys. `corpus init` and `corpus upgrade`
+sign the code of the operator's checkout.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TAGS = "code/"
 
 
 class CodeNotSigned(ConfigError):
-    """The code of a commit was not signed, so it may be that of an attacker; it was not run."""
+    """The code of a commit is not signed, so it may be that of an attacker; it was not run."""
 
     message = "The code of commit {commit} in the corpus repository is not signed; nothing of it was run."
     remedy = (
@@ -60,7 +60,7 @@ def require_pointers(folder: Path) -> None:
     """Check that all ``.dvc`` files in a working tree are plain pointers.
 
     Raises:
-        StageInPointer: for the first one that is not.
+        StageInPointer: for the first file that is not a plain pointer.
     """
     for path in sorted(folder.rglob("*.dvc")):
         if path.is_file() and pointed(path.read_text()) != path.name.removesuffix(".dvc"):
@@ -68,10 +68,10 @@ def require_pointers(folder: Path) -> None:
 
 
 def require_signed(settings: Settings, commit: str, *, cwd: Path) -> None:
-    """Check that the code of a commit is signed.
+    """Check that an operator has signed the code of a commit.
 
     Raises:
-        CodeNotSigned: it is not.
+        CodeNotSigned: no operator signed it.
     """
     tag = f"{TAGS}{_fingerprint(_code(commit, cwd=cwd))}"
     if signed_tags.read(tag, signer=_signer(settings), cwd=cwd) is None:
@@ -89,10 +89,10 @@ def sign(settings: Settings, commit: str, *, who: str, why: str, cwd: Path, to: 
 
 
 def require_equal(clone: Path, *, code: str) -> None:
-    """Check that the code in the index of a clone is exactly that of a commit.
+    """Check that the code in the git index of a clone is exactly that of the commit ``code``.
 
     Raises:
-        CodeAltered: it is not.
+        CodeAltered: at least one file of code differs.
     """
     different = sorted(_code(code, cwd=clone) ^ _code(None, cwd=clone))
     if different:

@@ -24,11 +24,11 @@ REVISIONS = "revisions"
 
 @dataclass(frozen=True)
 class Before:
-    """The stage results of a corpus before an upgrade.
+    """The stage results and parameters of a corpus before an upgrade to newer code.
 
     Args:
         lock: the entries of ``dvc.lock`` by the present names of stages and outs.
-        current: the names among them whose command, dependencies and parameters match their entry.
+        current: the names of the stages whose command, dependencies and parameters match their entry.
         params: the content of ``params.yaml``, with every section at its present place.
         schemes: the bytes of the team's own schemes by name.
     """
@@ -40,7 +40,7 @@ class Before:
 
 
 def before(clone: Workspace) -> Before:
-    """Return the stage results of a clone's commit; call this before newer code is merged."""
+    """Return the stage results and parameters of a clone's commit; call this before newer code is merged."""
     inventory = clone.inventory()
     lock, current = {}, set()
     entries = {name: entry for name, entry in clone.lock().items() if clone.graph.defines(name)}
@@ -62,7 +62,7 @@ def before(clone: Workspace) -> Before:
 def keep(clone: Workspace, found: Before) -> tuple[list[str], list[str]]:
     """Rewrite ``dvc.lock`` after newer code was merged, so that unchanged stages keep their results.
 
-    Returns the stages whose results were kept, and those that have to run again.
+    Returns the names of the stages whose results were kept, and of those that must run again.
 
     An entry is rewritten for the newer command, dependencies and parameters if it was current, the stage's revision is
     unchanged, and none of the parameters, data and libraries' versions that the stage depends on differs. All other

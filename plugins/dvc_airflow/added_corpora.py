@@ -1,4 +1,4 @@
-"""Build the Dags of the corpora that a profile adds; those of ``memes`` and ``posts`` have files of their own."""
+"""Build the Dags of the corpora that a profile adds; the corpora ``memes`` and ``posts`` have their own Dag files."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ DOES = {
 
 
 def added() -> list[str]:
-    """Return the names of the corpora without files of their own."""
+    """Return the names of the corpora without Dag files of their own."""
     return [corpus for corpus in corpora() if corpus not in WITH_FILES]
 
 
 def dags_of(corpus: str) -> dict[str, DAG]:
-    """Return the Dags of a corpus by name."""
+    """Return the Dags of a corpus by Dag name (without the prefix)."""
     content = resolved()["corpora"][corpus]["content"]
     like, kinds = ("posts", ("label", "finetune")) if content == "texts" else ("memes", ("benchmark",))
     kinds = ("dataset", *kinds, *(("scoring",) if scoring(corpus) else ()))

@@ -1,4 +1,4 @@
-"""Define the tasks of an annotation round; no worker slot is held while people annotate."""
+"""Define the Airflow tasks of an annotation round; no worker slot is held while people annotate."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WHERE = "`corpus round status {{ params.corpus }} {{ params.round }}` shows open
 
 
 def wait(task_id: str, *, option: str, subject: str) -> Any:
-    """Return a task that waits until a person confirms that annotation is done."""
+    """Return an Airflow task that waits until a person confirms, by choosing ``option``, that annotation is done."""
     return HITLOperator(
         task_id=task_id,
         subject=subject,
@@ -45,17 +45,20 @@ def wait(task_id: str, *, option: str, subject: str) -> Any:
 
 
 class Decide(HITLBranchOperator):
-    """A branch operator that also pushes the chosen option to XCom; Airflow's pushes only the branch, if any."""
+    """A branch operator that also pushes the option chosen by a person to XCom; Airflow's pushes only the branch."""
 
     def execute_complete(self, context: Any, event: dict[str, Any]) -> Any:
-        """Push the chosen option, then branch; branching may end the task by an exception."""
+        """Push the option chosen by the person to XCom, then branch, which may end the task by an exception."""
         if chosen := event.get("chosen_options"):
             context["ti"].xcom_push(key=CHOSEN, value=chosen[0])
         return super().execute_complete(context, event)
 
 
 def decide(*, adjudicate: str, close: str) -> Any:
-    """Return the task that shows the round's agreement and asks whether to continue with adjudication."""
+    """Return the task that shows the round's agreement to a person and asks whether to continue with adjudication.
+
+    The task ``adjudicate`` or ``close`` follows.
+    """
     return Decide(
         task_id="decide",
         subject="Agreement of round {{ params.round }} of {{ params.corpus }}: go on?",
@@ -71,34 +74,34 @@ def decide(*, adjudicate: str, close: str) -> Any:
 
 @task.branch(task_id="open")
 def open_round(*, params: Any = None) -> str:
-    """Draw the items and fill the queues; the items of a review go directly to the adjudicator."""
+    """Draw the round's items and fill the annotators' queues; the items of a review go directly to the adjudicator."""
     opened = run("round", "open", params["corpus"], params["round"])
     return "annotators" if opened["status"] == "open" else "review"
 
 
 @task(task_id="pull")
 def pull(*, params: Any = None) -> dict[str, Any]:
-    """Import the answers; count faulty answers by pseudonym."""
+    """Import the annotators' answers of the round; count faulty answers by pseudonym."""
     return run("round", "pull", params["corpus"], params["round"])
 
 
 @task(task_id="agreement")
 def agreement(*, params: Any = None, dag_run: Any = None) -> dict[str, Any]:
-    """Measure the agreement between annotators."""
+    """Measure the agreement between the round's annotators."""
     base = run("task", "pin")["commit"]
     return run("task", "agreement", params["corpus"], params["round"], "--base", base, *run_of(dag_run))
 
 
 @task.branch(task_id="adjudicate")
 def adjudicate(*, params: Any = None) -> str:
-    """Queue the disagreements for the adjudicator, without annotators' names."""
+    """Queue the round's disagreements for the adjudicator, without annotators' names."""
     cases = run("round", "adjudicate", params["corpus"], params["round"])["cases"]
     return "adjudicator" if cases else "close"
 
 
 @task(task_id="close", trigger_rule="none_failed_min_one_success")
 def close(*, params: Any = None, ti: Any = None) -> dict[str, Any]:
-    """Import the last answers, record the decision and remove the round from the annotation server."""
+    """Import the round's last answers, record the decision and remove the round from the annotation server."""
     chosen = ti.xcom_pull(task_ids="decide", key=CHOSEN)
     # a review has no task decide
     reason = REVIEWED if chosen is None else (GO_ON | END)[chosen]
@@ -108,7 +111,7 @@ def close(*, params: Any = None, ti: Any = None) -> dict[str, Any]:
 
 @task(task_id="gold")
 def gold(base: str, *, params: Any = None, dag_run: Any = None) -> list[dict[str, Any]]:
-    """Run `agreement`, `gold` and the stages up to `quality` again, because the round now has a decision."""
+    """Run the stages `agreement`, `gold` and up to `quality` again, because the round now has a decision."""
     return stage_results(*_stages(params["corpus"]), base=base, dag_run=dag_run)
 
 
@@ -116,7 +119,7 @@ def gold(base: str, *, params: Any = None, dag_run: Any = None) -> list[dict[str
 def publish(
     base: str, results: list[dict[str, Any]], *, params: Any = None, dag_run: Any = None, outlet_events: Any = None
 ) -> dict[str, Any]:
-    """Commit dvc.lock and metrics, fast-forward only, and emit `gold/<corpus>`."""
+    """Commit `dvc.lock` and metrics to the corpus branch, fast-forward only, and emit the asset `gold/<corpus>`."""
     corpus = params["corpus"]
     done = publish_results(corpus, *_stages(corpus), base=base, results=results, dag_run=dag_run)
     if done["superseded"]:
@@ -132,12 +135,12 @@ def _stages(corpus: str) -> tuple[str, ...]:
 
 @task(task_id="rounds")
 def open_rounds(corpora: list[str]) -> list[dict[str, str]]:
-    """Return the open rounds."""
+    """Return corpus and name of each annotation round that is not closed."""
     found = ((corpus, status) for corpus in corpora for status in run("round", "status", corpus)["rounds"])
     return [{"corpus": corpus, "round": r["round"]} for corpus, r in found if r["status"] != "closed"]
 
 
 @task(task_id="pull")
 def pull_one(job: dict[str, str]) -> dict[str, Any]:
-    """Import the answers of one round, and assign every annotator new items up to the daily cap."""
+    """Import the answers of one annotation round, and give every annotator new items up to the daily cap."""
     return run("round", "pull", job["corpus"], job["round"])

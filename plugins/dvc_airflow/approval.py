@@ -1,4 +1,4 @@
-"""Ask an authenticated user for approval with a reason, and record both; no answer means rejection."""
+"""Ask an authenticated Airflow user for approval with a reason, and record both; no answer means rejection."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ REJECT, DECISION = "Reject", "decision"
 
 
 class Approve(HITLBranchOperator):
-    """A branch operator that also pushes to XCom who answered, and why, with a code that the next task verifies."""
+    """A branch operator that also pushes to XCom who answered, and why, with an authentication code.
+
+    The next task verifies the code.
+    """
 
     template_fields = (*HITLBranchOperator.template_fields, "about")
 
@@ -29,7 +32,7 @@ class Approve(HITLBranchOperator):
         self.about = about
 
     def execute_complete(self, context: Any, event: dict[str, Any]) -> Any:
-        """Push the decision to XCom, then branch; branching may end the task by an exception."""
+        """Push the person's decision to XCom, then branch; branching may end the task by an exception."""
         if chosen := event.get("chosen_options"):
             user = event.get("responded_by_user")
             why = (event.get("params_input") or {}).get("why") or context["params"].get("reason")
@@ -66,6 +69,6 @@ def approve(*, about: str, subject: str, body: str, yes: str, then: str, otherwi
 
 
 def decided(*argv: str, ti: Any, dag_run: Any) -> dict[str, Any]:
-    """Run a `corpus` command that carries out the decision."""
+    """Run a `corpus` command that carries out the person's decision in the task ``approve``; return its result."""
     decision = json.dumps(ti.xcom_pull(task_ids="approve", key=DECISION))
     return run(*argv, "--approval", "-", *run_of(dag_run), given=decision)

@@ -35,7 +35,10 @@ log = logging.getLogger(__name__)
 
 
 class CommandFailed(RuntimeError):
-    """A command exited with ``returncode``; ``retry_after`` is the delay in seconds that a server requested, if any."""
+    """A `corpus` command failed with the exit status ``returncode``.
+
+    ``retry_after`` is the delay in seconds that a server requested, or ``None``.
+    """
 
     def __init__(self, command: str, *, returncode: int, retry_after: float | None = None) -> None:
         super().__init__(f"corpus {command} exited with {returncode}; see its message above in this log")
@@ -44,7 +47,7 @@ class CommandFailed(RuntimeError):
 
 
 class ByFailure(RetryPolicy):
-    """A retry policy by kind of failure: bad input fails at once, a throttled source is retried after its wait."""
+    """An Airflow retry policy: bad input fails at once, and a throttled source is retried when it allows that."""
 
     def evaluate(
         self, exception: BaseException, try_number: int, max_tries: int, context: Context | None = None
@@ -58,7 +61,7 @@ class ByFailure(RetryPolicy):
 
 
 def run(*argv: str, given: str | None = None) -> dict[str, Any]:
-    """Run ``python -m pipelines <argv>`` from the project's root and return the JSON object it printed last.
+    """Run ``python -m pipelines <argv>`` from the project's root; return the JSON object that it printed last.
 
     The child's environment also has the variables that :mod:`dvc_airflow.connections` reads from Airflow. Its stderr
     goes to the task's log while it runs: at INFO, and its last message at ERROR if it fails. The child leads its own
@@ -99,7 +102,7 @@ def run(*argv: str, given: str | None = None) -> dict[str, Any]:
 
 
 class Messages:
-    """A logger of a running child's stderr, with one record per message.
+    """A logger of a running child process's stderr, with one log record per message.
 
     A message is a line with the indented lines below it; a traceback is one message. Each is logged when the next one
     begins. Only the level of the last message depends on the child's exit status.
@@ -111,12 +114,12 @@ class Messages:
         self._reader = threading.Thread(target=self._read, name="stderr", daemon=True)
 
     def follow(self) -> None:
-        """Start reading; call this after the child has inherited the other end of the pipe."""
+        """Start reading the child's stderr; call this after the child has inherited the other end of the pipe."""
         os.close(self.sink)
         self._reader.start()
 
     def close(self, *, failed: bool) -> None:
-        """Wait for the end of the child's output, and log its last message: at ERROR if the child failed."""
+        """Wait for the end of the child's stderr, and log its last message: at ERROR if the child failed."""
         if self._reader.ident is not None:
             # a process that left the child's session may hold the pipe open forever
             self._reader.join(GRACE)

@@ -1,4 +1,4 @@
-"""Read a task's addresses and secrets from Airflow connections, for the variables that are not set."""
+"""Read a task's addresses and secrets from Airflow connections, where environment variables are not set."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from dvc_airflow import settings
 
 
 def environment() -> dict[str, str]:
-    """Return the variables that are not set and that a connection of this Airflow has a value for.
+    """Return the environment variables that are not set and for which a connection of this Airflow has a value.
 
-    They are for the environment of a child process only; Airflow masks the values in the task's log.
+    The variables are only for the environment of a child process; Airflow masks the values in the task's log.
     """
     found: dict[str, str] = {}
     for name, fields in _fields().items():
@@ -25,7 +25,7 @@ def environment() -> dict[str, str]:
 
 
 def connection_id(name: str) -> str:
-    """Return the id of a connection: ``corpus_reddit``, or with the prefix ``crisis_``: ``crisis_reddit``."""
+    """Return the id of an Airflow connection, such as ``corpus_reddit``; the prefix of Dags replaces ``corpus_``."""
     return (settings.PREFIX or "corpus_") + name
 
 

@@ -30,14 +30,14 @@ from dvc_airflow.tasks import (
 def corpus_dag(
     name: str, *, doc: str, tags: Sequence[str], schedule: Any, hours: float = 0, **options: Any
 ) -> Iterator[DAG]:
-    """Open a Dag with this project's names, defaults and notifier; at its end, place its tasks.
+    """Open a Dag with this project's names, defaults and notifier; at its end, set the options of its tasks.
 
     Args:
         name: the Dag's name without the prefix, which is also the name of its file.
-        doc: its documentation; the first sentence becomes the description.
-        tags: its tags without the prefix.
-        schedule: its timetable, its assets or ``None``.
-        hours: the deadline of a run in hours after it was queued; 0: none.
+        doc: the Dag's documentation; the first sentence becomes the description.
+        tags: the Dag's tags without the prefix.
+        schedule: the Dag's timetable, its assets or ``None``.
+        hours: the deadline of a run in hours after it was queued; 0: no deadline.
         **options: further arguments of the Dag.
     """
     with DAG(
@@ -57,10 +57,12 @@ def corpus_dag(
 
 
 def collect_dag(corpus: str, *, items: str, doc: str) -> DAG:
-    """Return ``<corpus>_collect``: one month a run, ``collect`` → ``items`` (mapped) → ``partition`` → ``publish``.
+    """Return the Dag ``<corpus>_collect``, which collects one month a run.
+
+    The tasks are ``collect`` → ``items`` (mapped) → ``partition`` → ``publish``.
 
     Args:
-        corpus: its name, which is also the asset that a publish emits.
+        corpus: the name of the corpus, which is also the name of the asset that a publish emits.
         items: the step that processes each item, ``images`` or ``texts``; it writes the folder of the same name.
         doc: the Dag's documentation.
     """
@@ -106,14 +108,14 @@ def collect_dag(corpus: str, *, items: str, doc: str) -> DAG:
 
 
 def dataset_dag(corpus: str, *, doc: str) -> DAG:
-    """Return ``<corpus>_dataset``: the stages up to ``quality``, published as the asset ``<corpus>/dataset``."""
+    """Return the Dag ``<corpus>_dataset``: the stages up to ``quality``, which emits the asset ``<corpus>/dataset``."""
     with snapshot_dag(corpus, "dataset", wakes_on=corpus, doc=doc) as dag:
         snapshot(f"quality@{corpus}", corpus=corpus, asset=asset(f"{corpus}/dataset")) >> track(corpus)
     return dag
 
 
 def label_dag(corpus: str, *, doc: str) -> DAG:
-    """Return ``<corpus>_label``: ``gold`` to ``few_shot``, the requests to labellers, then up to ``injection_test``."""
+    """Return the Dag ``<corpus>_label``: stages up to ``few_shot``, requests to labellers, up to ``injection_test``."""
     with snapshot_dag(corpus, "label", wakes_on=f"{corpus}/dataset", doc=doc) as dag:
         base = pin()
         published = snapshot(
@@ -129,7 +131,7 @@ def label_dag(corpus: str, *, doc: str) -> DAG:
 
 
 def finetune_dag(corpus: str, *, doc: str) -> DAG:
-    """Return ``<corpus>_finetune``: fine-tune and evaluate models of posts on the present silver labels."""
+    """Return the Dag ``<corpus>_finetune``: fine-tune and evaluate models of posts on the present silver labels."""
     with snapshot_dag(corpus, "finetune", wakes_on=f"silver/{corpus}", doc=doc) as dag:
         below = [f"silver@{corpus}-{ensemble}" for ensemble in ensembles()]
         _benchmark(corpus, below=below)
@@ -137,7 +139,7 @@ def finetune_dag(corpus: str, *, doc: str) -> DAG:
 
 
 def benchmark_dag(corpus: str, *, doc: str) -> DAG:
-    """Return ``<corpus>_benchmark``: train and evaluate models of memes on the present gold."""
+    """Return the Dag ``<corpus>_benchmark``: train and evaluate models of memes on the present gold labels."""
     with corpus_dag(
         f"{corpus}_benchmark",
         doc=doc,
@@ -159,7 +161,9 @@ def _benchmark(corpus: str, *, below: Sequence[str], woken: bool = True) -> None
 
 
 def scoring_dag(corpus: str, *, doc: str) -> DAG:
-    """Return ``<corpus>_scoring``: pin the champions, label with them in ``batch_predict``, publish, report drift.
+    """Return the Dag ``<corpus>_scoring``, which labels a corpus with its champion models.
+
+    The Dag pins the champions, runs the stage ``batch_predict``, publishes the predictions and reports drift.
 
     The Dag runs when a champion or the corpus changes.
     """
@@ -180,7 +184,10 @@ def scoring_dag(corpus: str, *, doc: str) -> DAG:
 
 @contextmanager
 def snapshot_dag(corpus: str, name: str, *, wakes_on: str, doc: str) -> Iterator[DAG]:
-    """Open the Dag ``<corpus>_<name>``; its only active run consumes all pending events of an asset."""
+    """Open the Dag ``<corpus>_<name>``, which runs when the asset ``wakes_on`` changes.
+
+    At most one run is active; it consumes all pending events of the asset.
+    """
     with corpus_dag(
         f"{corpus}_{name}",
         doc=doc,

@@ -1,4 +1,4 @@
-"""Define the tasks that find deleted posts and take them down everywhere."""
+"""Define the Airflow tasks that find posts deleted on Reddit and take them down everywhere."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ def sweep(corpus: str) -> Any:
 
 @task(task_id="takedown", trigger_rule="all_done")
 def run_pending() -> dict[str, Any]:
-    """Process pending takedowns; a failed sweep does not delay them."""
+    """Take down the posts that are due for a takedown; a failed sweep does not delay this."""
     return run("takedown", "run-pending", "--yes", "--who", "deletion_sweep")
 
 
 def retrain(corpus: str, done: Any) -> Any:
-    """Return the task that wakes the training of a corpus, if a model of it was trained on a deleted record.
+    """Return the task that starts the training of a corpus if a model of it was trained on a deleted record.
 
-    It emits the asset of the labels on which the Dag waits, because the takedown has changed the labels.
+    The task emits the asset of the labels for which the training's Dag waits, because the takedown has changed the
+    labels.
     """
     texts = any(name.startswith(f"finetune@{corpus}-") for name in graph())
     labels = asset(f"silver/{corpus}" if texts else f"gold/{corpus}")
@@ -55,13 +56,13 @@ def swept() -> None:
 
 @task(task_id="look")
 def look(*, params: Any = None) -> dict[str, Any]:
-    """List every storage location with records of the request, and the number of records there; change nothing."""
+    """List every storage location with records of the takedown request, and their number there; change nothing."""
     return run("takedown", "--file", _request(params), "--dry-run")
 
 
 @task(task_id="takedown")
 def takedown(*, params: Any = None) -> dict[str, Any]:
-    """Take the posts of the request down everywhere, and remove the request file."""
+    """Take the posts of the takedown request down everywhere, and delete the request file."""
     return run("takedown", "--file", _request(params), "--reason", params["request"], "--who", "takedown", "--yes")
 
 

@@ -1,7 +1,7 @@
-"""Read the resolved stage graph from the small file that ``pipelines.workspace.dag_graph`` writes.
+"""Read the stage graph, resolved from ``dvc.yaml``, from the file that ``pipelines.workspace.dag_graph`` writes.
 
-Every command that changes the graph of the corpus writes the file. Before there is a corpus, the graph is that of the
-checkout with the profile, resolved once for each content of ``dvc.yaml``, ``params.yaml`` and the profile.
+Every command that changes the stage graph of the corpus writes the file. Before there is a corpus, the graph is that of
+the checkout with the profile, resolved once for each content of ``dvc.yaml``, ``params.yaml`` and the profile.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dvc_airflow import settings
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage as Airflow needs it; ``airflow`` is the stage's own ``meta.airflow``."""
+    """One DVC stage as Airflow needs it; ``airflow`` is the stage's own ``meta.airflow`` in ``dvc.yaml``."""
 
     name: str
     desc: str
@@ -29,13 +29,13 @@ class Stage:
 
     @property
     def task_id(self) -> str:
-        """The task id: ``split`` for ``split@memes``; further matrix values stay in the id."""
+        """The stage's Airflow task id: ``split`` for ``split@memes``; further matrix values stay in the id."""
         rest = self.name.partition("@")[2].partition("-")[2]
         return f"{self.step}__{rest}" if rest else self.step
 
     @property
     def step(self) -> str:
-        """The step: ``split`` for ``split@memes``."""
+        """The stage's name without matrix values: ``split`` for ``split@memes``."""
         return self.name.partition("@")[0]
 
 
@@ -80,7 +80,7 @@ def _of_checkout(root: Path, *, profile: str | None) -> Path:
 
 
 def graph(root: Path | None = None, *, profile: str | None = settings.PROFILE) -> dict[str, Stage]:
-    """Return the stages by name."""
+    """Return the DVC stages of the corpus (or of the checkout ``root``) by name."""
     stages = resolved(root, profile=profile)["stages"]
     return {stage["name"]: Stage(**{**stage, "upstream": tuple(stage["upstream"])}) for stage in stages}
 
@@ -106,19 +106,20 @@ def corpora() -> list[str]:
 
 
 def models() -> list[str]:
-    """Return the names under which models are registered."""
+    """Return the names under which models are registered in MLflow."""
     return list(resolved()["registry"])
 
 
 def scoring(corpus: str) -> list[str]:
-    """Return the registered names of the models in ``batch_predict`` of a corpus."""
+    """Return the registered names of the models in the parameter ``batch_predict`` of a corpus."""
     return list(resolved()["batch_predict"].get(corpus, ()))
 
 
 def period(corpus: str) -> tuple[datetime, datetime | None]:
-    """Return the run dates of a corpus's first and last month; the run of a month is on the next month's first day.
+    """Return the dates of the Dag runs of a corpus's first and last month.
 
-    Without a last month the corpus is collected indefinitely.
+    The run of a month is on the next month's first day. Without a last month (``None``) the corpus is collected
+    indefinitely.
     """
     section = resolved()["corpora"][corpus]
     first, last = section["first_month"], section["last_month"]

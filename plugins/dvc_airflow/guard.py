@@ -1,4 +1,4 @@
-"""Refuse requests of other sites to the embedded Airflow; an Airflow of one's own is left unchanged."""
+"""Refuse requests that other web sites send to the embedded Airflow; a user's own Airflow is left unchanged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _middlewares() -> list[dict[str, Any]]:
 
 
 class GuardPlugin(AirflowPlugin):
-    """Add the guard to Airflow's web server: the interface, the REST API, the login and the API of tasks."""
+    """Add the guard against other sites' requests to Airflow's web server, for its interface and all its APIs."""
 
     name = "corpus_guard"
     fastapi_root_middlewares = _middlewares()

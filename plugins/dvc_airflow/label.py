@@ -1,4 +1,4 @@
-"""Define the tasks that request labels: a cost estimate, then one mapped task per labeller and shard."""
+"""Define the Airflow tasks that request labels: a cost estimate, then one mapped task per labeller and shard."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dvc_airflow.tasks import run_of
 
 
 def ask(corpus: str, *, base: Any, few_shot: Any) -> list[Any]:
-    """Return the tasks after which every remote labeller of ``votes.labellers`` has answered for every shard.
+    """Return the tasks that request labels from every remote labeller of ``votes.labellers`` for every shard.
 
     ``estimate`` runs first and fails if the cost exceeds the budget. Each provider then has a mapped task in its own
     pool with one slot, which keeps the provider's limits across runs. Answers go only to the sealed store; a retry

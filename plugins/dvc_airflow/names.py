@@ -1,4 +1,4 @@
-"""Name Dags, pools, assets and tags: the one place that adds CORPUS_AIRFLOW_PREFIX."""
+"""Name Dags, pools, assets and tags with the prefix CORPUS_AIRFLOW_PREFIX, which only this module adds."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ MENTION = re.compile(r"(^### |dags trigger |--dag-id )(?=\w)", re.MULTILINE)
 
 
 def named(name: str) -> str:
-    """Return the name of a Dag, a pool, an asset or a tag in this Airflow."""
+    """Return the name of a Dag, a pool, an asset or a tag with this deployment's prefix."""
     return settings.PREFIX + name
 
 
 def asset(name: str) -> Any:
-    """Return the asset of a name, such as ``memes/dataset``."""
+    """Return the Airflow asset with this name, such as ``memes/dataset``, and the deployment's prefix."""
     return Asset(named(name))
 
 
 def alias(name: str) -> Any:
-    """Return the asset alias of a name, such as ``gold``."""
+    """Return the Airflow asset alias with this name, such as ``gold``, and the deployment's prefix."""
     return AssetAlias(named(name))
 
 
 def mentioned(doc: str) -> str:
-    """Return a Dag's documentation with the names that Dags have in this Airflow."""
+    """Return a Dag's documentation with the deployment's prefix before the names of Dags."""
     return MENTION.sub(lambda found: found[0] + settings.PREFIX, doc)
 
 

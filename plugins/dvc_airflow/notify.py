@@ -29,7 +29,7 @@ class BadNotifier(ValueError):
 
 
 def target() -> tuple[str, dict[str, Any]] | None:
-    """Return the path and the keyword arguments of the callable or notifier class; nothing is imported.
+    """Return path and keyword arguments of the notifier in CORPUS_AIRFLOW_NOTIFY, or ``None``; nothing is imported.
 
     Raises:
         BadNotifier: the setting is neither a path nor JSON with a path and kwargs.
@@ -69,7 +69,7 @@ def send(facts: Mapping[str, Any]) -> None:
 
 
 def failed(context: Any) -> None:
-    """Notify of a failed run; Airflow calls this in the Dag processor."""
+    """Notify people of a failed Dag run; Airflow calls this in the Dag processor."""
     run, task = context.get("dag_run"), context.get("ti")
     facts = {
         "event": "failed",
@@ -84,7 +84,7 @@ def failed(context: Any) -> None:
 
 
 async def late(*, context: Mapping[str, Any]) -> None:
-    """Notify of a run that missed its deadline; Airflow calls this in the triggerer."""
+    """Notify people of a Dag run that missed its deadline; Airflow calls this in the triggerer."""
     run = context["dag_run"]
     facts = {"event": "late", "dag_id": run["dag_id"], "run_id": run["dag_run_id"]}
     text = f"Run {facts['run_id']} of {facts['dag_id']} has not ended by its deadline."
@@ -92,9 +92,10 @@ async def late(*, context: Mapping[str, Any]) -> None:
 
 
 def deadline(hours: float) -> Any:
-    """Return the deadline of a run, this long after it was queued; ``None`` for no deadline.
+    """Return the deadline of a Dag run, ``hours`` after it was queued; ``None`` for 0 hours.
 
-    The callback runs in the triggerer: an executor without support for callbacks would stop Airflow 3.3's scheduler.
+    The deadline's callback runs in the triggerer: an executor without support for callbacks would stop Airflow 3.3's
+    scheduler.
     """
     if not hours:
         return None

@@ -1,4 +1,4 @@
-"""Define the tasks of a promotion: gate, approval by a person, alias change; each is recorded in the journal."""
+"""Define the Airflow tasks of a model promotion: gate, approval by a person, alias change."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def approve() -> Any:
 
 @task.branch(task_id="gate")
 def gate(*, params: Any = None, ti: Any = None) -> str:
-    """Evaluate the version on the frozen test split; a refusal is recorded with its reasons and ends the run."""
+    """Evaluate the model version on the frozen test split; a refusal is recorded with its reasons and ends the run."""
     verdict = run("gate", params["name"], str(params["version"]))
     ti.xcom_push(key="verdict", value={key: verdict[key] for key in ("passed", "champion", "reasons", "text")})
     return "approve" if verdict["passed"] else "refused"
@@ -35,14 +35,14 @@ def gate(*, params: Any = None, ti: Any = None) -> str:
 
 @task(task_id="refused")
 def refused(*, ti: Any = None) -> list[str]:
-    """Return the reasons why the gate refused the version."""
+    """Return the reasons why the gate refused the model version."""
     reasons: list[str] = ti.xcom_pull(task_ids="gate", key="verdict")["reasons"]
     return reasons
 
 
 @task(task_id="promote", outlets=[MODEL])
 def promote(*, params: Any = None, ti: Any = None, dag_run: Any = None, outlet_events: Any = None) -> dict[str, Any]:
-    """Set the alias, verify it, record it, and emit `model/<name>`."""
+    """Set MLflow's alias `champion`, verify it, record the promotion, and emit the asset `model/<name>`."""
     done = approval.decided("promote", params["name"], str(params["version"]), ti=ti, dag_run=dag_run)
     outlet_events[MODEL].add(asset(f"model/{params['name']}"), extra={key: done[key] for key in ("name", "champion")})
     return {key: done[key] for key in ("name", "champion", "already")}
@@ -50,11 +50,11 @@ def promote(*, params: Any = None, ti: Any = None, dag_run: Any = None, outlet_e
 
 @task(task_id="reject")
 def reject(*, params: Any = None, ti: Any = None, dag_run: Any = None) -> dict[str, Any]:
-    """Record in the journal that a person rejected the version."""
+    """Record in the journal that a person rejected the model version."""
     return approval.decided("reject", params["name"], str(params["version"]), ti=ti, dag_run=dag_run)
 
 
 @task(task_id="deliver", trigger_rule="none_failed_min_one_success")
 def deliver() -> dict[str, Any]:
-    """Deliver the webhooks; failed deliveries are retried in the next run."""
+    """Send the pending webhooks; failed deliveries are retried in the next run."""
     return run("deliver")

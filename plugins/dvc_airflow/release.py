@@ -1,4 +1,4 @@
-"""Define the tasks of a release: write a draft, ask a person for approval, approve the release or keep the draft."""
+"""Define the Airflow tasks of a data release: write a draft, ask a person for approval, approve or keep the draft."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ COUNTS = ("items", "records", "left_out", "levels", "smallest", "alone", "joined
 
 @task(task_id="make")
 def make(*, params: Any = None) -> dict[str, Any]:
-    """Write the package as a draft: ids, labels, splits, the removal list, a datasheet."""
+    """Write the release package as a draft: ids, labels, splits, the removal list, a datasheet."""
     done = run("release", "make", params["corpus"], params["name"])
     counts = "\n".join(f"- {key}: {done[key]}" for key in COUNTS if key in done)
     return {"text": f"{done['risk']}\n\n{counts}", **done}
 
 
 def approve() -> Any:
-    """Return the task that shows the counts of the release to a person and asks for approval."""
+    """Return the task that shows the counts of the draft release to a person and asks for approval."""
     return approval.approve(
         about="release {{ params.name }}",
         subject="Release {{ params.name }} of {{ params.corpus }}?",
@@ -34,7 +34,7 @@ def approve() -> Any:
 
 @task(task_id="sign")
 def sign(*, params: Any = None, ti: Any = None, dag_run: Any = None) -> dict[str, Any]:
-    """Approve the draft for publication."""
+    """Approve the draft release for publication."""
     return approval.decided("release", "approve", params["name"], ti=ti, dag_run=dag_run)
 
 

@@ -1,4 +1,4 @@
-"""Read the plugin's settings from the environment, each with a fallback."""
+"""Read the settings of this Airflow plugin from environment variables, each with a fallback."""
 
 from __future__ import annotations
 

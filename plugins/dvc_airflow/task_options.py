@@ -1,6 +1,6 @@
-"""Give every task its pool, queue, executor and limits: the project's, overridden by those of the deployment.
+"""Give every task its pool, queue, executor and limits: the project's options, overridden by the deployment's.
 
-The project's are in ``meta.airflow`` of dvc.yaml (stages) and in ``profiles/tasks.json`` (all other tasks). The
+The project's options are in ``meta.airflow`` of dvc.yaml (stages) and in ``profiles/tasks.json`` (all other tasks). The
 deployment's are in ``CORPUS_AIRFLOW_TASKS``, by Dag and task, task or step; ``*`` is for tasks without options.
 """
 
@@ -30,11 +30,11 @@ EVERY = "*"
 
 
 class BadTaskOptions(ValueError):
-    """An option of a task is unknown or has a wrong type; the Dag is not parsed."""
+    """An option of an Airflow task is unknown or has a wrong type; the Dag is not parsed."""
 
 
 def checked(options: Any, *, where: str) -> dict[str, Any]:
-    """Return the options of a task as arguments of an operator.
+    """Validate the options of a task, and return them as arguments of an Airflow operator.
 
     Raises:
         BadTaskOptions: an option is unknown or has a wrong type.
@@ -55,18 +55,18 @@ def checked(options: Any, *, where: str) -> dict[str, Any]:
 
 
 def of_project(options: Any, *, where: str) -> dict[str, Any]:
-    """Return options of the project as arguments of an operator; its pools have names of the project."""
+    """Return the project's options of a task as arguments of an Airflow operator; pool names get the prefix."""
     arguments = checked(options, where=where)
     return arguments | ({"pool": named(arguments["pool"])} if "pool" in arguments else {})
 
 
 def for_every_task() -> dict[str, Any]:
-    """Return the deployment's arguments for tasks that have no options of their own."""
+    """Return the deployment's operator arguments for tasks that have no options of their own."""
     return checked(_deployment().get(EVERY, {}), where=f"CORPUS_AIRFLOW_TASKS, {EVERY}")
 
 
 def place(tasks: Mapping[str, Any], *, dag: str) -> None:
-    """Set the options of the tasks of a Dag.
+    """Set the options (pool, queue and so on) of the tasks of a Dag.
 
     Args:
         tasks: the operators by task id.

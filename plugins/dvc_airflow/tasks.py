@@ -1,4 +1,4 @@
-"""Define the tasks that all Dags share: steps of a partition, stages of dvc.yaml, and publishes."""
+"""Define the tasks that all Dags share: steps that process a month, stages of dvc.yaml, and publishes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SUPERSEDED = "superseded by a newer month: clear `pin` and its downstream tasks"
 
 
 def month_of(dag_run: Any) -> str:
-    """Return the month of a run: its key, or that of its logical date under ``dag.test()``; commands check its form.
+    """Return the month of a Dag run: its partition key, or its logical date's month under ``dag.test()``.
 
     Raises:
         AirflowFailException: the run has neither a partition key nor a logical date; the message gives the option to
@@ -50,12 +50,12 @@ def month_of(dag_run: Any) -> str:
 
 
 def run_of(dag_run: Any) -> tuple[str, str]:
-    """Return the command option with the run's id; the run's stages accept only results of this run."""
+    """Return the command option with a Dag run's id, by which stages accept only results of this run."""
     return "--run", f"{dag_run.dag_id}/{dag_run.run_id}"
 
 
 def step(*argv: str, out: Sequence[str] = (), pointers: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Run a step of the partition layer in a scratch clone; return its result and the pointers to its files."""
+    """Run a step that processes a month in a scratch clone; return its result and the DVC pointers to its files."""
     globs = [part for pattern in out for part in ("--out", pattern)]
     return run("task", "step", "--pointers", "-", *globs, "--", *argv, given=json.dumps(dict(pointers or {})))
 
@@ -69,7 +69,7 @@ def snapshot(
     woken: bool = True,
     waits: Mapping[str, Callable[[Mapping[str, Any]], Sequence[Any]]] | None = None,
 ) -> Any:
-    """Render the target stages of dvc.yaml and all stages upstream of them as tasks, then the publish task.
+    """Add the target stages of dvc.yaml and all stages upstream of them to a Dag as tasks, then the publish task.
 
     Edges and settings come from dvc.yaml. Every stage works on the commit that ``pin`` returned, regardless of later
     publishes, and returns a token of its result for its downstream tasks and the publish. The asset is emitted only
@@ -78,7 +78,7 @@ def snapshot(
     Args:
         targets: stages, such as ``quality@memes``.
         corpus: the corpus of the stages.
-        asset: the asset that the publish emits.
+        asset: the asset that the publish task emits.
         base: the result of a :func:`pin` task that the Dag already has.
         below: stages that another Dag has run on this commit; these stages and all stages upstream of them are not
             rendered.
@@ -113,7 +113,7 @@ def snapshot(
 
 
 def pin() -> Any:
-    """Return the task that pins the commit on which a run works."""
+    """Return the task that pins the commit of the corpus branch on which a run works."""
 
     @task(task_id="pin", doc_md="the commit that this run works on")
     def pin() -> str:
@@ -123,7 +123,7 @@ def pin() -> Any:
 
 
 def champions(corpus: str) -> Any:
-    """Return the task that commits the champions that label a corpus, and pins the commit on which a run works.
+    """Return the task that commits which champions label a corpus, and pins the commit on which a run works.
 
     The remaining tasks of the run are skipped if none of the corpus's models has a champion.
     """
@@ -151,7 +151,7 @@ def _stage_task(stage: Stage, *, base: Any, upstream: Sequence[Any], rule: str) 
 def stage_results(
     *stages: str, base: str, results: Sequence[Mapping[str, Any]] = (), dag_run: Any
 ) -> list[dict[str, Any]]:
-    """Run stages in one clone and return a token of each result; ``results``: the tokens of upstream tasks."""
+    """Run DVC stages in one clone and return a token of each result; ``results`` are the tokens of upstream tasks."""
     argv = ("--base", base, *run_of(dag_run), "--results", "-")
     return list(run("task", "stage", *stages, *argv, given=json.dumps(list(results)))["results"])
 
@@ -159,7 +159,7 @@ def stage_results(
 def publish_results(
     corpus: str, *targets: str, base: str, results: Sequence[Mapping[str, Any]], dag_run: Any, below: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Commit the results of a run's stages."""
+    """Commit the results of a run's stages to the corpus branch; return what the publish command reports."""
     built_on = [word for stage in below for word in ("--below", stage)]
     argv = ("--base", base, *run_of(dag_run), "--results", "-", *built_on)
     return run("task", "publish-snapshot", corpus, *targets, *argv, given=json.dumps(list(results)))
@@ -183,7 +183,7 @@ def _publish_snapshot(
 
 
 def publish_partition(pointers: Any, *, corpus: str, asset: Any) -> Any:
-    """Return the task that commits a month's pointers; the asset event carries the month."""
+    """Return the task that commits a month's DVC pointers; the asset event carries the month."""
 
     @task(task_id="publish", outlets=[asset], doc_md="commit the month; fast-forward only")
     def publish(pointers: dict[str, str], *, dag_run: Any = None, outlet_events: Any = None) -> dict[str, Any]:
@@ -197,7 +197,7 @@ def publish_partition(pointers: Any, *, corpus: str, asset: Any) -> Any:
 
 
 def track(corpus: str) -> Any:
-    """Return the task that logs the published numbers to MLflow, if a tracking server is configured."""
+    """Return the task that logs the metrics of the published commit to MLflow, if a tracking server is configured."""
 
     @task(task_id="track", doc_md="log the numbers of the publish to MLflow")
     def track_numbers() -> dict[str, Any]:
@@ -207,7 +207,7 @@ def track(corpus: str) -> Any:
 
 
 def drift(corpus: str) -> Any:
-    """Return the task that reports drift of the published predictions, and notifies subscribers of webhooks."""
+    """Return the task that reports drift of the published predictions and notifies the subscribers by webhook."""
 
     @task(task_id="drift", doc_md="compare the predictions of each month with those of the test; notify of drift")
     def notify_of_drift() -> dict[str, Any]:
@@ -220,7 +220,7 @@ def drift(corpus: str) -> Any:
 
 
 def register(corpus: str, *, published: Any) -> Any:
-    """Return the task that registers the models of a corpus in section `registry`, from the published commit."""
+    """Return the task that registers a corpus's models in parameter `registry`, as trained at the published commit."""
 
     @task(task_id="register", doc_md="register each model in section `registry` that is not registered yet")
     def register_models(published: dict[str, Any]) -> dict[str, Any]:
@@ -231,7 +231,7 @@ def register(corpus: str, *, published: Any) -> Any:
 
 @task(task_id="doctor")
 def doctor() -> dict[str, int]:
-    """Run every check; this task fails if one fails, after its retries, and its log has the fixes."""
+    """Run every check of `corpus doctor`; this task fails if a check fails, after its retries, and logs the fixes."""
     # beside the tasks of other Dags, imports alone may exceed the command's 10 s
     found: dict[str, Any] = run("doctor", "--json", "--timeout", "60")
     return {status: found[status] for status in ("ok", "warning", "failure")}

@@ -89,3 +89,74 @@ def cssrs(path: Path, *, people: int | None = None) -> None:
         for i, label in enumerate(labels):
             posts = [prose(f"{i} {k}") + ' It\'s "quoted".' for k in range(2)]
             out.writerow([f"user-{i}", repr(posts), label])
+
+
+# A spreadsheet cut cells of the published C-SSRS file here.
+CUT_AT = 32_759
+
+
+def cut_cssrs(path: Path, *, cut: int = 28, people: int | None = None) -> list[list[str]]:
+    """Write :func:`cssrs`'s shape, the first ``cut`` cells cut in their middle; return each person's complete posts.
+
+    The cuts fall on letters, quotes, escapes and commas, and once inside the bytes of a character.
+    """
+    labels = [x for x, n in mapping.read("cssrs").expected["all"].by_label.items() for _ in range(n)][:people]
+    complete, rows = [], []
+    for i, label in enumerate(labels):
+        posts = [odd_prose(f"{i} {k}") for k in range(250 if i < cut else 2)]
+        # moves the cut by one character from person to person
+        posts[0] += "x" * i
+        cell = repr(posts)[:CUT_AT]
+        ends = [len(repr(posts[: k + 1])) - 1 for k in range(len(posts))]
+        complete.append([post for post, end in zip(posts, ends, strict=True) if end <= len(cell)])
+        rows.append([f"user-{i}", cell[:-1] + "\ue000" if i == cut - 1 else cell, label])
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([["User", "Post", "Label"], *rows])
+    path.write_bytes(path.read_bytes().replace("\ue000".encode(), b"\xf0\x9f"))
+    return complete
+
+
+def odd_prose(which: str) -> str:
+    """Return :func:`prose` with all that a list in a cell escapes or quotes."""
+    return prose(which) + ' It\'s "quoted", \\ and\nbroken;\t☕ [1, 2], caf\u00e9 \x07.'
+
+
+def rsd15k(path: Path, *, share: int = 100) -> None:
+    """Write the shape of RSD-15K with a hundredth of its counts: several posts a person, each with its time."""
+    rows = [
+        [i, f"{i // 11}", odd_prose(f"{i}"), label, 1_577_836_800 + 3600 * i]
+        for i, label in enumerate(_shares("rsd15k", share=share))
+    ]
+    _table(path, ["ID", "users", "text", "sentiment", "time"], rows)
+
+
+def sdcnl(folder: Path, *, rows: int = 20, empty: int | None = None) -> list[Path]:
+    """Write the shape of SDCNL's training and testing set."""
+    paths = []
+    for name, begin, end in (("training-set", 0, rows * 4 // 5), ("testing-set", rows * 4 // 5, rows)):
+        cells = [
+            [f"A title, {i}", "emptypost" if i == empty else odd_prose(f"{i}"), f"writer_{i % 9}", i, i % 2,
+             f"https://www.reddit.com/r/depression/comments/{100_000 + i}/a_title/"]
+            for i in range(begin, end)
+        ]  # fmt: skip
+        header = ["title", "selftext", "author", "num_comments", "is_suicide", "url"]
+        paths.append(_table(folder / f"{name}.csv", header, cells))
+    return paths
+
+
+def swmh(folder: Path, *, share: int = 400) -> list[Path]:
+    """Write the shape of SWMH's three files with a part of its counts."""
+    rows = [[odd_prose(f"{i}"), f"self.{label}"] for i, label in enumerate(_shares("swmh", share=share))]
+    parts = {"train": rows[::2], "val": rows[1::4], "test": rows[3::4]}
+    return [_table(folder / f"{name}.csv", ["text", "label"], part) for name, part in parts.items()]
+
+
+def _shares(name: str, *, share: int) -> list[str]:
+    counts = mapping.read(name).expected["all"].by_label
+    return [label for label, n in counts.items() for _ in range(n // share)]
+
+
+def _table(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> Path:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path

@@ -16,6 +16,7 @@ from pipelines.annotate.imports import mapping
 from pipelines.annotate.imports.gather import GatheredEntries, gather
 from pipelines.annotate.imports.published_files import (
     UnreadableFile,
+    complete_posts,
     flag_of,
     fullname_of,
     list_of,
@@ -84,6 +85,66 @@ def test_a_reddit_post_is_known_by_its_name_id_or_address(cell, name):
 )
 def test_a_list_in_a_cell_is_parsed_and_never_run(cell, found):
     assert list_of(cell) == found
+
+
+POSTS = ["It's ok", 'say "hi"', "both ' and \"", "tab\t, new\nline \\ \x07 caf\u00e9 ☕", "['a', 'b']", ""]
+
+
+@pytest.mark.parametrize(
+    "written", [repr, json.dumps, lambda posts: "[" + ", ".join("u" + repr(p) for p in posts) + "]"]
+)
+def test_a_list_that_was_cut_anywhere_keeps_its_complete_posts(written):
+    cell = written(POSTS)
+    ends = [len(written(POSTS[: k + 1])) - 1 for k in range(len(POSTS))]
+    for size in range(1, len(cell)):
+        assert complete_posts(cell[:size]) == [p for p, end in zip(POSTS, ends, strict=True) if end <= size]
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "['a']",
+        "['a' * 10",
+        "['a'] and",
+        "[1, 2",
+        "[__import__('os')",
+        "['a' 'b",
+        "[['a', 'b",
+        "{'a",
+        "words",
+        "",
+        None,
+        7,
+    ],
+)
+def test_nothing_else_is_taken_for_a_cut_list(cell):
+    assert complete_posts(cell) is None
+
+
+def test_a_short_cell_that_ends_in_a_list_is_no_cut_one(tmp_path):
+    rows = [["user-0", "['One.', 'Two", "Ideation"], ["user-1", "['One.', '" + "a" * 32_749, "Attempt"]]
+    rows += [["user-2", "['" + "a" * 32_757, "Attempt"], ["user-3", "['One.'] " + "a" * 32_749, "Attempt"]]
+    found = gathered(table(tmp_path / "users.csv", ["User", "Post", "Label"], *rows), by=CSSRS)
+    assert [(e.name, e.text.body, e.cut) for e in found.entries if e.text] == [("cssrs/user-1", "One.", True)]
+    assert {line: reason for reason, places in found.bad.items() for _, line in places} == {
+        2: "not_a_list", 4: "cut", 5: "not_a_list",
+    }  # fmt: skip
+    assert found.cut == [("users.csv", 3)]
+
+
+@pytest.mark.parametrize(
+    ("cell", "read"),
+    [(b'"caf\xc3"', "caf\ufffd"), (b"caf\xe2\x98", "caf\ufffd"), (b'"caf\xf0\x9f"', "caf\ufffd"),
+     (b"caf\xc3\xa9", "café"), (b"caf\xe9 au lait", None), (b"\xa9", None), (b"\xff", None), (b"caf\xc0", None)],
+)  # fmt: skip
+def test_only_a_character_at_the_end_of_a_cell_may_be_cut(tmp_path, cell, read):
+    path = tmp_path / "dev.csv"
+    path.write_bytes(b"text,labels\n" + cell + b",no_crisis\n")
+    if read is None:
+        with pytest.raises(UnreadableFile):
+            read_file(path, usual="csv")
+    else:
+        assert read_file(path, usual="csv").rows[0].cells["text"] == read
 
 
 def test_flags_and_times_say_one_thing_or_nothing():

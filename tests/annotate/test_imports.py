@@ -35,13 +35,14 @@ from tests.stages import rerun
 
 ROOT = Path(__file__).resolve().parents[2]
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
+OWN = {"users": "cssrs", "graded": "cssrs", "places": "communities"}
 
 
 @pytest.fixture(scope="module")
 def params() -> Params:
     values = load(ROOT)
-    users = values.corpora["posts"].model_copy(update={"scheme": "cssrs"})
-    return values.model_copy(update={"corpora": {**values.corpora, "users": users}})
+    own = {name: values.corpora["posts"].model_copy(update={"scheme": scheme}) for name, scheme in OWN.items()}
+    return values.model_copy(update={"corpora": {**values.corpora, **own}})
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +72,7 @@ class Imports:
     def __init__(self, params: Params, settings: Settings, vault: Vault) -> None:
         self.params, self.settings, self.vault = params, settings, vault
 
-    def __call__(self, corpus, name, *files, dry_run=False, console=None):
+    def __call__(self, corpus, name, *files, dry_run=False, allow_bad=imports.MAX_BAD, console=None):
         return imports.run(
             corpus,
             files=files,
@@ -81,6 +82,7 @@ class Imports:
             vault=self.vault,
             now=NOW,
             dry_run=dry_run,
+            allow_bad=allow_bad,
             console=console,
         )
 
@@ -264,6 +266,75 @@ def test_a_person_with_all_their_posts_is_one_record(run, tmp_path, vault):
     assert {row["labels"] for row in run.rows("annotations/users/cssrs/gold.csv")} == {"Supportive"}
     assert "annotations/users/cssrs/gold.csv.dvc" in run.names()
     assert "annotations/users/cssrs/splits.csv.dvc" not in run.names()
+
+
+def test_cells_that_a_spreadsheet_cut_keep_their_complete_posts_and_are_counted(run, tmp_path, vault):
+    sets.cut_cssrs(tmp_path / "people.csv")
+    console = Console(file=StringIO(), width=200)
+    report = run("users", "cssrs", tmp_path / "people.csv", dry_run=True, console=console)
+    assert (report["items"], report["bad"], report["refused"], report["matches"]) == (500, {}, None, True)
+    assert report["cut"]["rows"] == 28
+    assert "cut off, complete posts kept: 28 rows (people.csv:" in console.file.getvalue()
+    complete = sets.cut_cssrs(tmp_path / "some.csv", cut=2, people=4)
+    assert run("users", "cssrs", tmp_path / "some.csv")["cut"]["rows"] == 2
+    posts = run.posts("users")
+    for i, kept in enumerate(complete):
+        body = str(posts[vault.record_id(f"cssrs/user-{i}", domain="import")]["body"])
+        assert body.count("Today I walked past") == len(kept)
+        assert (len(kept) > 100) == (i < 2)
+    record = json.loads(run.show("annotations/users/cssrs/import.json"))
+    assert (record["cut"], record["left_out"]) == (2, 0)
+    assert "some.csv:" not in json.dumps(record), "no line of a person"
+
+
+def test_a_larger_share_of_bad_rows_is_accepted_on_request_and_recorded(run, tmp_path):
+    rows = sets.cradle("dev")[:100]
+    for row in rows[:6]:
+        row["labels"] = ["heartbreak"]
+    path = sets.jsonl(tmp_path / "dev.jsonl", rows)
+    with pytest.raises(BadImport, match=r"more than the share of 0\.05 that --allow-bad permits"):
+        run("posts", "cradle", path, allow_bad=0.05)
+    report = run("posts", "cradle", path, allow_bad=0.06)
+    assert (report["items"], report["refused"], report["bad"]["labels: unknown_label"]["rows"]) == (94, None, 6)
+    assert json.loads(run.show("annotations/posts/cradle/import.json"))["left_out"] == 6
+
+
+def test_posts_with_a_person_and_a_time_each(run, tmp_path, vault):
+    sets.rsd15k(tmp_path / "rsd_15k.csv")
+    report = run("graded", "rsd15k", tmp_path / "rsd_15k.csv", dry_run=True)
+    assert (report["rows"], report["items"], report["bad"], report["reddit"]) == (145, 145, {}, 0)
+    labels = {"Indicator": 46, "Ideation": 71, "Behavior": 20, "Attempt": 8}
+    assert report["parts"]["all"]["labels"]["severity"] == labels
+    sets.rsd15k(tmp_path / "rsd_15k.csv", share=800)
+    report = run("graded", "rsd15k", tmp_path / "rsd_15k.csv")
+    assert (report["gold"], report["silver"], report["splits"], report["texts"]["kept"]) == (16, 0, 0, 16)
+    posts = run.posts("graded").values()
+    assert len({post["author_id"] for post in posts}) == 2
+    assert vault.author_id("0") not in {post["author_id"] for post in posts}, "no name of Reddit"
+    assert {str(post["created"])[:7] for post in posts} == {"2020-01"}
+
+
+def test_labels_that_are_subreddits_are_no_gold(run, tmp_path, vault):
+    files = sets.swmh(tmp_path)
+    report = run("places", "swmh", *files, dry_run=True)
+    assert {part: found["items"] for part, found in report["parts"].items()} == {
+        "all": 133, "train": 67, "validation": 33, "test": 33,
+    }  # fmt: skip
+    assert report["parts"]["all"]["labels"]["community"]["bipolar"] == 19
+    assert report["bad"] == {}
+
+    assert run("places", "sdcnl", *sets.sdcnl(tmp_path, empty=7), dry_run=True)["items"] == 20
+    report = run("places", "sdcnl", *sets.sdcnl(tmp_path))
+    assert (report["items"], report["reddit"], report["bad"]) == (20, 20, {})
+    assert (report["gold"], report["silver"], report["splits"]) == (0, 20, 20)
+    assert report["parts"]["all"]["labels"]["community"] == {"SuicideWatch": 10, "depression": 10}
+    splits = Counter(row["split"] for row in run.rows("annotations/places/sdcnl/splits.csv"))
+    assert splits == {"train": 16, "test": 4}
+    silver = {row["record_id"]: row["labels"] for row in run.rows("annotations/places/sdcnl/silver.csv")}
+    assert silver[vault.record_id(f"t3_{100_003}")] == "SuicideWatch"
+    assert {post["author_id"] for post in run.posts("places").values()} <= {
+        vault.author_id(f"writer_{i}") for i in range(9)
+    }
 
 
 def test_too_many_bad_rows_stop_an_import_with_their_lines_and_none_of_their_words(run, tmp_path):

@@ -9,8 +9,7 @@ from pipelines.annotate.imports import mapping
 
 
 def test_the_shipped_mappings_expect_what_adds_up():
-    assert mapping.available() == ["cradle", "cssrs", "figsim"]
-    cradle, cssrs, figsim = (mapping.read(name) for name in mapping.available())
+    cradle, cssrs, figsim = (mapping.read(name) for name in ("cradle", "cssrs", "figsim"))
     # SPEC 1.5: T11's sums, T2 and T7
     labels = {"dev": 443, "test": 670, "train_consensus": 4649, "train_unanimous": 3257}
     for part, total in labels.items():
@@ -27,6 +26,17 @@ def test_the_shipped_mappings_expect_what_adds_up():
         found = [sum(e.by_label[f"{letters}{i}"] for e in figsim.expected.values()) for i in range(1, len(sums) + 1)]
         assert tuple(found) == sums
     assert sum(cssrs.expected["all"].by_label.values()) == cssrs.expected["all"].items == 500
+    for name, items in (("rsd15k", 14_613), ("swmh", 54_412)):
+        expected = mapping.read(name).expected["all"]
+        assert sum(expected.by_label.values()) == expected.items == items
+
+
+def test_every_shipped_mapping_states_what_was_tried_and_what_is_assumed():
+    assert mapping.available() == ["cradle", "cssrs", "figsim", "rsd15k", "sdcnl", "swmh"]
+    for name in mapping.available():
+        mine = mapping.read(name)
+        assert mine.tried and mine.assumed
+        assert ("the published file, with" in mine.tried) == (name == "cssrs"), "no other published file was read"
 
 
 def test_a_changed_copy_is_read_by_its_path(tmp_path):
@@ -51,6 +61,7 @@ def test_a_changed_copy_is_read_by_its_path(tmp_path):
         ({"labels": {"severity": {"columns": ["a"]}}}, "no category severity"),
         ({"labels": {"labels": {}}}, "flags or columns"),
         ({"labels": {"labels": {"flags": {"sadness": ["a"]}}}}, "no label sadness"),
+        ({"labels": {"labels": {"columns": ["a"], "values": {"1": "sadness"}}}}, "no label sadness"),
         ({"expected": {"holdout": {"source": "x"}}}, "that `parts` lacks: holdout"),
         ({"expected": {"dev": {"source": "x", "by_label": {"sadness": 1}}}}, "one label sadness"),
         ({"expected": {"dev": {"source": "x", "by_row": {"Sadness": 1}}}}, "display row Sadness"),
@@ -75,5 +86,5 @@ def test_a_code_must_name_one_label_only(tmp_path):
 
 
 def test_one_that_is_not_there_names_those_that_are():
-    with pytest.raises(mapping.BadMapping, match="cradle, cssrs, figsim"):
+    with pytest.raises(mapping.BadMapping, match="cradle, cssrs, figsim, rsd15k, sdcnl, swmh"):
         mapping.read("nothing")

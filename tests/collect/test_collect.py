@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from pipelines.collect import collect, trial
+from pipelines.collect import collect, partition, trial
 from pipelines.collect.month import Window
 from pipelines.collect.sources.dump import CorruptDump
 from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
+from pipelines.curate import quality
 from pipelines.errors import SandboxMissing, SourceError, UnknownName
 from pipelines.extract import confined_child
 from pipelines.sandbox.server import SandboxServer
@@ -202,6 +203,27 @@ def test_a_damaged_dump_leaves_nothing_behind(
         pytest.fail("a damaged dump was read to its end")
     assert not collect.work(tmp_path, corpus="memes", month=MONTH).exists()
     assert vault.counts()["records"] == 0
+
+
+def test_a_closed_subreddit_is_named_in_the_result_the_drops_and_the_metrics(
+    tmp_path: Path, sandbox: Path, params: Params, settings: Settings, vault: Vault
+) -> None:
+    described = params.corpora["memes"].model_copy(update={"source": "reddit", "subreddits": ("SuicideMeme", "Hidden")})
+    live = params.model_copy(
+        update={"corpora": {"memes": described}, "quality": params.quality.model_copy(update={"truth": False})}
+    )
+    with SandboxServer(sandbox, private=["hidden"]) as server:
+        there = settings.model_copy(update={"reddit_url": server.address, "reddit_oauth_url": server.address})
+        done = run(tmp_path, params=live, settings=there, vault=vault)
+    assert done["closed"] == {"r/Hidden": "subreddit_private"}
+    assert done["submissions"] == done["kept"] + sum(done["dropped"].values())
+    pictures = tmp_path / "data" / "memes" / MONTH / "images" / "000.parquet"
+    tables.write(tables.SCHEMAS["images"].empty_table(), pictures, name="images")
+    partition.run("memes", window=Window.from_key(MONTH), params=live, vault=vault, root=tmp_path)
+    numbers = quality.run("memes", params=live, settings=there, vault=vault, root=tmp_path)["collect"]
+    assert numbers["closed"] == {f"{MONTH}/r/Hidden": "subreddit_private"}
+    assert numbers["dropped"] == done["dropped"]
+    assert numbers["submissions"] == sum(done["dropped"].values())
 
 
 def test_a_trial_day_counts_and_leaves_nothing(tmp_path: Path, settings: Settings, params: Params) -> None:

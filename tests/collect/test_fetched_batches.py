@@ -1,15 +1,20 @@
-"""A host that sends nothing but the largest pictures cannot fill the memory of the step ``images``."""
+"""The pictures of a shard: how many wait in memory, and which previews are tried."""
 
+import io
 import threading
 import tracemalloc
+from collections import Counter
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
+from PIL import Image
 
-from pipelines.collect.images import ImageJob, _fetched, batch_size
-from pipelines.config.params import load
+from pipelines.collect.images import ImageJob, _decoded, _fetched, _PictureReader, batch_size
+from pipelines.config.params import Params, load
+from pipelines.extract.decode import DecodedPicture, Decoder
 
 MIB = 2**20
 PICTURE = bytes(MIB)
@@ -52,6 +57,70 @@ def test_pictures_that_wait_to_be_read_stay_within_the_limit(port: int) -> None:
     assert sizes == [MIB] * 24
     # two batches of two pictures, and the buffers of those that are being received
     assert peak < 8 * MIB
+
+
+def picture() -> bytes:
+    out = io.BytesIO()
+    Image.new("RGB", (8, 8), "green").save(out, "PNG")
+    return out.getvalue()
+
+
+class Previews(BaseHTTPRequestHandler):
+    """Answers with a picture, with half of one, or not at all; counts the requests of each path."""
+
+    asked: ClassVar[Counter[str]] = Counter()
+
+    def do_GET(self) -> None:
+        self.asked[self.path] += 1
+        name = self.path.rpartition("/")[2]
+        self.send_response(410 if name == "gone" else 404 if name == "missing" else 200)
+        body = {"good": picture(), "torn": picture()[:40], "page": b"<html>"}.get(name, b"")
+        self.send_header("Content-Type", "image/png")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def sandbox_params(**fetch: object) -> Params:
+    params = load(Path(__file__).resolve().parents[2], profile="sandbox")
+    images = params.images.model_copy(update={"fetch": params.images.fetch.model_copy(update=fetch)})
+    return params.model_copy(update={"images": images})
+
+
+def test_previews_are_tried_when_a_picture_cannot_be_decoded() -> None:
+    wanted = {
+        "torn good": None, "torn missing good": None, "missing torn good": None, "page torn": "not_an_image",
+        "torn gone good": "truncated", "torn": "truncated", "gone good": "gone", "good torn": None,
+        "missing": "not_found",
+    }  # fmt: skip
+    with ThreadingHTTPServer(("127.0.0.1", 0), Previews) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        jobs = [
+            ImageJob("0" * 32, n, tuple(f"http://127.0.0.1:{server.server_port}/{n}/{name}" for name in names.split()))
+            for n, names in enumerate(wanted)
+        ]
+        params = sandbox_params()
+        with Decoder(params.images.decode) as decoder:
+            found = list(_decoded(jobs, decoder=decoder, params=params, contact=""))
+        server.shutdown()
+    outcome = {job.image: None if isinstance(read, DecodedPicture) else read for job, read in found}
+    assert outcome == dict(enumerate(wanted.values()))
+    assert len(found) == len(wanted), "each picture once"
+    assert Previews.asked["/4/good"] == 0, "the host removed the picture"
+    assert Previews.asked["/7/torn"] == 0, "the picture is good"
+
+
+def test_the_digest_of_a_shared_picture_is_a_placeholder() -> None:
+    params = sandbox_params()
+    with Decoder(params.images.decode) as decoder:
+        decoded = decoder.decode(picture())
+    assert isinstance(decoded, DecodedPicture)
+    reader = _PictureReader.__new__(_PictureReader)
+    reader.placeholders = sandbox_params(placeholders=(decoded.sha256.upper(),)).images.fetch.placeholder_digests
+    assert reader.row(ImageJob("0" * 32, 0, ()), decoded) == "placeholder"
 
 
 @pytest.mark.parametrize(

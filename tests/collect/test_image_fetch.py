@@ -260,6 +260,7 @@ OUTCOMES = {
     moved("http://user:word@127.0.0.1/x"): "address",
     moved("http://127.0.0.1:99999/x"): "address",
     moved("/status/404"): "not_found",
+    moved("/removed.png"): "placeholder",
 }
 
 
@@ -315,6 +316,22 @@ def test_retry_after_holds_back_every_job_of_the_host() -> None:
     assert all(isinstance(r, bytes) for r in result)
     times = [when for when, _ in sorted(host.seen)]
     assert times[1] - times[0] >= 1
+
+
+def test_a_picture_with_all_its_addresses_takes_the_time_of_three_attempts() -> None:
+    async def fetch() -> tuple[list[bytes | str], int, float]:
+        async with Host() as host:
+            started = time.monotonic()
+            job = tuple(host.url(f"mute/{n}") for n in range(6))
+            found = await fetch_images(
+                [job, (host.url("ok"),)], params=PARAMS.model_copy(update={"timeout_seconds": 0.2})
+            )
+            return found, host.hits.total() - 1, time.monotonic() - started
+
+    found, tried, took = asyncio.run(fetch())
+    assert found == ["timeout", PICTURE]
+    assert tried == 3
+    assert took < 1.5
 
 
 def test_patience_with_a_host_that_is_always_busy_ends() -> None:
@@ -407,7 +424,10 @@ def test_a_contact_that_cannot_be_sent_is_refused_before_anything_is() -> None:
 
 
 REFUSED = {
-    "http://127.0.0.1/x": ({"allow_http": False}, "scheme"),
+    "http://127.0.0.1/x": ({"allow_http": False, "allow_loopback": False}, "private_address"),
+    "ftp://127.0.0.1/x": ({"allow_http": False}, "scheme"),
+    "http://evil.test/removed.png": ({}, "host_not_allowed"),
+    "http://127.0.0.1/removed.png": ({}, "placeholder"),
     "file:///etc/hosts": ({}, "scheme"),
     "not an address": ({}, "scheme"),
     "": ({}, "scheme"),
@@ -524,6 +544,39 @@ def test_tls_is_verified_by_name(certificate: Path, name: str, trusted: bool, ou
     result = asyncio.run(run())
     assert [r if isinstance(r, str) else "image" for r in result] == [outcome]
     assert asked == [name]
+
+
+def test_an_address_with_http_is_requested_by_https(certificate: Path) -> None:
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(certificate)
+
+    async def resolver(host: str, port: int) -> list[str]:
+        return ["127.0.0.1"]
+
+    async def run() -> list[bytes | str]:
+        async with Host(tls=server) as host:
+            params = PARAMS.model_copy(update={"hosts": ("images.test",), "allow_http": False, "retries": 0})
+            client = ssl.create_default_context(cafile=str(certificate))
+            plain = host.url("ok", host="images.test").replace("https:", "http:")
+            back = host.url(moved(plain), host="images.test")
+            return await fetch_images([(plain,), (back,)], params=params, resolver=resolver, tls=client)
+
+    assert asyncio.run(run()) == [PICTURE, PICTURE]
+
+
+def test_known_and_own_placeholders_count_together() -> None:
+    own, known = (hashlib.sha256(PICTURE + end).hexdigest() for end in (b"own", b"known"))
+    using = {"placeholders": (own.upper(),), "known_placeholders": (known,)}
+    assert fetch("ok/own", "ok/known", using=using) == ["placeholder"] * 2
+
+
+def test_the_placeholder_of_imgur_is_known_in_every_profile() -> None:
+    from pipelines.config.params import load
+
+    root = Path(__file__).resolve().parents[2]
+    imgur = "9b5936f4006146e4e1e9025b474c02863c0b5614132ad40db4b925a10e8bfbb9"
+    for profile in (None, "sandbox", "cradle", "cssrs"):
+        assert imgur in load(root, profile=profile).images.fetch.placeholder_digests
 
 
 def test_no_address_is_logged_even_at_debug(caplog: pytest.LogCaptureFixture) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.collect.submission import Dropped, Submission, parse
+from pipelines.collect.submission import Dropped, Submission, parse, retrieved_of
 
 ITEM: dict[str, Any] = {
     "id": "zz1",
@@ -82,6 +82,12 @@ def test_an_image_post_has_its_address_then_its_legible_previews_widest_first() 
         ({"_meta": {"was_deleted_later": True, "removal_type": "removed by reddit"}}, "deleted_later"),
         ({"_meta": {"removal_type": "removed"}}, "removed"),
         ({"_meta": {"removal_type": "deleted"}}, "deleted"),
+        ({"removal_reason": "legal"}, "removed"),
+        ({"banned_by": "AutoModerator"}, "removed"),
+        ({"banned_by": True}, "removed"),
+        ({"banned_by": None, "removal_reason": None}, None),
+        ({"banned_by": True, "author": "[deleted]"}, "deleted"),
+        ({"link_id": "t3_zz1", "author": "[deleted]"}, "comment"),
         ({"crosspost_parent": "t3_aa"}, "crosspost"),
         ({"crosspost_parent_list": [{"name": "t3_aa"}]}, "crosspost"),
         ({"crosspost_parent": "t3_aa", "author": "[deleted]"}, "deleted"),
@@ -147,6 +153,58 @@ def test_a_gallery_keeps_its_order_and_leaves_out_what_was_never_processed() -> 
     )
 
 
+def test_a_gallery_without_its_order_is_read_in_the_order_of_its_pictures() -> None:
+    known = {m: {"status": "valid", "s": {"u": f"https://preview.redd.it/{m}.jpg"}} for m in ("b", "a")}
+    for changes in ({"is_gallery": True, "gallery_data": None}, {"url": "https://www.reddit.com/gallery/zz1"}):
+        item = parsed(media_metadata=known, **changes)
+        assert isinstance(item, Submission)
+        assert (item.kind, [m[0][-5:] for m in item.media]) == ("gallery", ["b.jpg", "a.jpg"])
+    assert parsed(media_metadata=known, is_self=True).kind == "text"
+
+
+PREVIEW = {"images": [{"source": {"url": "https://external-preview.redd.it/p.jpg?s=1"}}]}
+
+
+@pytest.mark.parametrize(
+    ("url", "first"),
+    [
+        ("http://i.imgur.com/AbC12.jpg?1", "http://i.imgur.com/AbC12.jpg?1"),
+        ("http://imgur.com/AbC12", "https://i.imgur.com/AbC12.jpg"),
+        ("https://www.imgur.com/AbCde12/", "https://i.imgur.com/AbCde12.jpg"),
+        ("https://m.imgur.com/AbCde12?r#0", "https://i.imgur.com/AbCde12.jpg"),
+        ("https://i.imgur.com/AbCde12", "https://i.imgur.com/AbCde12.jpg"),
+        ("http://imgur.com/AbCde12.png", "https://i.imgur.com/AbCde12.png"),
+        # the picture itself is known to the API only; Reddit's preview shows its first one
+        ("http://imgur.com/a/AbC12", "https://external-preview.redd.it/p.jpg?s=1"),
+        ("https://imgur.com/gallery/AbCde12", "https://external-preview.redd.it/p.jpg?s=1"),
+        ("https://imgur.com/r/memes/AbCde12", "https://external-preview.redd.it/p.jpg?s=1"),
+    ],
+)
+def test_a_page_of_imgur_leads_to_its_picture(url: str, first: str) -> None:
+    item = parsed(url=url, preview=PREVIEW)
+    assert isinstance(item, Submission)
+    assert (item.kind, [m[0] for m in item.media]) == ("image", [first])
+    assert item.media[0][-1] == PREVIEW["images"][0]["source"]["url"]
+
+
+def test_several_pictures_of_one_address_and_an_album_without_a_preview() -> None:
+    item = parsed(url="http://imgur.com/AbC12,dEf34", preview=PREVIEW)
+    assert isinstance(item, Submission)
+    assert [m[0] for m in item.media] == ["https://i.imgur.com/AbC12.jpg", "https://i.imgur.com/dEf34.jpg"]
+    assert len(item.media[1]) == 1, "a preview shows the first picture"
+    for url in ("http://imgur.com/a/AbC12", "https://imgur.com/gallery/AbCde12"):
+        album = parsed(url=url, preview=None)
+        assert isinstance(album, Submission)
+        assert (album.kind, album.media) == ("album", ())
+    assert parsed(url="https://imgur.com/user/quiet_otter/posts", preview=None).kind == "link"
+    assert parsed(url="https://imgur.com/AbC12", preview=None, is_self=True).kind == "text"
+
+
+def test_malformed_items_are_told_apart_whatever_they_hold() -> None:
+    names = {parsed(name="x", title=title).fullname for title in ("\ud83d", "\ud83e", 10**400)}
+    assert len(names) == 3
+
+
 def test_old_and_new_number_types_and_a_missing_name_are_one_post() -> None:
     assert parsed(created_utc="1669939200", name=None) == parsed(created_utc=1669939200) == parsed()
 
@@ -172,3 +230,8 @@ def test_whatever_an_item_holds_it_is_kept_or_dropped_never_an_exception(changes
     item = parse(ITEM | changes, source="dump", source_digest="d")
     assert item.fullname
     assert isinstance(item, Submission) or item.reason
+
+
+@pytest.mark.parametrize("time", [10**400, float("nan"), float("inf"), -1, "soon", None])
+def test_an_unusable_time_of_retrieval_is_unknown(time: Any) -> None:
+    assert retrieved_of({"retrieved_on": time}) == 0.0

@@ -322,6 +322,37 @@ def test_an_answer_without_any_post_stops_the_sweep(world: World) -> None:
     assert world.sweep(NOW + timedelta(hours=40))["returned"] == 3
 
 
+@pytest.mark.parametrize("shown", [1, 98])
+def test_an_answer_without_the_control_post_marks_no_record(world: World, shown: int) -> None:
+    class Partial(RedditSource):
+        def info(self, fullnames: Any) -> Any:
+            return dict(list(super().info(list(fullnames)[:-1]).items())[:shown])
+
+    world.admit(range(99))
+    for hour in (0, 13, 26):
+        with pytest.raises(SweepImplausible, match=rf"lacks the control post and {99 - shown} of the 99 posts"):
+            world.sweep(NOW + timedelta(hours=hour), reddit=world.client(Partial), max_missing=1.0)
+    assert world.due() == {}
+    assert world.sweep(NOW + timedelta(hours=27))["seen"] == 99
+
+
+def test_a_control_post_that_was_deleted_is_replaced(world: World) -> None:
+    listed = world.server.catalogue._new[MEMES.lower()]
+
+    class Late(RedditSource):
+        def info(self, fullnames: Any) -> Any:
+            if world.server.counts["info"] == 0:
+                world.hide([POSTS - 1])
+                listed.pop(0)
+            return super().info(fullnames)
+
+    world.admit(range(150))
+    world.hide([4])
+    done = world.sweep(reddit=world.client(Late))
+    assert (done["seen"], done["missing"]) == (149, 1)
+    assert done["requests"] == 6  # two batches, one of them twice, two controls, and whether OTHER is private
+
+
 def test_too_many_missing_are_an_outage_and_leave_no_mark(world: World) -> None:
     world.admit(range(250))
     world.hide(range(0, 250, 10))  # a tenth, in every request

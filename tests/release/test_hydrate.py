@@ -314,6 +314,8 @@ def test_a_deletion_is_told_as_the_collector_tells_it(world: World) -> None:
             *(v for v in GONE.values() if v),
             {"selftext": "[ Removed by Reddit ]"},
             {"author": "[deleted]"},
+            {"removal_reason": "legal"},
+            {"banned_by": True},
         ):
             shown = {**item, **change}
             dropped = parse(shown, source="reddit", source_digest="")
@@ -324,6 +326,27 @@ def test_pictures_are_found_as_the_collector_finds_them(world: World) -> None:
     for item in world.items.values():
         parsed = parse(item, source="reddit", source_digest="")
         assert {found[0] for found in parsed.media} <= set(hydrate.addresses(item))  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://i.imgur.com/AbC12.jpg?1", "http://imgur.com/AbC12", "https://m.imgur.com/AbCde12/?r#0", "http://imgur.com/a/X1",
+     "https://www.imgur.com/AbC12,dEf34", "http://imgur.com/AbCde12l.PNG", "https://i.imgur.com/AbCde12"],
+)  # fmt: skip
+def test_pages_of_imgur_are_resolved_as_the_collector_resolves_them(url: str) -> None:
+    preview = {"images": [{"source": {"url": "https://external-preview.redd.it/p.jpg?s=1"}}]}
+    item = {
+        "id": "zz1",
+        "author": "a",
+        "subreddit": "b",
+        "title": "c",
+        "created_utc": 1,
+        "url": url,
+        "preview": preview,
+    }
+    parsed = parse(item, source="reddit", source_digest="")
+    found = {picture[0] for picture in parsed.media}  # type: ignore[union-attr]
+    assert found and found <= set(hydrate.addresses(item))
 
 
 JSON = st.recursive(

@@ -80,8 +80,8 @@ def test_a_scheme_of_several_categories_has_none_by_default():
 
 
 def test_schemes_are_found_by_name():
-    assert taxonomy.available() == ["cradle", "cssrs", "figsim"]
+    assert taxonomy.available() == ["communities", "cradle", "cssrs", "figsim"]
     assert taxonomy.load("cradle") is CRADLE
     for name in ("none", "../cradle", ""):
-        with pytest.raises(UnknownScheme, match="cradle, cssrs, figsim"):
+        with pytest.raises(UnknownScheme, match="communities, cradle, cssrs, figsim"):
             taxonomy.load(name)

@@ -60,7 +60,7 @@ def run(corpus: str, *, params: Params, root: Path = Path()) -> Json:
 
 
 def groups_of(root: Path, corpus: str) -> dict[Item, str]:
-    """Return the cluster of every item that has near-duplicates, from the stage ``dedupe``, if it has run."""
+    """Return the near-duplicate cluster of each clustered item from the stage ``dedupe``; empty if it has not run."""
     path = root / "snapshot" / corpus / "dedupe" / "clusters.parquet"
     if not path.exists():
         return {}
@@ -79,9 +79,10 @@ def measure(
 
     ``groups`` maps items to groups of near-duplicates; the images of a record that it lacks are one group.
 
-    The result keeps the order of the rounds. Every figure is ``{value, low, high}``; all three are ``None`` if the
-    figure is undefined. Chance-corrected figures also have ``word``, the term of Landis and Koch's scale. A figure that
-    is undefined in some resamples also has ``defined``, the share of resamples in which it has a value.
+    The result has ``rounds`` (figures by round, in the given order) and ``overall`` (the pooled figures). Every figure
+    is ``{value, low, high}``; all three are ``None`` if the figure is undefined. Chance-corrected figures also have
+    ``word``, the term of Landis and Koch's scale. A figure that is undefined in some resamples also has ``defined``,
+    the share of resamples in which it has a value.
     """
     known = groups or {}
     described: Json = {}
@@ -115,7 +116,10 @@ def measure(
 
 
 def summary(metrics: Mapping[str, Any]) -> Json:
-    """Summarise each round and ``overall``: ``items`` (maximum over categories), coefficients, ``sufficient``."""
+    """Summarise the figures of :func:`measure`, for each round and ``overall``.
+
+    Each summary has ``items`` (maximum over the categories), ``alpha`` and ``kappa`` by category, and ``sufficient``.
+    """
 
     def short(scope: Mapping[str, Any]) -> Json:
         categories = scope["categories"]
@@ -156,7 +160,11 @@ def figures(
     groups: Mapping[Item, str],
     labels: bool = True,
 ) -> Json:
-    """Compute all agreement figures of one category; ``settings.seed`` and the category's key seed the bootstrap."""
+    """Compute all agreement figures of one category of a scheme from the annotators' ``answers``.
+
+    ``groups`` maps items to groups of near-duplicates, ``labels`` adds the figures of each label, and ``settings.seed``
+    and the category's key seed the bootstrap.
+    """
     places = answers.doubles()
     names = measured(category)
     raters = sorted({annotator for place in places for annotator in answers.given[place]})

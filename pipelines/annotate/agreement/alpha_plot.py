@@ -1,4 +1,4 @@
-"""Plot each category's alpha per batch with its interval, for the stage ``agreement``."""
+"""Plot Krippendorff's alpha of each category per batch with its bootstrap interval, for the stage ``agreement``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INCHES = {"panel": 1.75, "batch": 0.55, "least": 7.5, "most": 30.0}
 
 
 def draw_figure(metrics: Mapping[str, Any], *, categories: Sequence[str], path: Path) -> None:
-    """Write ``agreement.png`` to the folder ``path``: one panel per category; the x axis is doubly annotated batches.
+    """Write ``agreement.png`` to the folder ``path``: a panel per category, over the doubly annotated batches (x axis).
 
     A batch with an undefined alpha has a tick on the axis and no point. The same metrics give the same bytes.
     """

@@ -1,4 +1,4 @@
-"""Group the annotators' answers by category and item for comparison."""
+"""Group the annotators' answers by category and item, to compute their agreement."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipelines.taxonomy import Category, Scheme
 from pipelines.taxonomy.guideline import offered
 
 Place = tuple[str, str, int]
-"""Round, record and image: an item counts for its own round only."""
+"""A place: an item (record, image) in a round, because an item counts for its own round only."""
 # Why an item has fewer than two answers to compare, the more serious reasons first.
 LEFT_OUT = ("outside_scheme", "skipped", "single")
 
@@ -21,8 +21,8 @@ LEFT_OUT = ("outside_scheme", "skipped", "single")
 class OverlapAnswers:
     """All answers in one category; each item is identified by round, record id and image number.
 
-    ``given[place][annotator]`` is the label set that the annotator chose for the item at ``place``. ``skipped`` are the
-    places that someone skipped, ``outside`` those with an answer outside the current scheme.
+    ``given[place][annotator]`` is the label set that the annotator chose for the item. ``skipped`` are the items that
+    an annotator skipped, ``outside`` those with an answer outside the current scheme.
     """
 
     given: dict[Place, dict[str, frozenset[str]]] = field(default_factory=lambda: defaultdict(dict))
@@ -30,11 +30,14 @@ class OverlapAnswers:
     outside: set[Place] = field(default_factory=set)
 
     def doubles(self) -> list[Place]:
-        """Return, sorted, the items that two or more annotators answered."""
+        """Return the sorted places (round, record id, image) that two or more annotators answered."""
         return sorted(place for place, by in self.given.items() if len(by) > 1)
 
     def left_out(self) -> dict[str, int]:
-        """Count the items with fewer than two answers by the first reason of ``LEFT_OUT`` that applies."""
+        """Count the items with fewer than two answers by reason (``outside_scheme``, ``skipped``, ``single``).
+
+        Each item counts once, for the first reason in this order that applies.
+        """
         less = (self.given.keys() | self.skipped | self.outside) - set(self.doubles())
         reasons = [
             "outside_scheme" if p in self.outside else "skipped" if p in self.skipped else "single" for p in less
@@ -43,7 +46,7 @@ class OverlapAnswers:
 
 
 def gather(rows: Iterable[Mapping[str, Any]], *, scheme: Scheme) -> dict[str, OverlapAnswers]:
-    """Group rows of the table ``annotations`` by category; label sets that the current scheme forbids are left out."""
+    """Group rows of the table ``annotations`` by category; leave out label sets that the current scheme forbids."""
     found = {key: OverlapAnswers() for key in scheme.categories}
     for row in rows:
         answers = found.get(row["category"])

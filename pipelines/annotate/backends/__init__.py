@@ -1,1 +1,1 @@
-"""Connect annotation tools through one protocol (:class:`pipelines.annotate.backends.backend.Backend`)."""
+"""Connect annotation tools (Label Studio, Argilla, files) through one protocol."""

@@ -1,4 +1,4 @@
-"""Define the interface of annotation backends, independent of the tool.
+"""Define the interface of annotation backends, which are the tools in which people annotate.
 
 A *queue* holds one annotator's items of one round. The queues of a round are isolated, so that annotators cannot see
 each other's answers. A backend holds unencrypted content while a round is open, and no content after ``purge``.
@@ -20,7 +20,10 @@ Item = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """One annotator's queue: its name is ``corpus/round`` or ``corpus/round/adjudication``, its owner a pseudonym."""
+    """One annotator's queue of a round; ``name`` is ``corpus/round`` or ``corpus/round/adjudication``.
+
+    ``annotator`` is the pseudonym of the person who answers its items.
+    """
 
     name: str
     annotator: str
@@ -33,7 +36,7 @@ class Queue:
 
 @dataclass(frozen=True)
 class AnnotationTask:
-    """One item with the content that the annotator sees.
+    """One item of an annotation queue, with the content that the annotator sees.
 
     ``text`` holds named passages (``title``, ``body``), ``image`` the bytes of a picture, and ``media_type`` the type
     of these bytes (``image/png``). ``sides`` are the conflicting answers shown to an adjudicator, by category and
@@ -69,7 +72,7 @@ class AnnotatorAnswer:
 
     @property
     def unfit(self) -> bool:
-        """Whether the person found that the item does not belong in the corpus; its labels do not count then."""
+        """Whether the annotator found that the item does not belong in the corpus; its labels do not count then."""
         return not self.skipped and REJECTED in self.values.get(UNFIT, ())
 
 
@@ -82,7 +85,7 @@ class Backend(Protocol):
     accounts: Mapping[str, str]
 
     def prepare(self, queue: Queue, *, form: Form) -> None:
-        """Create the queue with its form if it does not exist.
+        """Create the annotator's queue with its form in the tool if it does not exist.
 
         Raises:
             BackendUnavailable: the tool does not answer or rejects the credentials.
@@ -92,13 +95,13 @@ class Backend(Protocol):
         """Return each item in the queue with the time at which it was added; empty if the queue does not exist."""
 
     def add(self, queue: Queue, *, tasks: Sequence[AnnotationTask]) -> None:
-        """Add tasks to the queue and skip items that are already in it."""
+        """Add annotation tasks to the queue; skip items that are already in it."""
 
     def answers(self, queue: Queue) -> list[AnnotatorAnswer]:
-        """Return all submitted answers and skips, sorted by item, time and id, without drafts."""
+        """Return all submitted answers and skips in the queue, sorted by item, time and id, without drafts."""
 
     def remove(self, queue: Queue, *, items: Collection[Item]) -> None:
-        """Remove items with their answers from the queue."""
+        """Remove items from the annotator's queue, with the answers to them."""
 
     def purge(self, queues: Collection[Queue]) -> None:
         """Delete the queues and all their data, including deleted rows that remain in the tool's database.
@@ -124,9 +127,9 @@ PROBLEMS = (
 
 
 def in_chunks(rows: Iterable[tuple[T, int]], *, size: int, most: int | None = None) -> Iterator[list[T]]:
-    """Yield chunks of rows whose sizes sum to at most ``size``, with at most ``most`` rows in each chunk.
+    """Group ``(row, size)`` pairs into lists of at most ``most`` rows whose sizes sum to at most ``size``.
 
-    A row that is larger than ``size`` is a chunk of its own.
+    A row that is larger than ``size`` is a list of its own.
     """
     chunk: list[T] = []
     left = size

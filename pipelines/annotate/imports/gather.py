@@ -18,7 +18,8 @@ class GatheredEntries:
     """The items of a dataset sorted by name, with the numbers of invalid and of repeated rows.
 
     ``bad`` maps each reason to the (file, line) of the invalid rows. ``repeated`` counts rows that repeat another row
-    of the same item. ``unknown`` counts strings that are not labels. ``rules`` counts, by rule of the scheme beyond the
+    of the same item. ``cut`` are the (file, line) of the rows whose text was cut off after some complete posts, which
+    are imported. ``unknown`` counts strings that are not labels. ``rules`` counts, by rule of the scheme beyond the
     hard rules (SPEC 23), the items whose labels break the rule; such items are imported.
     """
 
@@ -26,6 +27,7 @@ class GatheredEntries:
     rows: int
     bad: dict[str, list[tuple[str, int]]]
     repeated: int
+    cut: list[tuple[str, int]]
     unknown: int
     rules: dict[str, int]
 
@@ -68,17 +70,19 @@ def gather(files: Sequence[File], *, mapping: Mapping, scheme: Scheme) -> Gather
             except BadRow as error:
                 unknown += error.unknown
                 bad.setdefault(error.reason, []).append(place)
-    entries = []
+    entries, cut = [], []
     for _, same in sorted(found.items()):
         one = same[0][0]
         if all(entry.said == one.said for entry, _ in same):
             parts = frozenset[str]().union(*(entry.parts for entry, _ in same))
             entries.append(replace(one, parts=parts, digest=min(entry.digest for entry, _ in same)))
+            cut += [place for entry, place in same if entry.cut]
         else:
             bad.setdefault("conflict", []).extend(place for _, place in same)
     rows = sum(len(file.rows) for file in files)
     repeated = rows - len(entries) - sum(len(places) for places in bad.values())
-    return GatheredEntries(entries, rows, dict(sorted(bad.items())), repeated, unknown, _rules(entries, scheme=scheme))
+    rules = _rules(entries, scheme=scheme)
+    return GatheredEntries(entries, rows, dict(sorted(bad.items())), repeated, sorted(cut), unknown, rules)
 
 
 def _rules(entries: Iterable[ImportEntry], *, scheme: Scheme) -> dict[str, int]:

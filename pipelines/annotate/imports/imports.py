@@ -2,7 +2,8 @@
 
 Labels and splits go to ``annotations/<corpus>/<dataset>/`` as CSV files of ids, for ``gold.<corpus>.published`` and
 ``split.<corpus>.published``; texts are scrubbed, sealed and filtered by the same steps as Reddit's posts. Labels from
-models are written to ``silver.csv``: they are not gold. Nothing is committed if more than 1 % of the rows are invalid.
+models are written to ``silver.csv``: they are not gold. Nothing is committed if more than 1 % of the rows are invalid,
+or more than the share that ``--allow-bad`` gives.
 A count that differs from the paper's is reported and does not stop the import.
 """
 
@@ -62,32 +63,33 @@ def run(
     vault: Vault,
     now: datetime,
     dry_run: bool = False,
+    allow_bad: float = MAX_BAD,
     console: Console | None = None,
 ) -> Report:
     """Import the files of one dataset into a corpus and commit them; with ``dry_run``, only read and report.
 
-    ``mapping`` is the name of an included mapping or the path of a file; ``console`` receives the counts before
-    anything is committed (default: stderr).
+    ``mapping`` is the name of an included mapping or the path of a file; ``allow_bad`` is the share of rows that may be
+    invalid; ``console`` receives the counts before anything is committed (default: stderr).
 
     Returns:
-        ``rows``, ``items``, ``bad`` (for each reason the number of ``rows`` and their first ``lines``), ``repeated``,
-        ``reddit`` (items with a Reddit id, which may match collected posts), ``unknown_labels``, ``rules`` (items that
-        break a rule of the scheme beyond the hard rules), ``tombstoned``, ``parts`` (number of items and labels of each
-        part), ``table`` (the paper's and the imported counts), ``absent`` (parts that the paper counts and the
-        files lack), ``differences``, ``matches`` (true if counts were compared and none differs), ``refused`` (the
-        reason why an import would be refused, else null); after an import also the result of
-        :func:`pipelines.annotate.imports.commit.publish`.
+        ``rows``, ``items``, ``bad`` (for each reason the number of ``rows`` and their first ``lines``), ``cut`` (the
+        same for rows of which only the complete posts are imported), ``repeated``, ``reddit`` (items with a Reddit id,
+        which may match collected posts), ``unknown_labels``, ``rules`` (items that break a rule of the scheme beyond
+        the hard rules), ``tombstoned``, ``parts`` (number of items and labels of each part), ``table`` (the paper's and
+        the imported counts), ``absent`` (parts that the paper counts and the files lack), ``differences``, ``matches``
+        (true if counts were compared and none differs), ``refused`` (the reason why an import would be refused, else
+        null); after an import also the result of :func:`pipelines.annotate.imports.commit.publish`.
 
     Raises:
         BadMapping: the mapping does not exist or contradicts itself.
         BadParams: the corpus is not configured, uses another scheme, or holds images although the dataset has texts.
-        BadImport: the files lack columns, have no rows, or more than 1 % of their rows are invalid.
+        BadImport: the files lack columns, have no rows, or too many of their rows are invalid.
         UnreadableFile: a file does not have the expected format.
         VaultUnavailable: the vault cannot be used; nothing was written.
     """
     meant = read_mapping(mapping)
     scheme = _fit(corpus, mapping=meant, params=params)
-    read = read_all(files, mapping=meant, scheme=scheme)
+    read = read_all(files, mapping=meant, scheme=scheme, allow_bad=allow_bad)
     show(read, mapping=meant, console=console)
     if read.refusal and not dry_run:
         raise BadImport(file=_names(read.files), mapping=meant.dataset, detail=read.refusal)
@@ -102,12 +104,14 @@ def run(
         return report
     kept = {(one, e.image): e for one, e in zip(ids, read.entries, strict=True) if one not in gone}
     record = {key: report[key] for key in ("mapping", "digests", "items", "tombstoned", "matches", "differences")}
+    # numbers only: the lines of a published file name people
+    record |= {"left_out": read.gathered.bad_rows, "cut": len(read.gathered.cut)}
     return report | publish(
         corpus, entries=kept, mapping=meant, record=record, params=params, settings=settings, vault=vault, now=now
     )
 
 
-def read_all(files: Sequence[Path], *, mapping: Mapping, scheme: Scheme) -> ReadDataset:
+def read_all(files: Sequence[Path], *, mapping: Mapping, scheme: Scheme, allow_bad: float = MAX_BAD) -> ReadDataset:
     """Read the files of a dataset, and compare their counts with those in its paper.
 
     Raises:
@@ -126,7 +130,7 @@ def read_all(files: Sequence[Path], *, mapping: Mapping, scheme: Scheme) -> Read
         if parts[part]
         for line in counts.compare(expected, parts[part], part=part, scheme=scheme)
     )
-    return ReadDataset(read, gathered, tuple(lines), _refusal(gathered))
+    return ReadDataset(read, gathered, tuple(lines), _refusal(gathered, allowed=allow_bad))
 
 
 def describe(read: ReadDataset, *, mapping: Mapping, scheme: Scheme) -> Report:
@@ -140,6 +144,7 @@ def describe(read: ReadDataset, *, mapping: Mapping, scheme: Scheme) -> Report:
         "rows": read.gathered.rows,
         "items": len(read.entries),
         "bad": {reason: _places(places) for reason, places in read.gathered.bad.items()},
+        "cut": _places(read.gathered.cut),
         "repeated": read.gathered.repeated,
         "reddit": sum(entry.reddit for entry in read.entries),
         "unknown_labels": read.gathered.unknown,
@@ -166,7 +171,7 @@ def record_id(entry: ImportEntry, *, vault: Vault) -> str:
 
 
 def show(read: ReadDataset, *, mapping: Mapping, console: Console | None = None) -> None:
-    """Print the paper's counts, the imported counts and the number of skipped rows, by default to stderr."""
+    """Print the paper's counts, the imported counts, what the mapping assumes, and what was left out."""
     from rich.console import Console
     from rich.table import Table
 
@@ -179,8 +184,13 @@ def show(read: ReadDataset, *, mapping: Mapping, console: Console | None = None)
         table.add_row(line.part, line.what, f"{line.expected:,}", f"{line.found:,}", note)
     if read.lines:
         console.print(table)
+    for heading, text in (("tried", mapping.tried), ("assumed", mapping.assumed)):
+        if text:
+            console.print(f"{heading}: {text.strip()}", markup=False, highlight=False)
     for reason, places in read.gathered.bad.items():
         console.print(f"left out, {reason}: {_summary(places)}", markup=False, highlight=False)
+    if read.gathered.cut:
+        console.print(f"cut off, complete posts kept: {_summary(read.gathered.cut)}", markup=False, highlight=False)
     differing = sum(not line.matches for line in read.lines)
     console.print(
         f"{len(read.entries):,} items of {read.gathered.rows:,} rows; {differing} of {len(read.lines)} differ"
@@ -208,11 +218,12 @@ def _by_part(entries: Sequence[ImportEntry], *, mapping: Mapping) -> dict[str, l
     return {part: [e.answers for e in entries if part in e.parts] for part in mapping.parts or ONE_PART}
 
 
-def _refusal(gathered: GatheredEntries) -> str | None:
-    if gathered.bad_rows <= MAX_BAD * gathered.rows:
+def _refusal(gathered: GatheredEntries, *, allowed: float) -> str | None:
+    if gathered.bad_rows <= allowed * gathered.rows:
         return None
     reasons = "; ".join(f"{reason}: {_summary(places)}" for reason, places in gathered.bad.items())
-    return f"{gathered.bad_rows:,} of {gathered.rows:,} rows are invalid ({reasons})"
+    share = f"more than the share of {allowed:g} that --allow-bad permits"
+    return f"{gathered.bad_rows:,} of {gathered.rows:,} rows are invalid, {share} ({reasons})"
 
 
 def _summary(places: Sequence[tuple[str, int]]) -> str:

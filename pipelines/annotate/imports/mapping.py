@@ -1,8 +1,8 @@
 """Load column mappings of published datasets: one YAML file in ``mappings/`` per dataset, and no code.
 
-The datasets were not available to us, so the column names in a mapping are assumptions, stated in its comments. A
-mapping may list several names for each column; a file with other names needs only an edited copy of the mapping. Column
-names are compared by letters and digits, ignoring case.
+Most datasets were not available to us: a mapping states in ``tried`` what was read with it and in ``assumed`` what is
+not known. It may list several names for each column; a file with other names needs only an edited copy of the mapping.
+Column names are compared by letters and digits, ignoring case.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class Columns(Section):
 
     A record is named by the first of these fields that the file has: ``reddit`` (a fullname, a bare id or a post's
     URL), ``own`` (the dataset's own number or user), ``text`` (if true, by the digest of title and body, for datasets
-    without ids). Only records named by ``reddit`` can match posts collected from Reddit.
+    without ids). Only records named by ``reddit`` can match posts collected from Reddit. ``author`` is a Reddit name;
+    ``own_author`` is the dataset's own name or number of an author.
     """
 
     reddit: Names = ()
@@ -46,6 +47,7 @@ class Columns(Section):
     text: bool = False
     image: Names = ()
     author: Names = ()
+    own_author: Names = ()
     subreddit: Names = ()
     created: Names = ()
     title: Names = ()
@@ -83,7 +85,8 @@ class Part(Section):
 
 class Labels(Section):
     """The columns of one category. ``flags`` maps each label, in any spelling, to the names of its 0/1 column;
-    ``columns`` are the names of one column with a label, a list, or labels joined by ``separator``.
+    ``columns`` are the names of one column with a label, a list, or labels joined by ``separator``; ``values`` maps
+    what the column holds to labels, where it holds no spelling of them.
 
     If both are given, ``flags`` are used for a file that has a column for each of them, else ``columns``. With ``blank:
     missing``, a blank cell of ``columns`` makes the row invalid; with ``blank: none``, it means the empty set.
@@ -91,6 +94,7 @@ class Labels(Section):
 
     flags: dict[str, Names] = Field(default_factory=dict)
     columns: Names = ()
+    values: dict[str, str] = Field(default_factory=dict)
     separator: Annotated[str, Field(min_length=1)] = "|"
     blank: Literal["missing", "none"] = "missing"
 
@@ -112,18 +116,22 @@ class Mapping(Section):
     """The content of a mapping file; texts without a date are assigned to the first day of ``month``.
 
     With ``level: user``, a row is a person with all their posts, which become one text. The dataset's own user names
-    are never matched with Reddit's.
+    are never matched with Reddit's. A list of posts that ends before its bracket in a cell of at least ``cut_from``
+    characters was cut by a spreadsheet: its complete posts are imported.
     """
 
     dataset: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,31}$")]
     title: str
     source: str
+    tried: str = ""
+    assumed: str = ""
     scheme: str
     level: Literal["item", "user"]
     format: Literal["csv", "jsonl", "json", "parquet"]
     columns: Columns
     parts: dict[str, Part] = Field(default_factory=dict)
     labels: dict[str, Labels]
+    cut_from: Positive | None = None
     month: Month | None = None
     lengths: Lengths | None = None
     expected: dict[str, Expected] = Field(default_factory=dict)
@@ -173,13 +181,14 @@ def _faults(mapping: Mapping, *, scheme: Scheme) -> str:
     """Return the parts of a mapping that its scheme does not know, as one message."""
     faults = [f"no category {key}" for key in mapping.labels if key not in scheme.categories]
     for key, labels in mapping.labels.items():
-        faults += _unknown_flags(labels, category=scheme.categories.get(key))
+        faults += _unknown_labels(labels, category=scheme.categories.get(key))
     for part, expected in mapping.expected.items():
         faults += [f"expected.{part} does not name {what}" for what in unknown_names(expected, scheme=scheme)]
     return "; ".join(faults)
 
 
-def _unknown_flags(labels: Labels, *, category: Category | None) -> list[str]:
+def _unknown_labels(labels: Labels, *, category: Category | None) -> list[str]:
     if category is None:
         return []
-    return [f"{category.key} has no label {label}" for label in labels.flags if normal(label) not in category.spellings]
+    named = (*labels.flags, *labels.values.values())
+    return [f"{category.key} has no label {label}" for label in named if normal(label) not in category.spellings]

@@ -7,6 +7,7 @@ with a fault and is counted with its line number.
 from __future__ import annotations
 
 import ast
+import codecs
 import csv
 import hashlib
 import json
@@ -39,6 +40,11 @@ ADDRESS = re.compile(r"(?:/comments/|redd\.it/)([0-9a-z]{1,13})(?:[/?#]|$)", re.
 # Reddit's ids have had five or more characters since 2006; a shorter one is more likely a row number.
 BARE = re.compile(r"([0-9a-z]{5,13})", re.IGNORECASE)
 REDDIT_BEGAN = 2005
+# A string of a list as Python or JSON writes it, one that is not finished, and a list that ends before its bracket.
+STRING = r"""(?:[uU]?(?:'(?:[^'\\]++|\\.)*+'|"(?:[^"\\]++|\\.)*+"))"""
+UNFINISHED = r"""(?:[uU]?(?:'(?:[^'\\]++|\\.)*+\\?|"(?:[^"\\]++|\\.)*+\\?)?)"""
+CUT_LIST = re.compile(rf"\s*\[\s*(?:({STRING}(?:\s*,\s*{STRING})*+)\s*(?:,\s*{UNFINISHED})?|{UNFINISHED})", re.DOTALL)
+CUT_CHARACTER = "crisis_corpus_cut_character"
 TRUE, FALSE = {"1", "1.0", "true", "yes", "y", "x"}, {"0", "0.0", "false", "no", "n", ""}
 Cells = dict[str, object]
 
@@ -89,7 +95,7 @@ def read_file(path: Path, *, usual: Format) -> File:
 
 def _csv(path: Path) -> Iterator[FileRow]:
     csv.field_size_limit(MAX_CELL)
-    with path.open(newline="", encoding="utf-8-sig") as file:
+    with path.open(newline="", encoding="utf-8-sig", errors=CUT_CHARACTER) as file:
         lines = csv.reader(file, strict=True)
         try:
             header = next(lines, [])
@@ -103,6 +109,18 @@ def _csv(path: Path) -> Iterator[FileRow]:
         except csv.Error as error:
             detail = type(error).__name__
             raise UnreadableFile(file=path.name, where=f" at line {lines.line_num}", detail=detail) from None
+
+
+def _cut_character(error: UnicodeError) -> tuple[str, int]:
+    """Replace a character whose last bytes are cut off at the end of a cell; any other fault is an error."""
+    if isinstance(error, UnicodeDecodeError):
+        rest = error.object[error.end : error.end + 1]
+        if 0xC2 <= error.object[error.start] <= 0xF4 and rest in (b"", b'"', b",", b"\r", b"\n"):
+            return "\ufffd", error.end
+    raise error
+
+
+codecs.register_error(CUT_CHARACTER, _cut_character)
 
 
 def _jsonl(path: Path) -> Iterator[FileRow]:
@@ -176,6 +194,12 @@ def list_of(value: object) -> list[str] | None:
     if not isinstance(value, list | tuple) or not all(isinstance(part, str) for part in value):
         return None
     return [text_of(part) for part in value]
+
+
+def complete_posts(cell: object) -> list[str] | None:
+    """Return the complete strings of a list whose end was cut off, or ``None`` for anything else."""
+    found = CUT_LIST.fullmatch(cell) if isinstance(cell, str) else None
+    return list_of(f"[{found[1] or ''}]") if found else None
 
 
 def _literal(cell: str) -> object:

@@ -1,7 +1,7 @@
 """Convert a row of a published dataset to an entry: the record's name, its labels and its text.
 
 An invalid row is left out with a reason: ``fields``, ``not_json``, ``no_id``, ``image``, ``created``, ``no_text``,
-``not_a_list``, ``no_part``, ``two_splits``, or ``<category>: <fault>`` for invalid labels.
+``not_a_list``, ``cut`` (in its first post), ``no_part``, ``two_splits``, or ``<category>: <fault>`` for invalid labels.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pipelines.annotate.imports.published_files import (
     Cells,
     File,
     FileRow,
+    complete_posts,
     first,
     flag_of,
     fullname_of,
@@ -49,7 +50,8 @@ class Text:
 @dataclass(frozen=True, slots=True)
 class ImportEntry:
     """One item of a dataset. ``name`` is the item's fullname if ``reddit`` is true, else the dataset's own name;
-    ``digest`` is the SHA-256 of the file; ``text`` is ``None`` if the dataset has no texts."""
+    ``digest`` is the SHA-256 of the file; ``text`` is ``None`` if the dataset has no texts; ``cut`` is true if the end
+    of the text was cut off and its complete posts are kept."""
 
     name: str
     reddit: bool
@@ -59,6 +61,7 @@ class ImportEntry:
     answers: dict[str, frozenset[str]]
     text: Text | None
     digest: str
+    cut: bool = False
 
     @property
     def said(self) -> tuple[object, ...]:
@@ -83,7 +86,7 @@ def entry_of(row: FileRow, *, file: File, mapping: Mapping, scheme: Scheme) -> I
     if row.fault:
         raise BadRow(row.fault)
     cells = row.cells
-    text = _text(cells, mapping=mapping) if has(file, mapping.columns.body) else None
+    text, cut = _text(cells, mapping=mapping) if has(file, mapping.columns.body) else (None, False)
     reddit, name = _name(cells, mapping=mapping, text=text)
     parts, split = _parts(cells, file=file, mapping=mapping)
     answers = {
@@ -99,6 +102,7 @@ def entry_of(row: FileRow, *, file: File, mapping: Mapping, scheme: Scheme) -> I
         answers=answers,
         text=text,
         digest=file.digest,
+        cut=cut,
     )
 
 
@@ -115,31 +119,39 @@ def _name(cells: Cells, *, mapping: Mapping, text: Text | None) -> tuple[bool, s
     raise BadRow("no_id")
 
 
-def _text(cells: Cells, *, mapping: Mapping) -> Text:
+def _text(cells: Cells, *, mapping: Mapping) -> tuple[Text, bool]:
+    """Return the text, and whether its end was cut off."""
     columns = mapping.columns
+    body, cut = _body(cells, mapping=mapping)
     author = text_of(first(cells, columns.author)).strip()
+    if own := text_of(first(cells, columns.own_author)).strip():
+        author = f"{mapping.dataset}/{own}"  # no Reddit name contains a slash
     subreddit = text_of(first(cells, columns.subreddit)).strip().removeprefix("r/")
-    return Text(
+    text = Text(
         title=text_of(first(cells, columns.title)),
-        body=_body(cells, mapping=mapping),
+        body=body,
         author=author if author and author.lower() != "[deleted]" else None,
         subreddit=subreddit if SUBREDDIT.fullmatch(subreddit) else mapping.dataset,
         created=_created(cells, mapping=mapping),
     )
+    return text, cut
 
 
-def _body(cells: Cells, *, mapping: Mapping) -> str:
-    """Return the text; a person's posts are joined by blank lines."""
+def _body(cells: Cells, *, mapping: Mapping) -> tuple[str, bool]:
+    """Return the text, a person's posts joined by blank lines, and whether its end was cut off."""
     value = first(cells, mapping.columns.body)
+    cut = False
     if mapping.level == "user":
         posts = list_of(value)
+        if posts is None and mapping.cut_from and len(text_of(value)) >= mapping.cut_from:
+            posts, cut = complete_posts(value), True
         if posts is None:
             raise BadRow("not_a_list")
         value = "\n\n".join(post.strip() for post in posts if post.strip())
     body = text_of(value)
     if not body.strip():
-        raise BadRow("no_text")
-    return body
+        raise BadRow("cut" if cut else "no_text")
+    return body, cut
 
 
 def _image(value: object) -> int:
@@ -165,10 +177,10 @@ def _parts(cells: Cells, *, file: File, mapping: Mapping) -> tuple[frozenset[str
     mine = frozenset(name for name, part in parts.items() if _claims(part, cells=cells, file=file))
     if not mine:
         raise BadRow("no_part")
-    splits = {parts[name].split for name in mine}
+    splits = {parts[name].split for name in mine} - {None}
     if len(splits) > 1:
         raise BadRow("two_splits")
-    return mine, splits.pop()
+    return mine, next(iter(splits), None)
 
 
 def _claims(part: Part, *, cells: Cells, file: File) -> bool:
@@ -178,7 +190,10 @@ def _claims(part: Part, *, cells: Cells, file: File) -> bool:
 
 
 def _answer(cells: Cells, *, file: File, labels: Labels, category: Category) -> frozenset[str]:
-    values = _flags(cells, labels, category=category) if flagged(file, labels) else _values(cells, labels, category)
+    if flagged(file, labels):
+        values = _flags(cells, labels, category=category)
+    else:
+        values = [labels.values.get(value, value) for value in _values(cells, labels, category)]
     checked = category.check(values, mode="repair", tiers={"base"}, task=False)
     merged = {category.merges[category.task_merge].into} if category.task_merge else set()
     if checked.violations:
@@ -208,6 +223,8 @@ def _values(cells: Cells, labels: Labels, category: Category) -> list[str]:
         if labels.blank == "missing":
             raise BadRow(f"{category.key}: empty")
         return []
+    if isinstance(value, int | float):
+        value = text_of(value)
     if isinstance(value, str) and not value.lstrip().startswith("["):
         return [part.strip() for part in value.split(labels.separator) if part.strip()]
     found = list_of(value)

@@ -1,1 +1,1 @@
-"""Run annotation rounds, from the drawn items to the adjudicated labels."""
+"""Run rounds of annotation by people, from the drawn items to the adjudicated labels."""

@@ -39,8 +39,9 @@ Side = Mapping[str, tuple[str, ...]]
 class AdjudicationCase:
     """One item for the adjudicator: its disputed ``categories`` in the scheme's order, and the conflicting answers.
 
-    ``sides`` are the annotators' answers to all categories, without names and in an order drawn per item; an unanswered
-    item has no sides. An empty set is shown by the scheme's name for it (FigSIM's "None"), if there is one.
+    ``sides`` are the annotators' answers to all categories, without the annotators' names and in an order drawn per
+    item; an unanswered item has no sides. An empty set is shown by the scheme's name for it (FigSIM's "None"), if there
+    is one.
     """
 
     item: Item
@@ -50,7 +51,7 @@ class AdjudicationCase:
 
 @dataclass(frozen=True)
 class Decided:
-    """The log of decisions extended by new ones, and the problems found in the adjudicator's queue.
+    """The adjudicator's decisions, stored and new, and the problems found in the adjudicator's queue.
 
     ``rows`` are unencrypted rows of the table ``adjudications``: the stored rows first and unchanged, then the new
     rows. ``problems`` counts categories for ``unanswered`` (not decided yet), ``outside_scheme``, ``against_rules``,
@@ -69,17 +70,17 @@ def cases(
     scheme: Scheme,
     seed: int,
 ) -> list[AdjudicationCase]:
-    """Return the items of a round that need adjudication, sorted.
+    """Return the items of an annotation round that need adjudication, sorted.
 
     A category of an item is disputed if an assigned annotator did not answer the category, or if the answers differ.
-    For an item with one assigned annotator, only unanswered categories are disputed. An item that all of them found
-    unfit is none; one that only some found unfit has unanswered categories.
+    For an item with one assigned annotator, only unanswered categories are disputed. An item that all its annotators
+    found unfit is left out; one that only some of them found unfit has unanswered categories.
 
     Args:
         annotations: rows of the table ``annotations``.
         assignments: rows of the table ``assignments``.
         scheme: the corpus's scheme.
-        seed: determines the order of the sides.
+        seed: determines the order of the conflicting answers of an item.
     """
     given, rejected = answered(annotations), unfit(annotations, assignments=assignments)
     found = []
@@ -105,10 +106,10 @@ def review_cases(
 ) -> list[AdjudicationCase]:
     """Return the items whose gold differs from the valid votes of all labellers in ``against`` (CRADLE 3.4, SPEC 31).
 
-    The sides of a case are the distinct label sets of gold and votes. A set that two labellers gave appears once, so
-    that the adjudicator cannot recognize gold as the only different set. An item without a valid vote from every
-    labeller (a refusal is not a vote) is left out; :func:`unvoted` counts such items. Labels are compared unchanged, so
-    annotators and models must use the same labels of the scheme, as in CRADLE.
+    The sides of a case (conflicting answers) are the distinct label sets of gold and votes. A set that two labellers
+    gave appears once, so that the adjudicator cannot recognize gold as the only different set. An item without a valid
+    vote from every labeller (a refusal is not a vote) is left out; :func:`unvoted` counts such items. Labels are
+    compared unchanged, so annotators and models must use the same labels of the scheme, as in CRADLE.
 
     Args:
         gold: rows of the table ``gold``.
@@ -132,7 +133,10 @@ def review_cases(
 def unvoted(
     gold: Sequence[Row], votes: Mapping[str, Sequence[Row]], *, against: Sequence[str], splits: Collection[Item]
 ) -> int:
-    """Count the items with gold that cannot be reviewed, because a labeller gave no valid vote on them."""
+    """Count the items with gold in ``splits`` that lack a valid vote of a labeller in ``against``.
+
+    Such items cannot be reviewed.
+    """
     ballots = _ballots(votes, against=against)
     asked = [(item_of(row), str(row["category"])) for row in gold]
     return len(
@@ -148,12 +152,12 @@ def read_decisions(
     scheme: Scheme,
     manifest: RoundManifest,
 ) -> Decided:
-    """Return the log with the decisions of the adjudicator's queue added; repeated answers add nothing.
+    """Return the table ``adjudications`` with the adjudicator's new answers added; repeated answers add nothing.
 
     Args:
         answers: the answers in the adjudicator's queue.
-        cases: the adjudicator's cases; items and categories in the log also count as assigned.
-        known: the stored rows of the log, unencrypted.
+        cases: the adjudicator's cases; items and categories of stored decisions also count as assigned.
+        known: the stored rows of the table, unencrypted.
         scheme: the corpus's scheme.
         manifest: the round's manifest.
     """
@@ -188,7 +192,7 @@ def read_decisions(
 
 
 def rejected(log: Sequence[Row]) -> set[Item]:
-    """Return the items whose last decision is that they are unfit."""
+    """Return the items that the adjudicator's last decision in ``log`` (rows of ``adjudications``) declares unfit."""
     last = {item_of(row): row for row in sorted(log, key=_when)}
     return {item for item, row in last.items() if row["category"] == UNFIT}
 

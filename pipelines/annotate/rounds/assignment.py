@@ -1,4 +1,4 @@
-"""Draw a round's items, assign them to annotators, and release them under the daily cap.
+"""Draw an annotation round's items, assign them to annotators, and order each annotator's queue.
 
 Items are drawn by keyed hashes, so that neither the order of rows nor items added later change the result.
 """
@@ -16,7 +16,7 @@ from pipelines.errors import BadParams
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One item assigned to one annotator.
+    """One item assigned to one annotator in an annotation round.
 
     ``batch`` counts from 0 and is the same for all annotators of the item; ``position`` counts from 0 in the
     annotator's own queue, batch after batch.
@@ -29,7 +29,7 @@ class Assignment:
 
 
 def draw(candidates: Collection[Item], *, taken: Collection[Item], size: int, seed: int) -> list[Item]:
-    """Draw at most ``size`` candidates that are not in ``taken``, in the order of their keyed hashes.
+    """Draw at most ``size`` candidate items that are not in ``taken``, in the order of their keyed hashes.
 
     The result of a smaller ``size`` is a prefix of the result of a larger one. A new candidate does not change the
     order of the others.
@@ -41,7 +41,7 @@ def draw(candidates: Collection[Item], *, taken: Collection[Item], size: int, se
 def assign(
     items: Sequence[Item], *, annotators: Sequence[str], overlap: int, batch_size: int, seed: int
 ) -> list[Assignment]:
-    """Assign each item to ``overlap`` different annotators, so that their loads differ by at most one.
+    """Assign each item to ``overlap`` different annotators, so that the annotators' loads differ by at most one item.
 
     The items are divided, in their order, into batches of ``batch_size``. Within a batch each annotator has a different
     order, so that fatigue does not affect the same items for all.

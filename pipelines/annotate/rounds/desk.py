@@ -1,4 +1,4 @@
-"""Synchronize a round between the corpus repository and the queues of its annotation backend."""
+"""Synchronize an annotation round between the corpus repository and the queues of its annotation backend."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from pipelines.workspace.clone import workspace
 
 @dataclass(frozen=True)
 class Pulled:
-    """The answers in the queues, merged with the stored tables of the round.
+    """The answers in an annotation round's queues, merged with the stored tables of the round.
 
     ``round`` has the merged rows. ``answered`` counts finished items by person, including skipped ones; ``skipped``
     counts the skips of all people together. ``problems`` counts faults by person and kind. ``cases`` are the
-    adjudicator's undecided cases.
+    items that the adjudicator has not decided yet.
     """
 
     round: StoredRound
@@ -43,14 +43,17 @@ class Pulled:
     cases: list[AdjudicationCase]
 
     def write(self, vault: Vault) -> list[Path]:
-        """Write the tables ``annotations`` and ``adjudications`` to the clone; return the paths of the changed ones."""
+        """Write the tables ``annotations`` and ``adjudications`` to the clone; return the paths of changed files."""
         folder = self.round.folder
         written = store.write(folder, self.round.annotations, name="annotations", vault=vault)
         return written + store.write(folder, self.round.decisions, name="adjudications", vault=vault)
 
     @property
     def told(self) -> dict[str, object]:
-        """The counts that the `corpus round` commands print; counts for single annotators are listed by pseudonym."""
+        """The fields that the `corpus round` commands print: the round's status, and counts of answers and decisions.
+
+        ``cases`` is the number of undecided items; counts for single annotators are listed by pseudonym.
+        """
         return told(self.round.manifest) | {
             "answered": self.answered,
             "skipped": self.skipped,
@@ -62,7 +65,10 @@ class Pulled:
 
 @dataclass(frozen=True)
 class RoundContext:
-    """Everything that a command on a round needs; ``going`` are the manifests of all open rounds on one backend."""
+    """Everything that a command on an annotation round needs, such as its backend, vault and scheme.
+
+    ``going`` are the manifests of all open rounds on the same backend.
+    """
 
     backend: Backend
     settings: Settings
@@ -75,7 +81,7 @@ class RoundContext:
     def of(
         cls, found: StoredRound, *, settings: Settings, vault: Vault, now: datetime, backend: Backend | None = None
     ) -> RoundContext:
-        """Return the context of a round; ``backend`` replaces the backend that the round's manifest names.
+        """Return the context of a command on a round; ``backend`` replaces the one that the round's manifest names.
 
         Raises:
             BackendUnavailable: the backend does not answer or rejects the credentials.
@@ -88,7 +94,7 @@ class RoundContext:
         return cls(place, settings, vault, now, load_scheme(found.manifest.scheme, root=root), going)
 
     def check_guideline(self, found: StoredRound) -> None:
-        """Check that the guideline is still the one with which the round was opened.
+        """Check that the annotation guideline is still the one with which the round was opened.
 
         Raises:
             RoundState: the guideline changed since the round was opened.
@@ -99,11 +105,11 @@ class RoundContext:
             raise wrong(manifest, detail="its guideline changed since it was opened; close it and open another round")
 
     def take_out(self, found: StoredRound) -> int:
-        """Remove the records that were taken down from all queues; return the number of removed items."""
+        """Remove the records that were taken down from all queues of the round; return the number of removed items."""
         return queues.remove_records(queues.of_round(found.manifest), backend=self.backend, gone=found.gone)
 
     def look(self, found: StoredRound) -> Pulled:
-        """Read the queues and merge their answers with the stored tables; change neither.
+        """Read the round's queues and merge their answers with the stored tables; change neither.
 
         While a round is open, the annotators' answers are read. During adjudication the adjudicator's decisions are
         read instead; the annotators' answers no longer change, because the adjudicator was shown them.
@@ -111,7 +117,7 @@ class RoundContext:
         return self._decisions(found) if found.manifest.status == "adjudicating" else self._answers(found)
 
     def asked(self, found: StoredRound) -> list[AdjudicationCase]:
-        """Return all cases that the adjudicator of this round received, including decided ones."""
+        """Return all cases (items with disputed answers) that this round's adjudicator received, decided or not."""
         manifest = found.manifest
         if manifest.draw == "disagreement":
             # gold changes with each decision; the cases stay those of the commit that the items were drawn from
@@ -120,16 +126,16 @@ class RoundContext:
         return cases(found.annotations, assignments=found.assigned, scheme=self.scheme, seed=manifest.seed)
 
     def pending(self, found: StoredRound, *, asked: Sequence[AdjudicationCase]) -> list[AdjudicationCase]:
-        """Return the cases that are not completely decided, each with its undecided categories."""
+        """Return the cases in ``asked`` that are not completely decided, each with its undecided categories."""
         decided, out = {(item_of(row), str(row["category"])) for row in found.decisions}, rejected(found.decisions)
         asked = [case for case in asked if case.item not in out]
         left = [replace(c, categories=tuple(k for k in c.categories if (c.item, k) not in decided)) for c in asked]
         return [case for case in left if case.categories]
 
     def fill(self, found: StoredRound, *, pending: Sequence[AdjudicationCase]) -> dict[str, int]:
-        """Fill the queues of the annotators, or during adjudication that of the adjudicator, up to the daily cap.
+        """Add items to the annotators' queues, or during adjudication to the adjudicator's, up to the daily cap.
 
-        Returns the number of added items by person. ``pending`` are the undecided cases.
+        Returns the number of added items by person. ``pending`` are the adjudicator's undecided cases.
         """
         manifest = found.manifest
         by_item = {case.item: case for case in pending}
@@ -216,7 +222,7 @@ class RoundContext:
 
 
 def told(manifest: RoundManifest) -> dict[str, object]:
-    """Return the fields that every command on a round prints."""
+    """Return the fields that every `corpus round` command prints: corpus, round, status, phase and size."""
     return {
         "corpus": manifest.corpus,
         "round": manifest.round,
@@ -227,7 +233,7 @@ def told(manifest: RoundManifest) -> dict[str, object]:
 
 
 def wrong(manifest: RoundManifest, *, detail: str) -> RoundState:
-    """Return the error for a round whose status does not permit the command."""
+    """Return the error for a command that the status of its annotation round does not permit."""
     return RoundState(corpus=manifest.corpus, name=manifest.round, status=manifest.status, detail=detail)
 
 

@@ -1,4 +1,4 @@
-"""Decrypt content in memory as annotation tasks, for transfer to a backend."""
+"""Decrypt posts and pictures in memory as annotation tasks, for transfer to an annotation backend."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def tasks(
     vault: Vault,
     root: Path,
 ) -> list[AnnotationTask]:
-    """Convert ``items`` (item to position) to annotation tasks, in the order of their positions.
+    """Decrypt ``items`` (item to position in a queue) as annotation tasks, in the order of their positions.
 
     The task of a meme has only the picture (FigSIM 3.3: annotators see the meme); the task of a post has title and
     body. With ``cases``, a task also has the disputed categories and the conflicting answers. Records that were taken

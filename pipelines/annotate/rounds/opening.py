@@ -1,4 +1,4 @@
-"""Plan a round: draw its items, assign them and build its manifest."""
+"""Plan an annotation round: draw its items, assign them and build its manifest."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pipelines.workspace.clone import Workspace
 
 
 class NothingToDraw(AnnotationError):
-    """No unused item meets the conditions of a round."""
+    """No unused item meets the conditions of an annotation round."""
 
     message = (
         "Round {name} of {corpus} has no items to draw: {candidates} items meet its conditions, and other rounds "
@@ -40,7 +40,10 @@ class NothingToDraw(AnnotationError):
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """A planned round that is not opened; ``unvoted`` counts items left out of a review because a vote is missing."""
+    """A planned annotation round that is not opened yet.
+
+    ``unvoted`` counts the items left out of a review because a labeller's vote is missing.
+    """
 
     manifest: RoundManifest
     assignments: list[Assignment]
@@ -63,7 +66,7 @@ class RoundPlan:
 
 
 def planned_of(corpus: str, name: str, *, params: Params) -> Planned:
-    """Return the plan of a round in the corpus's protocol.
+    """Return the plan of an annotation round in the corpus's protocol.
 
     Raises:
         BadParams: the corpus has no protocol.
@@ -75,7 +78,7 @@ def planned_of(corpus: str, name: str, *, params: Params) -> Planned:
 
 
 def plan(clone: Workspace, *, corpus: str, name: str, vault: Vault, now: datetime) -> RoundPlan:
-    """Draw a round's items from the published split, and return the plan of the round.
+    """Draw an annotation round's items from the published split, and return the plan of the round.
 
     Items of the corpus's other rounds are not drawn again, except in a review (``draw: disagreement``). If fewer items
     are left than the protocol's size, the round contains all of them.
@@ -123,7 +126,10 @@ def plan(clone: Workspace, *, corpus: str, name: str, vault: Vault, now: datetim
 
 
 def review(clone: Workspace, *, manifest: RoundManifest, items: Collection[Item]) -> list[AdjudicationCase]:
-    """Return those of ``items`` that need a review, according to the gold and votes that ``clone`` contains."""
+    """Return the cases of those ``items`` whose gold differs from the votes of all labellers of the review.
+
+    Gold and votes are those that ``clone`` contains.
+    """
     stages = _reviewed(manifest, corpus=manifest.corpus)
     store.fetch_stages(clone, *stages)
     gold, votes = _gold_and_votes(clone.path, manifest.corpus, against=manifest.against)
@@ -171,6 +177,6 @@ def _gold_and_votes(
 
 
 def differs(manifest: RoundManifest, *, params: Params) -> bool:
-    """Return whether the protocol or the seed of an opened round differs from the present parameters."""
+    """Return whether the protocol or the seed of an opened annotation round differs from the present parameters."""
     planned = planned_of(manifest.corpus, manifest.round, params=params)
     return (manifest.protocol, manifest.seed) != (params.round.protocol[manifest.corpus], planned.seed)

@@ -1,4 +1,4 @@
-"""Fill, read and empty the queues of a round within the daily cap."""
+"""Fill, read and empty the annotators' queues of a round within the daily cap."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ADJUDICATION = "adjudication"
 
 @dataclass(frozen=True)
 class Wanted:
-    """The content that a queue should have: all items with their positions, and the daily cap.
+    """The content that an annotator's queue should have: all items with their positions, and the daily cap of items.
 
     ``form`` is called only if items are still missing from the queue.
     """
@@ -29,27 +29,27 @@ class Wanted:
 
 
 def of_annotators(manifest: RoundManifest) -> list[Queue]:
-    """Return one queue for each annotator of a round."""
+    """Return the queues of an annotation round's annotators, one for each."""
     return [Queue(f"{manifest.corpus}/{manifest.round}", annotator) for annotator in manifest.annotators]
 
 
 def of_adjudicator(manifest: RoundManifest) -> Queue:
-    """Return the queue of a round's adjudicator."""
+    """Return the queue of an annotation round's adjudicator."""
     return Queue(f"{manifest.corpus}/{manifest.round}/{ADJUDICATION}", manifest.adjudicator)
 
 
 def of_round(manifest: RoundManifest) -> list[Queue]:
-    """Return the queues of a round's annotators and of its adjudicator."""
+    """Return the queues of an annotation round's annotators and of its adjudicator."""
     return [*of_annotators(manifest), of_adjudicator(manifest)]
 
 
 def people(manifests: Iterable[RoundManifest]) -> list[str]:
-    """Return the pseudonyms of all annotators and adjudicators of these rounds, sorted."""
+    """Return the pseudonyms of all annotators and adjudicators of these annotation rounds, sorted."""
     return sorted({queue.annotator for manifest in manifests for queue in of_round(manifest)})
 
 
 def open_backend(manifest: RoundManifest, *, settings: Settings, pseudonyms: Collection[str]) -> Backend:
-    """Connect to the backend that the manifest names, with access for these pseudonyms.
+    """Connect to the annotation backend that a round's manifest names, with access for these pseudonyms.
 
     Raises:
         BackendUnavailable: the backend does not answer or rejects the credentials.
@@ -68,7 +68,7 @@ def open_backend(manifest: RoundManifest, *, settings: Settings, pseudonyms: Col
 
 
 def used_today(manifests: Iterable[RoundManifest], *, backend: Backend, now: datetime) -> Counter[str]:
-    """Count how many items of the daily cap each person has used, over all queues of the given rounds.
+    """Count how many items of their daily cap the annotators have used, over all queues of the given rounds.
 
     Items added or answered since midnight UTC count. All unanswered items in a queue count too, because they may be
     answered today. The cap protects a person, so items of all the person's rounds count. Queues that were purged today
@@ -91,7 +91,7 @@ def fill(
     used: Mapping[str, int],
     tasks: Callable[[Mapping[Item, int]], list[AnnotationTask]],
 ) -> dict[str, int]:
-    """Fill each queue up to the daily cap; return the number of items added for each person.
+    """Add items to each annotator's queue up to the daily cap; return the number of items added for each person.
 
     ``tasks`` decrypts items (item to position). It is called at most once, with all items that are added to any queue.
     """
@@ -115,7 +115,7 @@ def fill(
 
 
 def remove_records(queues: Iterable[Queue], *, backend: Backend, gone: Collection[str]) -> int:
-    """Remove all items of the records in ``gone`` from the queues; return the number of removed items."""
+    """Remove all items of the records in ``gone`` from annotators' queues; return the number of removed items."""
     removed = 0
     for queue in queues:
         doomed = [item for item in backend.present(queue) if item[0] in gone]
@@ -126,7 +126,7 @@ def remove_records(queues: Iterable[Queue], *, backend: Backend, gone: Collectio
 
 
 def withdraw(queues: Iterable[Queue], *, backend: Backend) -> None:
-    """Remove all items that were neither answered nor skipped from the queues."""
+    """Remove all items that were neither answered nor skipped from annotators' queues."""
     for queue in queues:
         held = backend.present(queue)
         if left := held.keys() - {answer.item for answer in backend.answers(queue)} if held else set():
@@ -134,5 +134,5 @@ def withdraw(queues: Iterable[Queue], *, backend: Backend) -> None:
 
 
 def answers(queues: Iterable[Queue], *, backend: Backend, gone: Collection[str]) -> dict[str, list[AnnotatorAnswer]]:
-    """Return the answers in the queues by person, without answers to the taken-down records in ``gone``."""
+    """Return the answers in the queues by annotator, without answers to the taken-down records in ``gone``."""
     return {queue.annotator: [a for a in backend.answers(queue) if a.item[0] not in gone] for queue in queues}

@@ -1,7 +1,7 @@
 """Open, pull, adjudicate and close annotation rounds between the corpus repository and an annotation backend.
 
-Every command is idempotent. A command commits first and then fills or empties the queues from the commit alone. The
-same command, or the next pull, therefore completes an interrupted one. A pull without new answers makes no commit.
+Every command is idempotent. It commits first and then fills or empties the queues from the commit alone. Repeating the
+command, or the next pull, therefore completes an interrupted one. A pull without new answers makes no commit.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def open_round(
     backend: Backend | None = None,
     dry_run: bool = False,
 ) -> Result:
-    """Draw a round's items, commit the assignments, and fill each queue up to the daily cap.
+    """Draw an annotation round's items, commit the assignments, and fill each annotator's queue up to the daily cap.
 
     If the round is open already, only its queues are filled. A review has no annotators; its items go directly to the
     adjudicator.
@@ -89,7 +89,7 @@ def open_round(
 def pull(
     corpus: str, name: str, *, settings: Settings, vault: Vault, now: datetime, backend: Backend | None = None
 ) -> Result:
-    """Commit new answers (during adjudication: new decisions) and add items to the queues up to the daily cap.
+    """Commit a round's new answers (during adjudication: new decisions), and refill its queues up to the daily cap.
 
     Items of records that were taken down are removed from the queues. After the start of adjudication, the annotators'
     answers are no longer read, because the adjudicator was shown them.
@@ -110,7 +110,7 @@ def pull(
 def adjudicate(
     corpus: str, name: str, *, settings: Settings, vault: Vault, now: datetime, backend: Backend | None = None
 ) -> Result:
-    """End annotation: pull once more, and queue the undecided items for the adjudicator without annotators' names.
+    """End annotation in a round: pull once more, and queue the undecided items for the adjudicator, without names.
 
     Unanswered items are removed from the annotators' queues.
 
@@ -160,7 +160,7 @@ def close(
     abandon: bool = False,
     dry_run: bool = False,
 ) -> Result:
-    """Import the last answers, commit the decision about the round, and delete the queues from the backend.
+    """Import a round's last answers, commit the decision about the round, and delete its queues from the backend.
 
     Args:
         corpus: the corpus of the round.
@@ -171,7 +171,7 @@ def close(
         vault: the vault with the keys.
         now: the closing time.
         backend: used in place of the backend that the manifest names.
-        abandon: allow ``go_on`` although cases are undecided; these cases never get gold from this round.
+        abandon: allow ``go_on`` although the adjudicator has undecided cases, which never get gold from this round.
         dry_run: return the status without changing anything.
 
     Returns:

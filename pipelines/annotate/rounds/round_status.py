@@ -31,12 +31,13 @@ def status(
     now: datetime,
     backend: Backend | None = None,
 ) -> Result:
-    """Return the status of a corpus's rounds, or the details of one round, without changing anything.
+    """Return the status of a corpus's annotation rounds, or the details of one round, without changing anything.
 
     Returns:
         Without a name: ``rounds`` (opened rounds) and ``planned`` (rounds of the protocol that are not opened). With a
         name: ``assigned``, ``given`` (items in the queue), ``answered`` and ``address`` by person, ``skipped`` in
-        total, ``decided``, ``cases``, ``problems``, ``decision``, and the last published ``agreement``.
+        total, ``decided`` (item categories), ``cases`` (undecided items), ``problems``, ``decision``, and the last
+        published ``agreement``.
 
     Raises:
         UnknownRound: the round was not opened.
@@ -84,5 +85,5 @@ def _agreement(clone: Workspace, *, corpus: str, name: str) -> Result:
 
 
 def loads(assigned: Iterable[Row]) -> dict[str, int]:
-    """Count the items assigned to each person."""
+    """Count the items assigned to each annotator, from rows of the table ``assignments``."""
     return dict(sorted(Counter(str(row["annotator"]) for row in assigned).items()))

@@ -1,4 +1,4 @@
-"""Read and write a round in a clone of the corpus repository: its manifest in git, its tables in DVC."""
+"""Read and write an annotation round in a clone of the corpus repository: its manifest in git, its tables in DVC."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LOCK = "rounds.lock"
 
 
 class NotMade(ConfigError):
-    """A stage whose result a round needs has not been published."""
+    """A stage of ``dvc.yaml`` whose result an annotation round needs has not been published."""
 
     message = "The stage {stage} has no published result in the corpus repository."
     remedy = (
@@ -39,7 +39,7 @@ class NotMade(ConfigError):
 
 @dataclass(frozen=True)
 class StoredRound:
-    """A round as stored at the tip of the corpus branch, decrypted and without records that were taken down.
+    """An annotation round in the newest commit of the corpus branch, decrypted and without taken-down records.
 
     ``assigned``, ``annotations`` and ``decisions`` are unencrypted rows of the tables ``assignments``, ``annotations``
     and ``adjudications``. ``gone`` are the assigned records that were taken down after the assignment.
@@ -59,13 +59,15 @@ class StoredRound:
         return manifests.folder(self.clone.path, self.manifest.corpus, self.manifest.round)
 
     def of(self, annotator: str) -> dict[Item, int]:
-        """Return the items assigned to a person with their positions, in the order of the positions."""
+        """Return the items assigned to an annotator with their positions, in the order of the positions."""
         mine = {item_of(row): int(str(row["position"])) for row in self.assigned if row["annotator"] == annotator}
         return dict(sorted(mine.items(), key=lambda pair: pair[1]))
 
 
 def on_tip(settings: Settings, work: Callable[[Workspace], T]) -> T:
-    """Run ``work`` in a clone of the branch's tip and return its result; repeat it if another publisher pushed first.
+    """Run ``work`` in a clone of the corpus branch's newest commit and return its result.
+
+    If another publisher pushes first, ``work`` is repeated in a new clone.
 
     A lock in ``CORPUS_HOME`` allows one ``work`` at a time, so that the queues do not change between its reads and its
     writes.
@@ -91,7 +93,7 @@ def _alone(settings: Settings) -> Iterator[None]:
 
 
 def read(clone: Workspace, *, corpus: str, name: str, vault: Vault) -> StoredRound:
-    """Read an opened annotation round from a clone.
+    """Read an opened annotation round from a clone of the corpus repository.
 
     Raises:
         UnknownRound: the round was not opened.
@@ -116,7 +118,7 @@ def read(clone: Workspace, *, corpus: str, name: str, vault: Vault) -> StoredRou
 
 
 def rows(folder: Path, *, name: str, vault: Vault) -> list[Row]:
-    """Return the rows of a round's table with content decrypted to text; empty if the table does not exist."""
+    """Return the rows of a table in a round's folder, decrypted; empty if the table does not exist."""
     path = folder / f"{name}.parquet"
     if not path.exists():
         return []
@@ -129,7 +131,7 @@ def rows(folder: Path, *, name: str, vault: Vault) -> list[Row]:
 
 
 def write(folder: Path, content: Sequence[Row], *, name: str, vault: Vault) -> list[Path]:
-    """Write a round's table; return its path in a list, or an empty list if the bytes are unchanged.
+    """Write a table to a round's folder; return its path in a list, or an empty list if the bytes are unchanged.
 
     The file is replaced, never written in place, because it may be a link into the cache that all clones share.
     """
@@ -146,7 +148,7 @@ def write(folder: Path, content: Sequence[Row], *, name: str, vault: Vault) -> l
 
 
 def fetch_stages(clone: Workspace, *stages: str) -> None:
-    """Check out the published results of stages of ``dvc.yaml`` in a clone.
+    """Check out the published results of these stages of ``dvc.yaml`` in a clone.
 
     Raises:
         NotMade: a stage has no published result; the error names the first one.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 import requests
 
 from pipelines.collect.month import Window
-from pipelines.collect.sources.page_cache import ListingPage, ResumeJournal, gather
-from pipelines.collect.sources.service import check_address, refusal, user_agent
+from pipelines.collect.sources.exchange import AnswerTooSlow, BoundedSession
+from pipelines.collect.sources.page_cache import ListingPage, ResumeJournal, gather, post_of
+from pipelines.collect.sources.service import check_address, finite, refusal, seconds, user_agent
 from pipelines.collect.submission import Dropped, Submission, created_of, fullname_of
 from pipelines.config.collect import ArcticShift
 from pipelines.config.settings import Settings
@@ -18,6 +20,20 @@ from pipelines.errors import SourceUnavailable
 
 # The longest pause inside a task after the rate limit is used up; a longer wait leads to a 429 and a task retry.
 MAX_PAUSE_SECONDS = 120.0
+# The API ends long queries with these words, with status 422 and others (issues 12 and 66 of its repository); the same
+# query with a smaller limit succeeds.
+TIMED_OUT = re.compile(r"time[d ]*out|slow down", re.IGNORECASE)
+TIMEOUTS = frozenset({504, 524})
+# Ours: the pauses after the tries of one page; five tries halve a limit of 100 to the least one.
+PAUSE_SECONDS, LEAST_LIMIT = (2.0, 4.0, 8.0, 16.0, 16.0), 10
+# Ours: pages in a row with fewer posts than requested; an interval that is read to its end has two.
+SHORT_PAGES = 50
+# Ours: requests for a second whose posts fill a page of a limit that was reduced.
+STUCK = 5
+
+
+class QueryTimedOut(SourceUnavailable):
+    """A query took too long, for the API or for this client."""
 
 
 class ArcticShiftSource:
@@ -41,8 +57,9 @@ class ArcticShiftSource:
         self._params = params
         self._journal = journal
         self._pause = pause
+        self._limit = params.page_size
         self._address = check_address(settings.arctic_shift_url, setting="CORPUS_ARCTIC_SHIFT_URL")
-        self._session = requests.Session()
+        self._session = BoundedSession(seconds=params.timeout_seconds)
         self._session.headers["User-Agent"] = user_agent(settings.contact)
 
     def submissions(self, window: Window, *, subreddits: Sequence[str]) -> Iterator[Submission | Dropped]:
@@ -51,7 +68,8 @@ class ArcticShiftSource:
         Raises:
             SourceThrottled: 429, with the seconds to wait.
             SourceRefused: another 4xx.
-            SourceUnavailable: 5xx, a timeout, a malformed response, or more posts in a second than a page holds.
+            SourceUnavailable: 5xx, a malformed response, a query that times out with the smallest limit too, or more
+                posts in a second than a page holds.
         """
         return gather(self.name, window=window, subreddits=subreddits, pages=self._pages, journal=self._journal)
 
@@ -61,59 +79,95 @@ class ArcticShiftSource:
         Raises:
             SourceError: as :meth:`submissions`.
         """
-        self._page(subreddit, after=0, before=1)
+        self._request(subreddit, after=0, before=1, limit=1)
 
     def _pages(self, subreddit: str, *, cursor: str | None, window: Window) -> Iterator[ListingPage]:
-        after = int(cursor) if cursor else int(window.start.timestamp()) - 1
+        after, before = int(cursor) if cursor else int(window.start.timestamp()) - 1, int(window.end.timestamp())
         known: set[str | None] = set()
+        short = stuck = 0
+        self._limit = self._params.page_size
         while True:
-            items = self._page(subreddit, after=after, before=int(window.end.timestamp()))
+            items, limit = self._page(subreddit, after=after, before=before)
             names = {fullname_of(i) for i in items}
-            times = [int(created.timestamp()) for i in items if (created := created_of(i))]
+            times = self._times(items, after=after, before=before)
             following = max(times, default=after) - 1
-            full = len(items) >= self._params.page_size
+            full = len(items) >= limit
             if full and following <= after:
-                raise SourceUnavailable(source=self.name, detail=f"over {len(items)} posts within two seconds")
+                if limit >= self._params.page_size or stuck == STUCK:
+                    raise SourceUnavailable(source=self.name, detail=f"over {len(items)} posts within two seconds")
+                stuck += 1
+                continue  # with a larger limit, as this page has succeeded
+            stuck = 0
+            short = 0 if full else short + 1
             more = bool(names - known) and following > after
+            if more and short == SHORT_PAGES:
+                raise SourceUnavailable(source=self.name, detail=f"{short} pages with fewer posts than requested")
             yield ListingPage(items, str(following) if more else None)
             if not more:
                 return
             known, after = names, following
 
-    def _page(self, subreddit: str, *, after: int, before: int) -> list[Mapping[str, Any]]:
+    def _times(self, items: Sequence[Mapping[str, Any]], *, after: int, before: int) -> list[int]:
+        """Return the posts' times; posts out of order or outside the interval would move the cursor past others."""
+        times = [int(created.timestamp()) for i in items if (created := created_of(i))]
+        if times != sorted(times) or (times and not after <= times[0] <= times[-1] <= before):
+            raise SourceUnavailable(source=self.name, detail="the posts are not those of the interval, oldest first")
+        return times
+
+    def _page(self, subreddit: str, *, after: int, before: int) -> tuple[list[Mapping[str, Any]], int]:
+        """Return a page and its limit, which is halved after a query that timed out and doubled after others."""
+        for seconds_until_next in PAUSE_SECONDS:
+            limit = self._limit
+            try:
+                items = self._request(subreddit, after=after, before=before, limit=limit)
+            except QueryTimedOut:
+                self._limit = max(min(LEAST_LIMIT, self._params.page_size), limit // 2)
+                self._pause(seconds_until_next)
+            else:
+                self._limit = min(self._params.page_size, 2 * limit)
+                return items, limit
+        return self._request(subreddit, after=after, before=before, limit=self._limit), self._limit
+
+    def _request(self, subreddit: str, *, after: int, before: int, limit: int) -> list[Mapping[str, Any]]:
         query: dict[str, str | int] = {
             "subreddit": subreddit,
             "after": after,
             "before": before,
-            "limit": self._params.page_size,
+            "limit": limit,
             "sort": "asc",
         }
         try:
-            response = self._session.get(
-                f"{self._address}/api/posts/search",
-                params=query,
-                timeout=self._params.timeout_seconds,
-                allow_redirects=False,
-            )
-            if response.status_code != 200:
-                raise refusal(
-                    self.name, status=response.status_code, headers=response.headers, what=f"r/{subreddit}"
-                ) from None
-            data = response.json()["data"]
-        except requests.RequestException as error:
+            response = self._session.get(f"{self._address}/api/posts/search", params=query)
+        except AnswerTooSlow as error:
+            raise self._timed_out(subreddit, limit=limit, what=type(error).__name__) from None
+        except (requests.RequestException, ValueError) as error:
             raise SourceUnavailable(source=self.name, detail=type(error).__name__) from None
-        except (ValueError, KeyError, TypeError):
-            raise SourceUnavailable(source=self.name, detail="the response does not follow the API") from None
-        if not isinstance(data, list) or not all(isinstance(i, dict) for i in data):
-            raise SourceUnavailable(source=self.name, detail="the response does not follow the API")
+        data = self._data(response, subreddit=subreddit, limit=limit)
         self._pace(response.headers)
+        return [post_of(item, subreddit=subreddit, place=f"{after}:{n}") for n, item in enumerate(data)]
+
+    def _data(self, response: requests.Response, *, subreddit: str, limit: int) -> list[Any]:
+        try:
+            body = response.json()
+        except (ValueError, RecursionError):
+            body = None
+        error = body.get("error") if isinstance(body, dict) else None
+        slow = isinstance(error, str) and TIMED_OUT.search(error) and response.status_code != 429
+        if slow or response.status_code in TIMEOUTS:
+            raise self._timed_out(subreddit, limit=limit, what=f"HTTP {response.status_code}")
+        if response.status_code != 200:
+            raise refusal(self.name, status=response.status_code, headers=response.headers, what=f"r/{subreddit}")
+        data = body.get("data") if isinstance(body, dict) else None
+        if error is not None or not isinstance(data, list):
+            raise SourceUnavailable(source=self.name, detail="the response does not follow the API")
         return data
+
+    def _timed_out(self, subreddit: str, *, limit: int, what: str) -> QueryTimedOut:
+        detail = f"the query of {limit} posts of r/{subreddit} timed out ({what})"
+        return QueryTimedOut(source=self.name, detail=detail)
 
     def _pace(self, headers: Mapping[str, str]) -> None:
         """Wait as long as the headers ask once the rate limit is used up, to avoid a 429."""
-        try:
-            remaining, reset = float(headers["x-ratelimit-remaining"]), float(headers["x-ratelimit-reset"])
-        except (KeyError, ValueError):
-            return
-        if remaining < 1:
-            self._pause(min(max(reset, 0.0), MAX_PAUSE_SECONDS))
+        remaining, reset = finite(headers.get("x-ratelimit-remaining")), seconds(headers.get("x-ratelimit-reset"))
+        if remaining is not None and reset is not None and remaining < 1:
+            self._pause(min(reset, MAX_PAUSE_SECONDS))

@@ -2,7 +2,7 @@
 
 A file is read once. Every frame is decompressed to its end while the SHA-256 is computed, and a byte pattern finds the
 lines of the wanted subreddits, so that the other 99 % are never parsed (SPEC.md 2.6). Posts are yielded only after
-every file has been verified.
+every file has been verified. A line that is no JSON object is counted whatever its subreddit, which cannot be known.
 """
 
 from __future__ import annotations
@@ -14,25 +14,34 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import orjson
 import zstandard
 
 from pipelines.collect.month import Window
 from pipelines.collect.sources import Gathered
+from pipelines.collect.sources.json_line import loads
 from pipelines.collect.submission import Dropped, Submission
 from pipelines.config.collect import Dump
 from pipelines.errors import SourceError
 
 # Compressed bytes decompressed at a time. zstd expands at most 32,768 times (a block of 128 KiB out of 4 bytes), so
-# this limits memory to 128 MiB before the ratio is checked. Larger pieces are not faster.
+# this limits memory to 128 MiB at once. Larger pieces are not faster.
 PIECE = 4096
 READ = 2**20
-# zstd emits blocks of up to 128 KiB at once for any piece; the ratio check does not count them.
-SLACK = 2 * 2**17
+# Ours: a file may expand to so much at any ratio, which takes a second at most. Repeated posts expand 4,000 times,
+# so that the ratio of a short file or of one place in a file means nothing.
+ALWAYS = 2**26
 # Rows parsed in a batch: alternating with the decompressor evicts the caches of both (a tenth of the scan time).
 HELD = 64
 # Bytes scanned at a time: they fit the second-level cache.
 LINES = 2**17
+# Passed on at most at a time, so that a piece which expands most is not copied as a whole.
+MOST = 2**22
+# Ours: the lines of any dump are longer on average; where they are shorter, a loop over them would be slow.
+SHORT_LINE = 64
+# Ours: lines that are no JSON objects, in all and by bytes, beyond which the file is no dump: 1 % of short lines.
+STRAYS, BYTES_PER_STRAY = 100, 2**16
+BOM, BRACE = b"\xef\xbb\xbf", ord("{")
+STRAY = re.compile(rb"^[^{\n].*", re.MULTILINE)
 
 
 class CorruptDump(SourceError):
@@ -84,13 +93,11 @@ class DumpSource:
             digest = expected_digest(path)
             lines = wanted_lines(path, digest=digest, subreddits=subreddits, params=self._params)
             for number, line in enumerate(_held(lines)):
-                try:
-                    item = orjson.loads(line)
-                except orjson.JSONDecodeError:  # bad UTF-8 or bad JSON in a file that its publisher vouches for
-                    gathered.put(Dropped(f"malformed:{digest[:16]}:{number}", "malformed"), retrieved=0.0)
-                    continue
+                item = loads(line)
                 if isinstance(item, dict):
                     gathered.add(item, source_digest=digest)
+                else:  # bad UTF-8, bad JSON or a list in a file that its publisher vouches for
+                    gathered.put(Dropped(f"malformed:{digest[:16]}:{number}", "malformed"), retrieved=0.0)
         yield from gathered
 
     def files(self, window: Window, *, subreddits: Iterable[str]) -> list[Path]:
@@ -129,7 +136,7 @@ def expected_digest(path: Path) -> str:
 
 
 def wanted_lines(path: Path, *, digest: str, subreddits: Iterable[str], params: Dump) -> Iterator[bytes]:
-    """Yield the lines of a dump that name one of the subreddits, as bytes without the line feed.
+    """Yield the lines of a dump that name one of the subreddits or do not begin as a JSON object, without line feeds.
 
     Lines are split at line feeds, which no UTF-8 sequence contains, so a character across two chunks stays intact.
 
@@ -139,17 +146,27 @@ def wanted_lines(path: Path, *, digest: str, subreddits: Iterable[str], params: 
     names = b"|".join(re.escape(s.encode()) for s in subreddits)
     # Also matches the parent inside a crosspost; the parser filters those.
     wanted = re.compile(rb'"subreddit"\s*:\s*"(?i:' + names + rb')"')
-    rest, offset = b"", 0
+    rest, offset, scanned, strays = b"", 0, 0, 0
     for chunk, offset in chunks(path, digest=digest, params=params):
+        if not scanned:
+            _check_start(rest + chunk, path=path, offset=offset)
         end = chunk.rfind(b"\n") + 1
         if len(rest) + (end or len(chunk)) > params.max_line_bytes:
             _check_lines(rest + chunk, path=path, offset=offset, params=params)
-        if end:
-            yield from _matching(rest + chunk[:end], wanted=wanted)
-            rest = chunk[end:]
-        else:
+        if not end:
             rest += chunk
+            continue
+        block, rest = rest + chunk[:end], chunk[end:]
+        scanned += len(block)
+        yield from _matching(block, wanted=wanted)
+        for stray in _strays(block):
+            strays += 1
+            if strays > max(STRAYS, scanned / BYTES_PER_STRAY):
+                detail = f"{strays:,} of the lines so far are no JSON objects"
+                raise CorruptDump(name=path.name, offset=offset, detail=detail)
+            yield stray
     yield from _matching(rest, wanted=wanted)
+    yield from _strays(rest)
 
 
 def chunks(path: Path, *, digest: str, params: Dump) -> Iterator[tuple[bytes, int]]:
@@ -164,9 +181,8 @@ def chunks(path: Path, *, digest: str, params: Dump) -> Iterator[tuple[bytes, in
     decompressor = zstandard.ZstdDecompressor(max_window_size=2**params.window_log)
     frame = None
     sha256 = hashlib.sha256()
-    offset = 0
+    offset = total = size = 0
     held: list[bytes] = []
-    size = 0
     with path.open("rb") as file:
         while block := file.read(READ):
             sha256.update(block)
@@ -179,16 +195,18 @@ def chunks(path: Path, *, digest: str, params: Dump) -> Iterator[tuple[bytes, in
                         data = frame.decompress(piece)
                     except zstandard.ZstdError as error:
                         raise CorruptDump(name=path.name, offset=offset, detail=_cause(error)) from None
-                    if len(data) > len(piece) * params.max_ratio + SLACK:
-                        detail = f"it expands to more than {params.max_ratio} times its size (dump.max_ratio)"
-                        raise CorruptDump(name=path.name, offset=offset, detail=detail)
                     piece = frame.unused_data if frame.eof else b""
                     frame = None if frame.eof else frame
                     held.append(data)
                     size += len(data)
+                if total + size > max(ALWAYS, offset * params.max_ratio):
+                    detail = f"it expands to more than {params.max_ratio} times its size (dump.max_ratio)"
+                    raise CorruptDump(name=path.name, offset=offset, detail=detail)
                 if size >= LINES:
-                    yield b"".join(held), offset
-                    held, size = [], 0
+                    data = b"".join(held)
+                    for begin in range(0, size, MOST):
+                        yield data[begin : begin + MOST], offset
+                    held, total, size = [], total + size, 0
     yield b"".join(held), offset
     if frame or not offset:
         raise CorruptDump(name=path.name, offset=offset, detail="it ends inside a frame")
@@ -197,14 +215,52 @@ def chunks(path: Path, *, digest: str, params: Dump) -> Iterator[tuple[bytes, in
 
 
 def _matching(block: bytes, *, wanted: re.Pattern[bytes]) -> Iterator[bytes]:
-    """Yield the lines of a block of whole lines that name a wanted subreddit, each once."""
+    """Yield the lines of a block of whole lines that begin as an object and name a wanted subreddit, each once."""
     done = 0
     for match in wanted.finditer(block):
         if match.start() >= done:
             start = block.rfind(b"\n", 0, match.start()) + 1
             done = block.find(b"\n", match.end())
             done = len(block) if done < 0 else done
-            yield block[start:done]
+            if not _is_stray(block[start:done]):
+                yield block[start:done]
+
+
+def _strays(block: bytes) -> list[bytes]:
+    """Return the lines of a block of whole lines that are not blank and do not begin as a JSON object."""
+    found: list[bytes] = []
+    start, size = 0, len(block)
+    for _ in range(size // SHORT_LINE + 2):
+        if start == size:
+            return found
+        end = block.find(b"\n", start)
+        if block[start] != BRACE and _is_stray(line := block[start : end if end >= 0 else size]):
+            found.append(line)
+        start = end + 1 if end >= 0 else size
+    return found + [line for line in STRAY.findall(block, start) if _is_stray(line)]
+
+
+def _is_stray(line: bytes) -> bool:
+    text = line.removeprefix(BOM).strip()
+    return bool(text) and text[0] != BRACE
+
+
+def _check_start(block: bytes, *, path: Path, offset: int) -> None:
+    """Refuse a file whose first bytes tell that no line of it could be read.
+
+    Raises:
+        CorruptDump: UTF-16 or UTF-32, a JSON list, or JSON that is spread over several lines.
+    """
+    detail = ""
+    text = block.removeprefix(BOM).lstrip()
+    if block.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in block[:4]:
+        detail = "its text is UTF-16 or UTF-32; only UTF-8 is read"
+    elif text.startswith(b"["):
+        detail = "it is a JSON list; only JSON Lines are read: one object a line"
+    elif re.match(rb"\{\s*\n", text):
+        detail = "its JSON is spread over several lines; only JSON Lines are read: one object a line"
+    if detail:
+        raise CorruptDump(name=path.name, offset=offset, detail=detail)
 
 
 def _held(lines: Iterator[bytes]) -> Iterator[bytes]:

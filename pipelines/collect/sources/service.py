@@ -1,19 +1,51 @@
-"""Provide what the live sources share: the user agent, the address check and the errors for HTTP statuses."""
+"""Provide what the live sources share: the user agent, the address check, waits and the errors for HTTP statuses."""
 
 from __future__ import annotations
 
 import ipaddress
+import math
+import time
 from collections.abc import Mapping
+from http import HTTPStatus
 from urllib.parse import urlsplit
 
+from pipelines.collect.pace import retry_after
 from pipelines.errors import BadParams, SourceError, SourceRefused, SourceThrottled, SourceUnavailable
 
 # Ours: the wait after a 429 without a time, a tenth of Reddit's window of ten minutes.
 DEFAULT_WAIT_SECONDS = 60.0
+# Ours: the longest wait that is believed, six of Reddit's windows; a header with an error asked for 56 years.
+MAX_WAIT_SECONDS = 3600.0
+# A number of seconds above it is a time since the epoch (2001 and later), not a wait.
+EPOCH = 1e9
 
 
 class SubredditClosed(SourceRefused):
-    """Reddit does not show this subreddit (it is private, banned or unknown), so its posts cannot be checked."""
+    """A source does not show this subreddit, so its posts can be neither collected nor checked.
+
+    ``reason``: ``private``, ``banned``, ``quarantined``, ``gated``, ``gold_only``, ``legal``, ``forbidden`` (without a
+    reason) or ``not_found``.
+    """
+
+    message = "Source '{source}' does not show r/{subreddit} ({reason})."
+    remedy = "Remove it from corpora.CORPUS.subreddits in params.yaml, or collect it from another source."
+
+
+class AllClosed(SourceRefused):
+    """A source shows none of the subreddits of a corpus, so there is nothing to collect."""
+
+    message = "Source '{source}' shows none of the {count} subreddits: {names}."
+    remedy = "Correct corpora.CORPUS.subreddits in params.yaml, or collect them from another source."
+
+
+class SourceBlocked(SourceRefused):
+    """A source blocks requests from this network or from this client, regardless of what they request."""
+
+    message = "Source '{source}' blocks this network or client: {detail}."
+    remedy = (
+        "Wrong credentials are not the cause. Use another network, or register the application and its user agent "
+        "(CORPUS_CONTACT) with the service and ask it to lift the block, then repeat the command."
+    )
 
 
 def user_agent(contact: str) -> str:
@@ -41,20 +73,42 @@ def check_address(address: str, *, setting: str) -> str:
 
 def refusal(source: str, *, status: int, headers: Mapping[str, str], what: str) -> SourceError:
     """Return the error for an HTTP status; its class determines whether a retry may help."""
-    if status == 429:
-        return SourceThrottled(source=source, retry_after=_wait(headers))
-    if status >= 500 or status == 408:
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        return SourceThrottled(source=source, retry_after=requested_wait(headers))
+    # what answers with a redirect or with another kind of success is not the API, but a proxy or a login page
+    if status >= 500 or status < 400 or status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY):
         return SourceUnavailable(source=source, detail=f"HTTP {status} for {what}")
     return SourceRefused(source=source, detail=f"HTTP {status} for {what}")
 
 
-def _wait(headers: Mapping[str, str]) -> float:
-    for name in ("retry-after", "x-ratelimit-reset"):
-        try:
-            return max(1.0, float(headers[name]))
-        except (KeyError, ValueError):
-            continue
-    return DEFAULT_WAIT_SECONDS
+def requested_wait(headers: Mapping[str, str]) -> float:
+    """Return the seconds that a response asks to wait, from 1 to ``MAX_WAIT_SECONDS``."""
+    asked = seconds(headers.get("retry-after"))
+    if asked is None:
+        asked = retry_after(headers, longest=MAX_WAIT_SECONDS)
+    if asked is None:
+        asked = seconds(headers.get("x-ratelimit-reset"))
+    return DEFAULT_WAIT_SECONDS if asked is None else min(max(asked, 1.0), MAX_WAIT_SECONDS)
+
+
+def seconds(text: str | None) -> float | None:
+    """Return a header's number of seconds, from 0 to ``MAX_WAIT_SECONDS``, or ``None`` if it is not a usable number.
+
+    A time since the epoch is converted to the seconds until then.
+    """
+    number = finite(text)
+    if number is None or number < 0:
+        return None
+    return min(max(number - time.time(), 0.0) if number > EPOCH else number, MAX_WAIT_SECONDS)
+
+
+def finite(text: str | None) -> float | None:
+    """Return the finite number in a header, or ``None``."""
+    try:
+        number = float(text or "")
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _is_loopback(host: str) -> bool:

@@ -1,1 +1,1 @@
-"""Read items, find their near-duplicates, and form the groups that no split separates."""
+"""Read items, find near-duplicates, and form the groups of items that must stay in one split."""

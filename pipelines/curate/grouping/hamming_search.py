@@ -1,4 +1,4 @@
-"""Find all pairs of hashes within a Hamming radius, their clusters, and the items to keep.
+"""Find all pairs of image hashes within a Hamming radius, their clusters, and the items to keep.
 
 The search is exact and takes far less than quadratic time. Multi-index hashing (Norouzi, Punjani and Fleet 2012): 64
 bits are four chunks of 16; two hashes within ``radius`` bits differ in at least one chunk by at most a quarter of
@@ -41,7 +41,7 @@ def _popcount(typing_context: Any, word: Any) -> Any:
 
 
 class Search(NamedTuple):
-    """The search by one chunk of the hashes: hashes sorted by that chunk, the start of each bucket, and bit masks."""
+    """The state of a search by one chunk of the hashes: hashes sorted by that chunk, bucket starts, and bit masks."""
 
     hashes: Any
     starts: Any
@@ -136,9 +136,10 @@ def _unique_blocks(hashes: Hashes, *, radius: int, block: int) -> Iterator[Pairs
 
 
 def cells(left_sizes: Counts, right_sizes: Counts, *, block: int = BLOCK) -> Iterator[tuple[Counts, Counts, Counts]]:
-    """Yield the cells of many small rectangles as (rectangle, left offset, right offset), in blocks of limited size.
+    """Yield all cells of many rectangles as arrays (rectangle, left offset, right offset), in blocks of limited size.
 
-    This expands pairs of groups into the pairs of their members.
+    Rectangle ``i`` has ``left_sizes[i]`` by ``right_sizes[i]`` cells. This expands pairs of groups of items into the
+    pairs of their items.
     """
     ends = np.cumsum(left_sizes * right_sizes)
     total = int(ends[-1]) if len(ends) else 0
@@ -157,7 +158,7 @@ def _members(labels: npt.NDArray[Any]) -> tuple[Ints, Counts, Counts]:
 
 
 def equal_pairs(labels: npt.NDArray[Any], *, block: int = BLOCK) -> Iterator[tuple[Ints, Ints]]:
-    """Yield all pairs ``left < right`` of positions with the same label once, in blocks of limited size."""
+    """Yield all pairs ``left < right`` of positions with equal values in ``labels`` once, in blocks of limited size."""
     members, first, sizes = _members(labels)
     copies = np.arange(len(members)) - np.repeat(first, sizes)
     later = np.repeat(sizes, sizes) - copies - 1
@@ -218,11 +219,11 @@ def _keep(kept: Any, keeper: Any, earlier: Any, later: Any) -> None:
 
 
 def keepers(order: npt.ArrayLike, left: npt.ArrayLike, right: npt.ArrayLike) -> npt.NDArray[np.int64]:
-    """Return for each item the earlier kept item that it duplicates, or the item itself if it is kept.
+    """Return for each item the earlier kept item of which it is a near-duplicate, or the item itself if it is kept.
 
     Items are visited in ``order`` (a permutation of positions, earliest first). An item is dropped if it is paired with
-    an earlier kept item; its keeper is the earliest of those. A chain therefore never drops an item that is not
-    similar to a kept one.
+    an earlier kept item; its keeper is the earliest of those. Every dropped item is
+    therefore similar to a kept item, even in a chain of pairs.
     """
     order = np.asarray(order, dtype=np.int64)
     rank = np.empty(len(order), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Read the items of a corpus (images or texts of posts) with their links and strata."""
+"""Read the items of a corpus (images or texts of posts) with their links and strata (classes such as the month)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipelines.storage.tables import Item, items_of
 
 @dataclass(frozen=True)
 class CorpusItems:
-    """All items of a corpus sorted by id, with their links to each other and their strata."""
+    """All items of a corpus sorted by id, with their links to each other and their strata (such as month and kind)."""
 
     items: list[Item]
     links: Links
@@ -33,7 +33,7 @@ def kept_items(corpus: str, *, params: Params, root: Path) -> set[Item]:
 
 
 def read_items(corpus: str, *, params: Params, columns: list[str], root: Path) -> pa.Table:
-    """Read ``record_id``, ``image`` and ``columns`` of all items; a text has image number 0."""
+    """Read the columns ``record_id``, ``image`` and ``columns`` of all items; a text has image number 0."""
     content = params.corpora[corpus].content
     shards = sorted((root / "data" / corpus).glob(f"*/{content}/*.parquet"))
     if content == "images":
@@ -43,7 +43,7 @@ def read_items(corpus: str, *, params: Params, columns: list[str], root: Path) -
 
 
 def read_posts(corpus: str, *, of: pa.Table, columns: list[str], root: Path) -> pa.Table:
-    """Read ``record_id`` and ``columns`` of the posts of all months.
+    """Read the columns ``record_id`` and ``columns`` of the posts of all months.
 
     Raises:
         SchemaMismatch: an item of the table ``of`` has no post.
@@ -56,7 +56,7 @@ def read_posts(corpus: str, *, of: pa.Table, columns: list[str], root: Path) -> 
 
 
 def load(corpus: str, *, params: Params, root: Path) -> CorpusItems:
-    """Read every item of the corpus, also dropped near-duplicates, because they link kept items.
+    """Read every item of a corpus, including dropped near-duplicates, because these link kept items.
 
     Raises:
         SchemaMismatch: an item has no post.

@@ -1,4 +1,4 @@
-"""Cache compiled numba kernels by content of the source file, because each task's clone has another path."""
+"""Cache compiled numba kernels by the content of the source file, because each task's clone has another path."""
 
 from __future__ import annotations
 

@@ -13,7 +13,10 @@ Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 
 def compiled(function: Kernel) -> Kernel:
-    """Compile ``function`` with numba, without the GIL; it may call only compiled functions of the same file."""
+    """Compile ``function`` with numba, without the GIL; return it unchanged if numba is not installed.
+
+    The function may call only compiled functions of the same file.
+    """
     if numba is None:
         return function
     try:

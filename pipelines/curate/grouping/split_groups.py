@@ -22,7 +22,7 @@ NONE = np.int64(1 << 40)
 
 @dataclass(frozen=True)
 class Links:
-    """The links between items: near-duplicate pairs by position, and each item's author as a number."""
+    """The links between items: near-duplicate pairs by item position, and each item's author as a number."""
 
     left: Ints
     right: Ints
@@ -36,7 +36,10 @@ class Links:
 
 @dataclass(frozen=True)
 class Units:
-    """For each item, its group (named by the smallest member), its fixed split or -1, and whether it is excluded."""
+    """For each item, its unit (group of linked items), the unit's fixed split or -1, and whether it is excluded.
+
+    A unit is named by its smallest item.
+    """
 
     unit: Ints
     held: Ints
@@ -44,10 +47,11 @@ class Units:
 
 
 def resolve(links: Links, *, assigned: Ints) -> Units:
-    """Group linked items, which a split keeps together; ``assigned`` is an item's split index, or -1 for a new item.
+    """Group linked items into units, which a split keeps together, and exclude units that would leak.
 
-    Assigned items keep their split. Linked new items are excluded if they are linked to assigned items of two splits.
-    A link through an assigned item does not count: other new items that are linked to that item stay.
+    ``assigned`` is an item's split index, or -1 for a new item. Assigned items keep their split. Linked new items are
+    excluded if they are linked to assigned items of two splits. A link through an assigned item does not count: other
+    new items that are linked to that item stay.
     """
     n = len(assigned)
     left, right = links.edges()

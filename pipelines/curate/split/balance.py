@@ -1,8 +1,8 @@
-"""Balance a split: place units on the gold labels of their items, or without gold on their strata, and report it.
+"""Balance a split by the gold labels of the items, or without gold by their strata, and report the balance.
 
-Items with gold count by their labels alone: by every label of every category, and by the empty set of a category. The
-others count by the strata of ``split.<corpus>.strata``. Where people label only some splits (CRADLE: dev and test),
-new units with labels are placed in those splits only.
+The split places units (groups of items that stay together). Items with gold count by their labels alone: by every label
+of every category, and by the empty set of a category. The others count by the strata of ``split.<corpus>.strata``.
+Where people label only some splits (CRADLE: dev and test), new units with labels are placed in those splits only.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ DEVIATIONS = ("balance", "max_deviation", "mean_deviation", "bound_max", "bound_
 
 @dataclass(frozen=True)
 class BalanceColumns:
-    """The item x column matrix of ones, with the names of its columns (such as ``kind=image``)."""
+    """The item x column matrix of ones on which a split is balanced, with column names (such as ``kind=image``)."""
 
     names: list[str]
     matrix: sparse.csr_matrix
 
     @classmethod
     def of(cls, cells: Iterable[tuple[int, str]], *, rows: int) -> BalanceColumns:
-        """Return the columns of the given (item, name) cells."""
+        """Return the matrix with ones in the given (item, column name) cells."""
         found = sorted(set(cells))
         names = sorted({name for _, name in found})
         column = {name: j for j, name in enumerate(names)}
@@ -63,7 +63,7 @@ class Balance:
         section: Split,
         labelled_in: Collection[str] | None,
     ) -> Balance:
-        """Build the columns of all items; an item is labelled if it has gold in every category that gold has."""
+        """Build the balance columns of all items; an item is labelled if it has gold in every category of ``gold``."""
         at = {item: i for i, item in enumerate(everything.items)}
         answers: dict[Item, dict[str, list[str]]] = defaultdict(dict)
         for row in gold:
@@ -85,7 +85,7 @@ class Balance:
         return cls(section, BalanceColumns.of(said, rows=n), BalanceColumns.of(known, rows=n), labelled, confined)
 
     def place(self, units: Units, within: Ints) -> Ints:
-        """Return the split index of every item of the corpus, -1 for those that are not in ``within``."""
+        """Place units in splits; return the split index of every item of the corpus, -1 for items not in ``within``."""
         held, order = units.held.copy(), list(self.section.ratios)
         ratios = self._ratios(len(within))
         if self.confined and self.labelled[within].any():
@@ -104,12 +104,12 @@ class Balance:
         return split
 
     def report(self, split: Ints, units: Units, within: Ints) -> dict[str, Any]:
-        """Return the certificate of a split and, if there is gold, ``labels`` (see :meth:`of_labels`).
+        """Return the certificate (quality figures) of a split and, if there is gold, ``labels`` (:meth:`of_labels`).
 
         For items that were assigned earlier, the stage adds to ``labels`` the deviations of a ``new_version`` of the
         split, and whether the present one leaves labels ``unused``.
 
-        ``stratified_on`` names the columns of the certificate; without those of labels that only some splits have.
+        ``stratified_on`` names the columns of the certificate, without labels that only some splits have.
         """
         found = _present(self.strata if self.confined else self._all, within)
         ratios = self._ratios(len(within))
@@ -126,7 +126,10 @@ class Balance:
         return report | ({"labels": self.of_labels(split)} if labelled.any() else {})
 
     def of_labels(self, split: Ints) -> dict[str, Any]:
-        """Return the number of labelled items, the largest and mean deviation of their labels, and the latter's bound.
+        """Return the balance of the gold labels in a split.
+
+        ``items`` is the number of labelled items; ``max_deviation`` and ``mean_deviation`` are over their labels, and
+        ``bound_mean`` is the smallest mean deviation that whole items allow.
 
         A label's share of a split is that of the labelled items in the split, whatever the sizes of the splits.
         """

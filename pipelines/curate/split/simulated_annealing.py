@@ -18,7 +18,10 @@ Floats = NDArray[np.float64]
 
 
 class SplitState(NamedTuple):
-    """The groups with their feature counts and splits; the cost is the sum of weight * (count - target)^2."""
+    """The groups of items with their feature counts and splits, while the split is computed.
+
+    The cost is the sum of weight * (count - target)^2 over features and splits.
+    """
 
     start: Any  # unit u has the features start[u] to start[u + 1], sorted; its size comes first, as feature 0
     feature: Any
@@ -73,7 +76,7 @@ def shift(state: SplitState, u: int, a: int, b: int) -> None:
 
 @compiled
 def place(state: SplitState, share: Floats, seen: Ints, order: Ints) -> None:
-    """Place each group of ``order`` in the split where the chi-square deviation from the running target grows least.
+    """Place each group in ``order`` in the split where the chi-square deviation from the target grows least.
 
     ``seen[f]`` is the amount of feature ``f`` placed so far; it is updated in place.
     """
@@ -95,7 +98,7 @@ def place(state: SplitState, share: Floats, seen: Ints, order: Ints) -> None:
 
 @compiled
 def barter(state: SplitState, u: int, b: int, others: Ints, heat: float) -> None:
-    """Swap the large group ``u`` for groups of split ``b`` of equal total size, or undo it if the cost is too high.
+    """Swap the large group ``u`` for groups of split ``b`` of equal total size; undo it if the cost grows too much.
 
     The units of ``b`` are chosen among ``others``, in order. A swap with a single small unit would change the sizes of
     the splits too much, so that large units would never move.
@@ -121,7 +124,7 @@ def barter(state: SplitState, u: int, b: int, others: Ints, heat: float) -> None
 
 @compiled
 def anneal(state: SplitState, first: Ints, other: Ints, hop: Ints, heat: Floats) -> None:
-    """Try one random change at a time, and keep it if the cost grows by less than the given ``heat``.
+    """Try one random move or swap of groups at a time, and keep it if the cost grows by less than its ``heat``.
 
     Draw ``k`` swaps the units at positions ``first[k]`` and ``other[k]`` of ``state.free``; a larger unit is swapped
     against several units from the other's position on. If ``hop[k]`` is not 0, it instead moves the first unit that

@@ -1,4 +1,4 @@
-"""Split the sample into train, validation and test, balanced and without leaks.
+"""Split the sample into train, validation and test, balanced and without leaks (the stage ``split``).
 
 FigSIM 5.1 splits 60:20:20, stratified on all annotation categories; an item without gold counts by what is known of it
 (month, kind, subreddit, whether there is text). The vault stores the splits of published snapshots under
@@ -44,7 +44,7 @@ def run(
     vault: Vault,
     root: Path = Path(),
 ) -> dict[str, Any]:
-    """Write the splits, the excluded items and the quality report of the split; return the report.
+    """Write the table ``splits``, the excluded items and the quality report of the split; return the report.
 
     Reads ``data/<corpus>`` and ``snapshot/<corpus>/{dedupe,sample,gold}``. An item that people found unfit is left out,
     unless it is assigned already.

@@ -66,14 +66,14 @@ def target_sizes(items: int, *, ratios: Mapping[str, float], floor: Sequence[int
 
 
 def unit_counts(units: Ints, items: sparse.csr_matrix) -> sparse.csr_matrix:
-    """Sum the rows of ``items`` (item x column) by group; return a group x column matrix."""
+    """Sum the rows of ``items`` (item x column) by unit (group of items); return a unit x column matrix."""
     n = int(units.max()) + 1 if len(units) else 0
     member = sparse.csr_matrix((np.ones(len(units), np.int32), (units, np.arange(len(units)))), (n, len(units)))
     return sparse.csr_matrix(member @ items)
 
 
 def label_pairs(items: sparse.csr_matrix) -> sparse.csr_matrix:
-    """Return an item x pair matrix of the pairs of labels that each item has; pairs without items are left out."""
+    """Return an item x pair matrix of the pairs of labels that each item has; pairs that no item has are left out."""
     items = items.sorted_indices()
     width = items.shape[1]
     start, label = items.indptr.astype(np.int64), items.indices.astype(np.int64)
@@ -102,7 +102,7 @@ def stratify(
     pairs: sparse.csr_matrix | None = None,
     assigned: Ints | None = None,
 ) -> Ints:
-    """Return the split of each group, as an index into ``ratios``.
+    """Assign units (groups of items) to splits, labels spread evenly; return each unit's index into ``ratios``.
 
     Args:
         sizes: items per unit, at least 1.

@@ -1,1 +1,4 @@
-"""The attacks that ``injection_test`` inserts into copies of posts, generated without knowledge of the detector."""
+"""Generate the attacks (instructions to a labeller) that the stage ``injection_test`` inserts into copies of posts.
+
+They are generated without knowledge of the detector.
+"""

@@ -1,7 +1,8 @@
-"""Generate attacks on labellers by family, and insert them into copies of posts.
+"""Generate attacks (instructions to a labeller, by family of disguise), and insert them into copies of posts.
 
-The corpus measures the detector and the labellers, so it shares nothing with the detector: a contract of import-linter
-forbids imports in both directions. Orders written by us (``attacks.yaml``) are used unchanged, translated or disguised.
+The attacks measure the labellers and the detector of injections, so this package shares nothing with the detector: a
+contract of import-linter forbids imports in both directions. Orders written by us (``attacks.yaml``) are used
+unchanged, translated or disguised.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ AS_WRITTEN = (
 
 @dataclass(frozen=True)
 class Attack:
-    """One text that wants a post labelled as no crisis, and the family of its disguise."""
+    """An injected instruction to label a post as no crisis, and the family of its disguise."""
 
     family: str
     text: str
@@ -38,7 +39,7 @@ class Attack:
 
 @cache
 def attacks() -> dict[str, tuple[Attack, ...]]:
-    """Return all injected instructions by family; their texts are the same in every process."""
+    """Return all attacks (instructions to inject into posts) by family; their texts are the same in every process."""
     data: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "attacks.yaml").read_text())
     texts: dict[str, list[str]] = {family: data[family] for family in AS_WRITTEN}
     texts["other_languages"] = [text for language in data["languages"].values() for text in language]
@@ -76,14 +77,17 @@ def _short(encode: Callable[[bytes], bytes]) -> Callable[[str], str]:
 
 
 def pick(which: int) -> tuple[Attack, str]:
-    """Return the attack and the place of a number; consecutive numbers go through the families."""
+    """Return the attack for the number ``which`` and its place in a post (``start``, ``middle`` or ``end``).
+
+    Consecutive numbers go through the families.
+    """
     families = list(attacks().values())
     turn, family = divmod(which, len(families))
     return families[family][turn % len(families[family])], PLACES[(which + turn) % len(PLACES)]
 
 
 def inject(post: Post, *, which: int) -> Post:
-    """Return a copy of a post with the attack of a number in its body; the record id is unchanged."""
+    """Return a copy of a post with the attack for the number ``which`` in its body; the record id is unchanged."""
     attack, place = pick(which)
     cut = {"start": 0, "middle": _middle(post.body), "end": len(post.body)}[place]
     pieces = (post.body[:cut].rstrip(), attack.text, post.body[cut:].lstrip())

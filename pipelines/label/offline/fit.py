@@ -1,4 +1,4 @@
-"""Fit a member of the offline ensemble on the dev gold, in seconds; it labels without a key (SPEC 2.3).
+"""Fit an offline labeller on the dev gold, in seconds; it labels posts without a key or network (SPEC 2.3).
 
 A post with gold is labelled by a model of a fold that excludes the post, its author and its near-duplicates, so that a
 comparison on dev is fair. The name of the labeller marks these votes as offline.
@@ -47,14 +47,14 @@ class GoldTooSmall(LabellingError):
 
 @dataclass(frozen=True)
 class OfflineModel:
-    """The classifiers of all labels and their calibration sigmoids, shape (labels, 2)."""
+    """An offline labeller's classifiers of all labels, and their calibration sigmoids, shape (labels, 2)."""
 
     head: Head
     sigmoids: Values
 
 
 class Offline:
-    """A fitted labeller, made by :func:`fit`.
+    """A labeller that needs no key or network, fitted on the dev gold by :func:`fit`.
 
     Attributes:
         name: the labeller's name in ``params.yaml``.
@@ -164,7 +164,7 @@ def fit(
     votes: VotesParams,
     groups: Sequence[str],
 ) -> Offline:
-    """Fit a member of the offline ensemble on the gold of dev; the order of ``gold`` does not matter.
+    """Fit an offline labeller on the gold of dev; the order of ``gold`` does not matter.
 
     Args:
         name: the labeller's name.

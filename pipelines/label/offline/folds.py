@@ -18,9 +18,9 @@ def deal(groups: Sequence[str], *, targets: npt.NDArray[np.bool_], most: int, se
 
     Args:
         groups: author or near-duplicate group of each row.
-        targets: shape (rows, labels).
+        targets: which labels each row has, shape (rows, labels).
         most: number of folds, or fewer if there are fewer groups.
-        seed: of the random order.
+        seed: the seed of the random order.
     """
     rows: dict[str, list[int]] = {}
     for row, group in enumerate(groups):

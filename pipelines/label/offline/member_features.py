@@ -1,4 +1,4 @@
-"""Compute the features of each member of the offline ensemble: three views with different errors (SPEC 2.3).
+"""Compute the features of the three offline labellers, which are views of a post with different errors (SPEC 2.3).
 
 A view converts texts to rows without using labels (``read``) and fits one linear classifier per label on the rows
 (``fit``). Everything learned from more than one text, including document frequencies, is learned inside ``fit``. The
@@ -23,13 +23,13 @@ MIN_TEXTS = 2  # ours: an n-gram of a single training text only identifies that 
 
 
 class View(Protocol):
-    """A method of computing features from posts, and a classifier for them."""
+    """The interface of a method that computes features from posts, and fits classifiers on them."""
 
     def read(self, texts: Sequence[str], *, learn: bool = False) -> Rows:
-        """Return one row of features per text; ``learn`` also fixes the vocabulary, and is set for the gold only."""
+        """Return one row of features per text; ``learn`` also fixes the vocabulary: set it for posts with gold only."""
 
     def fit(self, rows: Rows, *, targets: Targets, seed: int) -> Head:
-        """Fit a classifier for each column of ``targets``, shape (rows, labels)."""
+        """Fit and return a classifier for each label, a column of ``targets``, shape (rows, labels)."""
 
 
 def _linear(rows: Rows, *, wanted: npt.NDArray[np.bool_], c: float, seed: int) -> tuple[Values, float]:
@@ -75,7 +75,7 @@ class Characters(_Ngrams):
         super().__init__(analyzer="char_wb", ngram_range=(2, 5))
 
     def fit(self, rows: Rows, *, targets: Targets, seed: int) -> Head:
-        """Fit classifiers on TF-IDF weights, with document frequencies from the training texts."""
+        """Fit one classifier per label on TF-IDF weights, with document frequencies from the training texts."""
         from sklearn.feature_extraction.text import TfidfTransformer
 
         columns = _frequent(rows)
@@ -129,7 +129,7 @@ class Embedding:
         return np.array([self._known[text] for text in texts]).reshape(len(texts), -1)
 
     def fit(self, rows: Rows, *, targets: Targets, seed: int) -> Head:
-        """Fit classifiers on unit vectors from which the training mean, common to all posts, was subtracted."""
+        """Fit one classifier per label on unit vectors minus the training mean, which all posts have in common."""
         centre = rows.mean(axis=0)
 
         def unit(some: Rows) -> Values:
@@ -141,6 +141,6 @@ class Embedding:
 
 
 def view(features: Literal["characters", "words", "embedding"]) -> View:
-    """Create a view by its name in ``params.yaml``."""
+    """Create the view (method of computing features) with this name in ``params.yaml``."""
     views: dict[str, Callable[[], View]] = {"characters": Characters, "words": WordFeatures, "embedding": Embedding}
     return views[features]()

@@ -1,1 +1,1 @@
-"""Build the sections and tables of the CRADLE report."""
+"""Build the sections and tables of the report on post models, beside the figures of the CRADLE paper."""

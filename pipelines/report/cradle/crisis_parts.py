@@ -1,4 +1,4 @@
-"""Build the report's parts on crisis models beyond CRADLE's tables, such as refusals, confusions and cost.
+"""Build parts of the report on models of crisis posts beyond CRADLE's tables, such as refusals, confusions and cost.
 
 Everything is read from ``evaluate.json`` (for its shape see :mod:`pipelines.evaluate.evaluate` and
 :mod:`pipelines.evaluate.crisis_errors`). Counts are summed over a model's runs; shares are in percent, with 95 %
@@ -46,12 +46,12 @@ def _crises(task: Json) -> dict[str, Json]:
 
 
 def refusals(task: Json, *, paper: Mapping[str, Mapping[str, int]], carried: Mapping[str, int]) -> Sheet | None:
-    """Return a table of the share of records without an answer, by gold label and model.
+    """Return a table of the share of posts that a model left unanswered, by gold label and model.
 
     Args:
         task: ``Task`` of ``evaluate.json``.
-        paper: title of a column -> label -> unanswered records.
-        carried: label -> all of the paper's records with it.
+        paper: title of a column -> label -> number of posts that the paper's model left unanswered.
+        carried: label -> number of the paper's posts with this label.
     """
     models = {
         name: model["crises"]["refusals"]
@@ -72,7 +72,7 @@ def _of(part: int, whole: int) -> str:
 
 
 def confusions(task: Json) -> Iterator[Sheet]:
-    """Yield one table per attribute that shows how often each gold value was answered as another value or as both."""
+    """Yield for level and time of a crisis a table of how often models answer another value than gold, or both."""
     models = _crises(task)
     for attribute in _attributes(models):
         found = {name: crises["confusions"][attribute] for name, crises in models.items()}
@@ -93,7 +93,7 @@ def _attributes(models: Mapping[str, Json]) -> list[str]:
 
 
 def matrices(task: Json) -> Iterator[Sheet]:
-    """Yield a table per attribute of the best model's answers by gold value and crisis type."""
+    """Yield for level and time of a crisis a table of the best model's answers, by gold value and crisis type."""
     models = _crises(task)
     if task["best"] not in models:
         return
@@ -135,7 +135,7 @@ def over_extensions(task: Json) -> Sheet | None:
 
 
 def severity(task: Json) -> Iterator[Sheet]:
-    """Yield tables of recall by severity and of the rates of missed and false crises."""
+    """Yield tables of the models' recall by severity of the gold label, and of their missed and false crises."""
     models = _crises(task)
     known = [set(map(int, crises["severity"]["recall"])) for crises in models.values()]
     grades = sorted(set().union(*known), reverse=True)
@@ -176,7 +176,7 @@ def published_severity(paper: Mapping[str, tuple[float, Mapping[int, tuple[int, 
 
 
 def violations(task: Json) -> Sheet | None:
-    """Return a table of how many answers break each rule of the scheme (SPEC 23)."""
+    """Return a table of how many answers of each model break each rule of the label scheme (SPEC 23)."""
     models = _crises(task)
     rules = sorted({rule for crises in models.values() for rule in crises["violations"]})
     rows = [(_words(rule), *(f"{crises['violations'].get(rule, 0):,}" for crises in models.values())) for rule in rules]
@@ -184,7 +184,7 @@ def violations(task: Json) -> Sheet | None:
 
 
 def floors(task: Json) -> Sheet | None:
-    """Return a table of the labels with a required recall: recall of the label sets, and the alert of each model."""
+    """Return a table of the labels with a required recall: each model's recall by its labels and by its alert."""
     rows = []
     for name, model in sorted(task["models"].items()):
         for label, floor in (model.get("floors") or {}).items():
@@ -206,7 +206,7 @@ def _alert(found: Json | None) -> tuple[str, ...]:
 
 
 def spent(task: Json) -> Sheet | None:
-    """Return a table of prediction costs: seconds and tokens per record, US dollars per thousand records."""
+    """Return a table of what a model's predictions cost: seconds and tokens per post, US dollars per thousand posts."""
     rows = []
     for name, model in sorted(task["models"].items()):
         if cost := model.get("spent"):
@@ -295,7 +295,7 @@ def reliability(task: Json) -> Iterator[Drawing]:
 
 
 def dev(task: Json) -> Sheet | None:
-    """Return a table of scores on dev, the split used for model selection, averaged over runs."""
+    """Return a table of the models' scores on dev, the split used for model selection, averaged over runs."""
     rows = []
     for name, model in sorted(task["models"].items()):
         if model.get("dev"):

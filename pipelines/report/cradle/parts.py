@@ -1,4 +1,4 @@
-"""Build the sections of the report of posts: CRADLE's tables for its scheme, and the parts that need no paper.
+"""Build the sections of the report on post models: CRADLE's tables for its scheme, and parts that need no paper.
 
 Sections without content are left out: sections about crises need labels with a type and a time, calibration needs
 models with probabilities, and so on.
@@ -52,11 +52,11 @@ READING = (
 def sections(
     metrics: Json, *, silver: Json | None = None, models: Mapping[str, Json] | None = None
 ) -> list[PageSection]:
-    """Return all report sections that have content.
+    """Return the sections of the report on post models that have content.
 
     Args:
         metrics: ``evaluate.json`` with its tasks in order.
-        silver: metrics of the silver labels that models learnt from (CRADLE Tables 5 and 11).
+        silver: metrics of the silver (ensemble) labels that models learnt from (CRADLE Tables 5 and 11).
         models: the entries of ``params.models`` that are fine-tuned, by name (CRADLE appendix F).
     """
     paper = metrics["scheme"] == SCHEME
@@ -185,7 +185,7 @@ def _standing(metrics: Json) -> Iterator[Block]:
 
 
 def bearing(metrics: Json) -> dict[str, str]:
-    """Return our results for the paper's claims about the ensemble, subsets, refusals and child abuse."""
+    """Return sentences with this corpus's results on CRADLE's claims: ensemble, subsets, refusals and child abuse."""
     task = tables.task_of(metrics)
     if task is None:
         return {}

@@ -22,12 +22,12 @@ Counts = Mapping[str, tuple[int, int, int]]
 
 
 def names() -> dict[str, str]:
-    """Return for each of our model keys the model's name in CRADLE's Table 4."""
+    """Return this project's key of each model in CRADLE's Table 4, with the model's name there."""
     return {key: name for key, name, *_ in published()["table_4"]["rows"]}
 
 
 def row_4(key: str) -> dict[str, float]:
-    """Return the scores of a model that CRADLE's Table 4 prints, by name of the score."""
+    """Return the scores that CRADLE's Table 4 prints for the model ``key``, by name of the score."""
     (row,) = [values for known, _, _, *values in published()["table_4"]["rows"] if known == key]
     return dict(zip(SCORES, row, strict=True))
 
@@ -39,7 +39,7 @@ def macro_f1() -> dict[str, float]:
 
 
 def by_label(key: str) -> dict[str, dict[str, float]]:
-    """Return F1, precision and recall of a model by label (CRADLE Tables 13 to 16)."""
+    """Return by label F1, precision and recall of the model ``key``, as CRADLE's Tables 13 to 16 print them."""
     found = {}
     for number in PER_LABEL:
         table = published()[f"table_{number}"]
@@ -50,7 +50,7 @@ def by_label(key: str) -> dict[str, dict[str, float]]:
 
 
 def label_f1(key: str) -> dict[str, float]:
-    """Return a model's F1 by label (CRADLE Tables 13 to 16) as fractions, or nothing if the paper lacks the model."""
+    """Return by label the F1 (0 to 1) that CRADLE's Tables 13 to 16 print for a model, empty if they lack the model."""
     return {label: values["f1"] for label, values in by_label(key).items()} if key in names() else {}
 
 
@@ -70,7 +70,9 @@ def refused(key: str) -> dict[str, int]:
 
 @cache
 def counts(key: str) -> Counts:
-    """Reconstruct a model's counts for CRADLE's Tables 13 to 16 on the posts that it answered.
+    """Return true positives, false positives and misses by label that follow from a model's figures in CRADLE's tables.
+
+    They cover the posts that the model answered (Tables 13 to 16).
 
     If a label's recall is 0, its precision does not determine its false positives. There is at most one such label per
     model; its false positives follow from the micro-F1 of CRADLE's Table 4.
@@ -92,7 +94,7 @@ def counts(key: str) -> Counts:
 
 
 def recomputed(key: str, *, whole: bool = False) -> dict[str, float]:
-    """Compute the scores that :func:`counts` determines, which are all but Jaccard.
+    """Return a model's scores that follow from :func:`counts`, which are all but Jaccard.
 
     ``whole``: over all posts, with an empty answer for each unanswered post (second rows of CRADLE's Table 12).
     """
@@ -104,7 +106,7 @@ def recomputed(key: str, *, whole: bool = False) -> dict[str, float]:
 
 
 def severity_recall(key: str, *, severities: Mapping[str, int]) -> tuple[float, dict[int, tuple[int, int]]]:
-    """Return the severity-weighted recall of a paper's model, and its counts by severity."""
+    """Return a paper's model's severity-weighted recall, and by severity its true positives and gold labels."""
     graded: dict[int, tuple[int, int]] = {}
     for label, (tp, _, fn) in counts(key).items():
         if weight := severities.get(label, 0):
@@ -121,5 +123,5 @@ def answered(key: str) -> int:
 
 
 def exact_hits(key: str) -> int:
-    """Return how many posts a model labels exactly right (CRADLE Table 4)."""
+    """Return how many of CRADLE's test posts a model labels exactly right (from Table 4)."""
     return round(row_4(key)["exact"] * answered(key))

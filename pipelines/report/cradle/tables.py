@@ -42,12 +42,12 @@ BASELINES = {
 
 
 def task_of(ours: Json | None) -> Json | None:
-    """Return the task of ``evaluate.json`` that the paper reports on."""
+    """Return the task of ``evaluate.json`` on which CRADLE reports, or ``None`` without it."""
     return ours["tasks"].get(TASK) if ours else None
 
 
 def table_4(ours: Json | None = None) -> Sheet:
-    """Return CRADLE's Table 4 with the paper's models, our models and baselines; models of equal name are adjacent."""
+    """Return CRADLE's Table 4 (all scores) with the paper's models, ours and baselines; equal names are adjacent."""
     task = task_of(ours)
     models: dict[str, Json] = task["models"] if task else {}
     rows: list[tuple[str, ...]] = []
@@ -148,7 +148,7 @@ def table_8(ours: Json | None = None) -> Sheet:
 
 
 def tuned(task: Json) -> list[str]:
-    """Return the names of our fine-tuned models for a task."""
+    """Return the names of this corpus's fine-tuned models for a task."""
     return [name for name, model in sorted(task["models"].items()) if model["subset"] is not None]
 
 
@@ -248,7 +248,7 @@ def table_11(ours: Json | None = None, *, silver: Json | None = None) -> Sheet:
 
 
 def settings(models: Mapping[str, Json] | None = None) -> Sheet:
-    """Return a table of the fine-tuning settings in CRADLE's appendix F and of our ``models``."""
+    """Return a table of the fine-tuning settings in CRADLE's appendix F and of this corpus's ``models``."""
     table = published()["table_f"]
     rows = []
     for row in table["rows"]:

@@ -1,4 +1,4 @@
-"""Build the sections of FigSIM's report: its tables and figures, and the paper's discrepancies."""
+"""Build the sections of the report on meme models: FigSIM's tables and figures, and the paper's discrepancies."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FIGURES = {"severity": 4, "figurative": 7, "related": 8}
 
 
 def sections(metrics: Json) -> list[PageSection]:
-    """Return all report sections that have content."""
+    """Return the sections of the report on meme models that have content, from ``evaluate.json``."""
     conditions = [parts.conditions(metrics, published=tables.misclassified)]
     setup = [tables.table_8(metrics), tables.table_9(metrics), tables.table_10(metrics)]
     claims = report_sections.standing("figsim", ours=_bearing(metrics))

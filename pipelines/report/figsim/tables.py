@@ -57,7 +57,7 @@ def recomputed(task: str) -> tuple[float, float]:
 
 
 def table_3(ours: Json | None = None) -> Sheet:
-    """Return FigSIM's Table 3, all models and tasks; a model with unanswered items has a second row for all items."""
+    """Return FigSIM's Table 3 (scores of all models and tasks); models with unanswered items have a second row."""
     tasks = ours["tasks"] if ours else {}
     rows = [
         line
@@ -156,7 +156,7 @@ def _counts(paper: Sequence[int], *, own: Sequence[int | None]) -> Iterator[str]
 
 
 def table_9(ours: Json | None = None) -> Sheet:
-    """Return FigSIM's Table 9, the training settings."""
+    """Return FigSIM's Table 9: the training settings of the paper's models and ours."""
     settings = ours["settings"] if ours else {}
     rows = []
     for row in published()["table_9"]:
@@ -166,7 +166,7 @@ def table_9(ours: Json | None = None) -> Sheet:
 
 
 def table_10(ours: Json | None = None) -> Sheet:
-    """Return FigSIM's Table 10, the decoding settings, with one column for each of our models (SPEC 10)."""
+    """Return FigSIM's Table 10: the decoding settings of language models, with a column for each of ours (SPEC 10)."""
     decoding = ours["decoding"] if ours else {}
     rows = []
     for row in published()["table_10"]:

@@ -1,4 +1,4 @@
-"""Read the papers' printed figures and discrepancies."""
+"""Read the figures that the papers print, and their discrepancies, from YAML files."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Run the demo on the embedded deployment."""
+"""Run the project's demo (``make demo``) on the embedded deployment."""

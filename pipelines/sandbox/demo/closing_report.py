@@ -1,4 +1,4 @@
-"""Format the demo's closing report: the decisions about models, the time spent, the addresses."""
+"""Format the demo's closing report: the decisions about models, the time spent, the addresses of services."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SERVICES, AIRFLOW, GIT = "services, start", "Airflow, per task", "git and DVC"
 
 
 def evaluated(settings: Settings, *, corpus: str) -> Json:
-    """Return the published ``evaluate.json`` of a corpus."""
+    """Return the content of a corpus's ``evaluate.json`` (model scores) on the corpus branch."""
     with history(settings) as repo:
         text = git("--git-dir", str(repo), "show", f"{BRANCH}:metrics/{corpus}/evaluate.json")
     found: Json = json.loads(text)
@@ -35,7 +35,7 @@ def evaluated(settings: Settings, *, corpus: str) -> Json:
 
 
 def decisions(settings: Settings) -> Iterator[tuple[str, str, str]]:
-    """Return a table row for each decision in the models' journal: model and event, versions and reason."""
+    """Yield a table row for each decision in the models' journal: a title, the model and event, versions and reason."""
     with Journal.of(settings) as journal:
         for name in NAMES:
             for row in journal.rows(name):
@@ -50,7 +50,7 @@ def _said(row: JournalRow) -> str:
 
 
 def spent(settings: Settings, look: Look, *, started: float, total: float, failures: Failures) -> Table:
-    """Return a table of seconds by part of the work; the times of parallel tasks are added."""
+    """Return a table of the seconds that the demo spent on each part of the work; times of parallel tasks are added."""
     durations = [task["duration"] for task in look.tasks if task["duration"]]
     parts = {SERVICES: started} | divided(sum(durations), lines(settings.home / "logs" / "phases.jsonl", look))
     title = f"{total:.0f} s, {len(durations)} tasks, {failures.cleared.total()} cleared"
@@ -63,7 +63,7 @@ def spent(settings: Settings, look: Look, *, started: float, total: float, failu
 
 
 def lines(path: Path, look: Look) -> list[Json]:
-    """Return the timing lines of a snapshot's tasks; an incomplete last line of a killed task is left out."""
+    """Return the timing records of a snapshot's tasks from a JSON-lines file; incomplete lines are left out."""
     known = {(task["dag_id"], task["dag_run_id"], task["task_id"]) for task in look.tasks}
     found = []
     for line in path.read_text().splitlines() if path.exists() else ():
@@ -77,9 +77,10 @@ def lines(path: Path, look: Look) -> list[Json]:
 
 
 def divided(tasks: float, phases: list[Json]) -> dict[str, float]:
-    """Divide the seconds of all tasks into Airflow, git and DVC, imports, and the work itself.
+    """Divide the seconds of all tasks into those of Airflow, of git and DVC, of imports, and of the work itself.
 
-    Processes started by a command write their own lines (``inner``); their time is part of the command's ``work``.
+    Processes started by a command write their own timing records (``inner``); their time is part of the command's
+    ``work``.
     """
     outer, inner = Counter[str](), Counter[str]()
     for line in phases:
@@ -94,7 +95,7 @@ def divided(tasks: float, phases: list[Json]) -> dict[str, float]:
 
 
 def addresses(airflow: Airflow, look: Look, *, mlflow: str, passwords: Path) -> str:
-    """Return the addresses of the reports and the components, and the file of their passwords, one per line."""
+    """Return the addresses of the demo's reports and services, and the file of their passwords, one per line."""
     found = {f"report of {corpus}": _report(airflow, look, models.dag_id) for corpus, models in MODELS.items()}
     found |= {"Airflow": airflow.base, "MLflow": mlflow, "passwords": str(passwords)}
     found |= {"votes": ".venv/bin/corpus votes-report posts", "stop": "make down"}

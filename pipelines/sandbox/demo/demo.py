@@ -1,4 +1,4 @@
-"""Run the main job end to end on the offline Reddit (``make demo``)."""
+"""Run the project's main workflow end to end on the offline Reddit (``make demo``)."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ LOOK_SECONDS = 2.5
 
 
 def run(settings: Settings, *, root: Path, profile: str, sandbox: Sandbox) -> None:
-    """Build the sandbox, start the components, backfill its months, follow the runs and print the results.
+    """Build the offline Reddit, start the services, backfill its months, follow the Dag runs and print the results.
 
     Completed parts are skipped, so a second call resumes where the first one ended.
 
     Raises:
-        RunFailed: the runs made no progress, or a decision was not the planned one.
+        RunFailed: the runs made no progress, or a decision about a model was not the planned one.
         FailedAgain: a task failed, was cleared, and failed again.
         ServiceFailed: a component did not start.
     """
@@ -81,7 +81,7 @@ def _nothing(_: str) -> None:
 def follow(
     airflow: Api, *, plan: DemoPlan, act: Act, failures: Failures, console: Console, pause: float = LOOK_SECONDS
 ) -> Look:
-    """Start each run when it is due, and show progress until all models are published and all promotions decided.
+    """Start each Dag run when it is due, and show progress until all models are published and all promotions decided.
 
     Returns the last snapshot of Airflow's runs and tasks (:class:`Look`).
 
@@ -110,7 +110,7 @@ def follow(
 
 
 def newest(settings: Settings) -> dict[str, str]:
-    """Return the subject line of each corpus's newest commit."""
+    """Return the subject line of each corpus's newest commit on the corpus branch."""
     with history(settings) as repo:
         subjects = git("--git-dir", str(repo), "log", "--format=%s", BRANCH).splitlines()
     return {corpus: next((s for s in subjects if f"({corpus})" in s), "") for corpus in CORPORA}

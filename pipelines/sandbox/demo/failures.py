@@ -1,4 +1,4 @@
-"""Clear the failed tasks of a run once; stop when a task fails again, and show the end of its log."""
+"""Clear the failed Airflow tasks of a run once; stop when a task fails again, and show the end of its log."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ LINES = 15
 
 
 class FailedAgain(DataError):
-    """A task failed, was cleared, and failed again."""
+    """An Airflow task of the demo failed, was cleared, and failed again."""
 
     message = "Task {task} of {run} failed again after it was cleared. The end of its log:\n{log}\n"
     remedy = "Open {address} for the whole log, remove the cause, and start `make demo` again: it clears the task."
 
 
 class NothingToClear(DataError):
-    """A run failed although none of its tasks failed."""
+    """A Dag run failed although none of its tasks failed."""
 
     message = "{run} failed, but none of its tasks did."
     remedy = "Open {address} and clear the run."
 
 
 class Failures:
-    """The failed tasks of the runs; ``cleared`` counts how often this process has cleared each of them."""
+    """The failed tasks of the demo's runs; ``cleared`` counts how often this process has cleared each of them."""
 
     def __init__(self, airflow: Api, *, logs: Path) -> None:
         self.airflow = airflow
@@ -36,10 +36,10 @@ class Failures:
         self.cleared: Counter[Key] = Counter()
 
     def clear(self, look: Look) -> int:
-        """Clear the failed tasks of every failed run and the tasks that they blocked; return the number of failed ones.
+        """Clear the failed tasks of failed runs and the tasks that they blocked; return the number of failed tasks.
 
         Raises:
-            FailedAgain: one of them was cleared before.
+            FailedAgain: a failed task was cleared before.
             NothingToClear: a run has failed without a failed task.
         """
         count = 0
@@ -63,7 +63,7 @@ class Failures:
 
 
 def tail(logs: Path, task: Json) -> str:
-    """Return the last lines of the newest log of a task instance."""
+    """Return the last lines of the newest log of an Airflow task instance."""
     dag_id, run_id, task_id, index = key_of(task)
     folder = logs / f"dag_id={dag_id}" / f"run_id={run_id}" / f"task_id={task_id}"
     folder = folder / f"map_index={index}" if index >= 0 else folder

@@ -20,7 +20,7 @@ class Models:
     Annotation rounds and the labels of each month would also trigger the Dag; the demo has neither.
 
     Args:
-        dag_id: the Dag.
+        dag_id: the id of the Dag.
         after: the Dag whose publish makes ``ready`` the newest commit.
         ready: the start of the newest commit's subject when there is training data.
         done: the start of the newest commit's subject when the models are published.
@@ -50,10 +50,10 @@ MODELS = {
 
 @dataclass
 class DemoPlan:
-    """The steps from two empty months to published models.
+    """The demo's plan from uncollected months to published models.
 
     Args:
-        airflow: its REST API.
+        airflow: a client of Airflow's REST API.
         months: the months to collect.
         newest: returns the subject of each corpus's newest commit.
     """
@@ -65,12 +65,12 @@ class DemoPlan:
     _waited: dict[str, int] = field(default_factory=dict)
 
     def start(self) -> None:
-        """Unpause the Dags that collect months and label posts."""
+        """Unpause the Dags that collect months and the Dag that labels posts."""
         for dag_id in (*(named(f"{corpus}_collect") for corpus in CORPORA), named("posts_label")):
             self._wake(dag_id)
 
     def advance(self, look: Look) -> bool:
-        """Start the runs that are due; return whether both corpora have published models."""
+        """Start the Dag runs that are due; return whether both corpora have published models."""
         newest = self.newest()
         done = [self._advance(corpus, look, newest=newest[corpus]) for corpus in CORPORA]
         return all(done)

@@ -1,4 +1,4 @@
-"""Demonstrate the registry: first champion, refused version, better champion, rollback, three forged registrations.
+"""Demonstrate the model registry: first champion, refused version, better champion, rollback, three forgeries.
 
 Each step uses the same interface as a person: the Dag ``promote``, an answer in Airflow, the command
 ``corpus rollback``. The next step is derived from the journal, so a killed demo resumes where it stopped.
@@ -36,14 +36,15 @@ class Answering(Api, Protocol):
     """A client of Airflow that can also answer a question which a task asks a person."""
 
     def answer(self, dag_id: str, run_id: str, task_id: str, *, option: str, given: Mapping[str, Any]) -> bool:
-        """Answer the question of a task unless it is answered already."""
+        """Answer the question that a task asks a person, unless it is answered; return whether the task succeeded."""
 
 
 @dataclass
 class Act:
-    """Promote versions, one action per poll; ``order`` returns the versions of ``meme-severity`` by ascending score.
+    """Promote model versions, one action per poll of Airflow.
 
-    ``airflow`` triggers the runs, and ``approver`` answers their questions, as another user.
+    ``order`` returns the versions of ``meme-severity`` by ascending score. ``airflow`` triggers the runs, and
+    ``approver`` answers their questions, as another user.
     """
 
     airflow: Api
@@ -54,7 +55,7 @@ class Act:
     _awake: bool = False
 
     def advance(self, look: Look) -> bool:
-        """Take the actions that are due; return whether the journal contains every planned decision."""
+        """Take the promotion steps that are due; return whether the journal contains every planned decision."""
         done = [self._advance(name, look) for name in (*OTHERS, CONTESTED)]
         return all(done)
 
@@ -110,11 +111,11 @@ def _versions(rows: Sequence[JournalRow], event: str) -> list[int]:
 
 
 def next_version(rows: Sequence[JournalRow], *, order: Sequence[int], base: str) -> int:
-    """Return the version that is evaluated next.
+    """Return the version of ``meme-severity`` that the gate evaluates next.
 
     The lowest-scoring version becomes the first champion, the highest replaces it, the third is refused. The gate
-    decides, not the order: if two versions are close, it may promote the third as well and then refuse the one it
-    replaced, because at most one of two versions is ahead of the other in most resamples.
+    decides, not the order: if two versions are close, it may promote the third as well and then refuse the version that
+    the third replaced, because at most one of two versions is better than the other in most resamples.
 
     Raises:
         RunFailed: no version is left to evaluate.
@@ -139,7 +140,7 @@ def by_score(evaluated: Json, *, models: Sequence[str]) -> list[int]:
 
 
 def forgeries(settings: Settings, *, name: str) -> Iterator[tuple[str, str]]:
-    """Test the protection of the registry: register a pickle and a version without card, and alter a file.
+    """Test the protection of the model registry: register a pickle and a version without card, and alter a file.
 
     Yields each attempt and the reason why it was refused.
     """

@@ -1,4 +1,4 @@
-"""Show the progress of the demo's runs: bars on a terminal, else one line for each finished task."""
+"""Show the progress of the demo's Dag runs: bars on a terminal, else one line for each finished task."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Lines(AbstractContextManager["Lines"]):
         """Do nothing: there are no resources to release."""
 
     def show(self, look: Look) -> None:
-        """Print the attempts that ended since the last poll; the first call prints nothing."""
+        """Print the task attempts that ended since the last poll; the first call prints nothing."""
         titles = {(run["dag_id"], run["dag_run_id"]): title_of(run) for run in look.runs}
         ended = [task for task in look.tasks if task["state"] in SHOWN and task["duration"] is not None]
         known = self._known
@@ -42,7 +42,7 @@ class Lines(AbstractContextManager["Lines"]):
 
 
 class Bars(AbstractContextManager["Bars"]):
-    """Show one progress bar for each run that was unfinished when the demo started."""
+    """Show one progress bar for each Dag run that was unfinished when the demo started."""
 
     def __init__(self, console: Console) -> None:
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"))
@@ -57,7 +57,7 @@ class Bars(AbstractContextManager["Bars"]):
         self.progress.stop()
 
     def show(self, look: Look) -> None:
-        """Update the bars."""
+        """Update the progress bars from a snapshot of Airflow's runs and tasks."""
         for run in look.runs:
             run_id = run["dag_run_id"]
             if run_id not in self._bars:

@@ -1,1 +1,1 @@
-"""Generate the offline Reddit and its ground truth."""
+"""Generate the offline Reddit (synthetic memes and posts) and its ground truth."""

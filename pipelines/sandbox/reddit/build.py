@@ -43,7 +43,7 @@ WORTH_A_POOL = 60
 def build(
     root: Path, *, sandbox: Sandbox, scale: int | None = None, progress: Progress | None = None
 ) -> dict[str, int]:
-    """Write the sandbox below ``root``; with ``scale``, write one dump with that many rows below ``root/scale``.
+    """Write the offline Reddit below ``root``; with ``scale``, write one dump with that many rows to ``root/scale``.
 
     Does nothing if an identical build (same parameters, same generator, same Pillow) already exists.
 

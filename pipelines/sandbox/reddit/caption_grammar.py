@@ -70,7 +70,7 @@ LEAST_DIFFERENCE = 0.6
 
 
 def sentence(rng: Random, *, short: bool = False) -> str:
-    """Return a lower-case sentence of 4 to 13 words, or of 3 to 8 words with ``short``."""
+    """Return a random lower-case caption of 4 to 13 words, or of 3 to 8 words with ``short``."""
     pattern = rng.choice(SHORT if short else PATTERNS)
     return pattern.format(
         who=rng.choice(WHO),
@@ -84,7 +84,7 @@ def sentence(rng: Random, *, short: bool = False) -> str:
 
 
 def sentence_for_edits(rng: Random) -> str:
-    """Return a sentence with at least four words that :func:`edit` may replace."""
+    """Return a random caption with at least four words that :func:`edit` may replace."""
     extra = f"{rng.choice(WHO)} {rng.choice(DOES)} the {rng.choice(WHICH)} {rng.choice(THINGS)}"
     another = rng.choice([thing for thing in THINGS if not extra.endswith(thing)])
     return f"{extra} and {rng.choice(DOES)} my {another}"

@@ -1,4 +1,4 @@
-"""Define the kinds of submissions that occur on Reddit and the number of each in a sandbox."""
+"""Define the kinds of Reddit submissions that the offline Reddit contains, and the number of each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ WHOLE = 600
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One kind of submission, its number among 600 submissions, and its minimum number in a small sandbox."""
+    """One kind of simulated submission, its number among 600 submissions, and its minimum in a small sandbox."""
 
     name: str
     share: int
@@ -79,7 +79,7 @@ SMALLEST = sum(c.least for c in EVERY) + 30
 
 
 def counts(size: int) -> dict[str, int]:
-    """Return the number of submissions of each kind among ``size``; the remainder is of the kind ``plain``.
+    """Return the number of simulated submissions of each kind among ``size``; the remainder is of the kind ``plain``.
 
     Raises:
         ValueError: ``size`` is smaller than ``SMALLEST``, too small to hold every case.
@@ -91,5 +91,5 @@ def counts(size: int) -> dict[str, int]:
 
 
 def elsewhere(size: int) -> int:
-    """Return how many posts of other communities accompany ``size`` submissions."""
+    """Return how many posts of other communities the offline Reddit has beside ``size`` submissions."""
     return max(ELSEWHERE.least, round(ELSEWHERE.share * size / WHOLE))

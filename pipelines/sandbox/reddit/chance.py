@@ -1,4 +1,4 @@
-"""Provide the generator's only source of randomness, seeded by a name for each purpose."""
+"""Provide the offline Reddit's only source of randomness, seeded by a name for each purpose."""
 
 from __future__ import annotations
 

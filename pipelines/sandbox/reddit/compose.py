@@ -1,4 +1,4 @@
-"""Compose a meme and its title from labels: assign each label to the text, to the picture, or to both."""
+"""Compose a synthetic meme and its title from labels: express each label in the text, the picture, or both."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ EDITABLE = ("capitals", "capitals", "bar", "tweet", "panels")
 
 @dataclass(frozen=True, slots=True)
 class Composition:
-    """The texts of a meme before drawing: ``plain`` has no label, ``phrases`` express the labels.
+    """The texts of a meme before drawing: ``plain`` expresses no label, ``phrases`` express the labels.
 
-    If it is ``editable``, its sentence has at least four words that may be replaced.
+    If the meme is ``editable``, its plain sentence has at least four words that may be replaced.
     """
 
     style: str
@@ -35,7 +35,7 @@ class Composition:
     editable: bool
 
     def blocks(self, plain: str | None = None) -> tuple[str, ...]:
-        """Return the text blocks to draw, including another neutral sentence if one is given."""
+        """Return the text blocks to draw on the meme; ``plain`` replaces its neutral sentence if given."""
         sentence = self.plain if plain is None else plain
         marked = " ".join(self.phrases)
         if self.style == "textless":
@@ -52,7 +52,7 @@ class Composition:
 
 
 def compose(labels: Figsim, crises: Sequence[str], *, rng: Random, editable: bool = False) -> Composition:
-    """Return a composition whose text or pictures express every label of ``labels`` (FigSIM) and ``crises`` (CRADLE).
+    """Return the texts and stickers of a meme that express every label in ``labels`` (FigSIM) and ``crises`` (CRADLE).
 
     FigSIM's modality rules: text-only memes carry their labels in the caption, image-only ones in pictograms,
     complementary ones in both or in turn. CRADLE's labels are carried by the title, the picture or both.
@@ -81,14 +81,14 @@ def compose(labels: Figsim, crises: Sequence[str], *, rng: Random, editable: boo
 
 
 def title(crises: Sequence[str], *, rng: Random) -> str:
-    """Return a title that expresses ``crises``, or a neutral sentence if there are none."""
+    """Return a post title that expresses the CRADLE labels ``crises``, or a neutral sentence without labels."""
     text = ", ".join(_crisis_phrase(c, rng=rng) for c in crises) or caption_grammar.sentence(rng, short=True)
     text = text[:1].upper() + text[1:]
     return text + rng.choice(("", "", "", "", "", "", " 😴", " ☕", " … naïve, I know", " (à la café)", " — “again”"))
 
 
 def body(crises: Sequence[str], *, rng: Random) -> str:
-    """Return a few paragraphs for a text post that express ``crises``."""
+    """Return a few paragraphs for a text post that express the CRADLE labels ``crises``."""
     crisis_lines = (_crisis_phrase(c, rng=rng) for c in crises)
     lines = [caption_grammar.sentence(rng), *crisis_lines, caption_grammar.sentence(rng)]
     return "\n\n".join(f"{line[:1].upper()}{line[1:]}." for line in lines)

@@ -1,4 +1,4 @@
-"""Draw memes from specifications: a scene, a style, text and stickers; same specification, same bytes."""
+"""Draw memes from specifications (scene, style, text, stickers); the same specification gives the same bytes."""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ SMALLEST = 20
 
 @dataclass(frozen=True, slots=True)
 class Meme:
-    """A meme to draw. ``text`` holds the blocks in reading order; ``sized_for`` the blocks that decide the font size,
-    so that an edited caption keeps its template's layout."""
+    """The specification of a meme to draw.
+
+    ``text`` holds the text blocks in reading order, ``sized_for`` the blocks that decide the font size, so that an
+    edited caption keeps its template's layout.
+    """
 
     seed: int
     style: str
@@ -43,7 +46,7 @@ def draw(meme: Meme) -> Image.Image:
 
 
 def wording(style: str, blocks: Sequence[str]) -> tuple[str, ...]:
-    """Return ``blocks`` in the style's case: capitals for outlined text, else a capital first letter."""
+    """Return text blocks in the case of a meme style: capitals for outlined text, else a capital first letter."""
     if style == "capitals":
         return tuple(b.upper() for b in blocks)
     if style == "labels":

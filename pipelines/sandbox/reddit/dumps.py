@@ -28,7 +28,7 @@ HOUR = 3600
 def write(folder: Path, *, posts: Sequence[SandboxPost], sandbox: Sandbox, subreddit: str = HOME) -> list[Path]:
     """Write both dumps of a subreddit's posts with their ``.sha256`` files, and return the two paths.
 
-    Every deletion is visible in at least one of them: a post that its author deleted later is complete in Pushshift's
+    Every deletion is visible in at least one dump: a post that its author deleted later is complete in Pushshift's
     file and marked ``_meta.was_deleted_later`` in Arctic Shift's.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -99,9 +99,10 @@ def _parts(content: bytes, *, rng: Random) -> Iterator[bytes]:
 
 
 def frame(content: bytes, *, declared: int, level: int = 3) -> bytes:
-    """Compress ``content`` to one zstd frame with checksum, long-distance matching and declared window size.
+    """Compress ``content`` to one zstd frame with checksum, long-distance matching and a declared window size.
 
-    The window descriptor (RFC 8878, 3.1.1.1.2) is the sixth byte; enlarging it leaves the blocks valid.
+    ``declared`` is the binary logarithm of that size. The window descriptor (RFC 8878, 3.1.1.1.2) is the sixth byte;
+    enlarging it leaves the blocks valid.
     """
     settings = zstandard.ZstdCompressionParameters.from_level(
         level, window_log=SEARCHED, enable_ldm=True, write_checksum=True, write_content_size=False
@@ -115,7 +116,7 @@ def frame(content: bytes, *, declared: int, level: int = 3) -> bytes:
 
 
 def write_frames(path: Path, *, frames: Iterable[bytes]) -> None:
-    """Write the frames one after another, and the file's SHA-256 to a ``.sha256`` file."""
+    """Write zstd frames to a file one after another, and the file's SHA-256 to a ``.sha256`` file."""
     sha256 = hashlib.sha256()
     with path.open("wb") as file:
         for data in frames:

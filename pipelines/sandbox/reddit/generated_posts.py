@@ -1,4 +1,4 @@
-"""Define the generator's own records of submissions and pictures, before they are written in Reddit's format."""
+"""Define the records of generated submissions and pictures, before they are written in Reddit's format."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ UNSCHEDULED = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(slots=True)
 class SandboxPicture:
-    """One picture of a submission. ``base`` names the image under the caption; ``address`` overrides the usual one."""
+    """One picture of a generated submission.
+
+    ``base`` names the image under the caption; ``address`` replaces the usual URL.
+    """
 
     base: str
     rendering: Rendering | None
@@ -30,13 +33,16 @@ class SandboxPicture:
 
     @property
     def file(self) -> str:
-        """Return the file's name below ``images/``, or an empty name for a picture that the sandbox does not serve."""
+        """Return the picture's file name below ``images/``; empty if the sandbox does not serve the picture."""
         return self.rendering.file if self.rendering else ""
 
 
 @dataclass(slots=True)
 class SandboxPost:
-    """One submission. ``family`` and ``rank`` order copies after their original; the schedule sets the last four."""
+    """One generated submission; ``family`` and ``rank`` order copies after their original.
+
+    The schedule sets ``id``, ``author`` and ``created``.
+    """
 
     case: str
     title: str

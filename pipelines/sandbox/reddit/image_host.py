@@ -1,4 +1,4 @@
-"""Serve the sandbox's pictures with the faults of a real image host."""
+"""Serve the offline Reddit's pictures with the faults of a real image host."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ class ImageHost:
         self._turned_away: set[str] = set()
 
     def serve(self, request: BaseHTTPRequestHandler, *, file: str, query: Mapping[str, str]) -> None:
-        """Answer a request for ``file``; after a redirect (``hop`` in the query), the file is sent without faults."""
+        """Answer a request for the picture ``file``, with the fault that ``images.json`` specifies for it.
+
+        After a redirect (``hop`` in the query), the file is sent without faults.
+        """
         entry = self._files.get(file)
         path = self._folder / file
         behaviour = entry["behaviour"] if entry else "missing"
@@ -76,7 +79,7 @@ def send(
     headers: Mapping[str, str],
     parts: Iterator[bytes] | None = None,
 ) -> None:
-    """Announce and send ``data``; with ``parts``, announce the same length but send ``parts`` and disconnect."""
+    """Send ``data`` as HTTP response; with ``parts``, announce its length, but send ``parts`` and disconnect."""
     request.send_response(status)
     for name, text in {**headers, "Content-Length": str(len(data))}.items():
         request.send_header(name, text)

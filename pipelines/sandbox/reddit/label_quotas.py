@@ -56,7 +56,7 @@ class Figsim:
     context: str
 
     def carried(self) -> tuple[str, ...]:
-        """Return the codes that text or picture must express: all except modality, ``SS6`` and ``C1``."""
+        """Return the label codes that text or picture must express: all except modality, ``SS6`` and ``C1``."""
         single = (self.severity, self.context)
         return (*self.figurative, *(c for c in single if c not in ("SS6", "C1")), *self.related)
 

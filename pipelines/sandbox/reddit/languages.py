@@ -65,7 +65,7 @@ CAPTIONS: dict[str, tuple[str, ...]] = {
 
 
 def caption(number: int) -> tuple[str, str]:
-    """Return the language and caption for a number; the numbers go through all languages, then through captions."""
+    """Return the language and caption for a number; consecutive numbers go through all languages, then captions."""
     languages = sorted(CAPTIONS)
     language = languages[number % len(languages)]
     return language, CAPTIONS[language][number // len(languages) % len(CAPTIONS[language])]

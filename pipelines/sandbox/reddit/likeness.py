@@ -1,4 +1,4 @@
-"""Measure the similarity of the offline Reddit's posts, so that only intended copies are near-duplicates."""
+"""Measure the similarity of generated posts, so that only intended copies are near-duplicates."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ SHINGLE, ALIKE, UNLIKE = 3, 0.8, 0.5
 
 
 def text_of(post: SandboxPost) -> str:
-    """Return the text to compare: title and body."""
+    """Return the text of a post by which its similarity is measured: title and body."""
     return f"{post.title}\n{post.body}"
 
 
 def shingles(text: str) -> set[str]:
-    """Return all sequences of three words in a text; a shorter text is one sequence."""
+    """Return all shingles of a text, which are its sequences of three words; a shorter text is one shingle."""
     spoken = words(text)
     return {" ".join(spoken[i : i + SHINGLE]) for i in range(max(1, len(spoken) - SHINGLE + 1))}
 
@@ -29,14 +29,14 @@ def similarity(one: set[str], other: set[str]) -> float:
 
 
 class SeenTexts:
-    """The word sequences of all texts so far, used to reject a new text that resembles one of them by chance."""
+    """The shingles of all generated texts so far, used to reject a new text that resembles one of them by chance."""
 
     def __init__(self) -> None:
         self._sizes: list[int] = []
         self._by: dict[str, list[int]] = {}
 
     def admit(self, text: str) -> bool:
-        """Add a text and return ``True``, or return ``False`` if the text is too similar to an earlier one."""
+        """Add a generated text and return ``True``, or return ``False`` if it is too similar to an earlier text."""
         mine = shingles(text)
         shared = Counter(number for shingle in mine for number in self._by.get(shingle, ()))
         if any(n / (len(mine) + self._sizes[number] - n) >= UNLIKE for number, n in shared.items()):

@@ -1,4 +1,4 @@
-"""Define what carries a label in the offline Reddit: mild phrases in the text, pictograms in the picture.
+"""Define what expresses a label in the offline Reddit: mild phrases in the text, pictograms in the picture.
 
 The phrases are invented, euphemistic and short; they name no act, no place and no means. A model can learn them, and
 they do not harm a reader. Codes are those of SPEC.md 1.1 (FigSIM) and the strings of SPEC.md 1.4 (CRADLE). The

@@ -1,4 +1,4 @@
-"""Write the text of the offline Reddit's posts, and recognise the labels of such a text for the sandbox's vendors.
+"""Write the text of generated posts, and recognise the labels of such a text for the simulated model vendors.
 
 A post is a few sentences that carry its labels among many that carry none. :func:`recognise` reads them back: the
 function compares whole sentences word by word, so case, punctuation, scrubbing and words inserted between two sentences
@@ -38,7 +38,7 @@ _TALK_SLOTS = {"now": NOW, "then": THEN, **VOCABULARY}
 
 @dataclass(frozen=True, slots=True)
 class Narrative:
-    """The text of a post; ``plain`` contains the sentences without labels, which a copy may change."""
+    """The text of a generated post; ``plain`` contains the sentences without labels, which a copy may change."""
 
     title: str
     body: str
@@ -46,7 +46,7 @@ class Narrative:
 
 
 def write(labels: Sequence[str], *, rng: Random, words: int) -> Narrative:
-    """Return a post of about ``words`` words that expresses exactly ``labels``.
+    """Write a post of about ``words`` words that expresses exactly the CRADLE labels ``labels``.
 
     Each crisis label has one sentence, some two; in some posts the title carries one as well, or instead. Short posts
     hold little else.
@@ -87,7 +87,7 @@ def talk(*, rng: Random, words: int) -> str:
 
 
 def recognise(text: str) -> frozenset[str]:
-    """Return the CRADLE labels that a text of this module expresses, or ``no_crisis`` if there are none.
+    """Return the CRADLE labels that a text of :func:`write` expresses, or ``no_crisis`` if it expresses none.
 
     Exact on texts of :func:`write`, even if text around the sentences was scrubbed, lower-cased, cut off or inserted.
     """
@@ -119,12 +119,12 @@ def fingerprint(text: str) -> str:
 
 
 def bare(text: str) -> list[str]:
-    """Return a text in lower case without punctuation and apostrophes."""
+    """Return the words of a text in lower case, without punctuation and apostrophes."""
     return _WORD.findall(text.translate(_APOSTROPHES).casefold())
 
 
 def every_statement() -> Iterator[tuple[str, str]]:
-    """Yield every possible sentence that expresses a label, as (label, sentence)."""
+    """Yield every possible sentence that expresses a CRADLE label, as (label, sentence)."""
     for kind, by_time in STATEMENTS.items():
         for when, patterns in by_time.items():
             for pattern in patterns:

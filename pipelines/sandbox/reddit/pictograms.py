@@ -1,4 +1,4 @@
-"""Draw small stickers from a table: the part of a label that a picture carries.
+"""Draw the small stickers that express labels in the pictures of generated memes.
 
 Each pictogram is a list of strokes in a unit square: (shape, points, colour). All are everyday things.
 """

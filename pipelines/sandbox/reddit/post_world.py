@@ -79,7 +79,7 @@ _TRIES = 60
 
 
 def counts(size: int) -> dict[str, int]:
-    """Return the number of posts of each kind among ``size``; the remainder is of the kind ``plain``.
+    """Return the number of generated text posts of each kind among ``size``; the remainder is of the kind ``plain``.
 
     Raises:
         ValueError: ``size`` is too small for one post of each case.
@@ -94,13 +94,13 @@ def counts(size: int) -> dict[str, int]:
 
 
 class PostWorld:
-    """Generate the text posts, with one method for each kind of case, from the sandbox's seed."""
+    """Generate the offline Reddit's text posts from the sandbox's seed."""
 
     def __init__(self, sandbox: Sandbox) -> None:
-        """Draw the label sets: one quota for the kept originals, one for the dropped posts.
+        """Draw the label sets of the posts: one quota for the kept originals, one for the dropped posts.
 
         Raises:
-            ValueError: fewer posts than cases.
+            ValueError: the sandbox has fewer posts than there are cases.
         """
         self.sandbox = sandbox
         self.counts = counts(sandbox.posts)
@@ -115,7 +115,7 @@ class PostWorld:
         self._authors: list[tuple[SandboxPost, SandboxPost]] = []
 
     def build(self) -> list[SandboxPost]:
-        """Return all posts in order of creation."""
+        """Return all generated text posts in order of creation."""
         self.posts += [self._lost(case.name, number=n) for case in DROPPED for n in range(self.counts[case.name])]
         special = [self._original(name) for case in SPECIAL for name in [case.name] * self.counts[case.name]]
         plain = [self._original("plain") for _ in range(self.counts["plain"])]

@@ -1,4 +1,4 @@
-"""Write one large dump of text-only rows for benchmarks: millions of rows, one frame per chunk, drawn in parallel."""
+"""Write one large Reddit dump of text-only rows for benchmarks: one zstd frame per chunk, drawn in parallel."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Map = Callable[[Callable[[Task], bytes], Iterable[Task]], Iterator[bytes]]
 def write(
     path: Path, *, rows: int, sandbox: Sandbox, run: Map, progress: Callable[[int, int], None] | None = None
 ) -> None:
-    """Write ``rows`` submissions, spread evenly over the first month, to one dump with its ``.sha256``.
+    """Write ``rows`` submissions, spread evenly over the first month, to one Reddit dump with its ``.sha256``.
 
     ``run`` maps a function over tasks in order, in this process or in others; the bytes do not depend on it.
     """
@@ -47,7 +47,7 @@ def write(
 
 
 def chunk(task: Task) -> bytes:
-    """Return one compressed block of rows; ``task`` is (seed, number of the first row, rows, month)."""
+    """Return one compressed chunk of rows of the dump; ``task`` is (seed, number of the first row, rows, month)."""
     seed, first, count, month = task
     rng = seeded(seed, "scale", first)
     titles = [sentence(rng).capitalize() for _ in range(TITLES)]

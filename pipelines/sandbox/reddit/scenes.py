@@ -1,4 +1,4 @@
-"""Generate procedural photographs, the pictures under the captions.
+"""Generate procedural photographs, the pictures under the captions of memes.
 
 Every scene has a light field with strong, random low frequencies. Perceptual hashes depend on these, so two scenes of
 different seeds differ in about 32 of 64 bits, and a caption or a recompression changes few of them.
@@ -32,7 +32,7 @@ PALETTES: tuple[tuple[Colour, Colour, Colour, Colour], ...] = (
 
 
 def scene(seed: int, *, width: int, height: int, figures: int | None = None) -> Image.Image:
-    """Draw the landscape that ``seed`` determines, with 1 to 3 ``figures`` (people, cats, screens)."""
+    """Draw the landscape that ``seed`` determines, with ``figures`` people, cats or screens (by default 1 to 3)."""
     rng = seeded("scene", seed)
     sky, glow, ground, accent = rng.choice(PALETTES)
     image = _gradient(sky, glow, width=width, height=height)

@@ -1,7 +1,7 @@
-"""Define the sentences of synthetic posts about a crisis: mild, euphemistic, without any act, place or means.
+"""Define the sentences of generated posts about a crisis: mild, euphemistic, without any act, place or means.
 
-``STATEMENTS`` carry a CRADLE label each. ``MENTIONS`` are about another person and ``DENIALS`` deny a crisis: both use
-the same words but carry no label, so that the posts are hard to classify by their words alone.
+``STATEMENTS`` express a CRADLE label each. ``MENTIONS`` are about another person and ``DENIALS`` deny a crisis: both
+use the same words but carry no label, so that the posts are hard to classify by their words alone.
 """
 
 from __future__ import annotations

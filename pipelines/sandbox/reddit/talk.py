@@ -1,4 +1,4 @@
-"""Define the label-free sentences of synthetic posts, about tiredness, work, family and small things."""
+"""Define the sentences of generated posts that express no label, about tiredness, work, family and small things."""
 
 from __future__ import annotations
 

@@ -27,8 +27,8 @@ def truth(posts: Sequence[SandboxPost], *, sandbox: Sandbox) -> dict[str, Any]:
     """Return the ground truth of memes: pictures, submissions, near-duplicate and mirrored pairs, canary texts.
 
     Two kept pictures are a pair when they have the same base, the same handedness and captions fewer than three
-    words apart; ``group`` numbers the connected components of the pairs. ``mirrored_pairs`` differ only in handedness
-    from being pairs.
+    words apart; ``group`` numbers the connected components of the pairs. ``mirrored_pairs`` would be pairs
+    if one picture were not mirrored.
     """
     kept = [
         (p, i, picture)

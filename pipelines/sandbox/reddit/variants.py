@@ -1,4 +1,4 @@
-"""Apply the changes that pictures undergo when reposted: other encodings, sizes, borders and crops."""
+"""Apply the changes that pictures undergo when they are reposted: other encodings, sizes, borders and crops."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Rendering:
 
 
 def vary(variant: str, *, rng: Random) -> tuple[float, int]:
-    """Return the strength and JPEG quality of a repost of kind ``variant``; changes are mild, as in real reposts."""
+    """Draw the strength and the JPEG quality of a repost of kind ``variant``; changes are mild, as in real reposts."""
     if variant == "recompressed":
         return 0.0, rng.randint(40, 65)
     if variant == "resized":
@@ -48,12 +48,12 @@ def vary(variant: str, *, rng: Random) -> tuple[float, int]:
 
 
 def render(job: Rendering) -> bytes:
-    """Return the bytes of the image file."""
+    """Draw the meme, apply the variant, and return the bytes of the image file."""
     return encode(apply(draw(job.meme), job=job), encoding=job.encoding, quality=job.quality)
 
 
 def apply(image: Image.Image, *, job: Rendering) -> Image.Image:
-    """Return ``image`` with the geometry of the rendering's variant."""
+    """Return ``image`` resized, framed or cropped as the rendering's variant requires."""
     width, height = image.size
     if job.variant in ("resized", "low_quality"):
         smaller = image.resize((round(width * job.amount), round(height * job.amount)), Image.Resampling.LANCZOS)

@@ -1,4 +1,4 @@
-"""Generate the submissions of the offline Reddit with their pictures and labels, before any bytes are made."""
+"""Generate the offline Reddit's submissions with their pictures and labels, before any bytes are made."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ PERSONAL = (
 
 
 class World:
-    """Generate the submissions with memes, with one method for each kind of case, from the sandbox's seed."""
+    """Generate the offline Reddit's submissions with memes from the sandbox's seed."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
@@ -63,7 +63,7 @@ class World:
         self._crises = label_quotas.cradle(sandbox.submissions, rng=seeded(sandbox.seed, "cradle"))
 
     def build(self) -> list[SandboxPost]:
-        """Return all submissions in order of creation."""
+        """Return all generated submissions with memes in order of creation."""
         self._without_pictures()
         self._faulty()
         self._foreign()

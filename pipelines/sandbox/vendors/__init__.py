@@ -1,1 +1,1 @@
-"""Simulate vendors of language models."""
+"""Simulate the vendors of language models (OpenAI, Anthropic, Google)."""

@@ -1,7 +1,7 @@
-"""Simulate the vendors' files and batch jobs: submit, poll until done, read the results.
+"""Simulate the model vendors' files and batch jobs: submit, poll until done, read the results.
 
-A job is done after ``LOOKS`` polls; no clock is involved. Its answers are made at submission, in the same way as those
-of single requests but without transport errors.
+A job is done after ``LOOKS`` polls; no clock is involved. Its answers are generated at submission, in the same way as
+those of single requests but without transport errors.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ INVALID_ARGUMENT = 3
 
 @dataclass(frozen=True, slots=True)
 class BatchLine:
-    """One request of a batch job; ``kind`` is its protocol, ``model`` the model in the job's path."""
+    """One request of a batch job; ``kind`` is its API protocol, ``model`` the model in the job's path."""
 
     custom_id: str
     body: Body
@@ -33,7 +33,7 @@ class BatchLine:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The answer to one request of a job."""
+    """The simulated answer to one request of a batch job."""
 
     custom_id: str
     status: int
@@ -46,7 +46,7 @@ Judge = Callable[[BatchLine, str], Result]
 
 @dataclass(slots=True)
 class VendorJob:
-    """One batch job at a vendor; ``looks`` is the number of further polls before it ends."""
+    """One batch job at a simulated vendor; ``looks`` is the number of further polls before it ends."""
 
     name: str
     results: Sequence[Result]
@@ -57,13 +57,13 @@ class VendorJob:
 
     @property
     def state(self) -> str:
-        """Return the job's state: ``canceled``, ``running`` or ``ended``."""
+        """Return the batch job's state: ``canceled``, ``running`` or ``ended``."""
         return "canceled" if self.canceled else "running" if self.looks > 0 else "ended"
 
 
 @dataclass(slots=True)
 class Batches:
-    """The files and the batch jobs of one vendor."""
+    """The files and the batch jobs of one simulated vendor."""
 
     judge: Judge
     files: dict[str, bytes] = field(default_factory=dict)
@@ -71,21 +71,21 @@ class Batches:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def keep(self, data: bytes, *, prefix: str) -> str:
-        """Store a file and return its name."""
+        """Store a file at the vendor and return its name."""
         with self.lock:
             name = prefix + name_of(len(self.files), len(data))
             self.files[name] = data
         return name
 
     def forget(self, name: str) -> bool:
-        """Delete a file; return whether it existed."""
+        """Delete a file at the vendor; return whether it existed."""
         with self.lock:
             return self.files.pop(name, None) is not None
 
     def start(
         self, lines: Sequence[BatchLine], *, prefix: str, model: str = "", files: dict[str, str] | None = None
     ) -> VendorJob:
-        """Submit a job; return it in its initial state."""
+        """Submit a batch job of these requests; return the job in its initial state."""
         with self.lock:
             name = prefix + name_of(len(self.jobs), len(lines))
             self.jobs[name] = job = VendorJob(name, (), model, files or {})
@@ -93,14 +93,14 @@ class Batches:
         return job
 
     def look(self, name: str) -> VendorJob | None:
-        """Return a job; the call counts as a poll."""
+        """Return a batch job by name, or ``None`` if it does not exist; the call counts as a poll."""
         with self.lock:
             if job := self.jobs.get(name):
                 job.looks -= 1
             return job
 
     def cancel(self, name: str) -> VendorJob | None:
-        """Cancel a job unless it has ended, and return it."""
+        """Cancel a batch job unless it has ended, and return it, or ``None`` if it does not exist."""
         with self.lock:
             if (job := self.jobs.get(name)) and job.looks > 0:
                 job.canceled = True
@@ -108,7 +108,7 @@ class Batches:
 
 
 def uploaded(body: bytes, *, content_type: str) -> tuple[bytes, str]:
-    """Return the file in a multipart form, and its name."""
+    """Return the content and the name of the file in a multipart form; both are empty if there is none."""
     form = message_from_bytes(f"Content-Type: {content_type}\r\n\r\n".encode() + body, policy=HTTP)
     for part in form.iter_parts() if form.is_multipart() else ():
         if part.get_filename():
@@ -118,7 +118,7 @@ def uploaded(body: bytes, *, content_type: str) -> tuple[bytes, str]:
 
 
 def jsonl(rows: Sequence[Any]) -> bytes:
-    """Format rows as lines of JSON."""
+    """Format rows as lines of JSON (UTF-8)."""
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
@@ -129,7 +129,7 @@ def openai_file(name: str, *, size: int, filename: str = "batch.jsonl") -> Body:
 
 
 def openai_job(batches: Batches, job: VendorJob, *, address: str) -> Body:
-    """Return OpenAI's description of a job; its result files are written when the job ends."""
+    """Return OpenAI's description of a batch job; its result files are written when the job has ended."""
     good = [r for r in job.results if r.status < 300]
     bad = [r for r in job.results if r.status >= 300]
     if job.state == "ended":
@@ -161,7 +161,7 @@ def _openai_line(result: Result) -> Body:
 
 
 def anthropic_job(batches: Batches, job: VendorJob, *, address: str) -> Body:
-    """Return Anthropic's description of a job."""
+    """Return Anthropic's description of a batch job."""
     ended, total = job.state != "running", len(job.results)
     bad = sum(r.status >= 300 for r in job.results)
     counts = {"processing": 0 if ended else total, "succeeded": 0, "errored": 0, "canceled": 0, "expired": 0}
@@ -184,7 +184,7 @@ def anthropic_job(batches: Batches, job: VendorJob, *, address: str) -> Body:
 
 
 def anthropic_results(job: VendorJob) -> bytes:
-    """Return the result lines of a job that has ended."""
+    """Return the result lines of an Anthropic batch job that has ended."""
     rows = []
     for result in job.results:
         told: Body = {"type": "succeeded", "message": result.body}
@@ -208,7 +208,7 @@ def google_file(name: str, *, size: int, address: str) -> Body:
 
 
 def google_job(batches: Batches, job: VendorJob, *, address: str) -> Body:
-    """Return Google's description of a job, an operation whose metadata contain the state."""
+    """Return Google's description of a batch job, an operation whose metadata contain the job's state."""
     state = {"running": "BATCH_STATE_RUNNING", "ended": "BATCH_STATE_SUCCEEDED", "canceled": "BATCH_STATE_CANCELLED"}
     told: Body = {"model": job.model, "name": job.name, "state": state[job.state], "createTime": MADE_TEXT}
     told |= {"updateTime": MADE_TEXT, "batchStats": {"requestCount": str(len(job.results))}}

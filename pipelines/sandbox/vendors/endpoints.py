@@ -1,4 +1,4 @@
-"""Serve the vendors' other endpoints at the paths that their own clients use: model lists, files, batch jobs."""
+"""Serve the simulated vendors' endpoints beside questions to a model: model lists, files, batch jobs."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ LETTERS_PER_TOKEN = 4
 
 @dataclass(frozen=True, slots=True)
 class Temper:
-    """The simulated errors of a vendor as shares of posts (or of first attempts), and its delays in seconds."""
+    """The simulated errors of a model vendor as shares of posts (or of first attempts), and its delays in seconds."""
 
     wrong: float = 0.12
     refuses: Mapping[str, float] = field(default_factory=dict)
@@ -104,7 +104,7 @@ TEMPERS: Mapping[str, Temper] = {
 
 @dataclass(frozen=True, slots=True)
 class VendorQuestion:
-    """One request to a model, independent of the protocol; ``text`` is the last message of the user."""
+    """One request to a simulated model, independent of the protocol; ``text`` is the last message of the user."""
 
     model: str
     system: str
@@ -118,7 +118,10 @@ class VendorQuestion:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One answer, independent of the protocol; ``value`` is set if the answer is plain JSON that fits the schema."""
+    """One answer of a simulated model, independent of the protocol.
+
+    ``value`` is set if the answer is plain JSON that fits the schema.
+    """
 
     text: str
     value: dict[str, Any] | None
@@ -131,7 +134,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class PostReading:
-    """The labels and the digest of a post that the simulated model recognises, and injected instructions."""
+    """What the simulated model recognises in a post: its labels, a digest of its words, and injected instructions."""
 
     labels: frozenset[str]
     codes: frozenset[str]
@@ -140,7 +143,7 @@ class PostReading:
 
 
 def post_of(asked: VendorQuestion) -> tuple[str, bool]:
-    """Return the post in a request, and whether the delimiter that the prompt names encloses it."""
+    """Return the post in a request, and whether the delimiter that the prompt names encloses the post."""
     found = [(m.group(), m.start(), m.end()) for m in DELIMITER.finditer(asked.text)]
     if found:
         places = [(start, end) for word, start, end in found if word == found[-1][0]]
@@ -152,7 +155,10 @@ def post_of(asked: VendorQuestion) -> tuple[str, bool]:
 
 @lru_cache(maxsize=50_000)
 def reading(post: str) -> PostReading:
-    """Recognise a post's labels; instructions that the model understands change neither labels nor digest."""
+    """Recognise a post's labels and injected instructions.
+
+    Instructions that the simulated model understands change neither labels nor digest.
+    """
     own, dictated = _bare(post), None
     for order, labels in _orders().items():
         if order in own:
@@ -192,7 +198,7 @@ def _nothing() -> str:
 
 
 def reply(asked: VendorQuestion, *, vendor: str, temper: Temper, seed: int) -> Reply:
-    """Return the simulated answer to a request, with the vendor's error rates; equal requests get equal answers."""
+    """Return a simulated vendor's answer to a request, with its error rates; equal requests get equal answers."""
     post, inside = post_of(asked)
     read = reading(post)
     rng = seeded(seed, vendor, "|".join(sorted(read.labels)), read.digest)
@@ -221,7 +227,7 @@ def _wariness(labels: frozenset[str], *, temper: Temper) -> float:
 
 
 def misjudged(labels: frozenset[str], *, rng: Random) -> frozenset[str]:
-    """Return a wrong label set: one label has a wrong time or role (of the scheme), is missing, or is too many."""
+    """Return a wrong variant of a label set: one label has another time or role, is missing, or is added."""
     crises = sorted(labels - {CALM})
     if not crises:
         return frozenset({rng.choice(sorted(set(CRADLE) - {CALM}))})

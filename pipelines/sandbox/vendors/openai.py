@@ -1,4 +1,4 @@
-"""Read and write OpenAI's wire formats: chat completions, and Responses, the endpoint used for batches.
+"""Parse requests and write responses in OpenAI's wire formats: chat completions, and Responses (for batches).
 
 The simulated endpoints reject what the real API rejects: sampling parameters for reasoning models, schemas outside the
 strict subset.
@@ -31,7 +31,7 @@ class OpenAI:
     }
 
     def read(self, body: Body, *, model: str = "") -> VendorQuestion:
-        """Read a chat completion request."""
+        """Parse a chat completion request as a question to the model."""
         model = str(body.get("model") or model)
         self._sampling(body, model=model)
         if self.REASONS.match(model) and body.get("max_tokens") is not None:
@@ -73,7 +73,7 @@ class OpenAI:
                 raise Rejected(message, param=name, code="unsupported_parameter")
 
     def write(self, asked: VendorQuestion, answer: Reply) -> tuple[int, Body]:
-        """Write a chat completion, or a 400 error for a content policy refusal."""
+        """Return status and body of a chat completion; a content policy refusal is an error with status 400."""
         if answer.refused == "policy":
             return 400, self._policy()
         message: Body = {"role": "assistant", "content": answer.text, "refusal": None, "annotations": []}
@@ -106,7 +106,7 @@ class OpenAI:
         return self.fail("invalid", message=message, code="content_policy_violation")
 
     def fail(self, kind: str, *, message: str = "", param: str | None = None, code: str | None = None) -> Body:
-        """Write an error in OpenAI's format."""
+        """Return the body of an error of this ``kind`` in OpenAI's format."""
         family, usual, told = self.KINDS[kind]
         return {"error": {"message": message or told, "type": family, "param": param, "code": code or usual}}
 
@@ -115,7 +115,7 @@ class Responses(OpenAI):
     """The wire format of OpenAI's Responses API."""
 
     def read(self, body: Body, *, model: str = "") -> VendorQuestion:
-        """Read a request to OpenAI's endpoint `responses`."""
+        """Parse a request to OpenAI's endpoint `responses` as a question to the model."""
         model = str(body.get("model") or model)
         self._sampling(body, model=model)
         entries = body.get("input") or []
@@ -137,7 +137,7 @@ class Responses(OpenAI):
         )
 
     def write(self, asked: VendorQuestion, answer: Reply) -> tuple[int, Body]:
-        """Write a response, or a 400 error for a content policy refusal."""
+        """Return status and body of a response; a content policy refusal is an error with status 400."""
         if answer.refused == "policy":
             return 400, self._policy()
         name = name_of(asked.model, asked.system, asked.text)

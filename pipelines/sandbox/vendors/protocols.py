@@ -1,7 +1,7 @@
-"""Read requests and write answers or errors in the three vendors' wire formats, as far as a labeller uses them.
+"""Parse requests and write answers or errors in the three model vendors' wire formats, as labellers use them.
 
-Each rejects what the real vendor rejects (an unsupported sampling parameter, a schema keyword, a missing header), so a
-client that works with the simulated vendors works with the real ones.
+Each class rejects what the real vendor rejects (an unsupported sampling parameter, a schema keyword, a missing header),
+so a client that works with the simulated vendors works with the real ones.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ UNTEXTUAL = ("image_url", "input_image", "image")
 
 
 class Rejected(Exception):
-    """A request that the vendor rejects with status 400 (or ``status``) and a reason in its own format."""
+    """A request that the simulated vendor rejects with status 400 (or ``status``) and a reason in its own format."""
 
     def __init__(self, message: str, *, param: str | None = None, code: str | None = None, status: int = 400) -> None:
         super().__init__(message)
@@ -34,7 +34,7 @@ class Rejected(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One HTTP request to a vendor, with the vendor's address and the names in the path."""
+    """One HTTP request to a simulated vendor, with the vendor's address and the names in the path."""
 
     vendor: str
     address: str
@@ -71,7 +71,7 @@ class Sent:
 
     @property
     def final(self) -> bool:
-        """Return whether the client will not repeat the request: true for a refusal, false for an error."""
+        """Return whether the client will not repeat its request: true for an answer or refusal, false for an error."""
         return self.status < 300 or self.refused
 
 
@@ -81,20 +81,20 @@ def name_of(*parts: object) -> str:
 
 
 def text_of(content: Any) -> str:
-    """Return the text of a message's content, which is a string or a list of parts."""
+    """Return the text of a chat message's content, which is a string or a list of parts."""
     if isinstance(content, str):
         return content
     return "\n".join(str(p["text"]) for p in content or () if isinstance(p, dict) and isinstance(p.get("text"), str))
 
 
 def images_of(content: Any) -> int:
-    """Count the images in a message's content."""
+    """Count the images in a chat message's content."""
     parts = content if isinstance(content, list) else ()
     return sum(p.get("type") in UNTEXTUAL for p in parts if isinstance(p, dict))
 
 
 def last_asked(messages: Iterable[Mapping[str, Any]]) -> Any:
-    """Return the content of the last user message.
+    """Return the content of the last user message of a request.
 
     Raises:
         Rejected: the request has no user message.
@@ -106,7 +106,7 @@ def last_asked(messages: Iterable[Mapping[str, Any]]) -> Any:
 
 
 def strings(value: Any) -> tuple[str, ...]:
-    """Return the stop strings, given as one string or a list, as a tuple."""
+    """Return the stop strings of a request, given as one string or a list, as a tuple."""
     return (value,) if isinstance(value, str) else tuple(value or ())
 
 
@@ -127,7 +127,7 @@ class Anthropic:
     }
 
     def read(self, body: Body, *, model: str = "") -> VendorQuestion:
-        """Read a request to Anthropic's endpoint `messages`."""
+        """Parse a request to Anthropic's endpoint `messages` as a question to the model."""
         model = str(body.get("model") or model)
         if not isinstance(body.get("max_tokens"), int):
             raise Rejected("max_tokens: Field required")
@@ -152,7 +152,7 @@ class Anthropic:
         )
 
     def write(self, asked: VendorQuestion, answer: Reply) -> tuple[int, Body]:
-        """Write a message; a refusal is a message without content."""
+        """Return status and body of a message; a refusal is a message without content."""
         content: list[Body] = [{"type": "text", "text": answer.text}] if answer.text else []
         ended = "refusal" if answer.refused else self.ENDED[answer.ended]
         name = name_of(asked.model, asked.system, asked.text)
@@ -177,7 +177,7 @@ class Anthropic:
         }
 
     def fail(self, kind: str, *, message: str = "", param: str | None = None, code: str | None = None) -> Body:
-        """Write an error in Anthropic's format."""
+        """Return the body of an error of this ``kind`` in Anthropic's format."""
         family, told = self.KINDS[kind]
         return {"type": "error", "error": {"type": family, "message": message or told}, "request_id": "req_sandbox"}
 
@@ -197,7 +197,7 @@ class Google:
     }
 
     def read(self, body: Body, *, model: str = "") -> VendorQuestion:
-        """Read a generateContent request, with field names in camelCase or snake_case."""
+        """Parse a generateContent request, with field names in camelCase or snake_case, as a question to the model."""
         config = _of(body, "generationConfig") or {}
         if _of(_of(config, "thinkingConfig") or {}, "thinkingBudget") == 0 and "2.5-pro" in model:
             raise Rejected("Budget 0 is invalid. This model only works in thinking mode.")
@@ -217,7 +217,7 @@ class Google:
         )
 
     def write(self, asked: VendorQuestion, answer: Reply) -> tuple[int, Body]:
-        """Write candidates, or none and the reason why the prompt was blocked."""
+        """Return status and body of a generateContent response; a refusal has a block reason and no candidates."""
         usage = {"promptTokenCount": answer.input_tokens, "candidatesTokenCount": answer.output_tokens}
         usage |= {
             "thoughtsTokenCount": answer.hidden_tokens,
@@ -234,7 +234,7 @@ class Google:
         return 200, {"candidates": [{"content": content, "finishReason": self.ENDED[answer.ended], "index": 0}], **told}
 
     def fail(self, kind: str, *, message: str = "", param: str | None = None, code: str | None = None) -> Body:
-        """Write an error in Google's format."""
+        """Return the body of an error of this ``kind`` in Google's format."""
         status, told = self.KINDS[kind]
         return {"error": {"code": self.STATUS[kind], "message": message or told, "status": status}}
 

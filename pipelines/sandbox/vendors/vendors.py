@@ -54,7 +54,7 @@ SETTLING_SECONDS = 2.0
 
 @dataclass(slots=True)
 class VendorCounts:
-    """Counts of one vendor's requests and complete answers; ``keys`` are digests of the idempotency keys.
+    """Counts of one simulated vendor's requests and complete answers; ``keys`` are digests of the idempotency keys.
 
     An answer is final if a retry would not change it: a refusal is final, 429 and 5xx are not.
     """
@@ -69,13 +69,13 @@ class VendorCounts:
     most_at_once: int = 0
 
     def told(self) -> dict[str, int]:
-        """Return the counts as JSON values, with the number of distinct keys."""
+        """Return the counts by name, with the number of distinct idempotency keys, as values for JSON."""
         named = ("received", "answered", "throttled", "errors", "refused", "most_at_once")
         return {n: getattr(self, n) for n in named} | {"keys": len(self.keys)}
 
 
 class Vendors:
-    """All vendors of one sandbox folder; each answer is delayed by ``latency`` seconds."""
+    """The simulated model vendors of one sandbox folder; each answer is delayed by ``latency`` seconds."""
 
     def __init__(
         self, root: Path, *, seed: int = 0, tempers: Mapping[str, Temper] | None = None, latency: float = 0.0
@@ -93,25 +93,25 @@ class Vendors:
         self._batches = {vendor: Batches(partial(self._judge, vendor)) for vendor in QUESTIONS}
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """Return each vendor's counts."""
+        """Return the request counts of each vendor by name."""
         self.settle()
         with self._booked:
             return {vendor: book.told() for vendor, book in self._books.items()}
 
     def settle(self) -> None:
-        """Wait until all answers are counted, because clients may receive an answer before it is counted."""
+        """Wait until all sent answers are counted, because clients may receive an answer before it is counted."""
         with self._booked:
             self._booked.wait_for(lambda: not self._open, timeout=SETTLING_SECONDS)
 
     def close(self) -> None:
-        """Close the log file."""
+        """Close the log file of the vendors' requests."""
         with self._booked:
             if self._file is not None:
                 self._file.close()
                 self._file = None
 
     def serve(self, request: BaseHTTPRequestHandler, *, vendor: str, path: str, query: str, body: bytes) -> None:
-        """Answer one request for ``path`` below a vendor's address, and count it if it is a question."""
+        """Answer an HTTP request for ``path`` below a vendor's address; count it if it is a question to a model."""
         address = f"http://{request.headers.get('Host')}/{vendor}"
         call = partial(Call, vendor, address, dict(_lowered(request)), body)
         if request.command == "POST" and (match := QUESTIONS[vendor].fullmatch(path)):

@@ -17,7 +17,9 @@ R = TypeVar("R")
 
 
 def shuffled(lengths: Sequence[int], *, batch: int, seed: int, epoch: int) -> list[list[int]]:
-    """Return the training batches of one epoch; each example's position is in one. Equal arguments, equal batches.
+    """Return the training batches of one epoch, as lists of positions of examples; each position is in one batch.
+
+    Equal arguments give equal batches.
 
     All positions are shuffled and cut into runs of :data:`MEGA` batches; each run is sorted by length, and the batches
     are shuffled again. Examples of similar length share a batch, and batches differ between epochs. A last batch of one

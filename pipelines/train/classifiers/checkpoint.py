@@ -62,13 +62,13 @@ def save(
     randoms: list[dict[str, Any]],
     best: bool,
 ) -> Path:
-    """Write the checkpoint of ``step``, delete earlier checkpoints, and return its path.
+    """Write a training run's checkpoint after ``step`` steps, delete its earlier ones, and return the new path.
 
     Args:
         folder: where the checkpoints of one run are.
         key: digest of the run's inputs; only a run with the same key resumes from here.
         step: optimiser steps done since the beginning.
-        position: plain JSON, returned by :func:`load`.
+        position: where the run is, such as its epoch, as plain JSON; :func:`load` returns it.
         module: the ``torch.nn.Module``.
         optimizer: a ``torch.optim.Optimizer``.
         randoms: one :func:`random_states` for each process.
@@ -96,7 +96,9 @@ def save(
 
 
 def load(folder: Path, *, key: str, module: Any, optimizer: Any, process: int = 0) -> dict[str, Any] | None:
-    """Restore module, optimiser and random states from the newest checkpoint with this key; return its position.
+    """Restore module, optimiser and random states from the newest checkpoint with ``key``; return its position.
+
+    The position is the JSON that :func:`save` stored: where the run was.
 
     Returns ``None`` and changes nothing if there is no such checkpoint or it cannot be read.
     """
@@ -120,12 +122,12 @@ def load(folder: Path, *, key: str, module: Any, optimizer: Any, process: int = 
 
 
 def load_best(folder: Path, *, module: Any) -> None:
-    """Load the best weights, as stored in the newest checkpoint, into the module."""
+    """Load a training run's best weights so far, as stored in its newest checkpoint in ``folder``, into the module."""
     load_model(module, str(_checkpoints(folder)[-1] / BEST))
 
 
 def finish(folder: Path) -> Path:
-    """Write the best weights to ``model.safetensors`` in ``folder``, delete all checkpoints, and return the path."""
+    """Write a run's best weights to ``model.safetensors`` in ``folder``, delete its checkpoints, return the path."""
     kept, made = folder / MODEL, folder / f"{HALF}{MODEL}"
     made.unlink(missing_ok=True)
     _link(_checkpoints(folder)[-1] / BEST, made)
@@ -135,7 +137,7 @@ def finish(folder: Path) -> Path:
 
 
 def clear(folder: Path) -> None:
-    """Delete all checkpoints and the incomplete files of killed processes."""
+    """Delete all checkpoints in ``folder`` and the incomplete files of killed processes."""
     for path in _checkpoints(folder):
         # a partly removed checkpoint must not look complete
         path.rename(folder / f"{HALF}{path.name}")

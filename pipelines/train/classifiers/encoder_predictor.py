@@ -20,7 +20,7 @@ CHUNK = 512
 
 
 class EncoderPredictor(CalibratedPredictor):
-    """A fitted text encoder for inference; create it with :meth:`open`."""
+    """A fine-tuned text encoder that predicts labels of posts; create it with :meth:`open`."""
 
     def __init__(
         self, model: Built, *, words: EncoderWords, task: Task, calibrated: Calibration, alerts: Alerts, batch: int
@@ -32,7 +32,7 @@ class EncoderPredictor(CalibratedPredictor):
 
     @classmethod
     def open(cls, out: Path, *, task: Task) -> EncoderPredictor:
-        """Load the model that :func:`pipelines.train.classifiers.encoder_training.fit` wrote.
+        """Load a text encoder from the folder ``out`` that ``encoder_training.fit`` wrote.
 
         Raises:
             OtherLabels: the encoder was fitted for other labels than the task's.

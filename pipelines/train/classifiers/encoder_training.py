@@ -1,7 +1,8 @@
 """Fit and load a text encoder with a classification head, for deployments without a large accelerator.
 
-The encoder is fitted like the benchmark's models (``loop.py``), on a labeller's silver. Its scores are then calibrated
-and its alerts fitted on dev's gold (``calibration.py``, ``recall_constraints.py``).
+The encoder is fitted like the benchmark's models (``loop.py``), on silver labels (decided by models) or gold ones (by
+people). Its scores are then calibrated and its alerts fitted on dev's gold (``calibration.py``,
+``recall_constraints.py``).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def fit(
     out: Path,
     say: Callable[[dict[str, float]], None],
 ) -> dict[str, Any]:
-    """Fit the encoder on train, select the epoch with the best macro-F1 on dev, calibrate, and write it to ``out``.
+    """Fit a text encoder on train, select the epoch with the best macro-F1 on dev, calibrate, and write it to ``out``.
 
     A killed run resumes from the checkpoints in ``folder``, which the caller removes at the end. ``out`` then holds
     the model in the library's format (safetensors), with ``calibration.json`` in the same folder.

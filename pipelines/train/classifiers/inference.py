@@ -25,16 +25,16 @@ WORKERS = 4
 
 
 class Diverged(DataError):
-    """The loss became infinite or undefined; a retry would give the same result."""
+    """The training loss became infinite or undefined; a retry would give the same result."""
 
     message = "Training of {task} diverged: {detail}."
     remedy = "Lower train.learning_rate or train.clip in params.yaml, then train again."
 
 
 def predict(built: Built, *, examples: Sequence[Example], task: Task, batch: int) -> npt.NDArray[np.float32]:
-    """Return the probabilities, shape (examples, labels), in the order of ``examples``, whatever the batch size.
+    """Return the label probabilities of a classifier, shape (examples, labels), in the order of ``examples``.
 
-    ``batch`` is that of training.
+    ``batch`` is the batch size of training, which affects speed and memory, not the result.
 
     Rows of a single-label task add up to 1 (softmax); cells of a multi-label task are independent (sigmoid).
 
@@ -63,27 +63,27 @@ def predict(built: Built, *, examples: Sequence[Example], task: Task, batch: int
 
 
 def machine() -> Accelerator:
-    """Return the accelerator of this process; its precision is set by :func:`autocast`."""
+    """Return this process's ``accelerate.Accelerator``, which does not set the precision; :func:`autocast` does."""
     # parts of a pretrained model that a head does not use have no gradient; DDP must know about them
     unused = DistributedDataParallelKwargs(find_unused_parameters=True)
     return Accelerator(cpu=not torch.cuda.is_available(), mixed_precision="no", kwargs_handlers=[unused])
 
 
 def autocast(where: Accelerator) -> Any:
-    """Return the context for forward passes: bfloat16 on a GPU that supports it, else float32."""
+    """Return the context manager that sets the precision of forward passes: bfloat16 on a GPU with it, else float32."""
     gpu = where.device.type == "cuda" and torch.cuda.is_bf16_supported()
     return torch.autocast(where.device.type, dtype=torch.bfloat16, enabled=gpu)
 
 
 def on(where: Accelerator, batch: Batch) -> Batch:
-    """Copy the batch to the device without blocking."""
+    """Return a copy of the batch on the device of ``where``; the transfer does not block."""
     return {name: tensor.to(where.device, non_blocking=True) for name, tensor in batch.items()}
 
 
 def prepared(
     built: Built, *, examples: Sequence[Example], batches: Sequence[list[int]], machine: Accelerator
 ) -> Iterator[tuple[list[int], Batch]]:
-    """Yield the positions and tensors of each batch; for a GPU, batches are prepared ahead in pinned memory."""
+    """Yield each batch's positions of examples and its tensors; for a GPU, threads prepare batches ahead."""
     gpu = machine.device.type == "cuda"
 
     def make(rows: list[int]) -> tuple[list[int], Batch]:

@@ -1,4 +1,4 @@
-"""Fit and run all classifiers: FigSIM's Table 9, on a CPU, a GPU or several (``accelerate launch``).
+"""Fit any classifier with the recipe of FigSIM's Table 9, on a CPU, a GPU or several (``accelerate launch``).
 
 On a CPU, the same inputs and number of threads give the same weights, bit for bit, even if the run was killed and
 restarted (``checkpoint.py``). A single step, and what changes on a GPU, is in ``optimization.py``.
@@ -37,7 +37,7 @@ class FittedClassifier:
     """The result of a training run, after which the module that was passed in has the best epoch's weights.
 
     Args:
-        epoch: the best one, counted from 1.
+        epoch: the best epoch, counted from 1.
         history: for each epoch ``epoch``, ``step``, ``train_loss``, ``validation_macro_f1``, ``learning_rate``.
         thresholds: one for each label, shape (labels,), tuned on validation with the best weights.
         state: file of the best weights, safetensors.
@@ -63,7 +63,7 @@ def fit(
     weights: Weights,
     say: Say,
 ) -> FittedClassifier:
-    """Train a model and select the epoch with the best macro-F1 on validation; the earlier epoch wins a tie.
+    """Train a classifier and select the epoch with the best macro-F1 on validation; the earlier epoch wins a tie.
 
     In mode ``paper``, each epoch is scored with thresholds tuned on its own validation scores, as we read FigSIM; in
     ``improved``, with .5, and thresholds are tuned once for the best epoch (SPEC 2.4, trap 7). Single-label tasks take
@@ -71,14 +71,14 @@ def fit(
     steps; a run with the same inputs resumes from it. Call this in every process of an ``accelerate launch``.
 
     Args:
-        built: on the CPU in float32; its module is fitted in place and is left on the device.
+        built: the classifier on the CPU in float32; its module is fitted in place and is left on the device.
         train: examples of train alone.
         validation: examples of validation alone.
         task: the task of their labels.
         settings: the section ``train``, or another recipe.
         seed: seeds the order of the examples and dropout (the initial weights come from ``build``).
         folder: used by this run alone; must outlive a killed process.
-        weights: weights of train's labels.
+        weights: the loss weights of the labels, computed from train.
         say: called in one process after every epoch; twice if a kill comes between the call and the checkpoint.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Run optimiser steps: the loss, the learning rate, and the additions for one or several GPUs.
+"""Run the optimiser steps of a training: the loss, the learning rate, and the additions for one or several GPUs.
 
 A GPU adds speed and does not change what is computed: bfloat16 where it is exact enough (autocast; the weights stay
 float32, SPEC 2.4, trap 2), fused AdamW, batches prepared ahead by threads, no synchronisation with the GPU inside an
@@ -32,7 +32,7 @@ SHORT_OF_MEMORY = 0.25
 
 
 class EncoderRecipe(Section):
-    """Settings for fitting an encoder: its entry in ``params.models``, completed like the section ``train``."""
+    """Settings for fitting an encoder: its entry in ``params.models``, completed to the fields of section ``train``."""
 
     mode: Literal["paper", "improved"]
     base: str
@@ -51,7 +51,7 @@ TrainingSettings = Train | EncoderRecipe
 
 
 class Loop:
-    """The sequence of optimiser steps over all training examples, one epoch after another."""
+    """Runs the optimiser steps of a training over all examples, one epoch after another."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class Loop:
 
 
 def optimizer(module: Any, *, settings: TrainingSettings, device: Any) -> Any:
-    """Return AdamW; biases, norms and scales (parameters with fewer than two axes) have no weight decay."""
+    """Return AdamW for a module; its biases, norms and scales (fewer than two axes) have no weight decay."""
     learned = [p for p in module.parameters() if p.requires_grad]
     groups = [
         {"params": [p for p in learned if p.ndim > 1], "weight_decay": settings.weight_decay},
@@ -151,11 +151,11 @@ def optimizer(module: Any, *, settings: TrainingSettings, device: Any) -> Any:
 
 
 def spare_memory(module: Any, *, memory: int | None) -> None:
-    """Turn on gradient checkpointing if weights and optimiser would leave a GPU too little memory for a batch.
+    """Turn on a module's gradient checkpointing if its weights and optimiser leave a GPU too little memory for a batch.
 
     Args:
         module: a module without ``gradient_checkpointing_enable()`` is left unchanged.
-        memory: the GPU's, in bytes; ``None`` without a GPU.
+        memory: the GPU's memory in bytes; ``None`` without a GPU.
     """
     needed = BYTES_PER_PARAMETER * sum(p.numel() for p in module.parameters() if p.requires_grad)
     if memory is not None and needed > SHORT_OF_MEMORY * memory and hasattr(module, "gradient_checkpointing_enable"):

@@ -1,4 +1,4 @@
-"""Run the stage ``train``: fit one model for one task from one seed and predict validation and test.
+"""Run the stage ``train``: fit one meme classifier for one task with one seed, and predict validation and test.
 
 A killed run can be retried: its checkpoints are under ``CORPUS_HOME`` until it ends, and its MLflow run is found by
 key.
@@ -58,21 +58,23 @@ def run(
     vault: Vault,
     root: Path = Path(),
 ) -> dict[str, Any]:
-    """Write ``snapshot/<corpus>/predictions/train/<task>/<model>/<seed>/predictions.parquet`` and the run's metrics.
+    """Fit a model; write ``snapshot/<corpus>/predictions/train/<task>/<model>/<seed>/predictions.parquet`` and metrics.
 
-    The two specialised systems cover severity alone (FigSIM T3): for another task they predict nothing and report it.
+    The two specialised systems (M3H, Yadav et al.) cover severity alone (FigSIM T3): for another task they predict
+    nothing and report it.
 
     Returns:
         ``bases`` (``models.base_files.identified``), ``environment`` (``train.environment``), ``epoch`` (the best
         one), ``validation_macro_f1``, ``thresholds`` by label, ``history``, ``without`` and ``taken_down`` (items by
         split that have no gold, or were taken down), ``unseen`` (labels that train does not have), ``train`` and
         ``selected`` (train and validation; ``records``, ``digest`` of their ids), ``weights`` (MLflow's ``run``, and
-        the SHA-256 of its ``files``); or ``skipped`` with the reason.
+        the SHA-256 of its ``files``), ``remarks`` (M3H only: outcomes of requesting them); or ``skipped`` with the
+        reason.
 
     Raises:
         NotTrained: ``model`` is prompted or unknown.
         NoGold: the corpus has no split or no gold.
-        NoCues: the stage ``rationales`` wrote no remarks of the M3H model's labeller.
+        NoCues: the stage ``rationales`` wrote no remarks (explanations of memes) by the M3H model's labeller.
         BaseMissing: a base model cannot be found.
         Diverged: the loss became infinite or undefined.
     """
@@ -191,7 +193,7 @@ def _rows(
 def confusion(
     truth: npt.NDArray[np.bool_], *, predicted: npt.NDArray[np.bool_], labels: tuple[str, ...], single: bool
 ) -> Any:
-    """Plot counts of true and predicted classes, or of right and wrong predictions for each label.
+    """Return a figure with the counts of true by predicted classes, or of right and wrong predictions of each label.
 
     Args:
         truth: shape (examples, labels).

@@ -47,15 +47,15 @@ class NoVotes(DataError):
 
 @dataclass(frozen=True)
 class Mixed:
-    """The fitted settings: number of neighbours, weight of the labeller's vote, and calibrations with and without it.
+    """The fitted settings of a kNN model: neighbours, weight of a labeller's vote, calibrations with and without it.
 
     A record without an answer of the labeller (such as a refusal) is scored by its neighbours alone.
 
     Args:
-        neighbours: how many vote.
-        blend: the labeller's weight; 0 without one.
-        alone: the calibration of the neighbours' shares.
-        blended: the calibration of the pool of both, ``None`` without a labeller.
+        neighbours: how many of the nearest posts vote.
+        blend: the weight of the labeller's vote; 0 without a labeller.
+        alone: the calibration of the labels' shares of the neighbours' votes.
+        blended: the calibration of these shares pooled with the labeller's vote; ``None`` without a labeller.
     """
 
     neighbours: int
@@ -71,20 +71,22 @@ class Mixed:
         return found
 
     def as_json(self) -> dict[str, Any]:
-        """Return the settings as JSON values."""
+        """Return the fitted settings as JSON values."""
         blended = None if self.blended is None else self.blended.as_json()
         plain = {"neighbours": self.neighbours, "blend": self.blend}
         return plain | {"alone": self.alone.as_json(), "blended": blended}
 
     @classmethod
     def of_json(cls, stored: dict[str, Any]) -> Mixed:
-        """Parse the result of :meth:`as_json`."""
+        """Build the fitted settings from the JSON values that :meth:`as_json` returns."""
         blended = None if stored["blended"] is None else Calibration.of_json(stored["blended"])
         return cls(int(stored["neighbours"]), float(stored["blend"]), Calibration.of_json(stored["alone"]), blended)
 
 
 def pooled(found: Floats, *, answers: Sequence[LabelSet | None], task: Task, blend: float) -> Floats:
-    """Combine probabilities and votes by a logarithmic opinion pool; rows without a vote do not change.
+    """Combine neighbours' probabilities and a labeller's votes by a logarithmic opinion pool, shape (records, labels).
+
+    Rows without a vote do not change.
 
     Measured on the sandbox's posts (three seeds, a labeller that is right on .63, .80 and .86 of test's label sets):
     exact match .80, .83 and .86 at the weights of the least log loss on dev (.25, .5, .5), neighbours alone .71. The
@@ -117,7 +119,7 @@ def fit(
     vault: Vault,
     said: Votes | None,
 ) -> dict[str, Any]:
-    """Write the index of train to ``out``; choose the number of neighbours and the labeller's weight on dev.
+    """Fit a kNN model: write the index of train to ``out``; choose number of neighbours and labeller's weight on dev.
 
     The choice has the least log loss on dev after calibration; on a tie, fewer neighbours and the smaller weight win.
 
@@ -173,7 +175,7 @@ def fit(
 
 
 class KnnPredictor(CalibratedPredictor):
-    """A kNN index with its fitted settings, for inference; create it with :meth:`open`."""
+    """A kNN model that predicts labels of posts: its index and fitted settings; create it with :meth:`open`."""
 
     def __init__(self, index: Index, *, mixed: Mixed, alerts: Alerts, task: Task, said: Votes) -> None:
         """Do not call directly; create an instance with :meth:`open`."""
@@ -182,10 +184,10 @@ class KnnPredictor(CalibratedPredictor):
 
     @classmethod
     def open(cls, out: Path, *, task: Task, vault: Vault, said: Votes | None = None) -> KnnPredictor:
-        """Load the model that :func:`fit` wrote, without posts that were taken down since.
+        """Load a kNN model from the folder that :func:`fit` wrote, without posts that were taken down since.
 
         Args:
-            out: the folder.
+            out: the folder to which :func:`fit` wrote the model.
             task: the task to predict.
             vault: its keys decrypt the embeddings.
             said: record id -> valid answer of the labeller that the model was fitted with; ``{}`` if it has none for

@@ -38,7 +38,7 @@ DECIMALS = 9  # of a cosine: further digits depend on which other posts are in t
 
 
 class NoNeighbours(DataError):
-    """The index has no posts, because train is empty or all its posts were taken down."""
+    """The index of a kNN model has no posts, because train is empty or all its posts were taken down."""
 
     message = "All {records} posts that the kNN model compares with were taken down."
     remedy = "Run `dvc repro finetune` again, which uses the records that are left in train."
@@ -46,17 +46,17 @@ class NoNeighbours(DataError):
 
 @dataclass(frozen=True)
 class Index:
-    """The posts of train: ``vectors`` (posts, 384), float64, and ``truth`` (posts, labels), 0 or 1."""
+    """A kNN model's posts of train: embeddings ``vectors`` (posts, 384), float64, ``truth`` (posts, labels), 0 or 1."""
 
     vectors: Floats
     truth: Floats
 
     @classmethod
     def open(cls, out: Path, *, task: Task, vault: Vault) -> Index:
-        """Load and decrypt the posts that were not taken down.
+        """Load the index from the model's folder; decrypt the embeddings of posts that were not taken down.
 
         Raises:
-            NoNeighbours: no post is live.
+            NoNeighbours: train is empty, or all its posts were taken down.
             SealBroken: a vector was altered, or belongs to another vault.
         """
         table = tables.read(out / FILE, name=TABLE)
@@ -70,7 +70,7 @@ class Index:
         )
 
     def shares(self, asked: Floats, *, neighbours: int) -> Floats:
-        """Return each label's share of the nearest posts' votes, (texts, labels), in (0, 1) if train has the label.
+        """Return each label's share of the nearest posts' votes, (asked, labels), in (0, 1) if train has the label.
 
         Equally near posts are taken in the order of their record ids.
 
@@ -96,7 +96,7 @@ class Index:
 
 
 def write(examples: Sequence[Example], *, task: Task, model: embedding.MiniLM, out: Path, vault: Vault) -> None:
-    """Write the index: the encrypted embedding and the labels of every post.
+    """Write the index of a kNN model: the encrypted embedding and the labels of every post of train.
 
     Args:
         examples: examples of train, with labels.

@@ -1,4 +1,4 @@
-"""Keep a LoRA adapter and the identity of its base model, and load both without merging them.
+"""Store a LoRA adapter with the identity of its base model, and load both without merging them.
 
 A weight in bfloat16 has eight bits: merging rounds most of an adapter's small update away. The base model is the one on
 the hub at the revision of the training, verified by digest; any other is stored beside the adapter.
@@ -28,7 +28,7 @@ SHARD = "5GB"
 
 
 class BaseIdentity(Section):
-    """The content of ``base.json``: a base model on the hub, its revision, and the SHA-256 of its files by name."""
+    """The content of ``base.json``: an adapter's base model on the hub, its revision, and its files' SHA-256."""
 
     base: str
     revision: str
@@ -61,16 +61,16 @@ def write(spec: SftModel, *, place: str, checkpoint: Path, out: Path) -> None:
 
 
 def stored(place: str) -> bool:
-    """Return whether a folder holds an adapter."""
+    """Return whether a folder holds a LoRA adapter."""
     return (Path(place) / CONFIG).is_file()
 
 
 def loaded(place: str, *, base: str, **options: Any) -> tuple[Any, dict[str, Any]]:
-    """Return the base model with the adapter of a folder on it, not merged, and the base's loading report.
+    """Return the base model with a folder's LoRA adapter on it, not merged, and the library's report on the base.
 
     Raises:
         BaseMissing: the base model on the hub is neither in the cache nor downloadable.
-        BaseAltered: it has other files than the adapter was trained on.
+        BaseAltered: the files of the base model differ from those on which the adapter was trained.
         BaseUnfit: the adapter does not fit the base model.
     """
     # not at module level: only models with an adapter need the library

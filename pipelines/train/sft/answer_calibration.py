@@ -1,4 +1,4 @@
-"""Calibrate a tuned causal model on dev's gold, and fit its alerts, as for the other kinds of models."""
+"""Calibrate a tuned causal model on dev's gold, and fit its alerts (flags that guarantee a label's recall) there."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ TOGETHER = 8
 
 
 def fit(job: SftJob) -> dict[str, Any]:
-    """Write calibration and alerts to the folder of the model that :func:`pipelines.train.sft.sft.fit` wrote.
+    """Fit a model's calibration and alerts on dev; write them to the folder that ``sft.fit`` wrote the model to.
 
     Returns:
-        What :func:`pipelines.metrics.recall_constraints.learned` returns.
+        The report of :func:`pipelines.metrics.recall_constraints.learned`: alerts, exact match, losses on dev.
 
     Raises:
         NothingToCalibrate: dev has no gold.

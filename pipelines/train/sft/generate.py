@@ -34,21 +34,21 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Decoding:
-    """How a model's posterior becomes probabilities and alerts; a model that was not tuned has neither fitted."""
+    """The calibration and alerts that turn a causal model's scores into predictions; none if it was not tuned."""
 
     calibration: Calibration | None = None
     alerts: Alerts = field(default_factory=dict)
 
     @classmethod
     def of(cls, base: str | Path, *, task: Task) -> Decoding:
-        """Read what ``answer_calibration.py`` has written to the folder of a tuned model."""
+        """Read calibration and alerts from the folder of a tuned model; a folder without them gives an empty one."""
         if not (Path(base) / recall_constraints.FILE).is_file():
             return cls()
         alerts, stored = recall_constraints.load(Path(base), task=task)
         return cls(Calibration.of_json(stored["calibration"]), alerts)
 
     def calibrated(self, scores: Floats) -> Floats:
-        """Return the probabilities of the labels, shape (texts, labels)."""
+        """Return the calibrated probabilities of the labels for ``scores``, both of shape (texts, labels)."""
         scores = np.clip(scores, 0.0, 1.0)  # a sum may exceed 1 by its last bit
         return scores if self.calibration is None else self.calibration(scores)
 
@@ -136,7 +136,9 @@ class Generator:
         )
 
     def posteriors(self, texts: Sequence[str], *, progress: Callable[[int], None] | None = None) -> Floats:
-        """Return the probability of each of :attr:`sets` as the answer, shape (texts, sets); rows sum to 1.
+        """Return for each text the probability that the answer is each label set of :attr:`sets`, shape (texts, sets).
+
+        Rows sum to 1.
 
         Raises:
             NoTemplate: the base model has no chat template.
@@ -151,7 +153,7 @@ class Generator:
         record_ids: Sequence[str] | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> list[Prediction]:
-        """Return the most probable answers, with calibrated probabilities of the labels and with alerts.
+        """Return for each text the most probable answer, with calibrated probabilities of the labels and with alerts.
 
         The labels are those of the one most probable answer, in a single-label task by the calibrated probabilities;
         on a tie, of the smallest, then the first alphabetically.
@@ -178,7 +180,7 @@ class Generator:
 
     @cached_property
     def sets(self) -> list[frozenset[str]]:
-        """The label sets of all answers, sorted by size and alphabetically."""
+        """The label sets of all valid answers, sorted by size and alphabetically."""
         return sorted(self._task.category.valid_sets(), key=lambda labels: (len(labels), sorted(labels)))
 
     @cached_property

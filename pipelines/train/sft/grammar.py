@@ -32,7 +32,7 @@ class AnswersAlike(ConfigError):
 
 @dataclass(frozen=True)
 class State:
-    """A node of the tree of answers: it has several continuations, or is an end with the answer's ``labels``.
+    """A node of the token tree of all valid answers: several branches, or an end with the answer's ``labels``.
 
     ``branches`` are keyed by their first token; ``least`` is the number of tokens of the shortest path to an end.
     """
@@ -42,16 +42,16 @@ class State:
     least: int = 0
 
     def within(self, room: int) -> list[int]:
-        """Return the tokens that may come next if at most ``room`` tokens may follow in all; none at an end.
+        """Return the tokens that may come next so that the answer ends within ``room`` more tokens; none at an end.
 
-        The list is not empty if ``room`` is at least ``least``, and this holds again on every branch that it names.
+        The list is not empty if ``room`` is at least ``least``; after any of its tokens, the rest fits as well.
         """
         return [t for t, branch in self.branches.items() if len(branch.tokens) + branch.then.least <= room]
 
 
 @dataclass(frozen=True)
 class Branch:
-    """A branch of the tree: ``tokens`` are the chosen token and the forced tokens up to the next node."""
+    """A branch of the tree of answers: ``tokens`` are its first token and the forced ones up to the node ``then``."""
 
     tokens: tuple[int, ...]
     then: State
@@ -96,7 +96,7 @@ class Grammar:
             raise BadParams(where="max_new_tokens", detail=f"the shortest answer takes {shortest} tokens, not {room}")
 
     def next(self, written: Sequence[int], *, room: int) -> list[int]:
-        """Return the tokens that may follow ``written`` in an answer of at most ``room`` tokens; none at its end.
+        """Return the tokens that may follow ``written`` in an answer of at most ``room`` tokens; none if it is whole.
 
         Raises:
             ValueError: no answer begins with ``written``.

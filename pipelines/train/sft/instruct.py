@@ -1,4 +1,4 @@
-"""Build and read the conversations that a causal model is tuned on and prompted with.
+"""Build the conversations that a causal model is tuned on and prompted with, and read the labels in its answers.
 
 Training, prediction and the grammar of constrained decoding all use this module, so that the prompt at prediction is,
 token for token, the prompt that the model was tuned on.
@@ -49,7 +49,7 @@ class _Written(Post):
 
 
 def instruction(scheme: Scheme, *, category: str) -> Prompt:
-    """Return the short fine-tuning prompt for one category (CRADLE, Figure 6; SPEC 24).
+    """Return the short fine-tuning prompt for one category of labels (CRADLE, Figure 6; SPEC 24).
 
     Raises:
         UnknownCategory: the scheme has no such category.
@@ -58,7 +58,7 @@ def instruction(scheme: Scheme, *, category: str) -> Prompt:
 
 
 def completion(labels: frozenset[str], *, task: Task) -> str:
-    """Return the expected answer for ``labels`` in the scheme's order, such as ``{"labels": ["a", "b"]}``.
+    """Return the answer that a model learns to give for ``labels``, in the scheme's order: ``{"labels": ["a", "b"]}``.
 
     Raises:
         BadParams: a label is unknown to the task, or a single-label task gets more or fewer than one label.
@@ -72,7 +72,7 @@ def completion(labels: frozenset[str], *, task: Task) -> str:
 
 
 def read(answer: str, *, task: Task) -> frozenset[str] | None:
-    """Return the labels in an answer, or ``None`` if it does not have exactly the required format.
+    """Return the labels in a model's answer, or ``None`` if the answer does not have exactly the required format.
 
     Whitespace and the order of the labels are free, as in any JSON. Refused are: another key; an unknown, misspelt or
     repeated label; an empty list if the scheme has a label for none; and that label together with others (SPEC 23, (a)
@@ -93,7 +93,7 @@ def read(answer: str, *, task: Task) -> frozenset[str] | None:
 
 
 def conversation(text: str, *, prompt: Prompt, tokenizer: Any, max_length: int, room: int) -> list[int]:
-    """Return the tokens of the prompt: system and user message in the base model's own chat template.
+    """Return the tokens of the prompt for a post: system and user message in the base model's own chat template.
 
     Thinking is off (SPEC 2.4, trap 9). Special tokens of the base model are removed from the post. A post that is too
     long loses its middle, never its ends: the title is at the beginning, and requests are at the end (trap 3).
@@ -113,7 +113,7 @@ def conversation(text: str, *, prompt: Prompt, tokenizer: Any, max_length: int, 
 
 
 def shortened(text: str, *, prompt: Prompt, tokenizer: Any, max_length: int, room: int) -> tuple[list[int], bool]:
-    """Return the result of :func:`conversation`, and whether the middle of the post had to be removed."""
+    """Return the prompt's tokens (see :func:`conversation`), and whether the middle of the post had to be removed."""
     text = _bare(text, tokenizer=tokenizer)
     limit = max_length - room
     whole = _ids(text, prompt=prompt, tokenizer=tokenizer)

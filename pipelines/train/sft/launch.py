@@ -28,7 +28,7 @@ MODULE = "pipelines.train.sft.worker"
 
 
 class GroupFailed(DataError):
-    """A process of the fine-tuning group failed."""
+    """One of the processes that fine-tune a model together failed."""
 
     message = "One of {processes} fine-tuning processes ended with status {status}."
     remedy = "Remove the cause of its error in the log above, then retry the task, which resumes from a checkpoint."
@@ -36,22 +36,22 @@ class GroupFailed(DataError):
 
 
 def world() -> int:
-    """Return the number of processes in this process's group, which ``accelerate launch`` sets."""
+    """Return the number of processes that fine-tune together with this one, as ``accelerate launch`` sets it."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def rank() -> int:
-    """Return the number of this process in its group, starting at 0."""
+    """Return the index of this process among those that fine-tune together, starting at 0."""
     return int(os.environ.get("RANK", "0"))
 
 
 def processes() -> int:
-    """Return how many processes a run should start: one for each GPU, or 1 inside a group."""
+    """Return how many processes a fine-tuning run should start: one for each GPU, or 1 inside a started process."""
     return max(1, torch.cuda.device_count()) if world() == 1 else 1
 
 
 def command(count: int, *, gpu: bool) -> list[str]:
-    """Return the command line that starts the worker in ``count`` processes.
+    """Return the command line that starts the fine-tuning worker in ``count`` processes.
 
     On GPUs, weights, gradients and the optimiser's state are sharded (FSDP 2, layer by layer), the state in a
     checkpoint is complete, and products are computed in bfloat16. On a CPU, where accelerate starts one process for
@@ -72,13 +72,13 @@ def command(count: int, *, gpu: bool) -> list[str]:
 
 
 def group(job: Any, *, processes: int, say: Callable[[dict[str, float]], None], gpu: bool = True) -> dict[str, Any]:
-    """Fine-tune in ``processes`` processes, and return the result of ``sft.tune``.
+    """Fine-tune in ``processes`` processes, and return the metrics of ``sft.tune``, such as the epochs' losses.
 
     Args:
         job: the ``sft.SftJob``.
         processes: number of processes.
         say: called after every epoch.
-        gpu: whether each has a GPU.
+        gpu: whether each process has a GPU.
 
     Raises:
         GroupFailed: a process ended early.
@@ -114,13 +114,13 @@ def _followed(
 
 
 def tell(**said: Any) -> None:
-    """Send a line of JSON to the parent process through standard output."""
+    """Send the keyword arguments to the parent process as a line of JSON on standard output."""
     sys.stdout.write(json.dumps(said) + "\n")
     sys.stdout.flush()
 
 
 def leave_with(parent: Path) -> None:
-    """End this process soon after the parent's file is deleted, so that it does not run beside a retry."""
+    """End this process soon after the parent's file ``parent`` is deleted, so that it does not run beside a retry."""
 
     def watch() -> None:
         while parent.exists():

@@ -54,9 +54,9 @@ class PackingPlan:
 
 
 def shared(samples: Sequence[TokenizedSample]) -> int:
-    """Return the length of the common prefix of all samples, which ends at least one token before each answer.
+    """Return the length in tokens of the samples' common prefix, which ends at least one token before each answer.
 
-    That token is left to the tails, because the token after it differs between samples.
+    That one token belongs to each sample's own tail, because the token after it differs between samples.
     """
     least = min((len(s.ids) - s.answer for s in samples), default=1) - 1
     return common([s.ids[:least] for s in samples]) if least > 0 else 0
@@ -67,7 +67,7 @@ def row(samples: Sequence[TokenizedSample], *, shared: int) -> dict[str, Any]:
 
     Args:
         samples: at least one, all with the same first ``shared`` tokens.
-        shared: the result of :func:`shared`, or 0.
+        shared: the length of the common prefix (:func:`shared`), or 0.
 
     Returns:
         ``input_ids``, ``position_ids`` and ``labels`` (:data:`IGNORED` outside the answers, not shifted), int64 (1,
@@ -88,7 +88,7 @@ def row(samples: Sequence[TokenizedSample], *, shared: int) -> dict[str, Any]:
 
 
 def padded(samples: Sequence[TokenizedSample], *, pad: int) -> dict[str, Any]:
-    """Return a batch with one padded row per sample, for models that are not :func:`packable`.
+    """Return the tensors of a batch with one padded row per sample, for models that are not :func:`packable`.
 
     Returns:
         ``input_ids``, ``attention_mask`` and ``labels``, int64 (samples, tokens), padded at the end.
@@ -163,7 +163,7 @@ def _spread(
 
 
 def packable(model: Any) -> bool:
-    """Return whether all layers of a model use full attention through the interface of ``transformers``."""
+    """Return whether rows of several samples suit a model: all layers use full attention through ``transformers``."""
     config = model.config
     kinds = getattr(config, "layer_types", None) or ["full_attention"]
     window = getattr(config, "sliding_window", None) if not getattr(config, "layer_types", None) else None
@@ -186,7 +186,7 @@ def attend(
         options: passed to :func:`sdpa_attention_forward`.
 
     Returns:
-        (1, tokens, heads, width), and ``None``.
+        The attention output, (1, tokens, heads, width), and ``None`` in place of attention weights.
     """
     start, *tails = segments
     begin = [each[:, :, :start] for each in (key, value)]

@@ -35,15 +35,15 @@ Posterior = dict[LabelSet, float]
 
 @dataclass(frozen=True)
 class Node:
-    """A branch of the tree after one prompt, with the log-probability of the tokens up to its first one.
+    """A branch of the token tree of answers, after one prompt, with its log-probability.
 
     Args:
-        prompt: which prompt.
-        log: the log-probability up to and including the first of ``tokens``.
-        path: the tokens before, from the last one of the prompt on.
-        tokens: of the branch.
-        then: the state after them.
-        columns: where the path is in the cache.
+        prompt: the index of the prompt.
+        log: the log-probability of the answer's tokens up to and including the first of ``tokens``.
+        path: the tokens before the branch, from the last one of the prompt on.
+        tokens: the tokens of the branch.
+        then: the node of the tree after ``tokens``.
+        columns: the columns of ``path`` in the key-value cache.
     """
 
     prompt: int
@@ -55,7 +55,7 @@ class Node:
 
     @property
     def read(self) -> tuple[int, ...]:
-        """The tokens that the model must read: nothing follows the last one of a whole answer."""
+        """The tokens of the branch that the model must read: all, without the last one of a whole answer."""
         return self.tokens if self.then.branches else self.tokens[:-1]
 
 
@@ -64,14 +64,26 @@ Asked = Sequence[tuple[int, int]]
 
 
 class TreeReader(Protocol):
-    """Reads branches of several prompts with a model."""
+    """The interface of classes that run a model on branches of the answers' token tree after several prompts."""
 
     def read(self, nodes: Sequence[Node], *, asked: Sequence[Asked]) -> list[tuple[list[float], tuple[int, ...]]]:
-        """Return for each node the wanted log-probabilities, and the columns of path and node in the cache."""
+        """Run the model on branches (``nodes``); return token log-probabilities and cache columns for each branch.
+
+        Args:
+            nodes: the branches.
+            asked: for each branch, positions in its tokens, each with the next token whose log-probability is wanted.
+
+        Returns:
+            For each branch the log-probabilities in the order of ``asked``, and the columns of its path and its own
+            tokens in the key-value cache (none if the class has no cache).
+        """
 
 
 def posteriors(prompts: Sequence[list[int]], *, reader: TreeReader, grammar: Grammar, room: int) -> list[Posterior]:
-    """Return the probability of each answer of at most ``room`` tokens, by prompt; answers below it are left out."""
+    """Return for each prompt the probability of each answer of at most ``room`` tokens, by label set.
+
+    Improbable answers are left out; together they have less than ``LEFT_OUT`` of the probability.
+    """
     logs: list[Posterior] = [{} for _ in prompts]
     waiting = [[Node(i, 0.0, (), (prompt[-1], *grammar.opening), grammar.start)] for i, prompt in enumerate(prompts)]
     while now := [node for i, nodes in enumerate(waiting) for node in _taken(nodes, found=logs[i])]:
@@ -114,7 +126,7 @@ def _normal(logs: Posterior) -> Posterior:
 
 
 class CachedTrees:
-    """Reads branches after prompts whose keys and values are cached, by a model with full attention."""
+    """Runs a model with full attention on branches of answers after prompts whose keys and values are cached."""
 
     def __init__(self, model: Any, *, cache: Any, shared: int, prompts: Sequence[list[int]]) -> None:
         """Read the prompts without their last token; ``cache`` has their first ``shared`` tokens in one row."""
@@ -128,7 +140,7 @@ class CachedTrees:
                 self._seen[i, shared : shared + len(tokens)] = True
 
     def read(self, nodes: Sequence[Node], *, asked: Sequence[Asked]) -> list[tuple[list[float], tuple[int, ...]]]:
-        """See :class:`TreeReader`."""
+        """Return the wanted log-probabilities of each branch and its cache columns; see :meth:`TreeReader.read`."""
         rows = [(n.prompt, len(self._prompts[n.prompt]) - 1 + len(n.path), n.read, n.columns) for n in nodes]
         begin = self._seen.shape[1]
         logits, starts = self._forward(rows, keep=0)
@@ -181,14 +193,14 @@ class CachedTrees:
 
 
 class WholeRows:
-    """Reads each branch with its whole prompt, by any causal model."""
+    """Runs any causal model on branches of answers, each together with its whole prompt, without a cache."""
 
     def __init__(self, model: Any, *, prompts: Sequence[list[int]], batch: int) -> None:
         """Read ``batch`` branches together."""
         self._model, self._prompts, self._batch = model, prompts, batch
 
     def read(self, nodes: Sequence[Node], *, asked: Sequence[Asked]) -> list[tuple[list[float], tuple[int, ...]]]:
-        """See :class:`TreeReader`."""
+        """Return the wanted log-probabilities of each branch, and no cache columns; see :meth:`TreeReader.read`."""
         return [each for begin in range(0, len(nodes), self._batch) for each in self._some(nodes, asked, begin=begin)]
 
     def _some(self, nodes: Sequence[Node], asked: Sequence[Asked], *, begin: int) -> Iterator[tuple[list[float], Any]]:
@@ -213,7 +225,7 @@ def _logs(logits: Any, *, places: Sequence[tuple[int, int, int]]) -> list[float]
 
 
 class PosteriorReader:
-    """Computes posteriors after prompts of which the model has read the common prefix."""
+    """Computes the probabilities of the answers to prompts; a model with a plain cache reads their prefix only once."""
 
     def __init__(self, model: Any, *, prompts: Sequence[list[int]], batch: int) -> None:
         """Read the common prefix of ``prompts`` without its last token, so that each prompt has an unread token."""
@@ -235,7 +247,7 @@ class PosteriorReader:
 
 
 def plain(model: Any) -> bool:
-    """Return whether a model can read several tokens at once under any mask (a plain cache, full attention only)."""
+    """Return whether a model can read several tokens at once under any mask: a plain cache, full attention only."""
     layers = DynamicCache(config=model.config).layers
     # an adapter around a model takes any argument
     takes = inspect.signature(getattr(model, "get_base_model", lambda: model)().forward).parameters

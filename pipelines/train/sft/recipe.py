@@ -1,4 +1,4 @@
-"""Turn a fine-tuning recipe into settings for this machine: number formats, rows, steps, memory."""
+"""Turn a fine-tuning recipe (an entry of ``params.models``) into settings for this machine: formats, rows, memory."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def plans(
     beginning: int | None,
     seed: int,
 ) -> list[packing.PackingPlan]:
-    """Plan how samples are packed for training and for validation; validation is a single step."""
+    """Return two plans of how samples are packed into input rows: for training, and for validation (a single step)."""
     start = beginning or 0
     room = None if beginning is None else max(ROW, spec.max_length) - start
     common: dict[str, Any] = {"seed": seed, "room": room, "processes": launch.world(), "batch": spec.batch}
@@ -58,7 +58,7 @@ def base_of(spec: SftModel, *, place: str) -> Any:
 
 
 def adapter(spec: SftModel) -> LoraConfig | None:
-    """Return the LoRA configuration for all linear layers (SPEC 29), since the paper does not name layers."""
+    """Return the LoRA configuration for all linear layers (SPEC 29: the paper names none); ``None`` for full tuning."""
     if spec.tuning == "full":
         return None
     if spec.rank is None or spec.alpha is None:
@@ -72,6 +72,16 @@ def adapter(spec: SftModel) -> LoraConfig | None:
 def arguments(
     spec: SftModel, *, model: Any, plan: packing.PackingPlan, folder: Path, seed: int, beginning: int | None
 ) -> SFTConfig:
+    """Return the arguments of the library's trainer for a recipe, a model and the number of this machine's processes.
+
+    Args:
+        spec: the recipe.
+        model: the loaded base model.
+        plan: how the training samples are packed into rows.
+        folder: where the trainer writes checkpoints.
+        seed: the trainer's seed.
+        beginning: the length of the packed samples' common prefix; ``None`` if rows are padded instead.
+    """
     gpu = torch.cuda.is_available()
     short = short_of_memory(
         spec,
@@ -114,10 +124,10 @@ def short_of_memory(spec: SftModel, *, config: Any, weights: int, row: int, memo
 
     Args:
         spec: says whether all weights are trained, with an optimiser state, or only an adapter.
-        config: the model's, for its depth and width.
+        config: the model's configuration, for its depth and width.
         weights: number of the model's weights.
         row: tokens in one forward pass.
-        memory: of one GPU in bytes; ``None`` without one.
+        memory: the memory of one GPU in bytes; ``None`` without a GPU.
         processes: number of processes that share the weights.
     """
     if memory is None:

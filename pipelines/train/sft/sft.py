@@ -49,7 +49,7 @@ class SftResult:
     """The result of a fine-tuning run, whose best epoch's weights are in ``out``.
 
     Args:
-        epoch: the best one, counted from 1.
+        epoch: the best epoch, counted from 1.
         history: for each epoch ``epoch``, ``step``, ``train_loss``, ``validation_loss`` (nats for a token of the
             answers), ``learning_rate``.
         steps: number of optimiser steps in all epochs.
@@ -73,8 +73,8 @@ class SftJob:
         train: examples of train alone.
         validation: examples of validation alone.
         task: the task of their labels.
-        scheme: the task's, for the instruction.
-        seed: seeds the order, dropout and a new adapter.
+        scheme: the label scheme of the task, from which the instruction is built.
+        seed: seeds the order of the samples, dropout and a new adapter.
         settings: provides ``checkpoint_steps`` and ``max_new_tokens``, the room reserved for an answer.
         folder: for checkpoints of this run alone; must outlive a killed process; the caller removes it.
         out: folder of the result.
@@ -92,11 +92,11 @@ class SftJob:
 
 
 def fit(job: SftJob, *, say: Callable[[dict[str, float]], None]) -> SftResult:
-    """Fine-tune the base model; write weights and tokenizer to ``out`` in the format of ``from_pretrained``.
+    """Fine-tune a causal model; write weights and tokenizer to ``job.out`` in the format of ``from_pretrained``.
 
-    With LoRA, ``out`` has the adapter alone (``adapter.py``). All weights are safetensors, in the number format of the
-    base model, an adapter's in float32. If several GPUs are visible, one process for each runs (``launch.py``). ``say``
-    is called after every epoch; twice if a kill comes between the call and the checkpoint.
+    With LoRA, the adapter's weights alone are written (``adapter.py``). All weights are safetensors, in the number
+    format of the base model, an adapter's in float32. If several GPUs are visible, one process for each runs
+    (``launch.py``). ``say`` is called after every epoch; twice if a kill comes between the call and the checkpoint.
 
     Raises:
         LeakRefused: examples of another split.
@@ -117,7 +117,7 @@ def fit(job: SftJob, *, say: Callable[[dict[str, float]], None]) -> SftResult:
 
 
 def tune(job: SftJob, *, say: Callable[[dict[str, float]], None]) -> dict[str, Any]:
-    """Do the work of :func:`fit` in this process, alone or as a member of a group, and return the result."""
+    """Fine-tune (see :func:`fit`) in this process, alone or as one of several; return the fields of ``SftResult``."""
     spec, folder, seed = job.spec, job.folder, job.seed
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with opened(spec.base, revision=spec.revision, seed=seed, folder=folder) as place, reproducible(seed):

@@ -1,4 +1,4 @@
-"""Adapt the library's trainer: the samples of a step, the loss, and checkpoints that survive a kill.
+"""Adapt TRL's trainer for fine-tuning: the samples of a step, the loss, and checkpoints that survive a kill.
 
 Everything else comes from ``trl.SFTTrainer``: the optimiser, its schedule, mixed precision, adapters, FSDP, and the
 content of a checkpoint. Ours are the rows (``packing.py``), a loss that projects only the answers' positions onto the
@@ -34,7 +34,7 @@ class TuningDiverged(Diverged):
 
 
 class RowCollator:
-    """Convert samples to input rows of the model: packed with a common prefix, or padded.
+    """Converts samples to input rows of the model: packed with a common prefix, or padded.
 
     Args:
         samples: the samples of train or validation.
@@ -66,7 +66,7 @@ class RowCollator:
 
 
 class Steps(Dataset):  # type: ignore[misc]
-    """The input rows of this process for one epoch; ``answers`` counts the answer tokens in a row's whole step."""
+    """The input rows of this process for one epoch; a row's ``answers`` counts the answer tokens of its whole step."""
 
     def __init__(self, rows: RowCollator, *, plan: PackingPlan) -> None:
         self.rows, self.plan = rows, plan
@@ -82,7 +82,7 @@ class Steps(Dataset):  # type: ignore[misc]
 
 
 class Tuner(SFTTrainer):  # type: ignore[misc]
-    """Train on planned input rows; the validation loss is the mean loss per answer token."""
+    """The trainer (TRL's) on planned input rows; its validation loss is the mean loss per answer token."""
 
     loss_is_scaled_for_ga = True
     control: Any
@@ -99,11 +99,11 @@ class Tuner(SFTTrainer):  # type: ignore[misc]
         keeper.tuner = self
 
     def get_train_dataloader(self) -> DataLoader:
-        """Return the input rows of the epoch that ``steps`` is set to."""
+        """Return the loader of the training rows, in the order planned for the current epoch."""
         return DataLoader(self.steps, batch_size=1, shuffle=False, collate_fn=_alone)
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], *rest: Any, **options: Any) -> Any:
-        """Return the loss of this row as its share of the step's mean loss per answer token."""
+        """Return the loss of one input row, as its share of the step's mean loss per answer token."""
         labels, answers, weights = inputs.pop("labels")[:, 1:], inputs.pop("answers"), inputs.pop("weights", None)
         # the vocabulary is big and the answers are short: project only the answers
         places = (labels != IGNORED).any(0).nonzero()[:, 0]
@@ -118,7 +118,7 @@ class Tuner(SFTTrainer):  # type: ignore[misc]
         return loss / answers * self.args.world_size
 
     def evaluate(self, *rest: Any, **options: Any) -> dict[str, float]:
-        """Return ``eval_loss``, the mean loss per answer token on validation; the processes share the work."""
+        """Run validation and return ``eval_loss``, the mean loss per answer token; the processes share the work."""
         model = self.model_wrapped
         model.eval()
         total = torch.zeros((), device=self.args.device)
@@ -131,7 +131,7 @@ class Tuner(SFTTrainer):  # type: ignore[misc]
         return found
 
     def history(self) -> list[dict[str, float]]:
-        """Return the record of every validated epoch: ``epoch``, ``step``, the two losses, ``learning_rate``."""
+        """Return ``epoch``, ``step``, ``train_loss``, ``validation_loss``, ``learning_rate`` by validated epoch."""
         each = len(self.steps.plan.steps[0])
         said = self.state.log_history
         losses = {line["step"]: line for line in said if "loss" in line}
@@ -156,7 +156,7 @@ class Tuner(SFTTrainer):  # type: ignore[misc]
 
 
 class Keeper(TrainerCallback):  # type: ignore[misc]
-    """Decide when to validate and save, mark complete checkpoints, and report every epoch.
+    """The callback that decides when to validate and save, marks complete checkpoints, and reports every epoch.
 
     A checkpoint is written after every epoch's validation, and every ``every`` steps within an epoch; never between an
     epoch's last step and its validation, because a resumed run would skip the validation. The newest and the best
@@ -174,20 +174,20 @@ class Keeper(TrainerCallback):  # type: ignore[misc]
         self._key, self._every, self._task, self._say = key, every, task, say
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Select the input rows of the epoch."""
+        """Select the input rows of the epoch that begins."""
         self._steps.epoch = state.global_step // len(self._steps.plan.steps[0])
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Request a checkpoint during an epoch if one is due."""
+        """Request a checkpoint within an epoch, every ``every`` steps."""
         if state.global_step % self._every == 0 and state.global_step % len(self._steps.plan.steps[0]):
             control.should_save = True
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Request a validation and then a checkpoint."""
+        """Request a validation and then a checkpoint at the end of an epoch."""
         control.should_evaluate = control.should_save = True
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float], **_: Any) -> None:
-        """Stop the run if its loss diverged.
+        """Stop the training with an error if its loss diverged.
 
         Raises:
             TuningDiverged: a loss is infinite or undefined.
@@ -197,7 +197,7 @@ class Keeper(TrainerCallback):  # type: ignore[misc]
                 raise TuningDiverged(task=self._task, detail=f"{name} of step {state.global_step} is {logs[name]}")
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Report the epoch."""
+        """Pass the epoch's losses to ``say`` after its validation, in the main process."""
         if self.tuner and state.is_world_process_zero:
             self._say(self.tuner.history()[-1])
 
@@ -222,12 +222,12 @@ class Keeper(TrainerCallback):  # type: ignore[misc]
 
 
 def best(history: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Return the epoch with the lowest validation loss (CRADLE F); the earlier epoch wins a tie."""
+    """Return the entry of a history with the lowest validation loss (CRADLE F); the earlier epoch wins a tie."""
     return min(history, key=lambda line: (line["validation_loss"], line["epoch"]))
 
 
 def mark(checkpoint: Path, *, key: str) -> None:
-    """Mark a checkpoint as complete and store the run's key, after all files are on disk."""
+    """Write a file into a checkpoint that marks it as complete and holds the run's key, after all files are on disk."""
     for path in checkpoint.rglob("*"):
         if path.is_file():
             with path.open("rb") as file:
@@ -238,7 +238,7 @@ def mark(checkpoint: Path, *, key: str) -> None:
 
 
 def newest(folder: Path, *, key: str) -> Path | None:
-    """Return the newest complete checkpoint with this run's key."""
+    """Return the newest complete checkpoint in ``folder`` with this run's key, or ``None``."""
     for path in sorted(folder.glob("checkpoint-*"), key=lambda p: -int(p.name.rpartition("-")[2])):
         if (path / WHOLE).is_file() and json.loads((path / WHOLE).read_text())["key"] == key:
             return path
@@ -246,7 +246,7 @@ def newest(folder: Path, *, key: str) -> Path | None:
 
 
 def clear(folder: Path, *, keep: Collection[str] = ()) -> None:
-    """Delete all checkpoints except ``keep``; a partly deleted one does not appear complete."""
+    """Delete all checkpoints in ``folder`` except those named in ``keep``, each one's mark of completeness first."""
     for path in folder.glob("checkpoint-*"):
         if path.name not in keep:
             (path / WHOLE).unlink(missing_ok=True)

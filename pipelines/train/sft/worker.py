@@ -1,4 +1,4 @@
-"""Run one process of a group that fine-tunes together; started by :mod:`pipelines.train.sft.launch`."""
+"""Run one of several processes that fine-tune a model together; started by :mod:`pipelines.train.sft.launch`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipelines.train.sft.sft import tune
 
 
 def main() -> None:
-    """Run this process's part of the fine-tuning with the arguments from the parent process."""
+    """Run this process's part of a fine-tuning on several GPUs, with the arguments that the parent process passed."""
     handed = Path(os.environ[launch.GIVEN])
     launch.leave_with(handed)
     # the parent's own memory, which no other user can write

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -180,6 +182,16 @@ def opened(params: Params, settings: Settings, request: pytest.FixtureRequest) -
         return open_source(name, params=small, settings=moved, today=TODAY, state=state)
 
     return opened
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Collect the waits of PRAW, which then take no time."""
+    waits: list[float] = []
+    clock = SimpleNamespace(sleep=waits.append, monotonic=time.monotonic, monotonic_ns=time.monotonic_ns)
+    monkeypatch.setattr("prawcore.sessions.time", clock)
+    monkeypatch.setattr("prawcore.rate_limit.time", clock)
+    return waits
 
 
 @pytest.fixture

@@ -171,6 +171,121 @@ def test_a_bomb_fails_at_once(read: Any, whole: Path, write_dump: Write) -> None
     assert time.monotonic() - start < 5
 
 
+def test_posts_that_repeat_are_no_bomb(read: Any, whole: Path, write_dump: Write) -> None:
+    long = "the same words again " * 2000
+    write_dump(whole, [row(n, selftext=long) for n in range(30)])
+    assert whole.stat().st_size * 400 < 30 * len(long)
+    assert len(read()) == 30
+
+
+def test_a_bomb_behind_honest_posts_fails_within_bounded_memory(read: Any, whole: Path, write_dump: Write) -> None:
+    import resource
+
+    honest = [row(n, selftext=f"{random.Random(n).getrandbits(9000):x}") for n in range(60)]
+    write_dump(whole, [*honest, *(b" " * 4_000_000 for _ in range(50))])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert "max_ratio" in str(failure(read))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**19, "kilobytes"
+
+
+@pytest.mark.parametrize(
+    "unused",
+    [
+        '"half a pair \\ud83d"', "NaN", "-Infinity", "1" * 5000, "1e999", "[" * 100_000 + "]" * 100_000,
+        '{"a":' * 5000 + "1" + "}" * 5000, '["]", "[{"]',
+    ],
+    ids=["surrogate", "nan", "infinity", "digits", "exponent", "lists", "objects", "brackets"],
+)  # fmt: skip
+def test_an_odd_value_in_an_unused_field_does_not_cost_the_post(
+    read: Any, whole: Path, write_dump: Write, unused: str
+) -> None:
+    import json
+
+    line = json.dumps(row(1, retrieved_on=7))[:-1] + f', "gildings": {unused}, "over_18": true}}'
+    write_dump(whole, [line.encode(), row(2)])
+    items = {i.fullname: i for i in read()}
+    assert (items["t3_1"].title, items["t3_1"].nsfw, items["t3_1"].body) == ("post 1", True, "")
+    assert len(items) == 2
+
+
+def test_an_unfinished_string_is_counted_in_linear_time(read: Any, whole: Path, write_dump: Write) -> None:
+    noise = random.Random(4).randbytes(300_000).hex().encode()
+    torn = b'{"subreddit": "SuicideMeme", "title": "' + noise.replace(b"0", b'\\"') + b"\\"
+    write_dump(whole, [torn, row(2)])
+    start = time.monotonic()
+    assert [getattr(i, "reason", None) for i in read()] == ["malformed", None]
+    assert time.monotonic() - start < 3
+
+
+def test_a_byte_order_mark_hides_no_post(read: Any, whole: Path, write_dump: Write) -> None:
+    import json
+
+    mark = b"\xef\xbb\xbf"
+    write_dump(whole, [mark + json.dumps(row(1)).encode(), row(2), mark + json.dumps(row(3)).encode()])
+    assert [i.fullname for i in read()] == ["t3_1", "t3_2", "t3_3"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+def test_a_file_in_another_encoding_is_refused(read: Any, whole: Path, write_dump: Write, encoding: str) -> None:
+    import json
+
+    write_dump(whole, ["\n".join(json.dumps(row(n)) for n in range(3)).encode(encoding)])
+    assert "UTF-16" in str(failure(read))
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_a_file_that_is_no_json_lines_is_refused(read: Any, whole: Path, write_dump: Write, indent: int | None) -> None:
+    import json
+
+    write_dump(whole, [json.dumps([row(n) for n in range(3)], indent=indent).encode()])
+    assert "it is a JSON list" in str(failure(read))
+    write_dump(whole, [json.dumps(row(1), indent=1).encode(), row(2)])
+    assert "over several lines" in str(failure(read))
+    wrapped = [line for n in range(60) for line in json.dumps(row(n), indent=1).encode().split(b"\n")]
+    write_dump(whole, [row(99), *wrapped])
+    assert "are no JSON objects" in str(failure(read))
+
+
+def test_each_line_that_is_no_object_is_counted_whatever_its_subreddit(
+    read: Any, whole: Path, write_dump: Write
+) -> None:
+    import json
+
+    whole_line = json.dumps(row(5)).encode()
+    at = whole_line.index(b"SuicideMeme") + 4  # so that neither half names the subreddit
+    lists = json.dumps([row(6), row(7)]).encode()
+    write_dump(whole, [row(1), whole_line[:at], whole_line[at:], lists, b"  ", b' {"subreddit": "Elsewhere"}', row(2)])
+    found = [getattr(i, "reason", i.fullname) for i in read()]
+    assert sorted(found) == ["malformed", "malformed", "t3_1", "t3_2"]
+
+
+def test_lines_are_told_apart_however_short_they_are(read: Any, whole: Path, write_dump: Write) -> None:
+    write_dump(whole, [b"x", row(1), *[b"{}"] * 5000, b"y", b"", b" ", b"{}", row(2), b"[]"], end=b"")
+    found = [getattr(i, "reason", i.fullname) for i in read()]
+    assert sorted(found) == ["malformed"] * 3 + ["t3_1", "t3_2"]
+
+
+def test_a_comment_never_affects_a_post(read: Any, write_dump: Write, tmp_path: Path) -> None:
+    comment = {"id": "1", "subreddit": "SuicideMeme", "created_utc": 1669939201, "retrieved_on": 99}
+    comments = [
+        comment | {"author": "[deleted]", "body": "[deleted]", "link_id": "t3_1", "parent_id": "t3_1"},
+        comment | {"author": "a", "body": "words", "name": "t1_1", "title": "t"},
+        comment | {"author": "[deleted]", "body": "words"},
+    ]
+    write_dump(tmp_path / "SuicideMeme_submissions.zst", [comments[0], row(1), *comments[1:]])
+    items = read()
+    assert [i.title for i in items if i.fullname == "t3_1"] == ["post 1"]
+    assert [i.reason for i in items if isinstance(i, Dropped)] == ["comment"] * 3
+
+
+def test_a_time_that_is_none_does_not_outrank_the_newest_copy(read: Any, write_dump: Write, tmp_path: Path) -> None:
+    import json
+
+    odd = json.dumps(row(1, title="odd"))[:-1] + f', "retrieved_on": {"9" * 400}}}'
+    write_dump(tmp_path / "SuicideMeme_submissions.zst", [row(1, title="new", retrieved_on=20), odd.encode()])
+    assert [i.title for i in read()] == ["new"]
+
+
 def test_a_window_of_two_gibibytes_is_read_and_can_be_forbidden(read: Any, whole: Path) -> None:
     import json
 
@@ -209,8 +324,8 @@ def test_a_row_that_is_no_utf8_or_no_json_is_counted_not_kept(read: Any, whole: 
     other = b'{"id": "7", "subreddit": "Elsewhere", "title": "\xff"}'
     write_dump(whole, [row(1), bad, torn, other, row(2), b'["subreddit", {"subreddit":"SuicideMeme"}]', b""])
     items = read()
-    assert [i.reason for i in items if isinstance(i, Dropped)] == ["malformed", "malformed"]
-    assert len({i.fullname for i in items}) == 4
+    assert [i.reason for i in items if isinstance(i, Dropped)] == ["malformed"] * 3
+    assert len({i.fullname for i in items}) == 5
 
 
 def test_the_month_decides(read: Any, whole: Path, write_dump: Write) -> None:

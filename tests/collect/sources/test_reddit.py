@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import requests
 
-from pipelines.collect.submission import Submission
+from pipelines.collect.sources.service import AllClosed
+from pipelines.collect.submission import Submission, Uncollected
 from pipelines.errors import SourceRefused, SourceThrottled, SourceUnavailable
 from pipelines.sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 
@@ -156,8 +157,8 @@ def test_a_budget_spent_by_others_is_a_time_to_wait(root: Path, opened: Any, rea
     ("changes", "subreddit", "text"),
     [
         ({"reddit_client_secret": "wrong"}, "SuicideMeme", "HTTP 401"),
-        ({}, "Hidden", "HTTP 403"),
-        ({}, "NeverWas", "does not exist"),
+        ({}, "Hidden", r"r/Hidden \(private\)"),
+        ({}, "NeverWas", r"r/NeverWas \(banned\)"),
     ],
 )
 def test_refusals_are_final(
@@ -165,6 +166,19 @@ def test_refusals_are_final(
 ) -> None:
     with SandboxServer(root, private=["hidden"]) as server, pytest.raises(SourceRefused, match=text):
         read(opened("reddit", at=server, **changes), "2022-12", subreddit)
+
+
+def test_a_closed_subreddit_costs_itself_only(root: Path, opened: Any, read: Read, state: Path) -> None:
+    with SandboxServer(root, private=["hidden"]) as server:
+        alone = read(opened("reddit", at=server))
+        items = read(opened("reddit", at=server, state=state), "2022-12", "Hidden", "suicidememe", "NeverWas")
+        closed = {name: item.reason for name, item in items.items() if isinstance(item, Uncollected)}
+        assert closed == {"r/Hidden": "subreddit_private", "r/NeverWas": "subreddit_banned"}
+        assert {name: item for name, item in items.items() if name not in closed} == alone
+        with pytest.raises(AllClosed, match=r"r/Hidden \(private\), r/NeverWas \(banned\)"):
+            read(opened("reddit", at=server), "2022-12", "Hidden", "NeverWas")
+        with pytest.raises(SourceRefused, match="HTTP 401"):
+            read(opened("reddit", at=server, reddit_client_secret="wrong"), "2022-12", "Hidden", "suicidememe")
 
 
 def test_a_server_error_that_outlasts_praws_retries_may_pass(opened: Any, read: Read, server: SandboxServer) -> None:

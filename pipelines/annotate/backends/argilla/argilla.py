@@ -42,7 +42,7 @@ Json = dict[str, Any]
 
 
 class Argilla:
-    """A backend that keeps each queue as an Argilla dataset; ``accounts`` is the file for passwords of new accounts."""
+    """A backend that keeps each annotator's queue as an Argilla dataset; ``accounts`` is a file with new passwords."""
 
     def __init__(self, client: Client, *, workspace: str, accounts: Path) -> None:
         self.accounts: Mapping[str, str] = {}
@@ -99,7 +99,7 @@ class Argilla:
             return {item_of(record["external_id"]): _time(record["inserted_at"]) for record in records}
 
     def add(self, queue: Queue, *, tasks: Sequence[AnnotationTask]) -> None:
-        """Add the tasks to the queue's dataset as records, in the order of ``position``.
+        """Add annotation tasks to the queue's dataset as records, in the order of ``position``.
 
         Raises:
             BackendUnavailable: the queue was not prepared, or the server rejects a record.
@@ -115,7 +115,7 @@ class Argilla:
                 self._call("POST", f"datasets/{found['id']}/records/bulk", json={"items": chunk})
 
     def answers(self, queue: Queue) -> list[AnnotatorAnswer]:
-        """Return submitted responses as answers and discarded responses as skips; leave drafts out.
+        """Return the queue's submitted responses as answers and discarded responses as skips; leave drafts out.
 
         The SDK's records have neither the id nor the time of a response, so this calls the API with the SDK's client.
 
@@ -130,7 +130,7 @@ class Argilla:
         return sorted(found, key=lambda answer: (answer.item, answer.answered, answer.id))
 
     def remove(self, queue: Queue, *, items: Collection[Item]) -> None:
-        """Delete the records of these items and the responses to them.
+        """Delete the records of these items from the queue's dataset, with the responses to them.
 
         Raises:
             BackendUnavailable: the server does not answer or rejects the key; repeat the call.
@@ -155,7 +155,7 @@ class Argilla:
                     self._call("DELETE", f"datasets/{found['id']}")
 
     def address(self, queue: Queue) -> str:
-        """Return the URL where the annotator signs in and answers.
+        """Return the URL where the queue's annotator signs in and answers.
 
         Raises:
             BackendUnavailable: the server does not answer or rejects the key.
@@ -208,7 +208,7 @@ class Argilla:
 
 
 def open_argilla(settings: Settings, *, pseudonyms: Collection[str]) -> Argilla:
-    """Connect to ``CORPUS_ARGILLA_URL`` with ``CORPUS_ARGILLA_KEY``; ensure a workspace for each pseudonym.
+    """Connect to ``CORPUS_ARGILLA_URL`` with ``CORPUS_ARGILLA_KEY``; ensure each annotator has a workspace.
 
     Passwords of new accounts are written to ``<home>/argilla-accounts.json`` (mode 600); the operator gives each
     annotator the password.

@@ -1,4 +1,4 @@
-"""Render a form as an Argilla dataset and a task as the fields of a record.
+"""Render an annotation form as an Argilla dataset and an annotation task as the fields of a record.
 
 Argilla cannot blur pictures and shows the guideline on a separate page. Two fields are therefore custom HTML templates:
 one shows the warning and the contacts above every record, the other blurs a picture until the annotator clicks it.
@@ -45,7 +45,7 @@ _PICTURE = """<style>
 
 
 def dataset(form: Form, *, name: str, workspace: Workspace, client: Client) -> Dataset:
-    """Build the Argilla dataset of a queue; it is not created on the server yet.
+    """Build the Argilla dataset of an annotation queue from a form, without creating it on the server.
 
     Raises:
         BackendUnavailable: warning, contacts and guideline exceed Argilla's limit (10,000 characters).
@@ -70,7 +70,7 @@ def dataset(form: Form, *, name: str, workspace: Workspace, client: Client) -> D
 
 
 def fields(task: AnnotationTask) -> dict[str, object]:
-    """Return the fields of a task's record by name; empty fields are left out."""
+    """Return the Argilla record of an annotation task: its non-empty fields by name, with text escaped as HTML."""
     found: dict[str, object] = {"notice": {"shown": "yes"}}
     found |= {name: _entities(words).replace("\n", "<br>") for name, words in task.text.items() if words}
     if task.image is not None:

@@ -1,1 +1,1 @@
-"""Exchange tasks and answers with a team's own annotation tool through plain folders."""
+"""Exchange annotation tasks and answers with a team's own annotation tool through plain folders."""

@@ -24,7 +24,7 @@ _FALSE = {"", "false", "0", "no"}
 
 
 class BadAnswers(DataError):
-    """A file of a queue does not have the format that ``README.txt`` in the queue's folder requires."""
+    """A file in a queue's folder does not have the format that ``README.txt`` in that folder requires."""
 
     message = "{file}, line {line}: {detail}."
     remedy = (
@@ -51,7 +51,7 @@ def item_of(name: str) -> Item:
 
 
 def read(folder: Path, *, keys: Collection[str], annotator: str) -> list[AnnotatorAnswer]:
-    """Return the answers in a queue's folder in file order; return none if there is no answer file.
+    """Return the annotator's answers in a queue's folder in file order; empty if there is no answer file.
 
     ``keys`` are the categories of the form. ``annotator`` is the account for lines that name no account.
 
@@ -72,7 +72,7 @@ def read(folder: Path, *, keys: Collection[str], annotator: str) -> list[Annotat
 
 
 def without(folder: Path, *, items: Collection[str]) -> Iterator[tuple[Path, bytes]]:
-    """Yield each answer file that contains one of ``items``, and its content without those items.
+    """Yield each answer file of a queue's folder that contains one of ``items``, and its content without those items.
 
     An unreadable JSON line, or a CSV row with an unclosed quote, is also removed if it contains the name of such an
     item.

@@ -1,4 +1,4 @@
-"""Exchange tasks and answers through plain folders, for teams that use their own annotation tool.
+"""Exchange annotation tasks and answers through plain folders, for teams that use their own annotation tool.
 
 A queue is the folder ``<annotation_files>/<corpus>/<round>/<annotator>``. This module writes ``tasks.jsonl``,
 ``images/``, ``form.json`` and a ``README.txt`` that explains them. The team's tool writes ``answers.jsonl`` or
@@ -31,7 +31,7 @@ _SUFFIXES = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image
 
 
 class Files:
-    """A backend whose queues are folders below ``root``.
+    """A backend whose annotation queues are folders below ``root``, for a team's own annotation tool.
 
     ``clock`` returns the time at which a task is added.
     """
@@ -42,7 +42,7 @@ class Files:
         self._clock = clock
 
     def prepare(self, queue: Queue, *, form: Form) -> None:
-        """Create the queue's folder with form and README if the folder does not exist.
+        """Create the queue's folder with the form and a README if the folder does not exist.
 
         Raises:
             BackendUnavailable: the folder cannot be written, or a name in the queue cannot be a folder.
@@ -56,7 +56,7 @@ class Files:
             _write(folder / "form.json", json.dumps(asdict(form), indent=2).encode())
 
     def present(self, queue: Queue) -> dict[Item, datetime]:
-        """Return each item in ``tasks.jsonl`` with the time at which it was added.
+        """Return each item in the queue's ``tasks.jsonl`` with the time at which it was added.
 
         Raises:
             BackendUnavailable: the folder cannot be read.
@@ -65,7 +65,7 @@ class Files:
         return {item_of(str(row["item"])): added for row, added in self._tasks(self._folder(queue))}
 
     def add(self, queue: Queue, *, tasks: Sequence[AnnotationTask]) -> None:
-        """Append tasks to ``tasks.jsonl``; the pictures are written first, so that every listed task is complete.
+        """Append tasks to the queue's ``tasks.jsonl``; write the pictures first, so that every listed task is complete.
 
         Raises:
             BackendUnavailable: the queue was not prepared, or cannot be written.
@@ -85,7 +85,7 @@ class Files:
             _write_rows(folder / "tasks.jsonl", rows)
 
     def answers(self, queue: Queue) -> list[AnnotatorAnswer]:
-        """Return the answers that the annotation team's own tool wrote.
+        """Return the answers that the annotation team's own tool wrote to the queue's folder.
 
         Raises:
             BadAnswers: a line is unreadable, or both ``answers.jsonl`` and ``answers.csv`` exist; the error names file
@@ -172,7 +172,7 @@ class Files:
 
 
 def open_files(settings: Settings) -> Files:
-    """Return the backend whose queues are folders below ``CORPUS_ANNOTATION_FILES``."""
+    """Return the file backend, whose queues are folders below ``CORPUS_ANNOTATION_FILES``."""
     return Files(settings.annotation_files, clock=now)
 
 

@@ -1,7 +1,7 @@
 """Remove deleted data from the disk of the embedded Label Studio.
 
 SQLite leaves deleted rows in free pages of the database file, so the file is rewritten. Exports and uploads made in the
-browser are in folders next to that file.
+browser are in folders next to that file, which are emptied.
 """
 
 from __future__ import annotations

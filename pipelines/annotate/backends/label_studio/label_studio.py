@@ -41,9 +41,9 @@ ANSWER = "id,meta,annotations,result,was_cancelled,lead_time,updated_at,complete
 
 
 class LabelStudio:
-    """A backend on a Label Studio server; ``keys`` returns the API token of a pseudonym.
+    """A backend on a Label Studio server, where each annotator's queue is a project.
 
-    ``folder`` is the data folder of the embedded server.
+    ``keys`` returns the API token of a pseudonym; ``folder`` is the data folder of the embedded server, else ``None``.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class LabelStudio:
         self._clients: dict[str, Client] = {}
 
     def prepare(self, queue: Queue, *, form: Form) -> None:
-        """Create the queue's project unless it exists."""
+        """Create the queue's Label Studio project with its form unless it exists."""
         with _errors():
             if self._project(queue) is None:
                 self._client(queue).projects.create(
@@ -87,7 +87,7 @@ class LabelStudio:
         return dict(sorted(found.items()))
 
     def add(self, queue: Queue, *, tasks: Sequence[AnnotationTask]) -> None:
-        """Import tasks in the order of ``position``, which is the order in which annotators see them."""
+        """Import tasks into the queue's project in the order of ``position``, in which the annotator sees them."""
         there = self.present(queue)
         new = sorted((task for task in tasks if task.item not in there), key=lambda task: (task.position, task.item))
         with _errors():
@@ -99,7 +99,7 @@ class LabelStudio:
                 self._client(queue).projects.import_tasks(project, request=chunk, request_options={"max_retries": 0})
 
     def answers(self, queue: Queue) -> list[AnnotatorAnswer]:
-        """Return the annotations; ``answered`` is when each was last changed, ``by`` the annotator's e-mail address."""
+        """Return the answers in the queue's project, each with its last change and the annotator's e-mail address."""
         found: list[AnnotatorAnswer] = []
         with _errors():
             rows = list(self._rows(queue, fields="all", include=ANSWER))
@@ -109,7 +109,7 @@ class LabelStudio:
         return sorted(found, key=lambda answer: (answer.item, answer.answered, answer.id))
 
     def remove(self, queue: Queue, *, items: Collection[Item]) -> None:
-        """Delete the tasks of these items; on the embedded server, also erase their deleted rows from the database."""
+        """Delete these items' tasks from the queue's project; the embedded server also erases their deleted rows."""
         wanted = set(items)
         with _errors():
             rows = self._rows(queue, fields="task_only", include="id,meta")
@@ -132,7 +132,7 @@ class LabelStudio:
         self._clean()
 
     def address(self, queue: Queue) -> str:
-        """Return the URL of the page on which the annotator answers one task after another."""
+        """Return the URL of the page on which the queue's annotator answers one task after another."""
         with _errors():
             project = self._project(queue)
         return f"{self._url}/projects/{project}/data?labeling=1" if project is not None else self._url
@@ -194,7 +194,7 @@ def open_label_studio(settings: Settings, *, pseudonyms: Collection[str]) -> Lab
 
 
 def title(queue: Queue) -> str:
-    """Return the title of the queue's project; a too long title is shortened and ends with a digest."""
+    """Return the title of the queue's Label Studio project, shortened to 50 characters with a digest at the end."""
     if len(queue.title) <= LONGEST_TITLE:
         return queue.title
     mark = hashlib.sha256(queue.title.encode()).hexdigest()[:8]

@@ -1,4 +1,4 @@
-"""Render a form as Label Studio's labelling configuration (XML), and a task as HTML.
+"""Render an annotation form as Label Studio's labelling configuration (XML), and an annotation task as HTML.
 
 Pictures are data URIs inside the task. CSS alone blurs them: a checkbox around the picture removes the blur, and the
 next task has a new, unchecked checkbox. Without the style sheet, or in a browser that does not support it, the picture
@@ -54,7 +54,10 @@ STYLE = """
 
 
 def config(form: Form) -> str:
-    """Return the labelling configuration: warning and contacts first, then the item, the questions and the note."""
+    """Return Label Studio's labelling configuration (XML) of a form.
+
+    The page shows the warning and the contacts first, then the guideline, the item, the questions and the note.
+    """
     root = ET.Element("View")
     ET.SubElement(root, "Style").text = STYLE
     _hypertext(root, name="_warning", value=_warning(form))
@@ -74,7 +77,10 @@ def config(form: Form) -> str:
 
 
 def shown(task: AnnotationTask) -> dict[str, str]:
-    """Return a task's data as HTML: ``_content`` and, for an adjudicator, the conflicting answers as ``_sides``."""
+    """Return the data of an annotation task as HTML by element name.
+
+    ``_content`` is what to annotate; a task for an adjudicator also has ``_sides``, the conflicting answers.
+    """
     passages = [_passage(name, text) for name, text in task.text.items() if text]
     if task.image is not None:
         passages.append(_picture(task.image, media_type=task.media_type or "application/octet-stream"))
