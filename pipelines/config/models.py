@@ -266,8 +266,8 @@ class Promote(Section):
             score took part in the decision.
         refresh: which part is the gate set, from 0; raise it when the looks at this part are used up. The last part has
             none after it, and from ``parts`` on a new version of the split is due.
-        baselines: the models that a version must beat beside constant answers where there is no champion, if the corpus
-            has their predictions on the test; a fine-tuned one is named with its subset (``knn-consensus``).
+        baselines: the models that a version must beat beside constant answers if the model has no champion and the
+            corpus has their predictions on the test; a fine-tuned one is named with its subset (``knn-consensus``).
         severe: the candidate must find labels of at least this severity (of the scheme) at least as often as the
             champion.
         tolerance: how far the candidate's recall of such a label may be below the champion's.
