@@ -262,13 +262,14 @@ class Promote(Section):
             is not better; from 1 on, the expected number of such looks.
         looks: the number of looks over which alpha is spent, in equal shares.
         parts: the number of parts into which the split test is divided, by group. One part is the gate set, and the
-            others are scored only for a version that passed; with 1 the whole split is the gate set, and every score
-            took part in the decision.
-        refresh: which part is the gate set (modulo ``parts``); raise it when the looks at this part are used up.
-        baselines: the models (section ``models``) that a version must beat beside constant answers where there is no
-            champion, if the corpus has their predictions on the test.
+            parts after it are scored only for a version that passed; with 1 the whole split is the gate set, and every
+            score took part in the decision.
+        refresh: which part is the gate set, from 0; raise it when the looks at this part are used up. The last part has
+            none after it, and from ``parts`` on a new version of the split is due.
+        baselines: the models that a version must beat beside constant answers if the model has no champion and the
+            corpus has their predictions on the test; a fine-tuned one is named with its subset (``knn-consensus``).
         severe: the candidate must find labels of at least this severity (of the scheme) at least as often as the
-        champion.
+            champion.
         tolerance: how far the candidate's recall of such a label may be below the champion's.
         undecided: whether a severe label with too few positives to exclude a loss beyond ``tolerance`` is left to the
             approver (``ask``) or is a reason against the version (``refuse``).

@@ -103,11 +103,22 @@ def randomisation(board: Board, *, a: Floats, b: Floats) -> float:
 
 def exchanged(board: Board, *, a: Floats, b: Floats) -> tuple[float, Floats]:
     """Return two models' difference in macro-F1, ``a`` minus ``b``, and those after random exchanges of groups."""
-    first, second = (counts[:, LABELS : LABELS + 3 * len(board.task.labels)] for counts in (a, b))
+    first, second = (_of_labels(board, counts=counts) for counts in (a, b))
     whole, other = first.sum(axis=0), second.sum(axis=0)
     moved = [block @ (second - first) for block in board.exchanges()]
     drawn = [_macro(whole + each) - _macro(other - each) for each in moved]
     return float(_macro(whole) - _macro(other)), np.concatenate(drawn) if drawn else np.zeros(0)
+
+
+def left_out(board: Board, *, a: Floats, b: Floats) -> tuple[float, Floats]:
+    """Return the difference in macro-F1, ``a`` minus ``b``, and the differences without one group each (jackknife)."""
+    first, second = (_of_labels(board, counts=counts) for counts in (a, b))
+    whole, other = first.sum(axis=0), second.sum(axis=0)
+    return float(_macro(whole) - _macro(other)), _macro(whole - first) - _macro(other - second)
+
+
+def _of_labels(board: Board, *, counts: Floats) -> Floats:
+    return counts[:, LABELS : LABELS + 3 * len(board.task.labels)]
 
 
 def _macro(counts: Floats) -> Floats:

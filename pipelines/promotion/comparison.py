@@ -13,7 +13,7 @@ from crisis_corpus.journal import JournalRow, canonical
 from pipelines.datasets.split_posts import digest_of
 from pipelines.errors import BadParams
 from pipelines.evaluate.model_scores import Json, Run
-from pipelines.promotion import holdout, looks, rivals, scores
+from pipelines.promotion import gate_set, holdout, looks, rivals, scores
 from pipelines.promotion.case import GateCase
 from pipelines.promotion.holdout import Answered, CannotBeAsked
 from pipelines.promotion.looks import RecordedLook
@@ -24,7 +24,7 @@ from pipelines.registry.journal import Journal
 
 JUDGED = ("gated", "refused")
 # Verdicts without it are of earlier versions of this package, and are not reused.
-FORM = "looks"
+FORM = "looks, jackknife"
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,9 @@ class GateComparison:
         if case.rival is not None or not case.divided.gate.items:
             return None
         models = context.terms.baselines if self.compare else ()
-        if unknown := sorted(set(models) - context.params.models.keys()):
-            raise BadParams(where="promote.baselines", detail=f"{', '.join(unknown)} not among the models")
+        if unknown := sorted(set(models) - (known := rivals.names(context.params))):
+            detail = f"no predictions are named {', '.join(unknown)}, only {', '.join(sorted(known))}"
+            raise BadParams(where="promote.baselines", detail=detail)
         board = case.divided.gate
         return rivals.baseline(board, frozen=case.test, corpus=self.corpus, models=models, root=context.root)
 
@@ -64,6 +65,9 @@ class GateComparison:
             "files": {str(version): entry.found for version, entry in case.entries.items()},
             "champion": case.champion,
             "rival": self.rival.digest if self.rival else None,
+            # without: another level and other rivals
+            "compare": self.compare,
+            "seeds": [rivals.answers_of(run) for run in self._seeds],
             "test": case.test.digest,
             "gate": case.divided.digest,
             "terms": self.context.terms.model_dump(mode="json"),
@@ -133,12 +137,12 @@ class GateComparison:
         board, rows = case.divided.gate, self.context.journal.rows(self.name)
         budget = looks.budget(rows, gate=case.divided.identity, terms=terms)
         champion = said.get(case.rival) if case.rival else None
-        rival = self.rival or Rival(f"champion, version {case.rival}", said[case.rival or 0], "")
-        runs = [said[case.version], *self._seeds()]
+        rival = self.rival or _champion(case.rival, run=said[case.rival or 0])
+        runs = [said[case.version], *self._seeds]
         tested = compared(
             board,
             candidate=runs,
-            rival=rival.run,
+            rivals=rival.runs,
             level=taken.level if taken else terms.single,
         )
         found = scores.compare(
@@ -157,17 +161,19 @@ class GateComparison:
         figures = found.figures | {
             "reasons": reasons,
             "rival": {"name": rival.name, "among": list(rival.among)},
-            "look": self._told(taken, budget=budget, tested=tested),
+            "look": self._told(taken, budget=budget, tested=tested, passed=not any(reasons.values())),
             "counts": self._counts(said),
         }
         if not any(reasons.values()):
             figures["reported"] = scores.reported(case.divided.reported, candidate=said[case.version], rival=rival.run)
         return figures
 
+    @cached_property
     def _seeds(self) -> list[Run]:
-        case = self.case
-        pack = case.entry.pack
-        return rivals.seeds(pack, frozen=case.test, corpus=self.corpus, root=self.context.root) if pack else []
+        entry = self.case.entry
+        if entry.pack is None or not entry.sound:
+            return []
+        return rivals.seeds(entry.pack, frozen=self.case.test, corpus=self.corpus, root=self.context.root)
 
     def _look(self, *, look: bool, who: str) -> RecordedLook | None:
         """Take a look, or add the reason why there is none."""
@@ -192,15 +198,16 @@ class GateComparison:
         )
         if taken is None and look:
             case.reasons["looks"] = [
-                f"alpha {terms.alpha:g} is spent at this gate set; raise promote.refresh to use another part of the"
-                " test"
+                f"alpha {terms.alpha:g} is spent at this gate set; {gate_set.remedy(self.corpus, terms=terms)}"
             ]
         elif taken is None:
             case.reasons["looks"] = ["not compared, because a comparison is a look at the gate set, which is recorded"]
         return taken
 
-    def _told(self, look: RecordedLook | None, *, budget: looks.Budget, tested: Superiority) -> Json:
-        values = {"p": tested.p, "p_seeds": tested.p_seeds, "better": tested.better}
+    def _told(self, look: RecordedLook | None, *, budget: looks.Budget, tested: Superiority, passed: bool) -> Json:
+        values: Json = {"better": tested.better}
+        if passed:
+            values |= {"p": tested.p, "p_seeds": tested.p_seeds}
         if look is None:
             return values | {"level": tested.level}
         return values | budget.told(look)
@@ -218,6 +225,10 @@ class GateComparison:
         if last is None or last.metrics["basis"] != self.basis:
             return None
         return last.metrics["figures"].get("scores")
+
+
+def _champion(version: int | None, *, run: Run) -> Rival:
+    return Rival(f"champion, version {version}", run, "", (), (run,))
 
 
 def last_verdict(journal: Journal, *, name: str, version: int) -> JournalRow | None:

@@ -34,7 +34,8 @@ from pipelines.evaluate.model_scores import Json
 from pipelines.promotion import holdout
 from pipelines.promotion.case import GateCase
 from pipelines.promotion.comparison import JUDGED, GateComparison, last_verdict
-from pipelines.promotion.gate_set import divide
+from pipelines.promotion.gate_set import divide, require_part
+from pipelines.promotion.looks import gate_sets
 from pipelines.registry.candidate import Context, enter, scratch
 from pipelines.registry.versions import CHALLENGER, AliasAstray, Registry, subject
 
@@ -138,10 +139,13 @@ def judge(
     corpus, category = subject(name, params=context.params)
     now, terms = standing(context.journal, name), context.terms
     candidate = context.registry.version(name, version)
+    if compare:
+        require_part(corpus, terms=terms)
     if now.champion == version:
         raise ChampionAlready(name=name, version=version)
     test = holdout.open_test(corpus, category=category, params=context.params, vault=context.vault, root=context.root)
-    divided = divide(test.board, corpus=corpus, version=context.params.split[corpus].version, terms=terms)
+    used = gate_sets(context.journal.rows(name))
+    divided = divide(test.board, corpus=corpus, version=context.params.split[corpus].version, terms=terms, used=used)
     with scratch(context.settings) as folder:
         champion = now.champion if compare else None
         versions = [candidate, *([context.registry.version(name, champion)] if champion else [])]
@@ -150,5 +154,7 @@ def judge(
         case.check(now=now, vault=context.vault)
         comparison = GateComparison(case, corpus, compare, context)
         comparison.score(look=look, who=who)
+        # its files are read
+        basis = comparison.basis
     reasons = tuple(f"{check}: {reason}" for check, found in case.reasons.items() for reason in found)
-    return GateVerdict(name, version, champion, reasons, case.figures, comparison.basis, entries[version].found)
+    return GateVerdict(name, version, champion, reasons, case.figures, basis, entries[version].found)

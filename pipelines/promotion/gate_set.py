@@ -1,8 +1,10 @@
 """Divide the test split: candidates are compared on one part, the gate set; the chosen one is scored on the rest.
 
-A score that selected a model is too high, because it was the highest; the score on the rest is not. The parts are drawn
-by a hash of corpus, split version and group, so that they depend on neither labels nor models; ``promote.refresh``
-chooses which of ``promote.parts`` parts is the gate set. A group that the growing corpus renames may change its part.
+A score that selected a model is too high, because it was the highest. The parts are drawn by a hash of corpus, split
+version and group, so that they depend on neither labels nor models; ``promote.refresh`` chooses which of
+``promote.parts`` parts is the gate set. Reported are only the parts after it, which were never the gate set: the parts
+before it selected the present champion. The last part has nothing after it. A group that the growing corpus renames may
+change its part.
 """
 
 from __future__ import annotations
@@ -13,13 +15,14 @@ from dataclasses import dataclass, replace
 
 from pipelines.config.models import Promote
 from pipelines.datasets.split_posts import digest_of
+from pipelines.errors import BadParams
 from pipelines.evaluate.model_scores import Board
 from pipelines.promotion.looks import GateSet
 
 
 @dataclass(frozen=True)
 class DividedTest:
-    """A test split in two: the gate set (identity and items) and the rest, on which only the chosen model is scored."""
+    """The identity and the items of the gate set, and the items that are reported: none for the last part."""
 
     identity: GateSet
     gate: Board
@@ -42,15 +45,48 @@ class DividedTest:
         return digest_of(f"{i[0]} {i[1]} {g} {','.join(sorted(s))}" for i, g, s in rows)
 
 
-def divide(board: Board, *, corpus: str, version: int, terms: Promote) -> DividedTest:
-    """Divide the items of a test split into the gate set and the rest; ``version`` is the version of the split."""
-    part = terms.refresh % terms.parts
-    identity = GateSet(corpus, board.task.key, version, terms.parts, part)
+def divide(board: Board, *, corpus: str, version: int, terms: Promote, used: Collection[GateSet] = ()) -> DividedTest:
+    """Divide a test.
 
-    def inside(group: str) -> bool:
-        return part_of(group, corpus=corpus, version=version, parts=terms.parts) == part
+    Args:
+        board: the test.
+        corpus: the corpus.
+        version: the split's.
+        terms: the settings of the gate.
+        used: gate sets at which candidates were looked at; their items are not reported.
+    """
+    identity = GateSet(corpus, board.task.key, version, terms.parts, terms.refresh % terms.parts)
+    gone = [each for each in used if (each.corpus, each.task, each.version) == (corpus, board.task.key, version)]
 
-    return DividedTest(identity, only(board, keep=inside), only(board, keep=lambda group: not inside(group)))
+    def part(group: str, *, parts: int = terms.parts) -> int:
+        return part_of(group, corpus=corpus, version=version, parts=parts)
+
+    def fresh(group: str) -> bool:
+        return part(group) > terms.refresh and all(part(group, parts=each.parts) != each.part for each in gone)
+
+    return DividedTest(identity, only(board, keep=lambda group: part(group) == identity.part), only(board, keep=fresh))
+
+
+def require_part(corpus: str, *, terms: Promote) -> None:
+    """Refuse to look at a part again after the last one.
+
+    Raises:
+        BadParams: ``promote.refresh`` is not below ``promote.parts``.
+    """
+    if terms.refresh >= terms.parts:
+        detail = f"{terms.refresh} is not below promote.parts ({terms.parts}): every part was used. {_anew(corpus)}"
+        raise BadParams(where="promote.refresh", detail=detail)
+
+
+def remedy(corpus: str, *, terms: Promote) -> str:
+    """Return what to do when the looks at a gate set are used up."""
+    if terms.refresh + 1 < terms.parts:
+        return "raise promote.refresh to use another part of the test"
+    return f"it is the last part of the test. {_anew(corpus)}"
+
+
+def _anew(corpus: str) -> str:
+    return f"Give the split a new version (split.{corpus}.version) and set promote.refresh to 0"
 
 
 def part_of(group: str, *, corpus: str, version: int, parts: int) -> int:

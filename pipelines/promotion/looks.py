@@ -1,13 +1,17 @@
 """Record each comparison on a gate set (a look) in the journal, and bound the probability of a false promotion.
 
-A look compares one candidate with one rival on one gate set (part of the test split). Its row ``looked`` is written
-before a model is run; a repeated task finds the row and makes no second look. Each look may promote a candidate that is
-not better with probability ``promote.alpha / promote.looks``, its *level*: Bonferroni over the looks that are planned,
-which for equal shares has the largest mean power, because power is concave in the level. A look that finds a better
-candidate returns its level (online fallback; Tian and Ramdas 2021, "Online control of the familywise error rate"): if
-that was an error, the error has already happened. More looks then remain than Bonferroni has. The bound holds however
-the looks depend on each other. Thresholdout and the Ladder (Blum and Hardt 2015) bound how wrong the best score is, not
-how often a candidate is promoted falsely; ``bench/promotion_gate.py`` compares the Ladder.
+A look is one comparison of one candidate with one rival on one gate set. Its row ``looked`` is written after the models
+have answered and before their answers are compared; a repeated task finds the row and makes no second look. Each look
+may promote a candidate that is not better with probability ``promote.alpha / promote.looks``, its *level*: Bonferroni
+over the looks that are planned, which for equal shares has the largest mean power, because power is concave in the
+level. A look that finds a better candidate returns its level (online fallback; Tian and Ramdas 2021, "Online control of
+the familywise error rate"): if that was an error, the error has already happened. More looks then remain than
+Bonferroni has. The bound holds however the tests depend on each other, and also for candidates that are made in view of
+earlier verdicts, until the first promotion: of a refused version only the verdicts are shown
+(:func:`pipelines.promotion.scores.withheld`), so that after refusals for ``better`` alone, the next candidate is the
+one that would have come next in any case. It does not cover a choice by other figures of the gate set, such as those of
+versions that passed. Thresholdout and the Ladder (Blum and Hardt 2015) bound how wrong the best score is, not how often
+a candidate is promoted falsely; ``bench/promotion_gate.py`` compares the Ladder.
 
 The identity of a gate set is the corpus, the task, the split's version and the part of the test. Sets that may overlap
 (another number of parts) share their looks.
@@ -125,6 +129,11 @@ def budget(rows: Iterable[JournalRow], *, gate: GateSet, terms: Promote) -> Budg
             # a pair of another gate set does no harm: its digest is another
             better |= {result["pair"]} if result.get("better") and "pair" in result else set()
     return Budget(gate, terms.alpha, terms.looks, tuple(looks), frozenset(better))
+
+
+def gate_sets(rows: Iterable[JournalRow]) -> set[GateSet]:
+    """Return the gate sets of all looks in a model's journal rows."""
+    return {RecordedLook.of(dict(row.metrics["look"])).gate for row in rows if row.event == EVENT}
 
 
 def take(

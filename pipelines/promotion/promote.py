@@ -26,7 +26,7 @@ class NotPromoted(RegistryError):
     """A model version failed the gate (the checks before a promotion) or the check of its files."""
 
     message = "Version {version} of '{name}' may not be champion: {detail}."
-    remedy = "The champion was not changed. `corpus registry {name}` shows the scores of the comparison."
+    remedy = "The champion was not changed. `corpus registry {name}` shows its verdict."
     exit_code = 77
 
 

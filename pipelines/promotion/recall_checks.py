@@ -26,14 +26,15 @@ INFERIOR, NOT_INFERIOR, UNDECIDED = "inferior", "not_inferior", "undecided"
 Answers = Mapping[Item, LabelSet]
 
 
-def floor_of(board: Board, *, label: str, floor: float, raised: Answers) -> Json:
-    """Return as JSON the recall of a label, its bounds, and whether they show it to be below its floor.
+def floor_of(board: Board, *, label: str, floor: float, raised: Answers, champion: Answers | None = None) -> Json:
+    """Return the recall of a label with its bounds and the verdict on its floor, as JSON.
 
     Args:
         board: the gate set.
         label: the label.
         floor: the recall that is required or guaranteed.
         raised: by item, the labels whose alert the model raises or, without alerts, the labels that it gives.
+        champion: what a consumer of the champion notices, if it is the rival.
     """
     groups = list(found_groups(board, label=label, raised=raised).values())
     hits, of = sum(groups), len(groups)
@@ -46,6 +47,7 @@ def floor_of(board: Board, *, label: str, floor: float, raised: Answers) -> Json
         "high": number(np.float64(alerts.upper(hits, of))),
         "verdict": alerts.judged(hits, of, guaranteed=floor),
         "needed": None if math.isinf(needed := alerts.needed(floor)) else needed,
+        **_rates(board, label=label, candidate=raised, champion=champion),
     }
 
 
@@ -66,6 +68,7 @@ def severe_of(board: Board, *, label: str, candidate: Answers, champion: Answers
         "low": number(np.float64(low)),
         "high": number(np.float64(high)),
         "margin": -tolerance,
+        **_rates(board, label=label, candidate=candidate, champion=champion),
         "verdict": verdict,
     }
 
@@ -89,6 +92,15 @@ def paired_bounds(gained: int, lost: int, *, of: int, confidence: float = alerts
     low = -1.0 if apart <= -edge or score(-edge) < z else brentq(lambda d: score(d) - z, -edge, apart)
     high = 1.0 if apart >= edge or score(edge) > -z else brentq(lambda d: score(d) + z, apart, edge)
     return float(low), float(high)
+
+
+def _rates(board: Board, *, label: str, candidate: Answers, champion: Answers | None) -> Json:
+    """Return the shares of items that a person would have to read, without which a recall can be had for nothing."""
+    models = {"alert_rate": candidate} | ({"champion_alert_rate": champion} if champion is not None else {})
+    return {
+        name: number(sum(label in raised.get(item, frozenset()) for item in board.items) / max(1, len(board.items)))
+        for name, raised in models.items()
+    }
 
 
 def _recall(board: Board, *, label: str, raised: Answers) -> float | None:

@@ -1,13 +1,12 @@
 """Find the rival with which a candidate is compared, and the candidate's runs with other seeds.
 
-Without a champion that can be compared, the rival is the best baseline on the gate set: constant answers and the models
-in ``promote.baselines``, such as the offline ensemble, whose predictions the corpus has. To choose the best one on the
-items of the comparison makes the comparison harder for the candidate, never easier.
+Without a champion that can be compared, the rivals are baselines: constants and the models in ``promote.baselines``,
+such as the offline ensemble, whose predictions the corpus has. The candidate must beat each of them
+(:mod:`pipelines.promotion.superiority`); the figures show the best one on the gate set.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -17,6 +16,8 @@ import numpy as np
 
 from crisis_corpus import integrity
 from crisis_corpus.integrity import TrainedWeights
+from pipelines.config.params import Params
+from pipelines.datasets.split_posts import digest_of
 from pipelines.evaluate.inputs import COLUMNS, EvaluationGold, runs_of
 from pipelines.evaluate.model_scores import VOTE, Board, Json, Run, counted, figures
 from pipelines.promotion.holdout import Frozen
@@ -26,30 +27,50 @@ from pipelines.storage import tables
 
 @dataclass(frozen=True)
 class Rival:
-    """The model with which a candidate is compared: name, answers, their digest, and the names it was chosen among."""
+    """What a candidate is compared with.
+
+    Args:
+        name: of the champion, or of the baseline with the best macro-F1 on the gate set.
+        run: its answers.
+        digest: of the answers of all.
+        among: the names of all baselines.
+        runs: the answers of all; the candidate must be better than each.
+    """
 
     name: str
     run: Run
     digest: str
-    among: tuple[str, ...] = ()
+    among: tuple[str, ...]
+    runs: tuple[Run, ...]
 
 
 def baseline(board: Board, *, frozen: Frozen, corpus: str, models: Collection[str], root: Path) -> Rival:
-    """Return the baseline with the best macro-F1 on a gate set with at least one item.
+    """Return the baselines, of which the one with the best macro-F1 is shown, on a gate set with at least one item.
 
     Args:
         board: the gate set.
         frozen: the whole test.
         corpus: the corpus.
-        models: names in ``params.models``; one without predictions on this test is left out.
+        models: names of predictions; one without predictions on this test is left out.
         root: a clone of the corpus.
     """
     found = {name: [_constant(frozen, labels=labels)] for name, labels in constants(frozen).items()}
     found |= predicted(corpus, frozen=frozen, models=models, root=root)
     scored = [(name, run, _macro_f1(board, run=run)) for name, runs in sorted(found.items()) for run in runs]
-    name, run, _ = max(scored, key=lambda each: each[2])
-    lines = "".join(f"{item} {sorted(labels)}\n" for item, labels in sorted(run.answers.items()))
-    return Rival(name, run, hashlib.sha256(lines.encode()).hexdigest(), tuple(sorted(found)))
+    name, best, _ = max(scored, key=lambda each: each[2])
+    runs = tuple(run for _, run, _ in scored)
+    return Rival(name, best, digest_of(map(answers_of, runs)), tuple(sorted(found)), runs)
+
+
+def answers_of(run: Run) -> str:
+    """Return a digest of a run's seed and answers."""
+    return digest_of([str(run.seed), *(f"{item} {sorted(labels)}" for item, labels in sorted(run.answers.items()))])
+
+
+def names(params: Params) -> set[str]:
+    """Return the names of all predictions that a corpus may have: a fine-tuned model is named with its subset."""
+    tuned = {f"{model}-{subset}" for model in params.finetune.models for subset in params.finetune.subsets}
+    return {*params.train.models, *params.prompted.models, *params.baselines.models} | tuned
 
 
 def constants(frozen: Frozen) -> dict[str, frozenset[str]]:

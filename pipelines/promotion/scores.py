@@ -12,15 +12,20 @@ from pipelines.errors import BadParams
 from pipelines.evaluate.model_scores import ABSTAINED, Board, Json, Run, Scored, bounds, number, score
 from pipelines.evaluate.paired import TIE
 from pipelines.promotion.recall_checks import INFERIOR, NOT_INFERIOR, UNDECIDED, Answers, floor_of, severe_of
-from pipelines.promotion.superiority import Superiority
+from pipelines.promotion.superiority import SLACK, Superiority
 from pipelines.taxonomy.task import Task
 
 METRIC = "macro_f1"  # FigSIM selects by it (5.2), CRADLE reports it (T4)
+# of a refused version: nothing that says how right its answers are
+TOLD = ("floor", "margin", "gold", "groups", "needed", "alert_rate", "champion_alert_rate", "verdict")
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The result of comparing candidate and rival: ``figures``, and by check the ``reasons`` against the candidate."""
+    """The result of a comparison: ``figures`` for the journal, and the ``reasons`` against the candidate by check.
+
+    With a reason, ``figures`` has no scores of the candidate (:func:`withheld`).
+    """
 
     figures: Json
     reasons: Mapping[str, list[str]]
@@ -50,8 +55,11 @@ def compare(
         terms: the settings of the gate.
     """
     ours, theirs = (score(board, runs=[run], valid=False) for run in (candidate[0], rival))
-    recall = {label: floor_of(board, label=label, floor=floor, raised=alerted) for label, floor in floors.items()}
     candidate_s, champion_s = noticed
+    recall = {
+        label: floor_of(board, label=label, floor=floor, raised=alerted, champion=champion_s)
+        for label, floor in floors.items()
+    }
     severe: dict[str, Json] = {}
     if champion_s is not None:
         given = {"candidate": candidate_s, "champion": champion_s}
@@ -67,8 +75,22 @@ def compare(
         "recall": dict(sorted(recall.items())),
         "severe": dict(sorted(severe.items())),
     }
-    reasons = {"better": list(_not_better(ahead, tested=tested)), "recall": list(_missed(figures, terms=terms))}
-    return Comparison(figures, reasons)
+    reasons = {"better": list(_not_better(tested)), "recall": list(_missed(figures, terms=terms))}
+    return Comparison(withheld(figures) if any(reasons.values()) else figures, reasons)
+
+
+def withheld(figures: Json) -> Json:
+    """Return the figures of a refused version without its scores, which would guide the choice of the next one.
+
+    The verdicts remain, and what does not depend on the candidate's scores.
+    """
+    told = {key: value for key, value in figures.items() if key != "reported"}
+    told |= {name: {"other": figures[name]["other"]} for name in (METRIC, "exact")}
+    for name in ("recall", "severe"):
+        told[name] = {
+            label: {key: found[key] for key in TOLD if key in found} for label, found in figures[name].items()
+        }
+    return told
 
 
 def floors_of(task: Task, *, floors: Mapping[str, float]) -> dict[str, float]:
@@ -120,22 +142,16 @@ def _ahead(ours: Scored, theirs: Scored) -> Json:
     }
 
 
-def _not_better(ahead: Json, *, tested: Superiority) -> Iterator[str]:
+def _not_better(tested: Superiority) -> Iterator[str]:
     if not tested.better:
-        seeds = "" if tested.p_seeds <= tested.p else f" ({tested.p_seeds:.4f} over all seeds)"
-        yield (
-            f"macro-F1 {ahead['candidate']:.4f} against {ahead['other']:.4f} has p = {tested.p:.4f}{seeds} in the"
-            f" randomisation test, but at most {tested.level:.4g} is allowed in this look"
-        )
+        seeds = " over all seeds" if tested.p <= tested.level * (1 + SLACK) else ""
+        yield f"its macro-F1 is not shown to be higher: p{seeds} is above {tested.level:.4g}, the level of this look"
 
 
 def _missed(figures: Json, *, terms: Promote) -> Iterator[str]:
     for label, found in figures["recall"].items():
         if found["verdict"] == "below":
-            yield (
-                f"recall of {label} is {found['recall']:.4f} of {found['gold']}, with 95 % confidence below"
-                f" {found['high']:.4f}, which is under its floor {found['floor']:.4f}"
-            )
+            yield f"recall of {label} is under its floor {found['floor']:.4f} with 95 % confidence"
     for label, found in figures["severe"].items():
         if found["verdict"] == INFERIOR or (found["verdict"] == UNDECIDED and terms.undecided == "refuse"):
             less = (
@@ -143,15 +159,13 @@ def _missed(figures: Json, *, terms: Promote) -> Iterator[str]:
                 if found["verdict"] == INFERIOR
                 else "is not shown to equal the champion's"
             )
-            yield (
-                f"recall of severe {label} {less}: {found['recall']:.4f} against {found['champion']:.4f} of"
-                f" {found['gold']}, bounds of the difference {found['low']:.4f} and {found['high']:.4f}, margin"
-                f" {found['margin']:.4f}"
-            )
+            yield f"recall of severe {label} {less} with a margin of {found['margin']:.4f}"
 
 
 def undecided(figures: Json) -> Iterator[str]:
     """Yield a sentence for each label that the gate set has too few positives to decide, for the approver."""
+    if "candidate" not in figures.get(METRIC, {}):
+        return
     for label, found in figures.get("recall", {}).items():
         if found.get("verdict") == "too_few":
             needs = "no number of them" if found["needed"] is None else f"{found['needed']} of them"

@@ -203,8 +203,9 @@ def _figures(row: Json) -> list[str]:
     if found := row.get("figures"):
         f1, look = found["macro_f1"], found.get("look", {})
         # verdicts of earlier versions name no p-value
-        sure = f"p = {look['p']:.4f}" if look else f"ahead with {f1['probability']:.3f}"
-        lines.append(f"macro-F1 {f1['candidate']:.3f} against {f1['other']:.3f}, {sure} on {found['test']} items")
+        if "candidate" in f1:
+            sure = f"p = {look['p']:.4f}" if look else f"ahead with {f1['probability']:.3f}"
+            lines.append(f"macro-F1 {f1['candidate']:.3f} against {f1['other']:.3f}, {sure} on {found['test']} items")
         if "number" in look:
             lines.append(f"look {look['number']} at level {look['level']:.4g}; {look['left']} remain")
         if (rest := found.get("reported", {"n": 0}))["n"]:

@@ -51,7 +51,7 @@ def test_no_approval_is_asked_for_a_worse_version_and_its_reasons_are_recorded(w
     )  # fmt: skip
     last = journal(world)[-1]
     assert (last.event, last.from_version, last.to_version) == ("refused", 1, 2)
-    assert any(reason.startswith("better: macro-F1") for reason in last.metrics["reasons"])
+    assert any(reason.startswith("better: its macro-F1") for reason in last.metrics["reasons"])
 
 
 def test_a_new_champion_is_asked_about_every_post(world: Any, decided: Decided) -> None:

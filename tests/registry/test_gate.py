@@ -81,8 +81,7 @@ def test_a_version_equal_to_the_champion_is_not_promoted(context: Context) -> No
     promote(NAME, 1, **WHO, context=context)
     add(context, knows=4)
     (reason,) = gate.judge(NAME, 2, context=context).reasons
-    assert reason.startswith("better: macro-F1 ")
-    assert "has p = 1.0000 in the randomisation test, but at most 0.1 is allowed in this look" in reason
+    assert reason == "better: its macro-F1 is not shown to be higher: p is above 0.1, the level of this look"
     alone = gate.run(NAME, 2, context=context, compare=False)
     assert alone.passed and alone.champion is None
 
@@ -92,8 +91,8 @@ def test_who_knows_nothing_is_no_first_champion(context: Context) -> None:
     verdict = gate.judge(NAME, 1, context=context)
     assert checks(verdict) == {"better", "recall"}
     found = verdict.figures["scores"]["recall"][GRAVEST]
-    assert (found["gold"], found["groups"]) == (24, 12) and found["high"] < 0.5
-    assert "recall of Suicide attempt/death is 0.0000 of 24, with 95 % confidence below" in " ".join(verdict.reasons)
+    assert (found["gold"], found["groups"], found["verdict"], found["alert_rate"]) == (24, 12, "below", 0)
+    assert "recall of Suicide attempt/death is under its floor 0.5000 with 95 % confidence" in " ".join(verdict.reasons)
 
 
 def test_a_floor_that_the_test_cannot_decide_is_left_to_the_approver(context: Context, small: Path) -> None:
@@ -121,7 +120,6 @@ def test_a_severe_label_that_the_champion_finds_must_not_be_lost(context: Contex
     add(context, knows=6, change=forget)
     with opened(small, terms=TERMS.model_copy(update={"recall_floors": {}})) as unnamed:
         verdict = gate.judge(NAME, 2, context=unnamed)
-    assert verdict.figures["scores"]["macro_f1"]["difference"] > 0
     assert checks(verdict) == {"recall"} and GRAVEST in verdict.reasons[0]
     assert verdict.figures["scores"]["severe"][GRAVEST]["verdict"] == "inferior"
 

@@ -80,7 +80,7 @@ def test_first_worse_better_and_back(context: Context) -> None:
     assert (first.champion, first.row.event, first.row.who) == (1, "promoted", "tester")
     assert first.row.metrics["figures"]["scores"]["macro_f1"]["probability"] == 1
     add(context, knows=2)
-    with pytest.raises(NotPromoted, match="better: macro-F1"):
+    with pytest.raises(NotPromoted, match="better: its macro-F1"):
         promote(NAME, 2, **WHO, context=context)
     assert consistent(context) == 1
     add(context, knows=6)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -93,6 +94,17 @@ def test_a_severe_label_is_shown_equal_or_worse_or_left_open(positives: int, los
     champion, candidate = given(test, range(positives)), given(test, range(lost, positives))
     found = severe_of(test, label=LABEL, candidate=candidate, champion=champion, tolerance=0.1)
     assert (found["verdict"], found["lost"], found["gained"]) == (verdict, lost, 0)
+
+
+def test_a_recall_is_given_with_the_alert_rates_of_both_models() -> None:
+    test, few = board(20), TASK.labels[0]
+    test = replace(test, gold=(*test.gold[:5], *[frozenset({few})] * 15))
+    every, right = given(test, range(20)), given(test, range(5))
+    floor = floor_of(test, label=LABEL, floor=0.9, raised=every, champion=right)
+    assert (floor["recall"], floor["alert_rate"], floor["champion_alert_rate"]) == (1, 1, 0.25)
+    assert "champion_alert_rate" not in floor_of(test, label=LABEL, floor=0.9, raised=every)
+    severe = severe_of(test, label=LABEL, candidate=every, champion=right, tolerance=0.1)
+    assert (severe["alert_rate"], severe["champion_alert_rate"]) == (1, 0.25)
 
 
 def test_what_is_gained_counts_against_what_is_lost() -> None:

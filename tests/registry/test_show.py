@@ -45,12 +45,12 @@ def test_versions_decisions_and_their_figures(context: Context) -> None:
     events = [row["event"] for row in model["journal"]]
     assert events == ["registered", "looked", "gated", "intended", "promoted", "registered", "looked", "refused"]
     refused = model["journal"][-1]
-    assert refused["figures"]["macro_f1"]["candidate"] < refused["figures"]["macro_f1"]["other"]
-    assert refused["reasons"][0].startswith("better: macro-F1") and refused["figures"]["test"] == 72
+    assert [*refused["figures"]["macro_f1"]] == ["other"] and "p" not in refused["figures"]["look"]
+    assert refused["reasons"][0].startswith("better: its macro-F1") and refused["figures"]["test"] == 72
     text = io.StringIO()
     show.render([model], console=Console(file=text, width=200))
     page = text.getvalue()
-    assert "version 1 is champion" in page and "a [bold] test" in page and "better: macro-F1" in page
+    assert "version 1 is champion" in page and "a [bold] test" in page and "better: its macro-F1" in page
     assert show.summary(context.journal)[0] | {"at": ""} == {
         "name": NAME, "champion": 1, "journal": 8, "event": "promoted", "at": "", "who": "tester",
     }  # fmt: skip
