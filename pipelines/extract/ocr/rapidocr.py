@@ -81,7 +81,7 @@ class RapidOcr:
         self._split_words_from = params.split_words_from
         self.identity = (
             f"rapidocr-{version('rapidocr')}/onnxruntime-{onnxruntime.__version__}"
-            f"/side{params.side}/split{params.split_words_from}"
+            f"/side{params.side}/split{params.split_words_from}/curved1"
         )
 
     def read(self, data: bytes) -> OcrReading:
