@@ -75,6 +75,8 @@ class ListingReader:
         done, ended = ListingProgress(), False
         for items, last in self._pages(subreddit, done):
             times = [int(t.timestamp()) for t in map(created_of, items) if t]
+            # a date in the future, beyond the time that a run takes, proves nothing
+            times = [t for t in times if t <= started + HOUR]
             if not times:
                 continue
             if done.newest is None:

@@ -17,7 +17,7 @@ from pipelines.collect.intervals import Interval, hours, minus, union, within
 from pipelines.collect.listing_reader import HOUR, SOURCE, ListingReader, due
 from pipelines.collect.month import Window
 from pipelines.collect.refresh_store import ListingRead, RefreshStore
-from pipelines.collect.sources.service import SubredditClosed
+from pipelines.collect.sources.service import AllClosed, SubredditClosed
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.errors import ConfigError, SourceError, SourceUnavailable
@@ -55,7 +55,7 @@ def run(
     Raises:
         NoListing: reddit is not among the sources of the corpus.
         SourceNotApproved: a source may not be read.
-        SourceError: a listing could not be read; all others were.
+        SourceError: a listing could not be read, or all subreddits are closed; all other listings were read.
     """
     described, today = params.corpora[corpus], now.date()
     if not described.listed:
@@ -88,6 +88,8 @@ def run(
         counts |= ledger(corpus, params=params, store=store)
     if failure:
         raise failure
+    if counts["closed"] == len(described.subreddits):
+        raise AllClosed(source=SOURCE, count=counts["closed"], names=", ".join(described.subreddits))
     return counts
 
 

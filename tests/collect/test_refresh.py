@@ -22,6 +22,7 @@ from pipelines.collect.listing_reader import due
 from pipelines.collect.month import Window, addition
 from pipelines.collect.month_ledger import gaps_of
 from pipelines.collect.refresh_store import ListingRead, RefreshStore, StoredPost
+from pipelines.collect.sources.service import AllClosed
 from pipelines.config.collect import Corpus, Refresh
 from pipelines.config.params import overlay, parse
 from pipelines.errors import SourceUnavailable
@@ -197,6 +198,28 @@ def test_one_subreddit_that_cannot_be_read_does_not_stop_the_others(
         at(START + DAY + HOUR, every=True)
     with stored(deployment) as store:
         assert store.last_reads(CORPUS)[QUIET.lower()].at == START + DAY + HOUR
+
+
+def test_a_refresh_of_closed_subreddits_fails(at: Callable[..., dict[str, Any]], server: SandboxServer) -> None:
+    server.private = {BUSY.lower(), QUIET.lower()}
+    with pytest.raises(AllClosed, match="none of the 2 subreddits"):
+        at(START + DAY)
+
+
+def test_a_post_of_the_future_covers_no_time_to_come(
+    at: Callable[..., dict[str, Any]], deployment: Deployment, server: SandboxServer
+) -> None:
+    real = server.catalogue.new
+
+    def new(subreddit: str, *, query: Any) -> Any:
+        page = real(subreddit, query=query)
+        page["data"]["children"][0]["data"]["created_utc"] = float(START + 9 * DAY)
+        return page
+
+    server.catalogue.new = new  # type: ignore[method-assign]
+    at(START + DAY)
+    with stored(deployment) as store:
+        assert max(end for _, end in store.covered(CORPUS)[BUSY.lower()]) <= START + DAY
 
 
 def test_a_month_without_refreshes_records_what_the_listing_does_not_reach(
