@@ -22,6 +22,8 @@ from pipelines.config.params import Params
 SOURCE: Final = "reddit"
 # Ours: so many posts of the page before are tried as the cursor if the one at its end was deleted meanwhile.
 CURSORS = 5
+# Ours: so many pages in a row without a new post end a listing that would not end.
+BARREN = 3
 HOUR = 3600
 # Ours: a subreddit's highest rate counts half after a week, so that a quiet night does not hide a busy weekday.
 HALF_LIFE = 7 * 24 * HOUR
@@ -42,10 +44,13 @@ class Listing(Protocol):
 
 @dataclass
 class ListingProgress:
-    """What a read has seen so far: posts, new ones, and the creation times of the newest and the oldest post."""
+    """What a read has seen so far: posts, new ones, those of ``others`` (other subreddits, which are left out), and the
+    creation times of the newest and the oldest post.
+    """
 
     posts: int = 0
     new: int = 0
+    others: int = 0
     fresh: int = 0
     newest: int | None = None
     oldest: int | None = None
@@ -86,7 +91,9 @@ class ListingReader:
             upper = max(done.newest, started - self._params.refresh.settle_seconds)
             lower = floor if done.oldest < floor else done.oldest + 1
             done.fresh += sum(before is None or t >= before.mark for t in times)
-            done.new += self._keep(subreddit, items, floor=floor, covers=(lower, upper))
+            here = [item for item in items if str(item.get("subreddit")).lower() == subreddit.lower()]
+            done.others += len(items) - len(here)
+            done.new += self._keep(subreddit, here, floor=floor, covers=(lower, upper))
             if done.oldest < floor:
                 break
             ended = last
@@ -96,14 +103,17 @@ class ListingReader:
     def _pages(self, subreddit: str, done: ListingProgress) -> Iterator[tuple[list[Mapping[str, Any]], bool]]:
         """Yield each page, and whether the listing ends with it."""
         size, limit, after, seen = self._params.reddit.page_size, self._params.reddit.listing_limit, "", {""}
-        while done.posts < limit:
+        shown, barren = set[str](), 0
+        while done.posts < limit and barren < BARREN:
             items, following = self._page(subreddit, after=after, limit=min(size, limit - done.posts), done=done)
-            if not items:
-                return
-            done.posts += len(items)
-            done.names = [str(item.get("name")) for item in items]
+            names = [str(item.get("name")) for item in items]
+            barren = 0 if set(names) - shown else barren + 1
+            shown.update(names)
             more = bool(following) and following not in seen
-            yield items, not more or done.posts >= limit
+            if items:
+                done.posts += len(items)
+                done.names = names
+                yield items, not more or done.posts >= limit
             if not more:
                 return
             seen.add(following)
@@ -124,8 +134,8 @@ class ListingReader:
         taken = []
         for item in items:
             # a post without a usable date is counted as malformed, in the month in which it is seen
-            created, named = created_of(item) or self.admission.now, item.get("subreddit")
-            if created.timestamp() < floor or str(named).lower() != subreddit.lower():
+            created = created_of(item) or self.admission.now
+            if created.timestamp() < floor:
                 continue
             # of the query, not of the response
             digest = hashlib.sha256(f"{SOURCE}:{subreddit}:{created:%Y-%m}".encode()).hexdigest()

@@ -48,9 +48,9 @@ def run(
     """Read the subreddits that are due, or ``every`` one, and ask the other sources for gaps of published months.
 
     Returns:
-        ``read`` and ``waiting`` (not due) subreddits, ``closed`` ones, ``posts`` seen, ``new`` ones, ``gaps`` (of the
-        months that are not published, with their hours), ``next`` (when the next read is due) and ``revise``: published
-        months of which posts have arrived.
+        ``read`` and ``waiting`` (not due) subreddits, ``closed`` ones, ``posts`` seen, ``new`` ones, ``others`` (of
+        other subreddits, left out), ``gaps`` (of the months that are not published, with their hours), ``next`` (when
+        the next read is due) and ``revise``: published months of which posts have arrived.
 
     Raises:
         NoListing: reddit is not among the sources of the corpus.
@@ -65,7 +65,7 @@ def run(
     if described.content == "images":
         require_sandbox(params.images.decode)
     admission, failure, seconds = Admission(corpus, params, vault, now), None, int(now.timestamp())
-    counts: dict[str, Any] = dict.fromkeys(("read", "waiting", "closed", "posts", "new"), 0)
+    counts: dict[str, Any] = dict.fromkeys(("read", "waiting", "closed", "posts", "new", "others"), 0)
     with RefreshStore.open(settings.refresh_url) as store:
         known = store.last_reads(corpus)
         ready = [s for s in described.subreddits if every or due(known.get(s.lower()), params=params) <= seconds]
@@ -84,6 +84,7 @@ def run(
                 counts["read"] += 1
                 counts["posts"] += done.posts
                 counts["new"] += done.new
+                counts["others"] += done.others
         fill_published(corpus, admission=admission, settings=settings, store=store)
         counts |= ledger(corpus, params=params, store=store)
     if failure:
