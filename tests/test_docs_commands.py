@@ -46,6 +46,7 @@ MARKER = re.compile(r"^ *<!-- needs: ([\w, ]+) -->$")
 COMMAND = re.compile(r"(\.venv/bin/)?(corpus|make|airflow|dvc|git|export|python3?|curl|cd) ")
 # Programs of others that pages print; `corpus` and `make` are checked word by word.
 OTHERS = {
+    "mv",
     ".",
     "airflow",
     "aws",
@@ -192,7 +193,7 @@ def run_page(
     for block in SHELL:
         if block.page == page and set(filter(None, block.needs.split(", "))) <= needs:
             before(block)
-            run_block(block, place, state=state, timeout=1800)
+            run_block(block, place, state=state, timeout=3600)
 
 
 @pytest.fixture(scope="module")
