@@ -17,7 +17,8 @@ from pipelines.collect.intervals import hours
 from pipelines.collect.month import Window
 from pipelines.collect.month_ledger import GAPS, AssembledMonth, PublishedMonth, assemble, write_gaps
 from pipelines.collect.sources import open_source
-from pipelines.collect.submission import Dropped, Submission, Uncollected
+from pipelines.collect.submission import Dropped, Submission
+from pipelines.config.collect import MonthlySource
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.extract.decode import require_sandbox
@@ -57,15 +58,14 @@ def run(
     folder = work(root, corpus=corpus, month=window.key)
     published = PublishedMonth.of(corpus, window.key, root=root, settings=settings)
     admission = Admission(corpus, params, vault, now)
-    recorded = published is not None or described.listed or len(described.sources) > 1
-    if recorded:
+    source, *others = described.sources
+    if published or others or source == "reddit":
         month = assemble(window, admission=admission, settings=settings, published=published)
+        write_gaps(month.gaps, folder / GAPS)
     else:
-        month = _scanned(window, admission=admission, settings=settings)
+        month = _scanned(source, window, admission=admission, settings=settings)
     if published:
         published.copy(folder)
-    if recorded:
-        write_gaps(month.gaps, folder / GAPS)
     kept = write_rows(month.rows, folder / "posts.parquet", name="posts", vault=vault)
     drops = month.drops | dict.fromkeys(vault.tombstoned(month.drops), TOMBSTONED)
     # numbers of an addition must not be those of the published drops
@@ -86,20 +86,17 @@ def run(
     }
 
 
-def _scanned(window: Window, *, admission: Admission, settings: Settings) -> AssembledMonth:
+def _scanned(name: MonthlySource, window: Window, *, admission: Admission, settings: Settings) -> AssembledMonth:
     """Read a month from its only source."""
     params, vault, corpus, now = admission.params, admission.vault, admission.corpus, admission.now
     described = params.corpora[corpus]
     # sealed, private and removed when the source is fully read: a retry requests only the missing pages
     state = settings.home / "resume" / f"{corpus}-{window.key}"
-    source = open_source(described.sources[0], params=params, settings=settings, today=now.date(), state=state)
+    source = open_source(name, params=params, settings=settings, today=now.date(), state=state)
     submissions: list[Submission] = []
     drops: dict[str, str] = {}
-    closed: dict[str, str] = {}
     for item in source.submissions(window, subreddits=described.subreddits):
-        if isinstance(item, Uncollected):
-            closed[item.fullname] = item.reason
-        elif isinstance(item, Dropped):
+        if isinstance(item, Dropped):
             drops[vault.record_id(item.fullname)] = item.reason
         elif reason := unfit(item, content=described.content):
             drops[vault.record_id(item.fullname)] = reason
@@ -115,7 +112,7 @@ def _scanned(window: Window, *, admission: Admission, settings: Settings) -> Ass
         for (record_id, _), submission in zip(ids, submissions, strict=True)
         if record_id not in kept_out
     ]
-    return AssembledMonth(rows, drops | kept_out, {}, closed=closed)
+    return AssembledMonth(rows, drops | kept_out, {})
 
 
 def nameless(drops: Mapping[str, str], *, month: str) -> dict[str, str]:

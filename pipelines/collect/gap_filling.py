@@ -14,7 +14,7 @@ from pipelines.collect.month import Window
 from pipelines.collect.refresh_store import RefreshStore
 from pipelines.collect.sources import open_source
 from pipelines.collect.submission import Dropped
-from pipelines.config.collect import SourceName
+from pipelines.config.collect import MonthlySource
 from pipelines.config.settings import Settings
 from pipelines.errors import SourceError, SourceRefused, SourceThrottled, SourceUnavailable
 
@@ -32,7 +32,7 @@ class GapFiller:
     settings: Settings
     store: RefreshStore
 
-    def fill(self, name: SourceName, gaps: Gaps) -> list[SourceError]:
+    def fill(self, name: MonthlySource, gaps: Gaps) -> list[SourceError]:
         """Read gaps from one source; return the errors of the intervals that the source cannot show, which stay open.
 
         Raises:
@@ -58,7 +58,7 @@ class GapFiller:
                 break
         return failures
 
-    def _read(self, name: SourceName, interval: Interval, subreddits: Sequence[str]) -> None:
+    def _read(self, name: MonthlySource, interval: Interval, subreddits: Sequence[str]) -> None:
         admission, window = self.admission, _window(interval)
         state, today = self._state(name, interval, subreddits), admission.now.date()
         source = open_source(name, params=admission.params, settings=self.settings, today=today, state=state)
@@ -89,7 +89,7 @@ def remaining(gaps: Gaps, store: RefreshStore, *, corpus: str) -> dict[str, list
     return {subreddit: intervals for subreddit, intervals in left.items() if intervals}
 
 
-def _jobs(name: SourceName, gaps: Gaps, *, dumps: Path) -> Iterator[tuple[Interval, list[str]]]:
+def _jobs(name: MonthlySource, gaps: Gaps, *, dumps: Path) -> Iterator[tuple[Interval, list[str]]]:
     """Yield what to read at once: a dump is scanned once, a live source is asked for each interval."""
     wanted = {subreddit: intervals for subreddit, intervals in gaps.items() if intervals}
     if name != "dump":

@@ -65,11 +65,6 @@ class Dropped:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Uncollected(Dropped):
-    """A subreddit that the source did not show, so the month lacks its posts; ``fullname`` is ``r/<name>``."""
-
-
 def parse(item: Mapping[str, Any], *, source: str, source_digest: str) -> Submission | Dropped:
     """Convert one item of a source to the common schema, or return ``Dropped`` with the reason.
 

@@ -12,7 +12,8 @@ from pipelines.errors import SourceNotApproved
 
 # What to do where the system can confine no child process that reads pictures.
 Sandboxing = Literal["required", "accepted_without"]
-SourceName = Literal["dump", "reddit", "arctic_shift"]
+MonthlySource = Literal["dump", "arctic_shift"]
+SourceName = Literal[MonthlySource, "reddit"]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-fA-F]{64}$")]
 
 

@@ -7,13 +7,17 @@ import shlex
 import shutil
 import subprocess
 import sys
-from datetime import date
+from collections.abc import Callable
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
 
+from pipelines.collect import refresh
+from pipelines.collect.admission import Admission
+from pipelines.collect.refresh_store import ListingRead, RefreshStore
 from pipelines.collect.sources import open_source
-from pipelines.config.params import load
+from pipelines.config.params import Params, load
 from pipelines.config.settings import SecretBesideVault, SecretUnreadable, Settings
 from pipelines.errors import BadParams, NoSecret
 from pipelines.vault.vault import Vault
@@ -85,9 +89,31 @@ def test_what_a_failed_command_prints_is_not_repeated(home: Path, monkeypatch: p
     assert "5ecre7" not in str(caught.value) + repr(caught.value.fields) and caught.value.__cause__ is None
 
 
-@pytest.mark.parametrize("source", ["reddit", "arctic_shift"])
+def open_arctic_shift(*, params: Params, settings: Settings) -> None:
+    open_source("arctic_shift", params=params, settings=settings, today=TODAY)
+
+
+def open_listings(*, params: Params, settings: Settings) -> None:
+    url, now = f"sqlite:///{settings.home.parent}/other.sqlite", datetime(2026, 1, 1, tzinfo=UTC)
+    with Vault.open(url, secret=b"s" * 64) as vault, RefreshStore.open(settings.refresh_url) as store:
+        refresh.read_listings({}, admission=Admission("posts", params, vault, now), settings=settings, store=store)
+
+
+def refresh_listings(*, params: Params, settings: Settings) -> None:
+    """Refresh a corpus of which no listing is due, so that nothing is requested."""
+    listed = params.corpora["posts"].model_copy(update={"source": "reddit"})
+    params = params.model_copy(update={"corpora": {"posts": listed}})
+    url, now = f"sqlite:///{settings.home.parent}/other.sqlite", datetime(2026, 1, 1, tzinfo=UTC)
+    with Vault.open(url, secret=b"s" * 64) as vault:
+        with RefreshStore.open(settings.refresh_url) as store:
+            for subreddit in listed.subreddits:
+                store.note_read("posts", subreddit, ListingRead(int(now.timestamp()), 0, 0.0))
+        refresh.run("posts", params=params, settings=settings, vault=vault, now=now)
+
+
+@pytest.mark.parametrize("open_live", [open_arctic_shift, open_listings, refresh_listings])
 def test_real_posts_are_not_read_under_a_secret_beside_the_vault(
-    home: Path, monkeypatch: pytest.MonkeyPatch, source: str
+    home: Path, monkeypatch: pytest.MonkeyPatch, open_live: Callable[..., None]
 ) -> None:
     params = load(ROOT, profile="sandbox")
     settings = Settings.from_env()
@@ -95,16 +121,16 @@ def test_real_posts_are_not_read_under_a_secret_beside_the_vault(
         settings.secret()
     secret = settings.create_secret()
     with pytest.raises(SecretBesideVault, match="stored beside the vault"):
-        open_source(source, params=params, settings=settings, today=TODAY)  # type: ignore[arg-type]
+        open_live(params=params, settings=settings)
     loopback = dict.fromkeys(("reddit_url", "reddit_oauth_url", "arctic_shift_url"), "http://127.0.0.1:9")
-    open_source(source, params=params, settings=settings.model_copy(update=loopback), today=TODAY)  # type: ignore[arg-type]
+    open_live(params=params, settings=settings.model_copy(update=loopback))
 
     elsewhere = home.parent / "keys" / "secret"
     elsewhere.parent.mkdir()
     (home / "secret").rename(elsewhere)
     monkeypatch.setenv("CORPUS_SECRET_FILE", str(elsewhere))
     assert Settings.from_env().secret() == secret
-    open_source(source, params=params, settings=Settings.from_env(), today=TODAY)  # type: ignore[arg-type]
+    open_live(params=params, settings=Settings.from_env())
 
 
 def test_a_link_or_another_name_does_not_move_the_secret(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

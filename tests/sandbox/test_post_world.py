@@ -25,6 +25,7 @@ from pipelines.sandbox.reddit.narratives import recognise
 from pipelines.sandbox.reddit.post_world import COMMUNITIES, COPIES, DROPPED, EVERY, SMALLEST, PostWorld, counts
 from pipelines.sandbox.reddit.world import World
 from pipelines.sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
+from tests.collect.listed_source import ListedSource
 
 ROOT = Path(__file__).parents[2]
 PARAMS = load(ROOT, profile="sandbox")
@@ -193,8 +194,11 @@ def test_all_three_sources_serve_the_same_posts(built, known_posts, tmp_path, mo
         }.items():  # fmt: skip
             monkeypatch.setenv(f"CORPUS_{name}", str(value))
         today = datetime(2026, 1, 1, tzinfo=UTC).date()
-        for source in ("dump", "reddit", "arctic_shift"):
-            opened = open_source(source, params=PARAMS, settings=Settings.from_env(), today=today)
+        given = {"params": PARAMS, "today": today}
+        opens = {
+            source: open_source(source, settings=Settings.from_env(), **given) for source in ("dump", "arctic_shift")
+        }
+        for source, opened in (opens | {"reddit": ListedSource(Settings.from_env(), **given)}).items():
             items = [
                 i for m in known_posts["months"] for i in opened.submissions(Window.from_key(m), subreddits=COMMUNITIES)
             ]

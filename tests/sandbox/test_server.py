@@ -23,6 +23,7 @@ from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.errors import BadParams
 from pipelines.sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
+from tests.collect.listed_source import ListedSource
 
 ROOT = Path(__file__).parents[2]
 BEHAVIOURS = {
@@ -259,8 +260,9 @@ def test_the_generated_sandbox_is_the_same_through_every_source(
             }
         )
         kept = {}
-        for source in ("dump", "reddit", "arctic_shift"):
-            opened = open_source(source, params=params, settings=settings, today=date(2023, 1, 1))  # type: ignore[arg-type]
+        given: dict[str, Any] = {"params": params, "today": date(2023, 1, 1)}
+        opens = {source: open_source(source, settings=settings, **given) for source in ("dump", "arctic_shift")}
+        for source, opened in (opens | {"reddit": ListedSource(settings, corpus="memes", **given)}).items():
             items = [i for i in opened.submissions(window, subreddits=["SuicideMeme"]) if isinstance(i, Submission)]
             kept[source] = {i.fullname: replace(i, source="", source_digest="") for i in items}
     assert kept["dump"] == kept["reddit"]

@@ -1,6 +1,6 @@
-"""Read submissions from a dump, Reddit or Arctic Shift through one protocol and one schema.
+"""Read the submissions of a month from a dump or Arctic Shift through one protocol and one schema.
 
-``params.yaml`` names the source of a corpus; the following steps do not depend on it.
+Reddit's listings show no months: :mod:`pipelines.collect.listing_reader` reads them into the store of refreshes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from pipelines.collect.month import Window
 from pipelines.collect.submission import Dropped, Submission, created_of, parse, retrieved_of
-from pipelines.config.collect import SourceName
+from pipelines.config.collect import MonthlySource
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 
@@ -35,7 +35,7 @@ class SubmissionSource(Protocol):
 
 
 def open_source(
-    name: SourceName, *, params: Params, settings: Settings, today: date, state: Path | None = None
+    name: MonthlySource, *, params: Params, settings: Settings, today: date, state: Path | None = None
 ) -> SubmissionSource:
     """Check that the source ``name`` may be accessed and return it; no request is sent yet.
 
@@ -56,15 +56,10 @@ def open_source(
         from pipelines.collect.sources.dump import DumpSource
 
         return DumpSource(settings.dumps, params=params.dump)
+    from pipelines.collect.sources.arctic_shift import ArcticShiftSource
     from pipelines.collect.sources.page_cache import ResumeJournal
 
     journal = ResumeJournal(state, secret=settings.secret(), day=today) if state else None
-    if name == "reddit":
-        from pipelines.collect.sources.reddit import RedditSource
-
-        return RedditSource(settings, params=params.reddit, journal=journal)
-    from pipelines.collect.sources.arctic_shift import ArcticShiftSource
-
     return ArcticShiftSource(settings, params=params.arctic_shift, journal=journal)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -22,15 +21,12 @@ import orjson
 
 from pipelines.collect.month import Window
 from pipelines.collect.sources import Gathered
-from pipelines.collect.sources.service import AllClosed, SubredditClosed
-from pipelines.collect.submission import Dropped, Submission, Uncollected, created_of, fullname_of
+from pipelines.collect.submission import Dropped, Submission, created_of, fullname_of
 from pipelines.errors import SealBroken
 from pipelines.storage.seal import seal, unseal
 
 COLUMN = "state"
 LENGTH_BYTES = 4
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -101,38 +97,23 @@ class ResumeJournal:
 def gather(
     source: str, *, window: Window, subreddits: Sequence[str], pages: Pages, journal: ResumeJournal | None
 ) -> Iterator[Submission | Dropped]:
-    """Yield the posts of all subreddits in the window; pages in ``journal`` are not requested again.
-
-    A subreddit that the source does not show is yielded as ``Uncollected``.
-
-    Raises:
-        SubredditClosed: the source does not show the only subreddit.
-        AllClosed: it shows none of several.
-    """
+    """Yield the posts of all subreddits in the window; pages in ``journal`` are not requested again."""
     gathered = Gathered(window, subreddits=subreddits, source=source)
     cursors: dict[str, str | None] = {}
     for entry in journal.begin(f"{source}:{window.key}:{'+'.join(subreddits)}") if journal else ():
         cursors[entry["subreddit"]] = entry["cursor"]
         for item in entry["items"]:
             gathered.put(_revive(item["item"]), retrieved=item["retrieved"])
-    closed: dict[str, SubredditClosed] = {}
     for subreddit in subreddits:
         if subreddit in cursors and cursors[subreddit] is None:
             continue
         # of the query, not of the response
         digest = hashlib.sha256(f"{source}:{subreddit}:{window.key}".encode()).hexdigest()
-        try:
-            for page in pages(subreddit, cursor=cursors.get(subreddit), window=window):
-                taken = [t for i in page.items if (t := _take(i, into=gathered, digest=digest))]
-                if journal:
-                    items = [{"retrieved": retrieved, "item": asdict(item)} for item, retrieved in taken]
-                    journal.add({"subreddit": subreddit, "cursor": page.cursor, "items": items})
-        except SubredditClosed as error:
-            closed[subreddit] = error
-            log.warning("r/%s was not collected for %s: %s", subreddit, window.key, error.fields["reason"])
-    _judge(closed, subreddits=subreddits, source=source)
-    for subreddit, refused in closed.items():
-        gathered.put(Uncollected(f"r/{subreddit}", f"subreddit_{refused.fields['reason']}"), retrieved=0.0)
+        for page in pages(subreddit, cursor=cursors.get(subreddit), window=window):
+            taken = [t for i in page.items if (t := _take(i, into=gathered, digest=digest))]
+            if journal:
+                items = [{"retrieved": retrieved, "item": asdict(item)} for item, retrieved in taken]
+                journal.add({"subreddit": subreddit, "cursor": page.cursor, "items": items})
     yield from gathered
     if journal:
         journal.end()
@@ -158,15 +139,6 @@ def _take(item: Mapping[str, Any], *, into: Gathered, digest: str) -> tuple[Subm
     other = Dropped(fullname_of(item) or f"malformed:{digest}", "other_subreddit")
     into.put(other, retrieved=0.0)
     return other, 0.0
-
-
-def _judge(closed: Mapping[str, SubredditClosed], *, subreddits: Sequence[str], source: str) -> None:
-    if not closed or len(closed) < len(set(subreddits)):
-        return
-    if len(closed) == 1:
-        raise next(iter(closed.values()))
-    names = ", ".join(f"r/{name} ({error.fields['reason']})" for name, error in closed.items())
-    raise AllClosed(source=source, count=len(closed), names=names)
 
 
 def _revive(fields: dict[str, Any]) -> Submission | Dropped:

@@ -21,6 +21,7 @@ from pipelines.collect.submission import Dropped, Submission
 from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
 from pipelines.sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
+from tests.collect.listed_source import ListedSource
 
 Item = dict[str, Any]
 ROOT = Path(__file__).parents[3]
@@ -179,6 +180,8 @@ def opened(params: Params, settings: Settings, request: pytest.FixtureRequest) -
             }
         )
         moved = settings.model_copy(update=there | changes)
+        if name == "reddit":
+            return ListedSource(moved, params=small, today=TODAY)
         return open_source(name, params=small, settings=moved, today=TODAY, state=state)
 
     return opened

@@ -40,6 +40,37 @@ def test_a_retry_asks_only_for_the_pages_still_missing(
     assert not state.exists()
 
 
+def test_the_state_is_sealed_private_and_good_for_one_query(
+    opened: Any, read: Read, server: SandboxServer, tmp_path: Path
+) -> None:
+    state = tmp_path / "scratch" / "state"
+    server.outage_after = 3
+    with pytest.raises(SourceUnavailable):
+        read(opened("arctic_shift", at=server, page=10, state=state))
+    data = state.read_bytes()
+    assert data and state.stat().st_mode & 0o777 == 0o600
+    assert b"t3_" not in data and b"author_" not in data and b"Post" not in data
+    server.outage_after = None
+    before = server.counts["arctic"]
+    november = read(opened("arctic_shift", at=server, page=10, state=state), "2022-11")
+    assert november == read(opened("arctic_shift", at=server, page=10), "2022-11")
+    assert (server.counts["arctic"] - before) % 2 == 0  # both asked for every page
+
+
+@pytest.mark.parametrize("lost", [1, 40, 2000])
+def test_a_torn_page_is_asked_for_again(
+    opened: Any, read: Read, server: SandboxServer, tmp_path: Path, lost: int
+) -> None:
+    state = tmp_path / "state"
+    undisturbed = read(opened("arctic_shift", at=server, page=10))
+    server.outage_after = 5
+    with pytest.raises(SourceUnavailable):
+        read(opened("arctic_shift", at=server, page=10, state=state))
+    state.write_bytes(state.read_bytes()[:-lost])
+    server.outage_after = None
+    assert read(opened("arctic_shift", at=server, page=10, state=state)) == undisturbed
+
+
 def test_a_spent_budget_is_waited_for(root: Path, opened: Any, read: Read) -> None:
     with SandboxServer(root, budget=2, period=30) as server:
         source = opened("arctic_shift", at=server)

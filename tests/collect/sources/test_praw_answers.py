@@ -10,22 +10,24 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipelines.collect.month import Window
-from pipelines.collect.sources.reddit import RedditSource
 from pipelines.collect.submission import Submission, parse
 from pipelines.config.collect import Reddit
+from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.errors import SourceError
+from tests.collect.listed_source import ListedSource
 from tests.collect.sources.misbehaving_server import Case, MisbehavingServer
 
 CHECKOUT = os.environ.get("PRAW_CHECKOUT", "")
 ALWAYS = Window(datetime(2005, 6, 1, tzinfo=UTC), datetime(2090, 1, 1, tzinfo=UTC))
+TODAY = date(2089, 12, 31)
 # The server sends bodies as recorded, not as they were transferred.
 TRANSFER = {"content-length", "content-encoding", "transfer-encoding", "connection", "keep-alive"}
 
@@ -58,15 +60,18 @@ def posts(answer: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def reddit(server: MisbehavingServer, settings: Settings) -> Any:
-    def reddit(target: str, answers: list[dict[str, Any]], *, requests: int = 4) -> RedditSource:
+def reddit(server: MisbehavingServer, settings: Settings, params: Params) -> Any:
+    def reddit(target: str, answers: list[dict[str, Any]], *, requests: int = 4) -> ListedSource:
         number = server.add(Case(target, "recorded", answers, {}, requests))
         there = dict.fromkeys(("reddit_url", "reddit_oauth_url"), server.address)
         moved = settings.model_copy(
             update={**there, "reddit_client_id": "x", "reddit_client_secret": "y", "contact": f"case-{number}-@x.org"}
         )
+        home = moved.home / str(number)
+        stores = {name: f"sqlite:///{home}/{name}.sqlite" for name in ("vault_url", "refresh_url")}
         # a recorded listing of a user has more than the thousand posts of a subreddit's
-        return RedditSource(moved, params=Reddit.model_construct(listing_limit=10_000, page_size=100))
+        listing = params.model_copy(update={"reddit": Reddit.model_construct(listing_limit=10_000, page_size=100)})
+        return ListedSource(moved.model_copy(update={"home": home, **stores}), params=listing, today=TODAY)
 
     return reddit
 
@@ -89,13 +94,13 @@ def test_each_answer_is_a_listing_or_a_typed_error(reddit: Any, waits: list[floa
         told[f"answers to {target} requests"] += 1
         try:
             home = next((str(post["subreddit"]) for post in posts(answer) if post.get("subreddit")), "Alpha")
-            items, _ = reddit(target, [answer]).page(home, after="", limit=100)
+            items, _ = reddit(target, [answer]).client.page(home, after="", limit=100)
         except SourceError as error:
             told[f"{target}: {type(error).__name__}"] += 1
             assert not posts(answer)
             if target == "listing" and answer["status"] >= 300:
                 with pytest.raises(SourceError):
-                    reddit("info", [answer]).info(["t3_x"])
+                    reddit("info", [answer]).client.info(["t3_x"])
             continue
         told[f"{target}: listing"] += 1
         if target == "token":
@@ -107,7 +112,7 @@ def test_each_answer_is_a_listing_or_a_typed_error(reddit: Any, waits: list[floa
         others = len(items) - sum(post.get("subreddit") is not None for post in posts(answer))
         told["not posts"] += others
         assert sum(not isinstance(r, Submission) and r.reason == "malformed" for r in results) == others
-        shown = reddit("info", [answer]).info(["t3_x"])
+        shown = reddit("info", [answer]).client.info(["t3_x"])
         assert shown.keys() == {post["name"] for post in posts(answer)}
     assert max(waits, default=0) <= 600
     assert told["token: listing"] == told["answers to token requests"]

@@ -1,27 +1,27 @@
-"""Unmodified PRAW against a real server: pages, pace, refusals, and going on where an attempt ended."""
+"""Unmodified PRAW against a real server, through the reader of a refresh: pages, pace, refusals, deleted cursors."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Callable
+from datetime import UTC, date, datetime
+from datetime import time as clock
 from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
 
+from pipelines.collect import refresh
 from pipelines.collect.sources.service import AllClosed
-from pipelines.collect.submission import Submission, Uncollected
+from pipelines.collect.submission import Submission
 from pipelines.errors import SourceRefused, SourceThrottled, SourceUnavailable
 from pipelines.sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
+from pipelines.vault.vault import Vault
 
+NOW = datetime(2022, 12, 20, tzinfo=UTC)
 Read = Callable[..., dict[str, Any]]
-
-
-@pytest.fixture
-def state(tmp_path: Path) -> Path:
-    return tmp_path / "scratch" / "reddit.state"
 
 
 @pytest.fixture
@@ -44,15 +44,19 @@ def test_it_stops_once_the_window_lies_behind(opened: Any, read: Read, server: S
 
 
 def test_a_listing_that_ends_too_early_is_reported_with_counts_only(
-    opened: Any, read: Read, server: SandboxServer, params: Any, caplog: pytest.LogCaptureFixture
+    opened: Any, read: Read, server: SandboxServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = opened("reddit", at=server, page=25)
-    source._params = source._params.model_copy(update={"listing_limit": 40})
-    with caplog.at_level(logging.DEBUG):
-        items = read(source, "2022-11")
-    assert items == {}
-    assert server.counts["listing"] == 2
-    assert "the newest 40 posts do not cover all of 2022-11" in caplog.text
+    listing = source.params.reddit.model_copy(update={"listing_limit": 40})
+    source.params = source.params.model_copy(update={"reddit": listing})
+    for day, found in ((date(2022, 11, 30), 40), (date(2022, 12, 9), 0)):
+        source.now = datetime.combine(day, clock(), tzinfo=UTC)
+        server.catalogue.clock = source.now.timestamp
+        before = server.counts["listing"]
+        with caplog.at_level(logging.DEBUG):
+            assert len(read(source, "2022-11")) == found
+        assert server.counts["listing"] - before == 2
+    assert "the listing shows 40 posts and ends" in caplog.text
     assert "t3_" not in caplog.text
 
 
@@ -66,62 +70,38 @@ def test_nothing_that_is_logged_holds_an_id(
         assert "t3_" not in text and "after=" not in text
 
 
-def test_a_retry_asks_only_for_the_pages_still_missing(
-    opened: Any, read: Read, server: SandboxServer, state: Path
+def test_an_attempt_that_failed_is_read_again_from_the_newest_post(
+    opened: Any, read: Read, server: SandboxServer
 ) -> None:
-    undisturbed = read(opened("reddit", at=server, page=10))
-    pages = server.counts["listing"]
-    assert pages > 9
-    for answered in (4, 3):
-        server.outage_after = answered
-        with pytest.raises(SourceThrottled):
-            read(opened("reddit", at=server, page=10, state=state))
-    server.outage_after = None
-    before = server.counts["listing"]
-    assert read(opened("reddit", at=server, page=10, state=state)) == undisturbed
-    assert server.counts["listing"] - before == pages - 7
-    assert not state.exists()
-
-
-def test_the_state_is_sealed_private_and_good_for_one_query(
-    opened: Any, read: Read, server: SandboxServer, state: Path
-) -> None:
-    server.outage_after = 3
+    source = opened("reddit", at=server, page=10)
+    server.outage_after = 4
     with pytest.raises(SourceThrottled):
-        read(opened("reddit", at=server, page=10, state=state))
-    data = state.read_bytes()
-    assert data and state.stat().st_mode & 0o777 == 0o600
-    assert b"t3_" not in data and b"author_" not in data and b"Post" not in data
+        read(source)
     server.outage_after = None
-    before = server.counts["listing"]
-    november = read(opened("reddit", at=server, page=10, state=state), "2022-11")
-    assert november == read(opened("reddit", at=server, page=10), "2022-11")
-    assert (server.counts["listing"] - before) % 2 == 0  # both asked for every page
+    counts = [server.counts["listing"]]
+    found = []
+    for again in (source, opened("reddit", at=server, page=10)):
+        found.append(read(again))
+        counts.append(server.counts["listing"])
+    assert found[0] == found[1]
+    assert counts[1] - counts[0] == counts[2] - counts[1] > 4
 
 
-@pytest.mark.parametrize("lost", [1, 40, 2000])
-def test_a_torn_page_is_asked_for_again(opened: Any, read: Read, server: SandboxServer, state: Path, lost: int) -> None:
+def test_a_cursor_that_is_deleted_meanwhile_ends_no_listing(opened: Any, read: Read, server: SandboxServer) -> None:
     undisturbed = read(opened("reddit", at=server, page=10))
-    server.outage_after = 5
-    with pytest.raises(SourceThrottled):
-        read(opened("reddit", at=server, page=10, state=state))
-    state.write_bytes(state.read_bytes()[:-lost])
-    server.outage_after = None
-    assert read(opened("reddit", at=server, page=10, state=state)) == undisturbed
+    real, deleted = server.catalogue.new, []
 
+    def new(subreddit: str, *, query: Any) -> Any:
+        page = real(subreddit, query=query)
+        if not deleted:
+            deleted.append(server.catalogue._new["suicidememe"].pop(9)["name"])
+            assert page["data"]["after"] == deleted[0]
+        return page
 
-def test_a_cursor_that_was_deleted_meanwhile_starts_the_listing_again(
-    opened: Any, read: Read, server: SandboxServer, state: Path
-) -> None:
-    undisturbed = read(opened("reddit", at=server, page=10))
-    server.outage_after = 1
-    with pytest.raises(SourceThrottled):
-        read(opened("reddit", at=server, page=10, state=state))
-    server.outage_after = None
-    tenth = server.catalogue._new["suicidememe"].pop(9)
-    items = read(opened("reddit", at=server, page=10, state=state))
-    assert items == undisturbed  # it was read before it went; the sweep will find it
-    assert isinstance(items[tenth["name"]], Submission)
+    server.catalogue.new = new  # type: ignore[method-assign]
+    items = read(opened("reddit", at=server, page=10))
+    assert items.keys() == undisturbed.keys()
+    assert isinstance(items[deleted[0]], Submission)  # it was read before it went; the sweep will find it
 
 
 def test_praw_keeps_to_the_servers_budget(root: Path, opened: Any, read: Read) -> None:
@@ -168,17 +148,28 @@ def test_refusals_are_final(
         read(opened("reddit", at=server, **changes), "2022-12", subreddit)
 
 
-def test_a_closed_subreddit_costs_itself_only(root: Path, opened: Any, read: Read, state: Path) -> None:
+def test_a_closed_subreddit_costs_itself_only(root: Path, opened: Any, tmp_path: Path) -> None:
     with SandboxServer(root, private=["hidden"]) as server:
-        alone = read(opened("reddit", at=server))
-        items = read(opened("reddit", at=server, state=state), "2022-12", "Hidden", "suicidememe", "NeverWas")
-        closed = {name: item.reason for name, item in items.items() if isinstance(item, Uncollected)}
-        assert closed == {"r/Hidden": "subreddit_private", "r/NeverWas": "subreddit_banned"}
-        assert {name: item for name, item in items.items() if name not in closed} == alone
-        with pytest.raises(AllClosed, match=r"r/Hidden \(private\), r/NeverWas \(banned\)"):
-            read(opened("reddit", at=server), "2022-12", "Hidden", "NeverWas")
+
+        def refreshed(*subreddits: str, **changes: str) -> dict[str, Any]:
+            source, home = opened("reddit", at=server, **changes), tmp_path / str(server.counts["listing"])
+            home.mkdir()
+            described = source.params.corpora["posts"].model_copy(update={"subreddits": subreddits, "source": "reddit"})
+            params = source.params.model_copy(update={"corpora": {"posts": described}})
+            settings = source.settings.model_copy(update={"refresh_url": f"sqlite:///{home}/refresh.sqlite"})
+            with Vault.open(f"sqlite:///{home}/vault.sqlite", secret=b"s" * 64) as vault:
+                return refresh.run("posts", params=params, settings=settings, vault=vault, now=NOW)
+
+        alone, found = refreshed("suicidememe"), refreshed("Hidden", "suicidememe", "NeverWas")
+        assert (found["closed"], found["read"], found["unread"]) == (2, 1, 2)
+        assert {name: found[name] for name in ("posts", "new", "stored")} == {
+            name: alone[name] for name in ("posts", "new", "stored")
+        }
+        assert alone["stored"] > 0
+        with pytest.raises(AllClosed, match="none of the 2 subreddits: Hidden, NeverWas"):
+            refreshed("Hidden", "NeverWas")
         with pytest.raises(SourceRefused, match="HTTP 401"):
-            read(opened("reddit", at=server, reddit_client_secret="wrong"), "2022-12", "Hidden", "suicidememe")
+            refreshed("Hidden", "suicidememe", reddit_client_secret="wrong")
 
 
 def test_a_server_error_that_outlasts_praws_retries_may_pass(opened: Any, read: Read, server: SandboxServer) -> None:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from datetime import date
+from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pipelines.collect import refresh
 from pipelines.collect.sources import open_source
 from pipelines.collect.submission import Dropped, Submission
+from pipelines.config.collect import SourceName
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.errors import BadParams, SourceNotApproved
 from pipelines.sandbox.server import SandboxServer
+from pipelines.vault.vault import Vault
 
 Read = Callable[..., dict[str, Submission | Dropped]]
 
@@ -53,13 +56,25 @@ def test_a_post_keeps_its_words_and_addresses(opened: Any, read: Read, server: S
 def test_a_live_source_without_approval_is_refused_before_anything_is_sent(
     params: Params, settings: Settings, server: SandboxServer
 ) -> None:
-    for name in ("reddit", "arctic_shift"):
+    listed = params.corpora["posts"].model_copy(update={"source": "reddit"})
+
+    def refreshed(params: Params, *, today: date) -> None:
+        params = params.model_copy(update={"corpora": {"posts": listed}})
+        with Vault.open("sqlite://", secret=b"s" * 64) as vault:
+            now = datetime.combine(today, time(), tzinfo=UTC)
+            refresh.run("posts", params=params, settings=settings, vault=vault, now=now)
+
+    def opened(params: Params, *, today: date) -> None:
+        open_source("arctic_shift", params=params, settings=settings, today=today)
+
+    reads: dict[SourceName, Callable[..., None]] = {"reddit": refreshed, "arctic_shift": opened}
+    for name, read in reads.items():
         bare = params.sources[name].model_copy(update={"approval": None})
         unapproved = params.model_copy(update={"sources": params.sources | {name: bare}})
         with pytest.raises(SourceNotApproved, match="approval"):
-            open_source(name, params=unapproved, settings=settings, today=date(2023, 1, 1))
+            read(unapproved, today=date(2023, 1, 1))
         with pytest.raises(SourceNotApproved, match="ended"):
-            open_source(name, params=params, settings=settings, today=date(2099, 1, 1))
+            read(params, today=date(2099, 1, 1))
     assert not any(server.counts.values())
 
 
