@@ -11,7 +11,6 @@ from pipelines.config.params import Params, load
 from pipelines.curate import sample
 from pipelines.curate.dedupe import exhaustive_search
 from pipelines.curate.split import split
-from pipelines.errors import SplitConflict
 from pipelines.extract.shingles import signature
 from pipelines.storage import tables
 from pipelines.storage.seal import write_rows
@@ -89,10 +88,14 @@ def test_a_pair_that_was_missed_is_found_and_not_separated(
     assert placed[ids[-1]] == placed[ids[-2]]
 
 
-def test_an_assigned_pair_in_two_splits_is_leakage(tmp_path: Path, vault: Vault, params: Params) -> None:
+def test_of_an_assigned_pair_the_one_in_test_is_withheld(tmp_path: Path, vault: Vault, params: Params) -> None:
     ids = write(tmp_path, vault, corpus="posts", words=[*OTHERS, *TWINS], params=params)
     rows = {(ids[-1], 0): "train", (ids[-2], 0): "test"}
     vault.assign("posts", version=params.split["posts"].version, rows=rows, now=NOW)
     sample.run("posts", params=params, vault=vault, root=tmp_path)
-    with pytest.raises(SplitConflict, match="1 near-duplicate"):
-        split.run("posts", params=params, vault=vault, root=tmp_path)
+    report = split.run("posts", params=params, vault=vault, root=tmp_path)
+    assert (report["separated_pairs"], report["withheld"], report["leakage"]) == (1, 1, 0)
+    table = tables.read(tmp_path / "snapshot" / "posts" / "split" / "splits.parquet", name="splits")
+    placed = dict(zip(table["record_id"].to_pylist(), table["split"].to_pylist(), strict=True))
+    assert placed[ids[-1]] == "train"
+    assert ids[-2] not in placed

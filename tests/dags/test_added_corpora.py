@@ -78,8 +78,8 @@ def test_its_dags_are_those_of_its_content(root: Path, tmp_path: Path) -> None:
     dags = parsed["dags"]
     ours = {name for name in dags if name.startswith(("forum", "pictures"))}
     assert ours == {
-        "forum_collect", "forum_dataset", "forum_label", "forum_finetune", "pictures_collect", "pictures_dataset",
-        "pictures_benchmark",
+        "forum_collect", "forum_refresh", "forum_dataset", "forum_label", "forum_finetune",
+        "pictures_collect", "pictures_refresh", "pictures_dataset", "pictures_benchmark",
     }  # fmt: skip
     for name in ours:
         corpus, _, kind = name.partition("_")
