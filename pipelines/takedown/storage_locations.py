@@ -243,8 +243,9 @@ SINKS = (
         paths=lambda settings: [settings.dumps, settings.sandbox],
         settings=("dumps", "sandbox"),
         writers=(
-            "extract/decode", "extract/decode_child", "extract/ocr/ocr_child", "sandbox/reddit/build",
-            "sandbox/reddit/dumps", "sandbox/reddit/faults", "sandbox/reddit/variants", "sandbox/vendors/vendors",
+            "extract/caption", "extract/decode", "extract/decode_child", "extract/ocr/ocr_child",
+            "sandbox/reddit/build", "sandbox/reddit/dumps", "sandbox/reddit/faults", "sandbox/reddit/variants",
+            "sandbox/vendors/vendors",
         ),
     ),
     Sink(

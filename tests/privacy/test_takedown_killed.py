@@ -23,7 +23,8 @@ from tests.privacy.used_corpus import fullname
 WHO = [fullname("memes", 0), fullname("memes", 3), fullname("posts", 5)]
 STEPS = (
     "opened", "tombstone noted", "tombstone", "rewrite replaced", "rewrite committed", "rewrite",
-    "purge annotation noted", "purge annotation", "purge answers noted", "purge answers", "purge train noted",
+    "purge annotation noted", "purge annotation", "purge answers noted", "purge answers", "purge refresh noted",
+    "purge refresh", "purge train noted",
     "purge lineage noted", "purge", "objects replaced", "objects removed", "objects", "models", "receipt",
 )  # fmt: skip
 # the ones where most may go wrong; all of them in the slow tier
