@@ -340,7 +340,7 @@ def test_pages_of_imgur_are_resolved_as_the_collector_resolves_them(url: str) ->
         "author": "a",
         "subreddit": "b",
         "title": "c",
-        "created_utc": 1,
+        "created_utc": 1_400_000_000,
         "url": url,
         "preview": preview,
     }
