@@ -18,6 +18,7 @@ import orjson
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
+from pipelines.collect.intervals import Interval
 from pipelines.errors import DataError
 from pipelines.storage import seal
 from pipelines.vault.engine import Engine, chunks
@@ -28,7 +29,6 @@ WRITER_LOCK = 0x0C0_4B5_EF5
 COLUMN = "refresh"
 # Ours: longer than any listing is read back, so that a published post is still recognised.
 REMEMBERED_SECONDS = 62 * 86_400
-Interval = tuple[int, int]
 
 metadata = sa.MetaData()
 posts = sa.Table(
