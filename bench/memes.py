@@ -22,7 +22,7 @@ from pipelines.config.params import Params, load
 from pipelines.curate.dedupe.image_pairs import Pictures, kinds, pairs_of_items, pairs_of_kinds
 from pipelines.extract.caption import CaptionReader
 from pipelines.extract.decode import DecodedPicture, Decoder
-from pipelines.extract.fingerprint import fingerprint
+from pipelines.extract.fingerprint import PictureHashes, fingerprints
 from pipelines.extract.language import LanguageGate, LanguageVerdict
 from pipelines.extract.ocr import OcrFailed, OcrReading, open_engine
 from pipelines.extract.words import words
@@ -39,8 +39,7 @@ class Seen:
     decoded: DecodedPicture
     reading: OcrReading
     verdict: LanguageVerdict
-    hash: int
-    energy: float
+    hashes: PictureHashes
 
 
 def seen(pictures: Iterator[world.Picture], *, params: Params) -> Iterator[Seen]:
@@ -55,7 +54,8 @@ def seen(pictures: Iterator[world.Picture], *, params: Params) -> Iterator[Seen]
                 reading, verdict = reader.read(decoded.data, title=truth.title)
             except OcrFailed as failed:  # which excludes the picture
                 reading, verdict = OcrReading("", 0.0, ""), LanguageVerdict(str(failed), kept=False)
-            yield Seen(truth, decoded, reading, verdict, *fingerprint(decoded.data))
+            hashes = fingerprints(decoded.data, min_energy=params.images.fingerprint.min_energy)
+            yield Seen(truth, decoded, reading, verdict, hashes)
 
 
 def word_recall(some: Sequence[Seen]) -> tuple[int, int]:
@@ -70,11 +70,12 @@ def word_recall(some: Sequence[Seen]) -> tuple[int, int]:
 def pairs(some: Sequence[Seen], *, params: Params) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
     """Return the pairs that ``dedupe`` finds, and those that are near-duplicates in truth."""
     pictures = Pictures(
-        hashes=np.array([one.hash for one in some], np.uint64),
-        hashed=np.array([one.energy >= params.images.fingerprint.min_energy for one in some]),
+        hashes=np.array([one.hashes.whole or 0 for one in some], np.uint64),
+        hashed=np.array([one.hashes.whole is not None for one in some]),
         digests=[one.decoded.sha256 for one in some],
         texts=[one.reading.text for one in some],
-        energies=np.array([one.energy for one in some]),
+        energies=np.array([one.hashes.energy for one in some]),
+        inner=np.array([one.hashes.inner or one.hashes.whole or 0 for one in some], np.uint64),
     )
     known = kinds(pictures)
     near = pairs_of_kinds(pictures, known, params=params.dedupe)

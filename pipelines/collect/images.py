@@ -17,7 +17,7 @@ from pipelines.config.collect import Fetch
 from pipelines.config.params import Params
 from pipelines.extract.caption import CaptionReader
 from pipelines.extract.decode import DecodedPicture, Decoder
-from pipelines.extract.fingerprint import FINGERPRINT_ID, fingerprint_or_none
+from pipelines.extract.fingerprint import FINGERPRINT_ID, fingerprints
 from pipelines.extract.language import LanguageGate
 from pipelines.extract.ocr import GOOGLE_VISION, OcrEngine, OcrFailed, open_engine
 from pipelines.extract.words import words
@@ -159,7 +159,7 @@ class _PictureReader:
             return str(failed)
         if not verdict.kept:
             return "not_english"
-        code, energy = fingerprint_or_none(picture.data, params=self.fingerprint)
+        code, inner, energy = fingerprints(picture.data, min_energy=self.fingerprint.min_energy)
         text, _ = scrub(reading.text, kinds=self.kinds)
         return {
             "record_id": job.record_id,
@@ -174,6 +174,7 @@ class _PictureReader:
             "ocr_confidence": reading.confidence,
             "language": verdict.language,
             "fingerprint": code,
+            "inner_fingerprint": inner,
             "fingerprint_id": FINGERPRINT_ID,
             "energy": energy,
         }

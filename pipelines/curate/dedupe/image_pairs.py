@@ -44,6 +44,18 @@ class Pictures:
     digests: list[str]  # of the bytes
     texts: list[str]
     energies: npt.NDArray[np.float64]  # contrast, see `fingerprint`
+    inner: npt.NDArray[np.uint64]  # without bands at the edges; the hash itself where there is no other
+
+    def looks(self, rows: npt.NDArray[Any]) -> Looks:
+        """Return both hashes of some items."""
+        return Looks(self.hashes[rows], self.inner[rows])
+
+
+class Looks(NamedTuple):
+    """Two hashes of each picture: of the whole picture, and without bands at the edges."""
+
+    whole: npt.NDArray[np.uint64]
+    inner: npt.NDArray[np.uint64]
 
 
 class Pairs(NamedTuple):
@@ -88,12 +100,13 @@ def kinds(pictures: Pictures) -> PictureKinds:
 
     A picture without a hash is of one kind only with pictures of the same bytes and words (ours).
     """
-    numbers: dict[tuple[int | str, int], int] = {}
+    numbers: dict[tuple[tuple[int, int] | str, int], int] = {}
     texts: dict[str, int] = {}
     captions = [texts.setdefault(" ".join(caption_words(text)), len(texts)) for text in pictures.texts]
+    hashes = zip(pictures.hashes.tolist(), pictures.inner.tolist(), strict=True)
     looks = (
-        hash_ if hashed else digest
-        for hash_, hashed, digest in zip(pictures.hashes.tolist(), pictures.hashed, pictures.digests, strict=True)
+        both if hashed else digest
+        for both, hashed, digest in zip(hashes, pictures.hashed, pictures.digests, strict=True)
     )
     kind = np.array([numbers.setdefault(pair, len(numbers)) for pair in zip(looks, captions, strict=True)], np.int64)
     first = np.unique(kind, return_index=True)[1]
@@ -115,11 +128,11 @@ def pairs_of_kinds(
     ``radius`` bits, up to ``ADDED`` more words may be added to one caption. If a picture is mostly
     paper, ``PAPER_WORDS`` agreeing words and no replaced one are enough at any distance.
     """
-    hashes, energies = pictures.hashes[known.first], pictures.energies[known.first]
+    energies = pictures.energies[known.first]
     counts = known.captions.counts[known.caption]
     parts = [Pairs(*np.empty((4, 0), dtype=np.int64))]
     for one, other in _proposed(pictures, known, params=params) if proposed is None else proposed:
-        hamming = bits_apart(hashes[one], hashes[other])
+        hamming = looks_apart(pictures.looks(known.first[one]), pictures.looks(known.first[other]))
         sparse = (np.minimum(energies[one], energies[other]) < PAPER) & (
             np.minimum(counts[one], counts[other]) >= PAPER_WORDS
         )
@@ -160,12 +173,22 @@ def bits_apart(one: npt.NDArray[np.uint64], other: npt.NDArray[np.uint64]) -> In
     return bits
 
 
+def looks_apart(one: Looks, other: Looks) -> Ints:
+    """Return the least number of bits between a hash of one picture and a hash of the other one."""
+    apart: Ints = np.minimum.reduce([bits_apart(a, b) for a in one for b in other])
+    return apart
+
+
 def _proposed(pictures: Pictures, known: PictureKinds, *, params: Dedupe) -> Iterator[tuple[Ints, Ints]]:
     """Yield the pairs of kinds with similar hashes, and those with long captions that share a rare word."""
     hashed = np.flatnonzero(pictures.hashed[known.first])
     radius = max(params.radius, params.radius_no_text)
-    for one, other in close_pairs(pictures.hashes[known.first[hashed]], radius=radius):
-        yield hashed[one], hashed[other]
+    looks = pictures.looks(known.first[hashed])
+    framed = np.flatnonzero(looks.whole != looks.inner)
+    kind = np.concatenate([hashed, hashed[framed]])
+    for one, other in close_pairs(np.concatenate([looks.whole, looks.inner[framed]]), radius=radius):
+        differ = kind[one] != kind[other]
+        yield kind[one[differ]], kind[other[differ]]
     long = hashed[known.captions.counts[known.caption[hashed]] >= params.long_caption]
     item, word = known.captions.rare_words(known.caption[long], most=params.word_difference + params.misread_words)
     for left, right in equal_pairs(word):

@@ -17,7 +17,8 @@ from pipelines.storage.seal import open_column, open_posts
 from pipelines.storage.tables import Item, items_of
 from pipelines.vault.vault import Vault
 
-IMAGES, TEXTS = ["sha256", "text", "fingerprint", "fingerprint_id", "energy"], ["signature"]
+IMAGES = ["sha256", "text", "fingerprint", "inner_fingerprint", "fingerprint_id", "energy"]
+TEXTS = ["signature"]
 
 
 def read(
@@ -46,6 +47,7 @@ def pictures(items: pa.Table) -> Pictures:
         digests=items["sha256"].to_pylist(),
         texts=items["words"].to_pylist(),
         energies=items["energy"].to_numpy(),
+        inner=pc.coalesce(items["inner_fingerprint"], items["fingerprint"]).fill_null(0).to_numpy(),
     )
 
 
