@@ -11,7 +11,7 @@ from pipelines.extract.ocr import OcrEngine, OcrReading
 
 # Ours, measured on the second world (bench/second_world): mirrored captions have a confidence of .77 or less, and of
 # .86 or more when the picture is mirrored back. None was taken for English.
-MAYBE_MIRRORED, READABLE = 0.8, 0.8
+MAYBE_MIRRORED, READABLE = 0.9, 0.8
 QUALITY = 95
 
 
