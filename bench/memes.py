@@ -54,7 +54,8 @@ def seen(pictures: Iterator[world.Picture], *, params: Params) -> Iterator[Seen]
                 reading, verdict = reader.read(decoded.data, title=truth.title)
             except OcrFailed as failed:  # which excludes the picture
                 reading, verdict = OcrReading("", 0.0, ""), LanguageVerdict(str(failed), kept=False)
-            hashes = fingerprints(decoded.data, min_energy=params.images.fingerprint.min_energy)
+            captioned, least = bool(words(reading.text)), params.images.fingerprint.min_energy
+            hashes = fingerprints(decoded.data, min_energy=least, captioned=captioned)
             yield Seen(truth, decoded, reading, verdict, hashes)
 
 
@@ -69,13 +70,16 @@ def word_recall(some: Sequence[Seen]) -> tuple[int, int]:
 
 def pairs(some: Sequence[Seen], *, params: Params) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
     """Return the pairs that ``dedupe`` finds, and those that are near-duplicates in truth."""
+    codes = [[code or one.hashes.trimmed or 0 for code in one.hashes[:3]] for one in some]
+    trimmed, inner, outer = np.array(codes, np.uint64).T
     pictures = Pictures(
-        hashes=np.array([one.hashes.whole or 0 for one in some], np.uint64),
-        hashed=np.array([one.hashes.whole is not None for one in some]),
+        hashes=trimmed,
+        hashed=np.array([one.hashes.trimmed is not None for one in some]),
         digests=[one.decoded.sha256 for one in some],
         texts=[one.reading.text for one in some],
         energies=np.array([one.hashes.energy for one in some]),
-        inner=np.array([one.hashes.inner or one.hashes.whole or 0 for one in some], np.uint64),
+        inner=inner,
+        outer=outer,
     )
     known = kinds(pictures)
     near = pairs_of_kinds(pictures, known, params=params.dedupe)

@@ -159,7 +159,8 @@ class _PictureReader:
             return str(failed)
         if not verdict.kept:
             return "not_english"
-        code, inner, energy = fingerprints(picture.data, min_energy=self.fingerprint.min_energy)
+        captioned = bool(words(reading.text))
+        hashes = fingerprints(picture.data, min_energy=self.fingerprint.min_energy, captioned=captioned)
         text, _ = scrub(reading.text, kinds=self.kinds)
         return {
             "record_id": job.record_id,
@@ -173,8 +174,9 @@ class _PictureReader:
             "ocr_engine": reading.engine,
             "ocr_confidence": reading.confidence,
             "language": verdict.language,
-            "fingerprint": code,
-            "inner_fingerprint": inner,
+            "fingerprint": hashes.trimmed,
+            "inner_fingerprint": hashes.inner,
+            "outer_fingerprint": hashes.outer,
             "fingerprint_id": FINGERPRINT_ID,
-            "energy": energy,
+            "energy": hashes.energy,
         }

@@ -3,8 +3,9 @@
 Hashes of differently decoded pictures differ (SPEC.md 2.6) and must not be mixed. libjpeg decodes the JPEG in grey at
 the smallest scale with at least 256 pixels a side (2.5 times as fast as at full size), and plain borders are trimmed.
 Then follow the steps of ``imagehash.phash``, bit for bit: 32 x 32 by Lanczos, DCT, the 8 x 8 lowest frequencies, each
-compared with their median. A second hash is that of the picture without bands at its edges, such as the bars of a
-phone's screenshot: a repost in such bars has another hash, but the same inner hash.
+compared with their median. A repost in the bars of a phone's screenshot has another hash, so a second hash is that of
+the picture without bands at its edges. A mark or a cut at the edge of a plain border changes what is trimmed, so a
+third hash is that of the untrimmed picture.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ FRAMES = 3
 # Ours: a line of pixels belongs to a band while this share of it has the colour of the picture's edge; the clock of a
 # status bar covers less than the rest. Measured on bench/second_world: .75 cuts into captions, .95 keeps clocks.
 BAND = 0.85
+# Ours: a pair with captions needs equal words too, so its hashes may be those of pictures with so much less energy: a
+# caption of low contrast on a plain colour has .7 and more, the noise of an empty picture .5.
+CAPTIONED = 0.25
 FINGERPRINT_ID = f"phash64/draft-l256/trim4x{FRAMES}-{TOLERANCE}/pillow-{version('pillow')}/scipy-{version('scipy')}"
 # Makes an unnormalised DCT-II orthonormal; divided by SIDE, coefficients are grey levels of the whole picture.
 SCALE = np.full(BITS_SIDE, np.sqrt(1 / (2 * SIDE)))
@@ -41,8 +45,9 @@ SCALE[0] = np.sqrt(1 / (4 * SIDE))
 class PictureHashes(NamedTuple):
     """The perceptual hashes of a picture, each None if that part is too flat, and the picture's energy (contrast)."""
 
-    whole: int | None
+    trimmed: int | None
     inner: int | None
+    outer: int | None
     energy: float
 
 
@@ -52,12 +57,19 @@ def decoded(data: bytes) -> Image.Image:
     Raises:
         DataError: the bytes are not a picture; as they come from the decoder, the data is damaged.
     """
+    return _without_borders(_grey(data))
+
+
+def _grey(data: bytes) -> Image.Image:
     try:
         with Image.open(io.BytesIO(data), formats=["JPEG"]) as image:
             image.draft("L", DRAFT)
-            grey = image.convert("L")
+            return image.convert("L")
     except OSError:
         raise DataError(detail="An image of the corpus cannot be decoded; rebuild its partition.") from None
+
+
+def _without_borders(grey: Image.Image) -> Image.Image:
     for _ in range(FRAMES):
         inside = _inside(np.asarray(grey, dtype=np.int16))
         if inside == (0, 0, *grey.size):
@@ -138,14 +150,17 @@ def _hashed(grey: Image.Image) -> tuple[int, float]:
     return value, float(np.sqrt(np.square(waves).sum()))
 
 
-def fingerprints(data: bytes, *, min_energy: float) -> PictureHashes:
-    """Return the hashes of a JPEG; one is ``None`` if its energy is below ``min_energy``.
+def fingerprints(data: bytes, *, min_energy: float, captioned: bool = False) -> PictureHashes:
+    """Return the hashes of a JPEG; one is ``None`` if its energy is below ``min_energy``, less for a captioned picture.
 
     Raises:
         DataError: the bytes are not a picture.
     """
-    grey = decoded(data)
-    whole, energy = _hashed(grey)
-    within = without_bands(grey)
-    inner, contrast = (whole, energy) if within.size == grey.size else _hashed(within)
-    return PictureHashes(whole if energy >= min_energy else None, inner if contrast >= min_energy else None, energy)
+    grey = _grey(data)
+    trimmed = _without_borders(grey)
+    inner = without_bands(trimmed)
+    code, energy = _hashed(trimmed)
+    hashes = [(code, energy) if part.size == trimmed.size else _hashed(part) for part in (trimmed, inner, grey)]
+    least = min_energy * (CAPTIONED if captioned else 1)
+    first, *others = (code if contrast >= least else None for code, contrast in hashes)
+    return PictureHashes(first, *others, energy=energy)

@@ -198,7 +198,7 @@ def _pictures(images: Iterable[str], *, params: Params) -> tuple[set[str], set[i
             raise BadArgument(where="--image", detail=f"is not a picture that the corpus can store ({picture})")
         found = fingerprints(picture.data, min_energy=params.images.fingerprint.min_energy)
         digests.update({picture.sha256, hashlib.sha256(data).hexdigest()})
-        codes.update(code for code in (found.whole, found.inner) if code is not None)
+        codes.update(code for code in found[:3] if code is not None)
     return digests, codes
 
 
@@ -206,7 +206,7 @@ def _near(records: set[str], codes: set[int], *, objects: Objects, radius: int) 
     """Return the records with a picture that has a fingerprint within ``radius`` bits of one of these."""
     rows = {
         (record_id, code)
-        for column in ("fingerprint", "inner_fingerprint")
+        for column in ("fingerprint", "inner_fingerprint", "outer_fingerprint")
         for table in _tables(["record_id", column], objects=objects)
         for record_id, code in zip(table["record_id"].to_pylist(), table[column].to_pylist(), strict=True)
         if code is not None

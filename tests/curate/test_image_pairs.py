@@ -43,6 +43,7 @@ def pictures(*items: tuple[int | None, str]) -> Pictures:
         texts=[text for _, text in items],
         energies=np.full(len(items), 50.0),
         inner=hashes.copy(),
+        outer=hashes.copy(),
     )
 
 
@@ -80,11 +81,12 @@ def test_the_rule(bits: int, one: str, other: str, words_apart: int | None) -> N
 def test_a_mirrored_copy_is_found_without_its_pixels() -> None:
     copies = pictures((0, LONG), (0, LONG), (0, "hello"))
     copies = replace(copies, hashes=copies.hashes ^ np.array([0, MIRROR, MIRROR], np.uint64))
-    copies = replace(copies, inner=copies.hashes)
+    copies = replace(copies, inner=copies.hashes, outer=copies.hashes)
     assert as_list(find(copies)) == [(0, 1, 0, 0)]
     nearly = pictures((9, LONG), (0, LONG))
     nearly.hashes[1] ^= MIRROR
     nearly.inner[1] ^= MIRROR
+    nearly.outer[1] ^= MIRROR
     assert as_list(find(nearly)) == [(0, 1, 9, 0)]
 
 

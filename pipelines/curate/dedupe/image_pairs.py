@@ -44,18 +44,20 @@ class Pictures:
     digests: list[str]  # of the bytes
     texts: list[str]
     energies: npt.NDArray[np.float64]  # contrast, see `fingerprint`
-    inner: npt.NDArray[np.uint64]  # without bands at the edges; the hash itself where there is no other
+    inner: npt.NDArray[np.uint64]  # without bands at the edges; `hashes` where there is no other
+    outer: npt.NDArray[np.uint64]  # with plain borders; `hashes` where there is no other
 
     def looks(self, rows: npt.NDArray[Any]) -> Looks:
-        """Return both hashes of some items."""
-        return Looks(self.hashes[rows], self.inner[rows])
+        """Return the three hashes of some items."""
+        return Looks(self.hashes[rows], self.inner[rows], self.outer[rows])
 
 
 class Looks(NamedTuple):
-    """Two hashes of each picture: of the whole picture, and without bands at the edges."""
+    """Three hashes of each picture: without plain borders, without bands at the edges either, and untrimmed."""
 
-    whole: npt.NDArray[np.uint64]
+    trimmed: npt.NDArray[np.uint64]
     inner: npt.NDArray[np.uint64]
+    outer: npt.NDArray[np.uint64]
 
 
 class Pairs(NamedTuple):
@@ -100,13 +102,13 @@ def kinds(pictures: Pictures) -> PictureKinds:
 
     A picture without a hash is of one kind only with pictures of the same bytes and words (ours).
     """
-    numbers: dict[tuple[tuple[int, int] | str, int], int] = {}
+    numbers: dict[tuple[tuple[int, int, int] | str, int], int] = {}
     texts: dict[str, int] = {}
     captions = [texts.setdefault(" ".join(caption_words(text)), len(texts)) for text in pictures.texts]
-    hashes = zip(pictures.hashes.tolist(), pictures.inner.tolist(), strict=True)
+    hashes = zip(pictures.hashes.tolist(), pictures.inner.tolist(), pictures.outer.tolist(), strict=True)
     looks = (
-        both if hashed else digest
-        for both, hashed, digest in zip(hashes, pictures.hashed, pictures.digests, strict=True)
+        codes if hashed else digest
+        for codes, hashed, digest in zip(hashes, pictures.hashed, pictures.digests, strict=True)
     )
     kind = np.array([numbers.setdefault(pair, len(numbers)) for pair in zip(looks, captions, strict=True)], np.int64)
     first = np.unique(kind, return_index=True)[1]
@@ -184,9 +186,10 @@ def _proposed(pictures: Pictures, known: PictureKinds, *, params: Dedupe) -> Ite
     hashed = np.flatnonzero(pictures.hashed[known.first])
     radius = max(params.radius, params.radius_no_text)
     looks = pictures.looks(known.first[hashed])
-    framed = np.flatnonzero(looks.whole != looks.inner)
-    kind = np.concatenate([hashed, hashed[framed]])
-    for one, other in close_pairs(np.concatenate([looks.whole, looks.inner[framed]]), radius=radius):
+    inner, outer = (np.flatnonzero(codes != looks.trimmed) for codes in looks[1:])
+    codes = np.concatenate([looks.trimmed, looks.inner[inner], looks.outer[outer]])
+    kind = np.concatenate([hashed, hashed[inner], hashed[outer]])
+    for one, other in close_pairs(codes, radius=radius):
         differ = kind[one] != kind[other]
         yield kind[one[differ]], kind[other[differ]]
     long = hashed[known.captions.counts[known.caption[hashed]] >= params.long_caption]
