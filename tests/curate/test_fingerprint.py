@@ -104,6 +104,25 @@ def test_a_picture_in_two_frames_of_bars_has_the_same_inner_hash():
     assert (shot.inner ^ fingerprint(jpeg(picture(2)))[0]).bit_count() <= 6
 
 
+def test_a_mark_on_a_plain_border_leaves_the_outer_hash():
+    page = ImageOps.expand(picture(6, width=300, height=160), (120, 200, 180, 240), "white")
+    marked = page.copy()
+    ImageDraw.Draw(marked).text((4, 4), "r/everydaything", fill="black", font_size=20)
+    one, other = (fingerprints(jpeg(image), min_energy=LEAST) for image in (page, marked))
+    assert (one.trimmed ^ other.trimmed).bit_count() > 12
+    assert (one.outer ^ other.outer).bit_count() <= 6
+
+
+def test_a_caption_of_low_contrast_has_a_hash_and_an_empty_page_none():
+    page = Image.new("L", (560, 448), 120)
+    empty = page.copy()
+    ImageDraw.Draw(page).text((150, 190), "mom said my turn", fill=150, font_size=40)
+    plain = fingerprints(jpeg(page), min_energy=LEAST)
+    assert plain.trimmed is None and 0.5 < plain.energy < LEAST
+    assert fingerprints(jpeg(page), min_energy=LEAST, captioned=True).trimmed is not None
+    assert fingerprints(jpeg(empty), min_energy=LEAST, captioned=True).trimmed is None
+
+
 def test_nothing_but_bands_has_no_inner_hash_of_its_own():
     stripes = Image.new("L", (400, 300), 255)
     stripes.paste(0, (0, 140, 400, 160))

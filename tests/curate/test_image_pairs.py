@@ -95,6 +95,8 @@ def test_a_picture_in_bars_is_found_by_its_inner_hash() -> None:
     assert as_list(find(shots)) == []
     shots = replace(shots, inner=shots.inner[[0, 0, 2]])
     assert as_list(find(shots)) == [(0, 1, 0, 2)]
+    marked = pictures((0, LONG), (40, LONG + " r/everydaything"))
+    assert as_list(find(replace(marked, outer=marked.outer[[0, 0]]))) == [(0, 1, 0, 2)]
     short = pictures((0, "hello"), (40, "hello"))
     assert as_list(find(replace(short, inner=short.inner[[0, 0]]))) == [(0, 1, 0, 0)]
 
