@@ -31,7 +31,7 @@ LEAST_LEFT = 0.25
 # Ours: the most nested borders trimmed; a picture on white paper, reposted in a black frame, already has two.
 FRAMES = 3
 # Ours: a line of pixels belongs to a band while this share of it has the colour of the picture's edge; the clock of a
-# status bar covers less than the rest. Measured on bench/second_world: .75 cuts into captions, .95 keeps clocks.
+# status bar covers less than the rest. On bench/second_world, some clocks stay at .9, and .75 cuts into captions.
 BAND = 0.85
 # Ours: a pair with captions needs equal words too, so its hashes may be those of pictures with so much less energy: a
 # caption of low contrast on a plain colour has .7 and more, the noise of an empty picture .5.

@@ -2,8 +2,8 @@
 
 FigSIM (3.1): near-duplicates have the same image and differ in fewer than three words; for two pictures without text,
 the image decides. The allowed distance of two hashes depends on how many words agree: a replaced word changes the hash,
-and a long shared caption makes a chance similarity of two pictures unlikely to be wrong (SPEC.md 2.6). A hash is also
-compared with the mirrored one.
+and a long shared caption makes a chance similarity of two pictures unlikely to be wrong (SPEC.md 2.6). A picture has
+three hashes, as reposts differ most at their edges; a hash is also compared with the mirrored one.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def pairs_of_kinds(
 
     In a near-duplicate pair, the captions differ in fewer than ``word_difference`` words. The hashes differ in at most
     ``radius_no_text`` bits if no word agrees, ``radius`` if some words agree, and ``radius_long_caption`` if at least
-    ``long_caption`` words agree. The distance is the smaller one of the hash and of the mirrored hash. Within
+    ``long_caption`` words agree. The distance is the least of any of their hashes, mirrored or not. Within
     ``radius`` bits, up to ``ADDED`` more words may be added to one caption. If a picture is mostly
     paper, ``PAPER_WORDS`` agreeing words and no replaced one are enough at any distance.
     """
