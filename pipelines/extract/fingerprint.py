@@ -157,10 +157,10 @@ def fingerprints(data: bytes, *, min_energy: float, captioned: bool = False) -> 
         DataError: the bytes are not a picture.
     """
     grey = _grey(data)
-    trimmed = _without_borders(grey)
-    inner = without_bands(trimmed)
-    code, energy = _hashed(trimmed)
-    hashes = [(code, energy) if part.size == trimmed.size else _hashed(part) for part in (trimmed, inner, grey)]
+    inside = _without_borders(grey)
+    code, energy = _hashed(inside)
+    parts = inside, without_bands(inside), grey
+    hashes = [(code, energy) if part.size == inside.size else _hashed(part) for part in parts]
     least = min_energy * (CAPTIONED if captioned else 1)
-    first, *others = (code if contrast >= least else None for code, contrast in hashes)
-    return PictureHashes(first, *others, energy=energy)
+    trimmed, inner, outer = (code if contrast >= least else None for code, contrast in hashes)
+    return PictureHashes(trimmed, inner, outer, energy)

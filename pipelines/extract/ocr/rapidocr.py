@@ -127,7 +127,7 @@ class RapidOcr:
 
 def _replace(model: Any, kind: type[Any]) -> None:
     """Make the model's post-processing an object of a subclass of its class."""
-    with_settings = kind.__new__(kind)
+    with_settings = object.__new__(kind)
     vars(with_settings).update(vars(model.postprocess_op))
     model.postprocess_op = with_settings
 
