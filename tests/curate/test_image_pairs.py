@@ -130,6 +130,18 @@ def test_the_caption_decides_on_a_screenshot_of_text(energy: float, found: int) 
     other = pictures((0, LONG), (30, LONG.replace("plant", "cat")))
     other.energies[0] = energy
     assert as_list(find(other)) == []
+    other.energies[:] = energy
+    assert len(as_list(find(other))) == found
+
+
+@pytest.mark.parametrize(("energy", "found"), [(9.0, 1), (11.0, 0)])
+def test_a_short_caption_decides_on_an_empty_page(energy: float, found: int) -> None:
+    pages = pictures((0, "so close so far"), (30, "so close so far memeworks.example"))
+    pages.energies[:] = energy
+    assert len(as_list(find(pages))) == found
+    others = pictures((0, "so close so far"), (30, "so close so good"), (50, "so close"))
+    others.energies[:] = energy
+    assert as_list(find(others)) == []
 
 
 def test_a_flat_picture_repeats_only_its_own_bytes_and_words() -> None:

@@ -31,8 +31,9 @@ ADDED, MARKED_WORDS, MARKED_SHARE = 4, 3, 0.8
 # Ours: of so many words one is misread beyond recognition, in spite of which a long caption is the same.
 MISREAD_EVERY = 40
 # Ours: below this energy a picture is mostly paper, as a screenshot of a post is. A bar or a watermark then changes the
-# border that is trimmed, and with it the whole hash: if so many words agree and none is replaced, the caption decides.
-PAPER, PAPER_WORDS = 27.0, 8
+# border that is trimmed, and with it the whole hash: if so many words agree and none is replaced, the caption decides;
+# if both are paper, words may be replaced. Below EMPTY, nothing but the caption is left: few words are enough.
+PAPER, PAPER_WORDS, EMPTY = 27.0, 8, 10.0
 
 
 @dataclass(frozen=True)
@@ -127,17 +128,16 @@ def pairs_of_kinds(
     In a near-duplicate pair, the captions differ in fewer than ``word_difference`` words. The hashes differ in at most
     ``radius_no_text`` bits if no word agrees, ``radius`` if some words agree, and ``radius_long_caption`` if at least
     ``long_caption`` words agree. The distance is the least of any of their hashes, mirrored or not. Within
-    ``radius`` bits, up to ``ADDED`` more words may be added to one caption. If a picture is mostly
-    paper, ``PAPER_WORDS`` agreeing words and no replaced one are enough at any distance.
+    ``radius`` bits, up to ``ADDED`` more words may be added to one caption. If a picture is mostly paper, the caption
+    decides at any distance (``PAPER``).
     """
     energies = pictures.energies[known.first]
     counts = known.captions.counts[known.caption]
     parts = [Pairs(*np.empty((4, 0), dtype=np.int64))]
     for one, other in _proposed(pictures, known, params=params) if proposed is None else proposed:
         hamming = looks_apart(pictures.looks(known.first[one]), pictures.looks(known.first[other]))
-        sparse = (np.minimum(energies[one], energies[other]) < PAPER) & (
-            np.minimum(counts[one], counts[other]) >= PAPER_WORDS
-        )
+        least, shorter = np.minimum(energies[one], energies[other]), np.minimum(counts[one], counts[other])
+        sparse = (least < PAPER) & (shorter >= np.where(least < EMPTY, MARKED_WORDS, PAPER_WORDS))
         sparse &= np.abs(counts[one] - counts[other]) < params.word_difference
         near = sparse | (hamming <= max(params.radius, params.radius_no_text, params.radius_long_caption))
         left, right = np.minimum(one, other)[near], np.maximum(one, other)[near]
@@ -145,8 +145,9 @@ def pairs_of_kinds(
         words = _words_apart(known, left, right, close=hamming <= params.radius, params=params)
         agreeing = np.maximum(counts[left], counts[right]) - words
         added = np.abs(counts[left] - counts[right])
+        alone = (np.maximum(energies[left], energies[right]) < PAPER) & (agreeing >= PAPER_WORDS)
         radius = np.select(
-            [sparse & (words == added), agreeing >= params.long_caption, agreeing > 0],
+            [sparse & (alone | (words == added)), agreeing >= params.long_caption, agreeing > 0],
             [BITS, params.radius_long_caption, params.radius],
             default=params.radius_no_text,
         )
@@ -182,7 +183,7 @@ def looks_apart(one: Looks, other: Looks) -> Ints:
 
 
 def _proposed(pictures: Pictures, known: PictureKinds, *, params: Dedupe) -> Iterator[tuple[Ints, Ints]]:
-    """Yield the pairs of kinds with similar hashes, and those with long captions that share a rare word."""
+    """Yield the pairs of kinds with similar hashes, and those with captions that may decide and share a rare word."""
     hashed = np.flatnonzero(pictures.hashed[known.first])
     radius = max(params.radius, params.radius_no_text)
     looks = pictures.looks(known.first[hashed])
@@ -192,7 +193,8 @@ def _proposed(pictures: Pictures, known: PictureKinds, *, params: Dedupe) -> Ite
     for one, other in close_pairs(codes, radius=radius):
         differ = kind[one] != kind[other]
         yield kind[one[differ]], kind[other[differ]]
-    long = hashed[known.captions.counts[known.caption[hashed]] >= params.long_caption]
+    counts, energies = known.captions.counts[known.caption[hashed]], pictures.energies[known.first[hashed]]
+    long = hashed[counts >= np.where(energies < EMPTY, MARKED_WORDS, params.long_caption)]
     item, word = known.captions.rare_words(known.caption[long], most=params.word_difference + params.misread_words)
     for left, right in equal_pairs(word):
         yield long[item[left]], long[item[right]]
