@@ -221,6 +221,7 @@ def test_a_restored_backup_yields_nothing_once_the_tombstones_are_replayed(world
     assert {name: n for name, n in left.items() if n and name not in REMEMBER} == {}
 
 
+@pytest.mark.faults
 def test_a_backfill_brings_none_of_them_back_and_no_split_moves(world: Any, canary: Canary) -> None:
     world.pause("posts_dataset")  # what it wakes asks the whole ensemble again; the memes' tell as much
     before = splits(world)

@@ -29,6 +29,7 @@ from tests.registry import packs
 from tests.train import small_posts, small_tuned
 from tests.train.small_posts import SmallPosts
 
+pytestmark = pytest.mark.faults
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 # The paper's learning rate, rank and alpha for Llama-3.3-70B (CRADLE F).
 SPEC = SftModel(

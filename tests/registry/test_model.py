@@ -80,6 +80,7 @@ def test_it_answers_as_the_tuned_model_does(made: Made, loaded: Any, tmp_path: P
     assert len({labels for labels, _, _ in found}) > 1 or len({tuple(s) for _, s, _ in found}) > len(found) // 2
 
 
+@pytest.mark.faults
 def test_a_causal_model_answers_as_the_tuned_one_does(tmp_path: Path) -> None:
     made = packs.made("sft")
     expected = tuned(made, tmp_path)

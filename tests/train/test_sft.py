@@ -58,6 +58,7 @@ def learnt(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     return folder / "out", a_run(folder, **LEARNING)
 
 
+@pytest.mark.faults
 def test_it_learns_more_than_the_majority_and_than_its_base_knows(learnt: tuple[Path, Any], tmp_path: Path) -> None:
     test = posts(24, split="test")
     majority = sum(example.labels == {TASK.labels[0]} for example in test)
