@@ -68,12 +68,12 @@ lint: .venv/.dev  ## ruff, mypy, the layers of pipelines/ and the declared requi
 	$(BIN)/deptry .
 	$(BIN)/deptry crisis_corpus --config client/pyproject.toml
 test: .venv/.dev  ## everything but the slow tiers, the real Airflow included
-	@$(MAKE) --no-print-directory --jobs 2 lint .label-studio/.installed need.bwrap.bubblewrap
+	@$(MAKE) --no-print-directory --jobs 2 lint need.bwrap.bubblewrap
 	@$(BIN)/python tests/tiers.py
 test-argilla: .venv/.dev .argilla/.installed  ## the Argilla backend on a real Argilla server
 	$(BIN)/python -m pytest -m argilla
-test-faults: .venv/.dev .label-studio/.installed need.bwrap.bubblewrap  ## kills, cuts and corruptions; CORPUS_STRESS_SHARDS sets how many disturbed runs
-	$(BIN)/python -m pytest -m faults
+test-faults: .venv/.dev .label-studio/.installed need.bwrap.bubblewrap  ## kills, corruptions, all of Airflow and Label Studio; CORPUS_STRESS_SHARDS: how many disturbed runs
+	$(BIN)/python -m pytest -m "faults or airflow"
 test-praw: .venv/.dev  ## PRAW's recorded answers through the live source; PRAW is the path of a checkout of its repository
 	PRAW_CHECKOUT=$(abspath $(PRAW)) $(BIN)/python -m pytest -s -m faults tests/collect/sources/test_praw_answers.py
 walk: .venv/.dev  ## a team's own corpus, from the documentation alone: about 16 minutes, with downloads

@@ -121,7 +121,7 @@ def needles_of(root: Path, *, ids: set[str], vault: Vault) -> set[bytes]:
 def canary(
     world: Any, backfilled: str, labelled: str, decided: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> Canary:
-    """Twenty records were taken down by the Dag; both corpora had been collected, labelled, annotated and scored."""
+    """Twenty records were taken down by the Dag; both corpora had been collected, labelled, scored (and annotated)."""
     world.settle()
     with (
         workspace(world.settings) as clone,

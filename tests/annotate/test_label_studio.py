@@ -26,7 +26,6 @@ from tests.annotate import annotators
 from tests.annotate import backend_contract as contract
 from tests.annotate.annotators import Habits, ShownTask
 
-# in CI a round under Airflow uses a real Label Studio (tests/airflow/test_rounds_end_to_end.py)
 pytestmark = pytest.mark.faults
 
 FIGSIM = load("figsim")

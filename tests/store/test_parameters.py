@@ -201,7 +201,10 @@ def test_approvals_and_budgets_are_never_changed_by_an_upgrade(settings: Setting
 @pytest.mark.parametrize(
     "path",
     [
-        *(pytest.param(path, marks=pytest.mark.faults) for path in ("params.yaml", "dvc.yaml", "profiles/sandbox.yaml")),
+        *(
+            pytest.param(name, marks=pytest.mark.faults)
+            for name in ("params.yaml", "dvc.yaml", "profiles/sandbox.yaml")
+        ),
         "pipelines/new module.py",
     ],
 )
