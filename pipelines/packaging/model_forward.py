@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from pipelines.models.backbones import Batch
-from pipelines.train.classifiers.batches import cut
+from pipelines.models.pretrained.backbones import Batch
+from pipelines.train.predictors.batches import cut
 
 
 def ready(module: Any) -> Any:

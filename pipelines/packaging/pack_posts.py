@@ -15,8 +15,8 @@ from pipelines.datasets.split_posts import split_digest
 from pipelines.packaging.model_described import Described, TrainingSet
 from pipelines.packaging.refusals import NothingToPack, NotPackable, public, recorded, refuse_deleted, refuse_exchanged
 from pipelines.taxonomy import load as scheme_of
-from pipelines.train import finetuned
-from pipelines.train.classifiers.inference import AT_ONCE
+from pipelines.train.predictors import finetuned
+from pipelines.train.predictors.inference import AT_ONCE
 from pipelines.vault.vault import Vault
 
 

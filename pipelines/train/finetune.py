@@ -26,9 +26,10 @@ from pipelines.storage.metrics_file import rounded, write_metrics
 from pipelines.taxonomy import Scheme
 from pipelines.taxonomy import load as scheme_of
 from pipelines.taxonomy.task import Task, task_of
-from pipelines.train import environment, finetuned, training_records
-from pipelines.train.finetuned import Card
-from pipelines.train.training_records import TrainingRecords
+from pipelines.train import environment
+from pipelines.train.predictors import finetuned, training_records
+from pipelines.train.predictors.finetuned import Card
+from pipelines.train.predictors.training_records import TrainingRecords
 from pipelines.vault.vault import Vault
 from pipelines.workspace.git import commit_of
 
@@ -97,7 +98,7 @@ class FinetuneRun:
             from pipelines.train.classifiers import encoder_training
 
             return encoder_training.fit(self.spec, folder=self.folder, say=say, **given)
-        from pipelines.train.knn import knn
+        from pipelines.train.predictors import knn
 
         said = finetuned.votes_for(self.spec, corpus=self.corpus, task=self.task, root=self.root)
         return knn.fit(self.spec, vault=self.vault, said=said, **given)
@@ -240,7 +241,7 @@ def base_of(spec: SftModel | EncoderModel | KnnModel) -> str:
 
 
 def _bases(spec: SftModel | EncoderModel | KnnModel) -> list[dict[str, Any]]:
-    from pipelines.models import base_files
+    from pipelines.models.pretrained import base_files
 
     return [] if isinstance(spec, KnnModel) else base_files.identified(spec.bases)
 

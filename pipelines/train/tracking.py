@@ -22,7 +22,7 @@ from typing import Any
 
 from pipelines.config.settings import Settings
 from pipelines.errors import RegistryError
-from pipelines.train.training_records import digests
+from pipelines.train.predictors.training_records import digests
 
 KEY, PROCESS = "key", "process"
 NOT_SET = "MLFLOW_TRACKING_URI is not set"

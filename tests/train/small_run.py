@@ -20,7 +20,7 @@ import torch
 
 from pipelines.config.models import Train
 from pipelines.datasets.example import Example
-from pipelines.models.backbones import Batch, Built
+from pipelines.models.pretrained.backbones import Batch, Built
 from pipelines.taxonomy import load as load_scheme
 from pipelines.taxonomy.task import Task, task_of
 from pipelines.train.classifiers.class_weights import weigh

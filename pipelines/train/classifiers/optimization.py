@@ -19,11 +19,11 @@ import torch
 from pipelines.config.base import Section
 from pipelines.config.models import Train
 from pipelines.datasets.example import Example, targets
-from pipelines.models.backbones import Batch, Built
+from pipelines.models.pretrained.backbones import Batch, Built
 from pipelines.taxonomy.task import Task
-from pipelines.train.classifiers.batches import shuffled
 from pipelines.train.classifiers.class_weights import Weights
-from pipelines.train.classifiers.inference import autocast, machine, on, prepared
+from pipelines.train.predictors.batches import shuffled
+from pipelines.train.predictors.inference import autocast, machine, on, prepared
 
 # float32 weights, their gradients and AdamW's two moments
 BYTES_PER_PARAMETER = 16

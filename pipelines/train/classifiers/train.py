@@ -25,8 +25,9 @@ from pipelines.storage import tables
 from pipelines.storage.metrics_file import write_metrics
 from pipelines.taxonomy import load as scheme_of
 from pipelines.taxonomy.task import task_of
-from pipelines.train import environment, training_records
+from pipelines.train import environment
 from pipelines.train.classifiers.class_weights import weigh
+from pipelines.train.predictors import training_records
 from pipelines.vault.vault import Vault
 from pipelines.workspace.git import commit_of
 
@@ -117,9 +118,11 @@ def _trained(
     from pipelines.datasets.example import targets
     from pipelines.metrics import label_sets
     from pipelines.metrics.thresholds import decide
-    from pipelines.models import base_files, build
+    from pipelines.models import build
+    from pipelines.models.pretrained import base_files
     from pipelines.train import tracking
-    from pipelines.train.classifiers import inference, loop
+    from pipelines.train.classifiers import loop
+    from pipelines.train.predictors import inference
 
     task, train = material.task, params.train
     # the extra input of M3H: its labeller's remarks, from the stage rationales

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from pipelines.metrics import calibration, recall_constraints
-from pipelines.train.sft.generate import Generator
+from pipelines.train.predictors.generate import Generator
 from pipelines.train.sft.sft import SftJob
 
 # Ours: posts that are read together; the stage knows the batch of training only.

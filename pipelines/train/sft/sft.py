@@ -25,12 +25,13 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from pipelines.config.models import Finetune, SftModel
 from pipelines.datasets.example import TRAIN, VALIDATION, Example, LeakRefused, only
 from pipelines.errors import DataError
-from pipelines.llm.prompts import Prompt
-from pipelines.models.backbones import BaseUnfit, had, opened
+from pipelines.llm.prompting.prompts import Prompt
+from pipelines.models.pretrained.backbones import BaseUnfit, had, opened
 from pipelines.taxonomy import Scheme
 from pipelines.taxonomy.task import Task
 from pipelines.train.classifiers.optimization import reproducible
-from pipelines.train.sft import adapter, instruct, launch, packing, recipe
+from pipelines.train.predictors import adapter, instruct
+from pipelines.train.sft import launch, packing, recipe
 from pipelines.train.sft.packing import TokenizedSample
 from pipelines.train.sft.trainer import Keeper, RowCollator, Steps, Tuner, best, clear, newest
 

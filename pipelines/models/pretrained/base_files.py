@@ -13,7 +13,7 @@ from huggingface_hub.errors import GatedRepoError, HFValidationError
 from transformers.utils import logging
 
 from pipelines.errors import ConfigError
-from pipelines.models import tiny
+from pipelines.models.pretrained import tiny
 
 # The files of a base model that are read; pickles only if it has no safetensors.
 FILES, PICKLES = ("*.json", "*.jinja", "*.model", "*.safetensors", "*.txt"), ("pytorch_model*.bin",)

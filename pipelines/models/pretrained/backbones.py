@@ -18,8 +18,8 @@ from PIL import Image
 from transformers import AutoTokenizer
 
 from pipelines.errors import ConfigError
-from pipelines.models import tiny
-from pipelines.models.base_files import BaseMissing, located, quiet, why
+from pipelines.models.pretrained import tiny
+from pipelines.models.pretrained.base_files import BaseMissing, located, quiet, why
 
 if TYPE_CHECKING:
     from pipelines.datasets.example import Example

@@ -23,8 +23,8 @@ from pipelines.metrics import calibration, recall_constraints
 from pipelines.metrics.calibration import Calibration
 from pipelines.metrics.recall_constraints import Alerts
 from pipelines.taxonomy.task import Task
-from pipelines.train.calibrated_predictor import CalibratedPredictor
-from pipelines.train.knn.neighbours import Index, embedded, write
+from pipelines.train.predictors.calibrated_predictor import CalibratedPredictor
+from pipelines.train.predictors.neighbours import Index, embedded, write
 from pipelines.vault.vault import Vault
 
 Floats = npt.NDArray[np.float64]

@@ -14,7 +14,7 @@ from itertools import groupby, pairwise
 
 from pipelines.errors import BadParams, ConfigError
 from pipelines.taxonomy.task import Task
-from pipelines.train.sft.instruct import completion
+from pipelines.train.predictors.instruct import completion
 
 LabelSet = frozenset[str]
 Answers = list[tuple[tuple[int, ...], LabelSet]]

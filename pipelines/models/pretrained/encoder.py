@@ -13,8 +13,8 @@ from threading import Lock
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from pipelines.models.backbones import BaseUnfit, Batch, Built, Headed, had
-from pipelines.models.backbones import weights as weights_of
+from pipelines.models.pretrained.backbones import BaseUnfit, Batch, Built, Headed, had
+from pipelines.models.pretrained.backbones import weights as weights_of
 
 # Ours: posts whose tokens are cached, in memory only; more than CRADLE's train has.
 READY = 8192

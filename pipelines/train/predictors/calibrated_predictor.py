@@ -14,7 +14,7 @@ from pipelines.datasets.example import LabelSet
 from pipelines.metrics.decoding import decode
 from pipelines.metrics.recall_constraints import Alerts, raised
 from pipelines.taxonomy.task import Task
-from pipelines.train.prediction import VOTE, Prediction
+from pipelines.train.predictors.prediction import VOTE, Prediction
 
 Floats = npt.NDArray[np.float64]
 

@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from pipelines.config.base import Positive, Section, read_section
 from pipelines.errors import ConfigError, UnknownRound
 
-FOLDER = Path(__file__).parent / "protocols"
+FOLDER = Path(__file__).parents[1] / "protocols"
 NAME = r"^[a-z][a-z0-9-]*$"
 # Cohen's kappa and related statistics compare at least two annotators.
 PAIR = 2

@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from pipelines.label.ballots import Agreement, LabelSet, agree, backing, quorum, valid, valid_scores
+from pipelines.label.silver.ballots import Agreement, LabelSet, agree, backing, quorum, valid, valid_scores
 
 if TYPE_CHECKING:
     from pipelines.config.label import Ensemble
-    from pipelines.label.label_models import LabelModel
+    from pipelines.label.silver.label_models import LabelModel
     from pipelines.taxonomy import Category
 
 Ballots = Mapping[str, Mapping[str, LabelSet]]
@@ -141,14 +141,14 @@ class Panel:
     @cached_property
     def crowd(self) -> LabelModel:
         """The model of Dawid and Skene, fitted on all records on which a majority of the members voted."""
-        from pipelines.label import label_models
+        from pipelines.label.silver import label_models
 
         return label_models.crowd(_quorate(self, self.ballots), category=self.category)
 
     @cached_property
     def pool(self) -> LabelModel:
         """The members' pooled scores on all records on which a majority of them gave scores."""
-        from pipelines.label import label_models
+        from pipelines.label.silver import label_models
 
         return label_models.pool(_quorate(self, self.scores), category=self.category)
 

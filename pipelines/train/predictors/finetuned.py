@@ -2,7 +2,7 @@
 
 The card is ``model.json``; it is written last, so a folder that has one is complete. The lineage is
 ``records.parquet``, the list of records that the model was trained on or selected by
-(:mod:`pipelines.train.training_records`).
+(:mod:`pipelines.train.predictors.training_records`).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from pipelines.errors import ConfigError, DataError
 from pipelines.storage import tables
 from pipelines.taxonomy import load as scheme_of
 from pipelines.taxonomy.task import Task, task_of
-from pipelines.train import training_records
-from pipelines.train.prediction import VOTE
-from pipelines.train.training_records import TrainingRecords
+from pipelines.train.predictors import training_records
+from pipelines.train.predictors.prediction import VOTE
+from pipelines.train.predictors.training_records import TrainingRecords
 
 CARD = "model.json"
 OWN = frozenset({CARD, training_records.FILE})

@@ -20,14 +20,14 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from pipelines.metrics import recall_constraints
 from pipelines.metrics.calibration import Calibration
 from pipelines.metrics.recall_constraints import Alerts, encoded, raised
-from pipelines.models.backbones import BaseUnfit, had, opened
+from pipelines.models.pretrained.backbones import BaseUnfit, had, opened
 from pipelines.taxonomy import Scheme
 from pipelines.taxonomy.task import Task
-from pipelines.train.prediction import MALFORMED, VOTE, Prediction
-from pipelines.train.sft import adapter
-from pipelines.train.sft.grammar import Grammar
-from pipelines.train.sft.instruct import completion, conversation, instruction, read
-from pipelines.train.sft.posterior import PosteriorReader
+from pipelines.train.predictors import adapter
+from pipelines.train.predictors.grammar import Grammar
+from pipelines.train.predictors.instruct import completion, conversation, instruction, read
+from pipelines.train.predictors.posterior import PosteriorReader
+from pipelines.train.predictors.prediction import MALFORMED, VOTE, Prediction
 
 Floats = npt.NDArray[np.float64]
 

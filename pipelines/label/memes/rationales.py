@@ -25,10 +25,10 @@ from pipelines.datasets.example import Example, Item
 from pipelines.datasets.features import HEADS, NoCues, Remarks, packed, place
 from pipelines.datasets.memes import memes
 from pipelines.datasets.post import Post
-from pipelines.label.meme_labels import described, meme
+from pipelines.label.memes.meme_labels import described, meme
 from pipelines.label.remote import Remote
 from pipelines.llm.outcome import Answer, Outcome, Raw, check_failures, counted
-from pipelines.llm.prompts import Prompt, register
+from pipelines.llm.prompting.prompts import Prompt, register
 from pipelines.llm.response_parser import DECLINES, parse
 from pipelines.progress import reporter
 from pipelines.storage.answers import NANO, AnswerStore, StoredAnswer

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from pipelines.datasets.post import Post
 from pipelines.errors import DataError, LabellingError
-from pipelines.llm import templates
+from pipelines.llm.prompting import templates
 from pipelines.taxonomy import Category, Scheme, tiers_of
 
 System = Literal["open", "commercial", "training"]

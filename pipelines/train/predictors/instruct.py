@@ -14,8 +14,8 @@ from weakref import WeakKeyDictionary
 
 from pipelines.datasets.post import Post
 from pipelines.errors import BadParams, ConfigError
-from pipelines.llm import prompts
-from pipelines.llm.prompts import Prompt
+from pipelines.llm.prompting import prompts
+from pipelines.llm.prompting.prompts import Prompt
 from pipelines.taxonomy import Scheme, tiers_of
 from pipelines.taxonomy.task import Task
 

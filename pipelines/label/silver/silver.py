@@ -17,10 +17,10 @@ import pyarrow as pa
 from pipelines.config.label import Ensemble, OfflineLabeller
 from pipelines.config.params import Params
 from pipelines.errors import BadParams, EnsembleTooWeak
-from pipelines.label import ensemble_comparison, review_queue, statistics
-from pipelines.label.aggregate import Decision, Panel
-from pipelines.label.ballots import LabelSet
-from pipelines.label.label_models import LabelModel
+from pipelines.label.silver import ensemble_comparison, review_queue, statistics
+from pipelines.label.silver.aggregate import Decision, Panel
+from pipelines.label.silver.ballots import LabelSet
+from pipelines.label.silver.label_models import LabelModel
 from pipelines.metrics.label_tables import Distribution
 from pipelines.storage import tables
 from pipelines.storage.metrics_file import rounded, write_metrics
@@ -95,8 +95,8 @@ def run(
         defines it, and the records where it ``differs``), ``distributions`` (for CRADLE's tables), ``labellers``
         (outcomes, reasons, repaired, tokens, cost) and ``cost`` (US dollars), ``violations`` of the scheme's rules,
         ``refusals`` by gold label, ``queue``, ``comparison`` on dev (see
-        :func:`pipelines.label.ensemble_comparison.table`), ``test`` (scores), ``by_agreement``, and ``posterior`` (the
-        mean probability of the labels beside the share that gold confirms).
+        :func:`pipelines.label.silver.ensemble_comparison.table`), ``test`` (scores), ``by_agreement``, and
+        ``posterior`` (the mean probability of the labels beside the share that gold confirms).
 
     Raises:
         BadParams: there is no such ensemble, the votes of a member are missing, or the aggregator needs scores that the

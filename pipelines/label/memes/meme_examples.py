@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from pipelines.datasets.example import TRAIN, only
 from pipelines.errors import ConfigError
-from pipelines.label.meme_labels import meme
-from pipelines.llm import prompts
+from pipelines.label.memes.meme_labels import meme
+from pipelines.llm.prompting import prompts
 
 if TYPE_CHECKING:
     from pipelines.datasets.example import Example

@@ -18,8 +18,8 @@ from crisis_corpus.integrity import different
 from pipelines.config.base import Section
 from pipelines.config.models import SftModel
 from pipelines.errors import DataError
-from pipelines.models.backbones import BaseUnfit, had
-from pipelines.models.base_files import files_of, located, on_hub
+from pipelines.models.pretrained.backbones import BaseUnfit, had
+from pipelines.models.pretrained.base_files import files_of, located, on_hub
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 # The identity of a base model on the hub, or the folder with another base model.

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 import yaml
 from pydantic import AfterValidator, AwareDatetime, Field, ValidationError, model_validator
 
-from pipelines.annotate.protocol import NAME, Draw, Name, Phase
+from pipelines.annotate.forms.protocol import NAME, Draw, Name, Phase
 from pipelines.config.base import Positive, Pseudonym, Section, faults, read_section
 from pipelines.errors import DataError, UnknownRound
 
@@ -49,7 +49,7 @@ class RoundManifest(Section):
     rendered guideline. ``blinding`` is always ``queues``: each annotator has a queue of their own and sees no other
     person's answers and no votes. ``size`` is the number of drawn items, which may be less than the size in the
     protocol. ``base`` is the commit of the corpus repository from which the items were drawn. Fields copied from the
-    protocol are explained in :class:`pipelines.annotate.protocol.Planned`.
+    protocol are explained in :class:`pipelines.annotate.forms.protocol.Planned`.
     """
 
     corpus: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$")]

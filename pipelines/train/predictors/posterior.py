@@ -25,7 +25,7 @@ import torch
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from pipelines.train.sft.grammar import Grammar, LabelSet, State, common
+from pipelines.train.predictors.grammar import Grammar, LabelSet, State, common
 
 LEFT_OUT = 1e-6  # ours: of the probability of all answers, at most
 WIDTH = 128  # ours: tokens of one prompt's branches that are read together; their logits fill a vocabulary each

@@ -14,9 +14,9 @@ from accelerate.utils import DistributedDataParallelKwargs, gather_object
 from pipelines.datasets.example import Example
 from pipelines.errors import DataError
 from pipelines.metrics.thresholds import BadScores
-from pipelines.models.backbones import Batch, Built
+from pipelines.models.pretrained.backbones import Batch, Built
 from pipelines.taxonomy.task import Task
-from pipelines.train.classifiers.batches import ahead, cut
+from pipelines.train.predictors.batches import ahead, cut
 
 # Ours: prediction keeps no gradients, so more examples fit into the same memory.
 AT_ONCE = 4

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pipelines.label.aggregate import Panel
-from pipelines.label.ballots import LabelSet
+from pipelines.label.silver.aggregate import Panel
+from pipelines.label.silver.ballots import LabelSet
 from pipelines.metrics import bootstrap, label_sets
 
 
