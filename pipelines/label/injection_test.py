@@ -18,7 +18,7 @@ from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.curate.sample import draw
 from pipelines.datasets.post import Post
-from pipelines.datasets.split_posts import SplitPosts
+from pipelines.datasets.posts import SplitPosts
 from pipelines.label.attacks.families import attacks, inject, pick
 from pipelines.label.injection import marks
 from pipelines.label.silver import review_queue

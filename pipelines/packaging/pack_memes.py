@@ -15,7 +15,7 @@ from pipelines.config.models import Chosen, FusionModel, ImageModel, TextModel
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.datasets.example import TRAIN, VALIDATION
-from pipelines.datasets.split_posts import split_digest
+from pipelines.datasets.posts import split_digest
 from pipelines.packaging.model_described import REST, Described, TrainingSet
 from pipelines.packaging.refusals import (
     NothingToPack,

@@ -92,7 +92,7 @@ SINKS = (
         outs=("snapshot/${item.corpus}/finetuned/*",),
         writers=(
             "crisis_corpus/verified", "train/predictors/adapter", "train/predictors/finetuned",
-            "train/sft/answer_calibration",
+            "train/sft/sft",
         ),
     ),
     Sink(

@@ -14,7 +14,6 @@ from typing import Any
 from safetensors import safe_open
 from transformers import AutoModelForCausalLM
 
-from crisis_corpus.integrity import different
 from pipelines.config.base import Section
 from pipelines.config.models import SftModel
 from pipelines.errors import DataError
@@ -94,6 +93,6 @@ def _base(folder: Path) -> str:
         return str(folder / COPY)
     identity = BaseIdentity.model_validate_json((folder / IDENTITY).read_bytes())
     found = located(identity.base, revision=identity.revision)
-    if wrong := different(files_of(found), identity.files):
-        raise BaseAltered(base=identity.base, detail=", ".join(wrong))
+    if wrong := {name for name, _ in files_of(found).items() ^ identity.files.items()}:
+        raise BaseAltered(base=identity.base, detail=", ".join(sorted(wrong)))
     return found

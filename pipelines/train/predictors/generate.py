@@ -1,7 +1,7 @@
 """Predict labels of posts with a causal model: the most probable of all valid answers, and the labels' probabilities.
 
 The probability of each answer is exact (``posterior.py``). A label's is the sum over the answers that name it, and is
-calibrated on dev if the model was tuned (``answer_calibration.py``).
+calibrated on dev if the model was tuned (``sft.calibrate``).
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""Predict with a trained classifier, on a CPU, one GPU or several."""
+"""Predict with a trained classifier, on a CPU, one GPU or several, with batches that are prepared ahead of use."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,15 +15,17 @@ from accelerate.utils import DistributedDataParallelKwargs, gather_object
 
 from pipelines.datasets.example import Example
 from pipelines.errors import DataError
-from pipelines.metrics.thresholds import BadScores
+from pipelines.metrics.decoding import BadScores
 from pipelines.models.pretrained.backbones import Batch, Built
 from pipelines.taxonomy.task import Task
-from pipelines.train.predictors.batches import ahead, cut
 
 # Ours: prediction keeps no gradients, so more examples fit into the same memory.
 AT_ONCE = 4
 # Ours: threads that prepare batches for a GPU while it works on others.
 WORKERS = 4
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Diverged(DataError):
@@ -91,3 +95,26 @@ def prepared(
         return rows, {name: t.pin_memory() for name, t in batch.items()} if gpu else batch
 
     return ahead(make, batches, workers=WORKERS if gpu else 0)
+
+
+def cut(rows: Sequence[int], *, batch: int) -> list[list[int]]:
+    """Split ``rows`` into parts of ``batch`` rows; the last part may be shorter."""
+    return [list(rows[i : i + batch]) for i in range(0, len(rows), batch)]
+
+
+def ahead(make: Callable[[T], R], items: Iterable[T], *, workers: int) -> Iterator[R]:
+    """Yield ``make(item)`` in order, while threads prepare up to 2 * ``workers`` further items."""
+    if not workers:
+        yield from map(make, items)
+        return
+    pool = ThreadPoolExecutor(workers)
+    waiting: deque[Future[R]] = deque()
+    try:
+        for item in items:
+            waiting.append(pool.submit(make, item))
+            if len(waiting) > 2 * workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
