@@ -146,7 +146,7 @@ def run(
         root: a clone of the corpus.
 
     Returns:
-        ``kind``, ``base``, ``bases`` (``models.base_files.identified``), ``environment`` (``train.tracking``),
+        ``kind``, ``base``, ``bases`` (``base_files.identified``), ``environment`` (``train.tracking``),
         ``subset``, ``ensemble`` (``None`` for gold), ``train`` and ``selected`` (train and dev; ``records``,
         ``digest`` of their ids), ``validation`` (records), ``support`` (records of train by label), ``unseen``
         (labels that train does not have), ``examples`` (records of dev in the prompt, left out), ``without`` (records

@@ -63,7 +63,7 @@ def fit(
 
     Raises:
         LeakRefused: examples of another split.
-        BaseMissing, BaseUnfit: see ``models.backbones``.
+        BaseMissing, BaseUnfit: see ``models.pretrained``.
         Diverged: the loss became infinite or undefined.
         NothingToCalibrate: dev has no gold.
         BadParams: a recall floor names a label that is not in the task.

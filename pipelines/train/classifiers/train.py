@@ -64,7 +64,7 @@ def run(
     nothing and report it.
 
     Returns:
-        ``bases`` (``models.base_files.identified``), ``environment`` (``train.tracking``), ``epoch`` (the best
+        ``bases`` (``base_files.identified``), ``environment`` (``train.tracking``), ``epoch`` (the best
         one), ``validation_macro_f1``, ``thresholds`` by label, ``history``, ``without`` and ``taken_down`` (items by
         split that have no gold, or were taken down), ``unseen`` (labels that train does not have), ``train`` and
         ``selected`` (train and validation; ``records``, ``digest`` of their ids), ``weights`` (MLflow's ``run``, and
