@@ -1,9 +1,10 @@
-"""Fine-tune a causal model on the JSON of the labels (CRADLE 5.2, F): all weights or LoRA, one GPU or several.
+"""Fine-tune a causal model on the JSON of the labels (CRADLE 5.2, F), and calibrate its probabilities on dev.
 
-The recipe is the paper's, as interpreted in SPEC 29: an optimiser step takes ``batch`` times ``accumulation`` examples
-over all processes, the schedule is linear, the loss covers the answers' tokens alone, and the epoch with the least
-validation loss is kept. On a CPU, the same inputs give the same losses, even if the run was killed and restarted. Texts
-stay in memory: only weights, and numbers from which no text can be reconstructed, are written.
+All weights are tuned, or LoRA adapters, on one GPU or several. The recipe is the paper's, as interpreted in SPEC 29: an
+optimiser step takes ``batch`` times ``accumulation`` examples over all processes, the schedule is linear, the loss
+covers the answers' tokens alone, and the epoch with the least validation loss is kept. On a CPU, the same inputs give
+the same losses, even if the run was killed and restarted. Texts stay in memory: only weights, and numbers from which no
+text can be reconstructed, are written.
 """
 
 from __future__ import annotations
