@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from pipelines.annotate.form import Form, build_form
+from pipelines.annotate.forms.form import Form, build_form
 from pipelines.deployment.label_studio_server import Account, address, ensure_accounts
 from pipelines.storage import tables
 from pipelines.storage.seal import open_column

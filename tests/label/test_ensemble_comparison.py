@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines.label import aggregate, ensemble_comparison
-from pipelines.label.aggregate import Panel
+from pipelines.label.silver import aggregate, ensemble_comparison
+from pipelines.label.silver.aggregate import Panel
 from pipelines.taxonomy import load
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:crowdkit")

@@ -23,7 +23,7 @@ from pipelines.registry.candidate import Context
 from pipelines.registry.webhook_delivery import Watch
 from pipelines.takedown import expiry, receipts, takedown
 from pipelines.takedown.selection import Selection
-from pipelines.train import finetuned, training_records
+from pipelines.train.predictors import finetuned, training_records
 from pipelines.vault import removals
 from pipelines.vault.removals import RemovalAltered
 from pipelines.workspace.clone import workspace

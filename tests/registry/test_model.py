@@ -23,8 +23,8 @@ from crisis_corpus.integrity import digest, listing
 from pipelines.packaging import model, model_code
 from pipelines.packaging.model_code import NotLocked, TooMuchCode
 from pipelines.predict import predict_finetuned
-from pipelines.train import finetuned
-from pipelines.train.prediction import Prediction
+from pipelines.train.predictors import finetuned
+from pipelines.train.predictors.prediction import Prediction
 from tests.registry import packs
 from tests.registry.packs import SUBSET, Made
 from tests.train import small_posts, small_tuned

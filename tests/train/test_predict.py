@@ -14,8 +14,9 @@ from pipelines.evaluate.model_scores import Sampling
 from pipelines.predict import baselines, predict_finetuned
 from pipelines.predict.predict_finetuned import SeenInTraining
 from pipelines.storage import tables
-from pipelines.train import finetune, finetuned
-from pipelines.train.finetuned import ModelOutdated, NoModel, NotVoted
+from pipelines.train import finetune
+from pipelines.train.predictors import finetuned
+from pipelines.train.predictors.finetuned import ModelOutdated, NoModel, NotVoted
 from tests.train import small_posts as small
 from tests.train import small_tuned
 from tests.train.small_posts import SmallPosts
