@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 1
 # every task is a process, which would compile the package again
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo annotate down test test-argilla test-faults test-praw walk bench docs lint status setup lock audit sbom clean
+.PHONY: help demo annotate down test tiers test-argilla test-faults test-praw walk bench docs lint status setup lock audit sbom clean
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
 
@@ -68,12 +68,14 @@ lint: .venv/.dev  ## ruff, mypy, the layers of pipelines/ and the declared requi
 	$(BIN)/deptry .
 	$(BIN)/deptry crisis_corpus --config client/pyproject.toml
 test: .venv/.dev  ## everything but the slow tiers, the real Airflow included
-	@$(MAKE) --no-print-directory --jobs 2 lint .label-studio/.installed need.bwrap.bubblewrap
+	@$(MAKE) --no-print-directory need.bwrap.bubblewrap
+	@$(MAKE) --no-print-directory --jobs 2 lint tiers
+tiers: .venv/.dev
 	@$(BIN)/python tests/tiers.py
 test-argilla: .venv/.dev .argilla/.installed  ## the Argilla backend on a real Argilla server
 	$(BIN)/python -m pytest -m argilla
-test-faults: .venv/.dev need.bwrap.bubblewrap  ## kills, cuts and corruptions; CORPUS_STRESS_SHARDS sets how many disturbed runs
-	$(BIN)/python -m pytest -m faults
+test-faults: .venv/.dev .label-studio/.installed need.bwrap.bubblewrap  ## kills, corruptions, all of Airflow and Label Studio; CORPUS_STRESS_SHARDS: how many disturbed runs
+	$(BIN)/python -m pytest -m "faults or airflow"
 test-praw: .venv/.dev  ## PRAW's recorded answers through the live source; PRAW is the path of a checkout of its repository
 	PRAW_CHECKOUT=$(abspath $(PRAW)) $(BIN)/python -m pytest -s -m faults tests/collect/sources/test_praw_answers.py
 walk: .venv/.dev  ## a team's own corpus, from the documentation alone: about 16 minutes, with downloads

@@ -26,7 +26,7 @@ from pipelines.config.settings import Endpoint
 from pipelines.datasets.post import Post
 from pipelines.label.remote import Remote
 from pipelines.llm.outcome import Outcome
-from pipelines.llm.prompts import build
+from pipelines.llm.prompting.prompts import build
 from pipelines.storage.answers import AnswerStore
 from pipelines.taxonomy import load as load_scheme
 from pipelines.vault.vault import Vault

@@ -27,8 +27,8 @@ from pipelines.datasets.post import Post
 from pipelines.sandbox.reddit.post_world import PostWorld
 from pipelines.taxonomy import load as load_scheme
 from pipelines.taxonomy.task import task_of
-from pipelines.train.sft.generate import Generator
-from pipelines.train.sft.instruct import conversation, instruction, read
+from pipelines.train.predictors.generate import Generator
+from pipelines.train.predictors.instruct import conversation, instruction, read
 from pipelines.train.sft.sft import fit
 
 ROOT = Path(__file__).resolve().parents[1]

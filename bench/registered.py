@@ -41,7 +41,7 @@ from pipelines.config.settings import Settings
 from pipelines.datasets.post import Post
 from pipelines.metrics import recall_constraints
 from pipelines.metrics.calibration import Calibration
-from pipelines.models import tiny
+from pipelines.models.pretrained import tiny
 from pipelines.packaging import model
 from pipelines.packaging.model_described import SCHEME, Described, TrainingSet
 from pipelines.packaging.register import put

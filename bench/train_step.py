@@ -27,11 +27,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from pipelines.config.params import load
 from pipelines.datasets.example import Example
-from pipelines.models.backbones import Batch, Built
+from pipelines.models.pretrained.backbones import Batch, Built
 from pipelines.taxonomy import load as load_scheme
 from pipelines.taxonomy.task import Task, task_of
-from pipelines.train.classifiers.class_weights import weigh
-from pipelines.train.classifiers.optimization import Loop
+from pipelines.train.classifiers.optimization import Loop, weigh
 
 GPU = torch.cuda.is_available()
 BATCH = 16

@@ -25,7 +25,7 @@ from pipelines.deployment.airflow_api import named
 from pipelines.errors import ConfigError, UnknownName
 from pipelines.llm import costs
 from pipelines.llm.capabilities import PriceUnknown, capabilities, price
-from pipelines.llm.prompts import build
+from pipelines.llm.prompting.prompts import build
 from pipelines.taxonomy import Scheme
 from pipelines.taxonomy import load as load_scheme
 from pipelines.workspace.address import local_path

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from pipelines.annotate.manifest import opened
+from pipelines.annotate.forms.manifest import opened
 from pipelines.collect import coverage
 from pipelines.collect.refresh_store import RefreshStore
 from pipelines.config import renamed

@@ -42,7 +42,7 @@ SECRET = "5e" * 64
 MONTHS = ("2022-11", "2022-12")
 CORPORA = {"memes": "images", "posts": "texts"}
 SLOTS = 4  # as many tasks at a time as the demo's Airflow runs
-RETRIES = 2  # of every task that has no `retries` in dvc.yaml
+RETRIES = 2  # of every task that has no `retries` in profiles/tasks.json
 LONGEST_FREEZE = 30.0
 # Shares of the attempts; the rest is left alone.
 KILLED, FROZEN, REPLACED, DOUBLED = 0.25, 0.25, 0.15, 0.4
@@ -330,6 +330,7 @@ class World:
         from dvc_airflow.tasks import publish_results, stage_results
 
         known = graph(self.checkout, profile="sandbox")
+        options = json.loads((ROOT / "profiles" / "tasks.json").read_text())
         name, dag_run = f"{corpus} {dag}", types.SimpleNamespace(dag_id=f"{corpus}_{dag}", run_id="stress")
         pin = f"{name} pin"
         found = [Task(pin, lambda _: run("task", "pin")["commit"], after)]
@@ -341,7 +342,7 @@ class World:
                 given = [done[other] for other in upstream]
                 return stage_results(stage, base=done[pin], results=given, dag_run=dag_run)[0]
 
-            retries = known[stage].airflow.get("retries", RETRIES)
+            retries = options.get(known[stage].step, {}).get("retries", RETRIES)
             found.append(Task(made[stage], reproduce, [pin, *upstream], retries=retries))
 
         def publish(done: Mapping[str, Any]) -> Any:

@@ -42,6 +42,8 @@ ASKING = {"prompted", "rationales"}
 LIBRARIES = "pipelines/libraries.yaml"
 # What a stage imports by a name that is made up as it runs.
 BY_NAME = {"train": "pipelines/models"}
+# The most modules that these stages may depend on: each one is a reason to train or predict again.
+MOST_MODULES = {"finetune": 45, "predict_finetuned": 36}
 # Stage -> the section used instead of its own: the entry of M3H names the labeller of its remarks.
 SECTION = {"rationales": "models"}
 
@@ -95,28 +97,45 @@ def modules(name: str) -> list[Path]:
     return [module, *((ROOT / BY_NAME[name]).glob("*.py") if name in BY_NAME else [])]
 
 
+def needed(name: str) -> set[str]:
+    """Return the modules that shape a stage's results."""
+    return {file for file in closure(*modules(name)) if not any(part in file for part in APART)}
+
+
 @pytest.mark.parametrize("name", STAGES)
 def test_a_stage_names_the_modules_it_runs(name: str) -> None:
-    needed = {file for file in closure(*modules(name)) if not any(part in file for part in APART)}
-    assert needed <= named(STAGES[name]), f"add to deps of {name} in dvc.yaml: {sorted(needed - named(STAGES[name]))}"
+    missing = needed(name) - named(STAGES[name])
+    assert not missing, f"add to deps of {name} in dvc.yaml: {sorted(missing)}"
+
+
+@pytest.mark.parametrize("name", MOST_MODULES)
+def test_fine_tuning_and_its_predictions_depend_on_few_modules(name: str) -> None:
+    assert len(needed(name)) <= MOST_MODULES[name], "move what one small function needs, or merge small neighbours"
+
+
+def test_the_stages_fit_250_lines_of_120_characters() -> None:
+    lines = (ROOT / "dvc.yaml").read_text().splitlines()
+    assert len(lines) <= 250, "put modules that stages name together into a package"
+    assert max(map(len, lines)) <= 120
 
 
 @pytest.mark.parametrize("name", STAGES)
 def test_a_package_among_the_deps_is_used_by_half(name: str) -> None:
     """A stage that names a package for one module of it would run again after unrelated edits."""
-    needed = closure(*modules(name))
+    imports = closure(*modules(name))
     for dep in STAGES[name]["deps"]:
         if dep.startswith(OURS) and not dep.endswith(".py"):
             files = {str(path.relative_to(ROOT)) for path in (ROOT / dep).rglob("*.py") if path.name != "__init__.py"}
-            assert 2 * len(files & needed) >= len(files), f"{dep} of {name}: {sorted(files - needed)} are not imported"
+            assert 2 * len(files & imports) >= len(files), (
+                f"{dep} of {name}: {sorted(files - imports)} are not imported"
+            )
 
 
 def libraries(name: str) -> set[str]:
     """Return the libraries that compute a stage's results, as its modules import them."""
     if name in ASKING:
         return set()
-    files = [file for file in closure(*modules(name)) if not any(part in file for part in APART)]
-    tops = {module.partition(".")[0] for file in files for module in names_in(ROOT / file)}
+    tops = {module.partition(".")[0] for file in needed(name) for module in names_in(ROOT / file)}
     foreign = tops - {*sys.stdlib_module_names, *OURS, *LIBRARIES_APART}
     return {owners()[top][0].lower() for top in foreign}
 

@@ -57,8 +57,8 @@ LIBRARIES = [
 class Runner:
     """A copy of the project, in which one module at a time is changed, and the log of what the tests said."""
 
-    def __init__(self, place: Path) -> None:
-        self.place, self.tree = place, place / "tree"
+    def __init__(self, place: Path, *, patience: float) -> None:
+        self.place, self.tree, self.patience = place, place / "tree", patience
         (place / "map").mkdir(parents=True, exist_ok=True)
         self.map = LineMap.read(place / "map")
         self._changes = 0
@@ -115,7 +115,7 @@ class Runner:
         told = self.place / "killer.json"
         for batch in batches:
             for again in (False, True):
-                killer = Killer(told, normal=self.map.normal)
+                killer = Killer(told, normal=self.map.normal, patience=self.patience)
                 status = forked(
                     lambda batch=batch, killer=killer: tests(batch, place=self.place, plugin=killer, stop=True),
                     tree=self.tree, log=self.place / "tests.log", late=killer.late,
@@ -203,10 +203,11 @@ def test_all(runner: Runner, mutants: list[Mutant], *, log: Path, options: argpa
 def check(runner: Runner, options: argparse.Namespace) -> None:
     """Run the tests that killed mutants on the unchanged project: one that fails there has proved nothing."""
     runner.prepare()
-    names = sorted(
-        {line["killer"] for line in last(runner.place / options.log).values() if "::" in line.get("killer", "")}
-    )
-    killer = Killer(runner.place / "killer.json", normal=runner.map.normal)
+    lines = [line for line in last(runner.place / options.log).values() if line["area"] in options.areas]
+    names = sorted({line["killer"] for line in lines if "::" in line.get("killer", "")})
+    if not names:
+        return
+    killer = Killer(runner.place / "killer.json", normal=runner.map.normal, patience=runner.patience)
     status = forked(
         lambda: tests(names, place=runner.place, plugin=killer, stop=False),
         tree=runner.tree, log=runner.place / "check.log", late=after(3600),
@@ -256,12 +257,13 @@ def main() -> None:
     parser.add_argument("--areas", nargs="*", default=list(AREAS), choices=list(AREAS))
     parser.add_argument("--keys", nargs="*", default=[])
     parser.add_argument("--budget", type=float, default=60, help="seconds of tests for one mutant")
+    parser.add_argument("--patience", type=float, default=3, help="a test hangs after so many times its usual seconds")
     parser.add_argument("--minutes", type=float, default=120)
     parser.add_argument("--keep", action="store_true", help="use the copy of the project of the last call")
     options = parser.parse_intermixed_args()
     if options.act == "report":
         return report(options.place / options.log)
-    runner = Runner(options.place)
+    runner = Runner(options.place, patience=options.patience)
     if options.keep and runner.tree.is_dir():
         # a run that was stopped has left its mutant
         subprocess.run(["git", "checkout", "-q", "--", "."], cwd=runner.tree, check=True)

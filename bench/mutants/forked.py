@@ -135,11 +135,11 @@ class Killer:
 
     Args:
         path: where to write that.
-        normal: how long each test takes, with its fixtures; a test is late after three times that and 10 s.
+        normal: how long each test takes, with its fixtures; a test is late after ``patience`` times that and 10 s.
     """
 
-    def __init__(self, path: Path, *, normal: Callable[[str], float]) -> None:
-        self._path, self._now, self._normal = path, path.with_suffix(".now"), normal
+    def __init__(self, path: Path, *, normal: Callable[[str], float], patience: float) -> None:
+        self._path, self._now, self._normal, self._patience = path, path.with_suffix(".now"), normal, patience
         self._known: tuple[str, float] = "", time.monotonic()
         path.unlink(missing_ok=True)
         self._now.unlink(missing_ok=True)
@@ -149,7 +149,7 @@ class Killer:
         now = self._now.read_text() if self._now.exists() else ""
         if now != self._known[0]:
             self._known = now, time.monotonic()
-        return time.monotonic() - self._known[1] > 3 * self._normal(now) + 10
+        return time.monotonic() - self._known[1] > self._patience * self._normal(now) + 10
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self._now.write_text(nodeid)

@@ -21,6 +21,8 @@ import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 from mutmut.mutation.mutators import mutation_operators
 
+# The modules of the gate beside ``gate*.py``.
+GATE = ("case", "comparison", "looks", "recall_checks", "rivals", "scores", "superiority")
 # By area: how many mutants of 420 are drawn, the modules, and the tests that are tried first.
 AREAS: dict[str, tuple[int, tuple[str, ...], tuple[str, ...]]] = {
     "vault": (55, ("pipelines/vault/*.py",), ("tests/privacy/test_vault.py", "tests/store/test_seal.py")),
@@ -50,9 +52,14 @@ AREAS: dict[str, tuple[int, tuple[str, ...], tuple[str, ...]]] = {
         35,
         (
             "pipelines/promotion/gate*.py",
-            *(f"pipelines/promotion/{name}.py" for name in ("case", "comparison", "looks")),
+            *(f"pipelines/promotion/{name}.py" for name in GATE),
         ),
-        ("tests/registry/test_gate.py", "tests/registry/test_looks.py", "tests/registry/test_rivals.py"),
+        (
+            "tests/registry/test_recall_checks.py",
+            "tests/registry/test_looks.py",
+            "tests/registry/test_gate.py",
+            "tests/registry/test_rivals.py",
+        ),
     ),
     "takedown": (60, ("pipelines/takedown/*.py",), ("tests/privacy/test_takedown.py", "tests/privacy/test_sweep.py")),
 }

@@ -17,9 +17,9 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from pipelines.annotate import manifest as manifests
 from pipelines.annotate.backends.backend import Item
-from pipelines.annotate.manifest import RoundManifest
+from pipelines.annotate.forms import manifest as manifests
+from pipelines.annotate.forms.manifest import RoundManifest
 from pipelines.annotate.response_validation import (
     UNFIT,
     Question,

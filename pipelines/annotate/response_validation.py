@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from datetime import UTC
 from typing import TYPE_CHECKING, cast
 
-from pipelines.annotate import form
+from pipelines.annotate.forms import form
 
 if TYPE_CHECKING:
     from pipelines.annotate.backends.backend import AnnotatorAnswer, Item
-    from pipelines.annotate.manifest import RoundManifest
+    from pipelines.annotate.forms.manifest import RoundManifest
     from pipelines.taxonomy import Scheme
 
 Row = Mapping[str, object]

@@ -11,8 +11,8 @@ import numpy as np
 
 from pipelines.config.params import Params
 from pipelines.curate.grouping.items import load
+from pipelines.curate.grouping.published_split import published
 from pipelines.curate.grouping.split_groups import resolve
-from pipelines.curate.published_split import published
 from pipelines.curate.split.stratify import target_sizes
 from pipelines.storage.tables import Item
 from pipelines.vault.vault import Vault

@@ -100,7 +100,7 @@ def votes_report(
 @app.command(rich_help_panel=STAGES)
 def silver(corpus: CorpusName, ensemble: EnsembleName) -> None:
     """Aggregate the labels of an ensemble's labellers to silver labels; queue undecided records for human review."""
-    from pipelines.label import silver as stage
+    from pipelines.label.silver import silver as stage
 
     run_stage(stage.run, corpus, ensemble=ensemble, needs_settings=False)
 

@@ -36,7 +36,7 @@ SubsetName = Annotated[
 @app.command(rich_help_panel=STAGES)
 def rationales(corpus: CorpusName) -> None:
     """Request short explanations of memes from a labeller; models of kind m3h take the explanations as input."""
-    from pipelines.label import rationales as stage
+    from pipelines.label.memes import rationales as stage
 
     run_stage(stage.run, corpus)
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from pipelines.config.params import Params
 from pipelines.curate.grouping.items import kept_items
-from pipelines.curate.published_split import members
+from pipelines.curate.grouping.published_split import members
 from pipelines.storage import tables
 from pipelines.storage.metrics_file import write_metrics
 from pipelines.storage.tables import Item

@@ -1,18 +1,21 @@
-"""Represent a record as a model receives it, and check the record's split before use.
+"""Represent records as models receive them: the examples of each split, with the labels that may be seen.
 
-Code that derives something from examples (weights, thresholds, few-shot prompts, fits) calls :func:`only` with the
-splits that it may use. This module needs neither vault nor tables, so that a model can be served without them.
+This module, not its callers, decides which labels are visible: :func:`material` hides those of test. Code that derives
+something from examples (weights, thresholds, few-shot prompts, fits) calls :func:`only` with the splits that it may
+use. This module needs neither vault nor tables, so that a model can be served without them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.errors import ConfigError, DataError
+from pipelines.errors import ConfigError, DataError, SplitConflict
 from pipelines.taxonomy.task import Task
 
 Item = tuple[str, int]
@@ -69,6 +72,31 @@ class Example:
     weight: float = 1.0
 
 
+@dataclass(frozen=True)
+class Material:
+    """The examples of one task in train, validation and test, sorted by item.
+
+    ``without`` counts, by split, the items without gold of this task; ``taken_down`` those whose record was taken down.
+    Neither are among the examples.
+    """
+
+    task: Task
+    train: tuple[Example, ...] = field(repr=False)
+    validation: tuple[Example, ...] = field(repr=False)
+    test: tuple[Example, ...] = field(repr=False)
+    without: Mapping[str, int]
+    taken_down: Mapping[str, int]
+    _truth: Mapping[str, Mapping[Item, LabelSet]] = field(repr=False)
+
+    def truth(self, split: str) -> Mapping[Item, LabelSet]:
+        """Return the true labels of a split's examples by item, even of test; only evaluation may use them.
+
+        Raises:
+            KeyError: there is no such split.
+        """
+        return self._truth[split]
+
+
 def only(examples: Sequence[Example], *, splits: Collection[str]) -> Sequence[Example]:
     """Return ``examples`` unchanged after a check that all of them are from the given splits.
 
@@ -95,3 +123,57 @@ def _refuse(leaked: Sequence[Example], *, allowed: Collection[str]) -> None:
     if leaked:
         found = ", ".join(sorted({e.split for e in leaked}))
         raise LeakRefused(items=len(leaked), found=found, allowed=" and ".join(sorted(allowed)))
+
+
+def material(
+    task: Task,
+    *,
+    placed: Mapping[Item, tuple[str, str]],
+    gold: Mapping[Item, LabelSet],
+    opened: Mapping[Item, tuple[str, bytes | None]],
+    gone: Collection[str],
+) -> Material:
+    """Return decrypted items as examples by split; the labels of test are hidden.
+
+    Args:
+        task: the task.
+        placed: split, one of :data:`SPLITS`, and group of every item.
+        gold: labels by item; an item without labels is left out and counted.
+        opened: decrypted text and picture by item, for all items with labels.
+        gone: records that were taken down; their items are left out and counted.
+    """
+    live = {item: split for item, (split, _) in sorted(placed.items()) if item[0] not in gone}
+    truth = {s: {item: gold[item] for item, split in live.items() if split == s and item in gold} for s in SPLITS}
+    made = {
+        split: tuple(
+            Example(item, split, *opened[item], labels=None if split == TEST else labels, group=placed[item][1])
+            for item, labels in known.items()
+        )
+        for split, known in truth.items()
+    }
+    return Material(
+        task=task,
+        **made,
+        without=_counts([split for item, split in live.items() if item not in gold]),
+        taken_down=_counts([split for item, (split, _) in placed.items() if item[0] in gone]),
+        _truth=MappingProxyType({split: MappingProxyType(known) for split, known in truth.items()}),
+    )
+
+
+def groups_apart(rows: Sequence[Mapping[str, object]], *, corpus: str) -> dict[Item, tuple[str, str]]:
+    """Return the split and the group of each item in rows of the table ``splits``, after a check for conflicts.
+
+    Raises:
+        SplitConflict: an item or a group is in two splits.
+    """
+    placed = {(str(r["record_id"]), int(str(r["image"]))): (str(r["split"]), str(r["group"])) for r in rows}
+    groups = {group: split for split, group in placed.values()}
+    straddling = sum(groups[group] != split for split, group in placed.values()) + len(rows) - len(placed)
+    if straddling:
+        raise SplitConflict(corpus=corpus, detail=f"{straddling} items are in two splits, or their group is")
+    return placed
+
+
+def _counts(splits: Sequence[str]) -> dict[str, int]:
+    """Return how often each split occurs, 0 for those that do not."""
+    return dict.fromkeys(SPLITS, 0) | Counter(splits)

@@ -1,8 +1,8 @@
 """Load a labeller's remarks on memes, which models of kind ``m3h`` take as input besides text and picture.
 
 M3H (Mazhar et al. 2025) has GPT-4o explain each meme under three heads: cause and effect, figurative understanding,
-mental state (the authors' repository, flamenlp/M3H). The stage ``rationales`` requests
-them (:mod:`pipelines.label.rationales`), once for all runs of a model; here they are decrypted, in memory only. They
+mental state (the authors' repository, flamenlp/M3H). The stage ``rationales`` requests them
+(:mod:`pipelines.label.memes.rationales`), once for all runs of a model; here they are decrypted, in memory only. They
 retell the meme and so are content: no log, error, metric or file may contain them.
 """
 

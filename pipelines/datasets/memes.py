@@ -1,52 +1,23 @@
 """Load the memes of each split as examples, decrypted in memory only.
 
-This module, not its callers, decides which labels are visible: examples of the test split have no labels, and code that
-uses examples calls :func:`pipelines.datasets.example.only`. Gold labels are mapped to the task's label space
-(``Task.seen``), which merges some labels and leaves others out.
+Gold labels are mapped to the task's label space (``Task.seen``), which merges some labels and leaves others out;
+:mod:`pipelines.datasets.example` hides those of test.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from types import MappingProxyType
 
 import pyarrow as pa
 
 from pipelines.config.params import Params
-from pipelines.datasets.example import SPLITS, TEST, Example, Item, LabelSet, NoGold, NoSplit
-from pipelines.errors import BadParams, SchemaMismatch, SplitConflict
+from pipelines.datasets.example import SPLITS, Example, Item, Material, NoGold, NoSplit, groups_apart, material
+from pipelines.errors import BadParams, SchemaMismatch
 from pipelines.storage import tables
 from pipelines.storage.seal import open_column
 from pipelines.taxonomy.task import Task
 from pipelines.vault.vault import Vault
-
-
-@dataclass(frozen=True)
-class Material:
-    """The examples of one task in train, validation and test, sorted by item.
-
-    ``without`` counts, by split, the items without gold of this task; ``taken_down`` those whose record was taken down.
-    Neither are among the examples.
-    """
-
-    task: Task
-    train: tuple[Example, ...] = field(repr=False)
-    validation: tuple[Example, ...] = field(repr=False)
-    test: tuple[Example, ...] = field(repr=False)
-    without: Mapping[str, int]
-    taken_down: Mapping[str, int]
-    _truth: Mapping[str, Mapping[Item, LabelSet]] = field(repr=False)
-
-    def truth(self, split: str) -> Mapping[Item, LabelSet]:
-        """Return the true labels of a split's examples by item, even of test; only evaluation may use them.
-
-        Raises:
-            KeyError: there is no such split.
-        """
-        return self._truth[split]
 
 
 def load(corpus: str, *, task: Task, params: Params, vault: Vault, root: Path = Path()) -> Material:
@@ -100,55 +71,6 @@ def _path(root: Path, corpus: str, *, name: str) -> Path:
     return root / "snapshot" / corpus / {"splits": "split", "gold": "gold"}[name] / f"{name}.parquet"
 
 
-def material(
-    task: Task,
-    *,
-    placed: Mapping[Item, tuple[str, str]],
-    gold: Mapping[Item, LabelSet],
-    opened: Mapping[Item, tuple[str, bytes | None]],
-    gone: Collection[str],
-) -> Material:
-    """Return decrypted memes as examples by split; the labels of test are hidden.
-
-    Args:
-        task: the task.
-        placed: split, one of :data:`SPLITS`, and group of every item.
-        gold: labels by item; an item without labels is left out and counted.
-        opened: decrypted text and picture by item, for all items with labels.
-        gone: records that were taken down; their items are left out and counted.
-    """
-    live = {item: split for item, (split, _) in sorted(placed.items()) if item[0] not in gone}
-    truth = {s: {item: gold[item] for item, split in live.items() if split == s and item in gold} for s in SPLITS}
-    made = {
-        split: tuple(
-            Example(item, split, *opened[item], labels=None if split == TEST else labels, group=placed[item][1])
-            for item, labels in known.items()
-        )
-        for split, known in truth.items()
-    }
-    return Material(
-        task=task,
-        **made,
-        without=_counts([split for item, split in live.items() if item not in gold]),
-        taken_down=_counts([split for item, (split, _) in placed.items() if item[0] in gone]),
-        _truth=MappingProxyType({split: MappingProxyType(known) for split, known in truth.items()}),
-    )
-
-
-def groups_apart(rows: Sequence[Mapping[str, object]], *, corpus: str) -> dict[Item, tuple[str, str]]:
-    """Return the split and the group of each item in rows of the table ``splits``, after a check for conflicts.
-
-    Raises:
-        SplitConflict: an item or a group is in two splits.
-    """
-    placed = {(str(r["record_id"]), int(str(r["image"]))): (str(r["split"]), str(r["group"])) for r in rows}
-    groups = {group: split for split, group in placed.values()}
-    straddling = sum(groups[group] != split for split, group in placed.values()) + len(rows) - len(placed)
-    if straddling:
-        raise SplitConflict(corpus=corpus, detail=f"{straddling} items are in two splits, or their group is")
-    return placed
-
-
 def _placed(corpus: str, *, params: Params, root: Path) -> dict[Item, tuple[str, str]]:
     """Return the split and group of each item; check the groups and the names of the splits."""
     rows = tables.read(_path(root, corpus, name="splits"), name="splits").to_pylist()
@@ -188,8 +110,3 @@ def _open(folder: Path, *, items: Collection[Item], vault: Vault) -> Iterator[tu
         texts, pictures = (open_column(table, name="images", column=c, vault=vault) for c in ("text", "bytes"))
         for item, text, picture in zip(tables.items_of(table), texts, pictures, strict=True):
             yield item, ((text or b"").decode(), picture)
-
-
-def _counts(splits: Sequence[str]) -> dict[str, int]:
-    """Return how often each split occurs, 0 for those that do not."""
-    return dict.fromkeys(SPLITS, 0) | Counter(splits)

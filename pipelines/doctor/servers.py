@@ -16,7 +16,6 @@ from pipelines.deployment.airflow_setup import address, connect
 from pipelines.doctor.deployment import Deployment, git
 from pipelines.doctor.finding import Finding, failure, of_error, ok, warning
 from pipelines.workspace import dag_graph
-from pipelines.workspace.inventory import read_yaml
 
 START = "Start it (embedded: `make demo`; its log is in `logs` below CORPUS_HOME)."
 HOURS = ("CORPUS_AIRFLOW_SWEEP_HOURS", "CORPUS_AIRFLOW_MONTH_HOURS")
@@ -137,10 +136,9 @@ def queues(deployment: Deployment) -> Finding:
 
 
 def wanted_queues(root: Path) -> list[str]:
-    """Return the Airflow task queues that the stages of ``dvc.yaml`` name, and ``default``."""
-    stages = read_yaml((root / "dvc.yaml").read_text())["stages"]
-    named = {(stage.get("meta") or {}).get("airflow", {}).get("queue") for stage in stages.values()}
-    return sorted({"default", *filter(None, named)})
+    """Return the Airflow task queues that the project's tasks name, and ``default``."""
+    options = json.loads((root / "profiles" / "tasks.json").read_text()).values()
+    return sorted({"default", *(found["queue"] for found in options if "queue" in found)})
 
 
 def _queued(client: Airflow) -> list[dict[str, Any]]:

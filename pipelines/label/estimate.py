@@ -9,7 +9,7 @@ from typing import Any
 from pipelines.config.label import RemoteLabeller
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
-from pipelines.datasets.split_posts import SplitPosts
+from pipelines.datasets.posts import SplitPosts
 from pipelines.errors import LabellingError
 from pipelines.label.remote import Remote
 from pipelines.label.votes import open_labeller

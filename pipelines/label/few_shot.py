@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.config.params import Params
-from pipelines.llm.prompts import DEV, choose
+from pipelines.llm.prompting.prompts import DEV, choose
 from pipelines.storage import tables
 from pipelines.storage.metrics_file import write_metrics
 from pipelines.taxonomy import load
@@ -20,8 +20,8 @@ from pipelines.taxonomy import load
 def run(corpus: str, *, params: Params, root: Path = Path()) -> dict[str, Any]:
     """Choose the prompts' examples; write them to ``snapshot/<corpus>/few_shot/examples.parquet``, and metrics.
 
-    A scheme with several categories has no such prompt, and the table is empty; :mod:`pipelines.label.meme_examples`
-    draws the examples of prompted models.
+    A scheme with several categories has no such prompt, and the table is empty;
+    :mod:`pipelines.label.memes.meme_examples` draws the examples of prompted models.
 
     Returns:
         Counts: ``examples`` chosen, and ``gold``: the items with gold by split.

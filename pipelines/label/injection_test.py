@@ -18,12 +18,12 @@ from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.curate.sample import draw
 from pipelines.datasets.post import Post
-from pipelines.datasets.split_posts import SplitPosts
-from pipelines.label import review_queue
-from pipelines.label.aggregate import Panel
+from pipelines.datasets.posts import SplitPosts
 from pipelines.label.attacks.families import attacks, inject, pick
 from pipelines.label.injection import marks
-from pipelines.label.silver import refused_of
+from pipelines.label.silver import review_queue
+from pipelines.label.silver.aggregate import Panel
+from pipelines.label.silver.silver import refused_of
 from pipelines.label.votes import open_labeller
 from pipelines.llm.outcome import Answer
 from pipelines.progress import reporter

@@ -26,7 +26,7 @@ from pipelines.llm.budget import LabellingBudget
 from pipelines.llm.capabilities import capabilities, price
 from pipelines.llm.costs import CHARACTERS_PER_TOKEN, estimate, size, tokens
 from pipelines.llm.outcome import Answer, Outcome, Raw
-from pipelines.llm.prompts import Prompt, delimiter
+from pipelines.llm.prompting.prompts import Prompt, delimiter
 from pipelines.llm.response_parser import interpret
 from pipelines.llm.sender import LabelRequest, RequestSender
 from pipelines.storage.answers import NANO, AnswerStore, BatchJob, StoredAnswer, cache_key

@@ -18,10 +18,10 @@ from pipelines.config.label import OfflineLabeller, RemoteLabeller
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.datasets.post import Post
-from pipelines.datasets.split_posts import SplitPosts
+from pipelines.datasets.posts import SplitPosts
 from pipelines.label.remote import Remote
 from pipelines.llm.outcome import Answer, check_failures, counted, spent
-from pipelines.llm.prompts import DEV, Prompt, PromptExample, build, register
+from pipelines.llm.prompting.prompts import DEV, Prompt, PromptExample, build, register
 from pipelines.progress import reporter
 from pipelines.storage import tables
 from pipelines.storage.answers import AnswerStore

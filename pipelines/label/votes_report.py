@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.config.settings import Settings
-from pipelines.label.statistics import AGREEMENTS
+from pipelines.label.silver.statistics import AGREEMENTS
 from pipelines.metrics import label_tables
 from pipelines.metrics.label_tables import UNDEFINED, Distribution, Layout, Sheet, percent
 from pipelines.workspace.clone import workspace

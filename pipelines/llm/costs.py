@@ -14,7 +14,7 @@ from typing import Any
 
 from pipelines.config.label import Price
 from pipelines.datasets.post import Post
-from pipelines.llm.prompts import Prompt
+from pipelines.llm.prompting.prompts import Prompt
 
 # Ours: English prose has about four characters per token in every provider's tokenizer, JSON and names have fewer.
 CHARACTERS_PER_TOKEN = 3.5

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pipelines.llm.outcome import TOO_LONG, UNREADABLE, Answer, Outcome, Raw
 
 if TYPE_CHECKING:
-    from pipelines.llm.prompts import Prompt
+    from pipelines.llm.prompting.prompts import Prompt
     from pipelines.taxonomy.scheme import Category, Scheme
 
 FENCE = re.compile(r"\A```[\w-]*\s*\n?(.*?)\s*(?:```)?\Z", re.DOTALL)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.taxonomy import Category
-from pipelines.taxonomy.rules import TIERS
+from pipelines.taxonomy.scheme import TIERS
 
 Floats = npt.NDArray[np.float64]
 LabelSet = frozenset[str]

@@ -24,8 +24,7 @@ from pipelines.datasets.example import VALIDATION, Example, only, targets
 from pipelines.errors import BadParams, DataError
 from pipelines.metrics import calibration
 from pipelines.metrics.alerts import Alert, alert
-from pipelines.metrics.decoding import decode
-from pipelines.metrics.thresholds import checked
+from pipelines.metrics.decoding import checked, decode
 from pipelines.taxonomy import labels_of_all
 from pipelines.taxonomy.task import Task
 

@@ -11,7 +11,7 @@ from pipelines.errors import BadParams
 from pipelines.taxonomy.task import Task
 
 if TYPE_CHECKING:
-    from pipelines.models.backbones import Built
+    from pipelines.models.pretrained.backbones import Built
 
 TRAINABLE = ("text", "image", "fusion", "yadav", "m3h")
 

@@ -11,7 +11,17 @@ from torch import nn
 from transformers import AutoConfig, AutoModel, Blip2ForImageTextRetrieval
 
 from pipelines.config.models import FusionModel
-from pipelines.models.backbones import BaseUnfit, Batch, Built, Pixels, Words, checkpointed, had, opened, weights
+from pipelines.models.pretrained.backbones import (
+    BaseUnfit,
+    Batch,
+    Built,
+    Pixels,
+    Words,
+    checkpointed,
+    had,
+    opened,
+    weights,
+)
 from pipelines.taxonomy.task import Task
 
 if TYPE_CHECKING:

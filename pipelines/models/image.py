@@ -7,7 +7,7 @@ from pathlib import Path
 from transformers import AutoModelForImageClassification
 
 from pipelines.config.models import ImageModel
-from pipelines.models.backbones import Built, Headed, Pixels, opened
+from pipelines.models.pretrained.backbones import Built, Headed, Pixels, opened
 from pipelines.taxonomy.task import Task
 
 

@@ -34,8 +34,8 @@ from torch import nn
 
 from pipelines.config.models import M3hModel
 from pipelines.datasets.features import HEADS, Cues, NoCues
-from pipelines.models.backbones import BaseUnfit, Batch, Built, Pixels, Words, checkpointed, opened
 from pipelines.models.fusion import DROPOUT, both, scaled, two_layers, two_towers
+from pipelines.models.pretrained.backbones import BaseUnfit, Batch, Built, Pixels, Words, checkpointed, opened
 from pipelines.models.yadav import only_severity
 from pipelines.taxonomy.task import Task
 

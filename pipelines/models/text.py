@@ -7,7 +7,7 @@ from pathlib import Path
 from transformers import AutoModelForSequenceClassification
 
 from pipelines.config.models import TextModel
-from pipelines.models.backbones import Built, Headed, Words, opened
+from pipelines.models.pretrained.backbones import Built, Headed, Words, opened
 from pipelines.taxonomy.task import Task
 
 

@@ -28,8 +28,8 @@ from transformers import AutoModel
 
 from pipelines.config.models import YadavModel
 from pipelines.errors import BadParams
-from pipelines.models.backbones import Batch, Built, Pixels, Words, checkpointed, opened, weights
 from pipelines.models.fusion import both, two_layers
+from pipelines.models.pretrained.backbones import Batch, Built, Pixels, Words, checkpointed, opened, weights
 from pipelines.taxonomy.task import Task
 
 if TYPE_CHECKING:

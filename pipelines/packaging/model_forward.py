@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from pipelines.models.backbones import Batch
-from pipelines.train.classifiers.batches import cut
+from pipelines.models.pretrained.backbones import Batch
 
 
 def ready(module: Any) -> Any:
@@ -46,7 +45,7 @@ def probabilities(
     scores = np.zeros((len(lengths), labels), np.float32)
     # as ``inference.predict``, without its handling of several processes
     with torch.inference_mode(), torch.autocast(where.type, dtype=torch.bfloat16, enabled=gpu):
-        for rows in cut(order, batch=batch):
+        for rows in (order[begin : begin + batch] for begin in range(0, len(order), batch)):
             tensors = {name: tensor.to(where, non_blocking=True) for name, tensor in prepare(rows).items()}
             logits = module(**tensors).float()
             scores[rows] = (logits.softmax(-1) if kind == "single" else logits.sigmoid()).cpu().numpy()

@@ -16,9 +16,9 @@ from crisis_corpus.model_opening import opening
 from pipelines.datasets.example import TEST, Example
 from pipelines.extract.decode import DecodedPicture, Decoder
 from pipelines.extract.ocr import OcrEngine, OcrFailed, open_engine
-from pipelines.metrics.thresholds import decide
+from pipelines.metrics.decoding import decide
 from pipelines.models import build
-from pipelines.models.backbones import BaseUnfit
+from pipelines.models.pretrained.backbones import BaseUnfit
 from pipelines.packaging.model_described import REST, Described, asked
 from pipelines.packaging.model_forward import probabilities, ready
 from pipelines.packaging.model_posts import says

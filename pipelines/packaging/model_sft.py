@@ -9,8 +9,8 @@ from pipelines.config.models import SftModel
 from pipelines.packaging.model_described import Described, asked
 from pipelines.packaging.model_posts import asker
 from pipelines.packaging.model_pyfunc import SILENT, Asker, ServedAnswer, answered
-from pipelines.train.prediction import VOTE
-from pipelines.train.sft.generate import Generator
+from pipelines.train.predictors.generate import Generator
+from pipelines.train.predictors.prediction import VOTE
 
 
 def opened(pack: Path, described: Described) -> Asker:

@@ -49,7 +49,7 @@ def pack(name: str, *, chosen: Chosen, params: Params, settings: Settings, vault
         NothingToPack: files, metrics or weights are missing.
         LearntFromDeleted: a record that the model was trained or selected on was taken down.
         WeightsChanged: the weights are not those whose digest the training stage committed.
-        NoModel, ModelOutdated: see ``train.finetuned``.
+        NoModel, ModelOutdated: see ``train.predictors.finetuned``.
     """
     corpus, category = subject(name, params=params)
     to.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ from pipelines.config.models import Chosen, FusionModel, ImageModel, TextModel
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.datasets.example import TRAIN, VALIDATION
-from pipelines.datasets.split_posts import split_digest
+from pipelines.datasets.posts import split_digest
 from pipelines.packaging.model_described import REST, Described, TrainingSet
 from pipelines.packaging.refusals import (
     NothingToPack,
@@ -29,8 +29,8 @@ from pipelines.registry.versions import Registry
 from pipelines.storage import tables
 from pipelines.taxonomy import load as scheme_of
 from pipelines.taxonomy.task import Task, task_of
-from pipelines.train import training_records
-from pipelines.train.classifiers.inference import AT_ONCE
+from pipelines.train.predictors import training_records
+from pipelines.train.predictors.inference import AT_ONCE
 from pipelines.vault.vault import Vault
 
 HEAD = "head."
@@ -113,7 +113,7 @@ def write(spec: Spec, *, weights: Path, task: Task, seed: int, max_tokens: int, 
     from transformers import AutoImageProcessor, AutoTokenizer
 
     from pipelines.models import build
-    from pipelines.models.backbones import had, opened
+    from pipelines.models.pretrained.backbones import had, opened
 
     built = build(spec, task=task, seed=seed, folder=to.parent, max_tokens=max_tokens)
     load_model(built.module, str(weights))
@@ -132,8 +132,8 @@ def _whole(module: Any, *, place: str, base: str) -> Any:
     """Return the library's model inside a module."""
     from transformers import Blip2ForImageTextRetrieval
 
-    from pipelines.models.backbones import weights
     from pipelines.models.fusion import QFormer
+    from pipelines.models.pretrained.backbones import weights
 
     if not isinstance(module, QFormer):
         return module.model

@@ -10,13 +10,12 @@ from pathlib import Path
 from crisis_corpus.integrity import sha256
 from pipelines.config.models import Chosen, EncoderModel, KnnModel
 from pipelines.config.params import Params
-from pipelines.datasets.posts import GOLD
-from pipelines.datasets.split_posts import split_digest
+from pipelines.datasets.posts import GOLD, split_digest
 from pipelines.packaging.model_described import Described, TrainingSet
 from pipelines.packaging.refusals import NothingToPack, NotPackable, public, recorded, refuse_deleted, refuse_exchanged
 from pipelines.taxonomy import load as scheme_of
-from pipelines.train import finetuned
-from pipelines.train.classifiers.inference import AT_ONCE
+from pipelines.train.predictors import finetuned
+from pipelines.train.predictors.inference import AT_ONCE
 from pipelines.vault.vault import Vault
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from crisis_corpus.integrity import TrainedWeights, different
 from pipelines.errors import ConfigError, DataError
-from pipelines.train.training_records import TrainingRecords, trained_on
+from pipelines.train.predictors.training_records import TrainingRecords, trained_on
 from pipelines.vault import removals
 from pipelines.vault.vault import Vault
 

@@ -26,8 +26,8 @@ from pipelines.storage.metrics_file import write_metrics
 from pipelines.taxonomy import Scheme
 from pipelines.taxonomy import load as scheme_of
 from pipelines.taxonomy.task import Task, task_of
-from pipelines.train import finetuned
-from pipelines.train.prediction import VOTE, Prediction, Predictor
+from pipelines.train.predictors import finetuned
+from pipelines.train.predictors.prediction import VOTE, Prediction, Predictor
 from pipelines.vault.vault import Vault
 
 KINDS = ("local", "votes", "ensemble", "saved", "registered")
@@ -128,7 +128,7 @@ def _answers(spec: Model, *, desk: BaselineContext) -> BaselineAnswers:
 
 
 def _local(spec: LocalModel, *, desk: BaselineContext) -> BaselineAnswers:
-    from pipelines.train.sft.generate import Generator
+    from pipelines.train.predictors.generate import Generator
 
     section = desk.params.finetune
     generator = Generator.open(

@@ -36,7 +36,7 @@ from pipelines.storage.metrics_file import write_metrics
 from pipelines.storage.seal import open_column
 from pipelines.taxonomy import load as scheme_of
 from pipelines.taxonomy.task import Task, task_of
-from pipelines.train.prediction import VOTE
+from pipelines.train.predictors.prediction import VOTE
 from pipelines.vault.vault import Vault
 
 # Ours: records whose content is in memory together, some 100 MB of large pictures.

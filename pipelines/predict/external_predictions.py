@@ -20,7 +20,7 @@ from pipelines.errors import DataError
 from pipelines.llm.outcome import Outcome
 from pipelines.taxonomy import tiers_of
 from pipelines.taxonomy.task import Task
-from pipelines.train.prediction import Prediction
+from pipelines.train.predictors.prediction import Prediction
 
 JOIN = "|"
 OUTCOMES = frozenset(str(outcome) for outcome in Outcome)

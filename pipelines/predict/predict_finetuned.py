@@ -22,8 +22,8 @@ from pipelines.progress import reporter
 from pipelines.storage import tables
 from pipelines.storage.metrics_file import write_metrics
 from pipelines.taxonomy import load as scheme_of
-from pipelines.train import finetuned
-from pipelines.train.prediction import Prediction, Predictor
+from pipelines.train.predictors import finetuned
+from pipelines.train.predictors.prediction import Prediction, Predictor
 from pipelines.vault.vault import Vault
 
 PREDICTIONS, SPENT = "predictions.parquet", "spent.json"
@@ -141,7 +141,7 @@ def open_model(
     """Load a fine-tuned model for prediction.
 
     Args:
-        folder: the path from :func:`pipelines.train.finetuned.folder_of`, or a copy of that folder.
+        folder: the path from :func:`pipelines.train.predictors.finetuned.folder_of`, or a copy of that folder.
         params: provides ``finetune.max_new_tokens`` and ``predict.batch``.
         settings: provides a folder for temporary ``tiny:`` base models.
         vault: its keys decrypt the neighbours of a kNN model.
@@ -157,7 +157,7 @@ def open_model(
     task = finetuned.task_asked(card, folder=folder, root=root)
     spec = card.spec
     if isinstance(spec, SftModel):
-        from pipelines.train.sft.generate import Generator
+        from pipelines.train.predictors.generate import Generator
 
         return Generator.open(
             folder,
@@ -170,10 +170,10 @@ def open_model(
             folder=settings.home / "train",
         )
     if isinstance(spec, EncoderModel):
-        from pipelines.train.classifiers.encoder_predictor import EncoderPredictor
+        from pipelines.train.predictors.encoder_predictor import EncoderPredictor
 
         return EncoderPredictor.open(folder, task=task)
-    from pipelines.train.knn.knn import KnnPredictor
+    from pipelines.train.predictors.knn import KnnPredictor
 
     return KnnPredictor.open(folder, task=task, vault=vault, said=said)
 

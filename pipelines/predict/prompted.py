@@ -23,10 +23,10 @@ from pipelines.config.settings import Settings
 from pipelines.datasets.example import TEST, Example, only
 from pipelines.datasets.memes import load
 from pipelines.errors import ConfigError
-from pipelines.label import meme_examples
-from pipelines.label.meme_labels import MemeLabeller, described, meme
+from pipelines.label.memes import meme_examples
+from pipelines.label.memes.meme_labels import MemeLabeller, described, meme
 from pipelines.llm.outcome import Answer, Outcome, check_failures, counted, spent
-from pipelines.llm.prompts import Prompt, build, register
+from pipelines.llm.prompting.prompts import Prompt, build, register
 from pipelines.progress import reporter
 from pipelines.storage import tables
 from pipelines.storage.answers import AnswerStore

@@ -17,7 +17,7 @@ from pipelines.config.settings import Settings
 from pipelines.errors import RegistryError
 from pipelines.llm.outcome import Outcome
 from pipelines.taxonomy.task import Task
-from pipelines.train.prediction import VOTE, Prediction
+from pipelines.train.predictors.prediction import VOTE, Prediction
 
 if TYPE_CHECKING:
     from pipelines.datasets.post import Post
@@ -73,7 +73,7 @@ class Registered:
     ) -> list[Prediction]:
         """Return one prediction per text; title and body are those of ``record_ids``, not of ``texts``.
 
-        Arguments: see :meth:`pipelines.train.prediction.Predictor.predict`.
+        Arguments: see :meth:`pipelines.train.predictors.prediction.Predictor.predict`.
 
         Raises:
             AnswerUnfit: the model fails, or its answers do not match the signature.

@@ -10,7 +10,7 @@ from typing import Any
 
 from crisis_corpus import integrity
 from crisis_corpus.journal import JournalRow, canonical
-from pipelines.datasets.split_posts import digest_of
+from pipelines.datasets.posts import digest_of
 from pipelines.errors import BadParams
 from pipelines.evaluate.model_scores import Json, Run
 from pipelines.promotion import gate_set, holdout, looks, rivals, scores

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from pipelines.config.models import Promote
-from pipelines.datasets.split_posts import digest_of
+from pipelines.datasets.posts import digest_of
 from pipelines.errors import BadParams
 from pipelines.evaluate.model_scores import Board
 from pipelines.promotion.looks import GateSet

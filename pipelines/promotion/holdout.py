@@ -17,7 +17,7 @@ import numpy as np
 
 from crisis_corpus.client import unpickled
 from pipelines.config.params import Params
-from pipelines.datasets.split_posts import digest_of, split_digest
+from pipelines.datasets.posts import digest_of, split_digest
 from pipelines.errors import CorpusError, RegistryError
 from pipelines.evaluate.model_scores import ABSTAINED, VOTE, Board, Item, Run, Sampling
 from pipelines.registry import drift

@@ -17,7 +17,7 @@ import numpy as np
 from crisis_corpus import integrity
 from crisis_corpus.integrity import TrainedWeights
 from pipelines.config.params import Params
-from pipelines.datasets.split_posts import digest_of
+from pipelines.datasets.posts import digest_of
 from pipelines.evaluate.inputs import COLUMNS, EvaluationGold, runs_of
 from pipelines.evaluate.model_scores import VOTE, Board, Json, Run, counted, figures
 from pipelines.promotion.holdout import Frozen

@@ -21,7 +21,7 @@ from pipelines.metrics import agreement_coefficients as c
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
 from pipelines.report import papers
 from pipelines.taxonomy import load as load_scheme
-from pipelines.taxonomy.rules import normal
+from pipelines.taxonomy.scheme import normal
 from pipelines.workspace.clone import workspace
 
 Ours = Mapping[str, Any]

@@ -178,7 +178,7 @@ SCHEMAS: dict[str, pa.Schema] = {
         LABELS,
         ("agreement", pa.string()),
         ("how", pa.string()),
-        # probabilities of the label set, and of each label in the scheme's order (pipelines/label/label_models.py)
+        # probabilities of the label set, and of each label in the scheme's order (label/silver/label_models.py)
         ("posterior", pa.float32()),
         ("scores", pa.list_(pa.float32())),
     ),

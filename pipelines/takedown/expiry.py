@@ -32,8 +32,8 @@ from pipelines.registry.approved import SamePerson
 from pipelines.registry.candidate import Context, registration
 from pipelines.takedown.object_versions import Objects
 from pipelines.takedown.pointers import LOCK, Pointers
-from pipelines.train import finetuned, training_records
 from pipelines.train.classifiers.train import EXPERIMENT
+from pipelines.train.predictors import finetuned, training_records
 from pipelines.vault import removals
 from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import workspace

@@ -19,7 +19,7 @@ from typing import Any
 from pipelines.config.settings import Settings
 from pipelines.errors import GitFailed, UnknownName
 from pipelines.takedown.object_versions import Change, Objects, remember, replaced
-from pipelines.train import training_records
+from pipelines.train.predictors import training_records
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
 from pipelines.workspace.inventory import read_yaml

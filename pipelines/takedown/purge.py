@@ -14,8 +14,8 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from pipelines.annotate import manifest as manifests
 from pipelines.annotate.backends.backend import Backend, Queue
+from pipelines.annotate.forms import manifest as manifests
 from pipelines.annotate.rounds import queues, store
 from pipelines.collect.refresh_store import RefreshStore
 from pipelines.config.settings import Settings

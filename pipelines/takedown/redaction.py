@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from pipelines.datasets.example import TRAIN
 from pipelines.errors import DataError
 from pipelines.storage import tables
-from pipelines.train.training_records import trained_on
+from pipelines.train.predictors.training_records import trained_on
 
 # Columns whose value is the id of a record: the row is about that record and is removed with it.
 ABOUT = ("record_id", "other_id")

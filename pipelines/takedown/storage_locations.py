@@ -74,12 +74,11 @@ SINKS = (
             "annotate/agreement/alpha_plot", "annotate/gold", "annotate/imports/commit", "annotate/rounds/store",
             "collect/collect", "collect/images", "collect/month_ledger", "collect/partition", "collect/texts",
             "curate/dedupe/dedupe", "curate/sample", "curate/split/split", "doctor/remotes", "label/few_shot",
-            "label/rationales",
-            "label/silver", "label/votes", "metrics/recall_constraints", "predict/baselines",
-            "predict/predict_finetuned", "predict/prompted", "report/report", "storage/exclusions", "storage/seal",
-            "storage/tables", "takedown/object_versions", "takedown/redaction", "takedown/reseal",
-            "train/classifiers/train", "train/knn/neighbours", "train/training_records", "workspace/results",
-            "workspace/stages",
+            "label/memes/rationales", "label/silver/silver", "label/votes", "metrics/recall_constraints",
+            "predict/baselines", "predict/predict_finetuned", "predict/prompted", "report/report",
+            "storage/exclusions", "storage/seal", "storage/tables", "takedown/object_versions", "takedown/redaction",
+            "takedown/reseal", "train/classifiers/train", "train/predictors/neighbours",
+            "train/predictors/training_records", "workspace/results", "workspace/stages",
         ),
     ),
     Sink(
@@ -91,7 +90,10 @@ SINKS = (
         keeps="weights that may remember training records, for `takedown.weights_days`; copies that consumers have",
         paths=_home("models"),
         outs=("snapshot/${item.corpus}/finetuned/*",),
-        writers=("crisis_corpus/verified", "train/finetuned", "train/sft/adapter", "train/sft/answer_calibration"),
+        writers=(
+            "crisis_corpus/verified", "train/predictors/adapter", "train/predictors/finetuned",
+            "train/sft/sft",
+        ),
     ),
     Sink(
         "repository",
@@ -102,7 +104,7 @@ SINKS = (
         settings=("repo",),
         outs=("metrics/*",),
         writers=(
-            "annotate/agreement/agreement", "annotate/manifest", "config/added_corpora", "config/new_profile",
+            "annotate/agreement/agreement", "annotate/forms/manifest", "config/added_corpora", "config/new_profile",
             "curate/quality", "evaluate/evaluate", "label/injection_test", "predict/pins", "storage/metrics_file",
             "takedown/pointers", "takedown/rewrite", "train/finetune", "workspace/clone", "workspace/parameters",
             "workspace/repository",
@@ -150,7 +152,7 @@ SINKS = (
         writers=(
             "annotate/backends/files/files", "annotate/backends/label_studio/label_studio",
             "annotate/backends/label_studio/erasure", "deployment/label_studio_server",
-            "deployment/label_studio_accounts", "label/meme_labels",
+            "deployment/label_studio_accounts", "label/memes/meme_labels",
         ),
     ),
     Sink(
@@ -183,7 +185,7 @@ SINKS = (
         paths=_home("train"),
         writers=(
             "predict/repeats", "train/classifiers/checkpoint", "train/classifiers/encoder_training",
-            "train/classifiers/loop", "train/knn/knn", "train/sft/trainer",
+            "train/classifiers/loop", "train/predictors/knn", "train/sft/trainer",
         ),
     ),
     Sink(
@@ -192,7 +194,7 @@ SINKS = (
         "clones of ended processes are removed (`purge`); clones in use are counted and are removed with their task",
         paths=_home("scratch"),
         writers=(
-            "doctor/deployment", "extract/ocr/confined_engine", "models/backbones", "registry/candidate",
+            "doctor/deployment", "extract/ocr/confined_engine", "models/pretrained/backbones", "registry/candidate",
             "workspace/scratch",
         ),
     ),

@@ -11,8 +11,7 @@ from pydantic import Field, model_validator
 
 from pipelines.config.base import Section, read_section
 from pipelines.errors import ConfigError, UnknownScheme
-from pipelines.taxonomy.rules import Preference, Text, normal
-from pipelines.taxonomy.scheme import Category, Label, Merge, Scheme
+from pipelines.taxonomy.scheme import Category, Label, Merge, Preference, Scheme, Text, normal
 
 FOLDER = Path(__file__).parent / "schemes"
 # Schemes of a team's own, beside params.yaml in a checkout or a clone.

@@ -26,9 +26,10 @@ from pipelines.storage.metrics_file import rounded, write_metrics
 from pipelines.taxonomy import Scheme
 from pipelines.taxonomy import load as scheme_of
 from pipelines.taxonomy.task import Task, task_of
-from pipelines.train import environment, finetuned, training_records
-from pipelines.train.finetuned import Card
-from pipelines.train.training_records import TrainingRecords
+from pipelines.train import tracking
+from pipelines.train.predictors import finetuned, training_records
+from pipelines.train.predictors.finetuned import Card
+from pipelines.train.predictors.training_records import TrainingRecords
 from pipelines.vault.vault import Vault
 from pipelines.workspace.git import commit_of
 
@@ -89,15 +90,15 @@ class FinetuneRun:
             "out": self.out,
         }
         if isinstance(self.spec, SftModel):
-            from pipelines.train.sft import answer_calibration, sft
+            from pipelines.train.sft import sft
 
             job = sft.SftJob(self.spec, scheme=self.scheme, folder=self.folder, **given)
-            return asdict(sft.fit(job, say=say)) | answer_calibration.fit(job)
+            return asdict(sft.fit(job, say=say)) | sft.calibrate(job)
         if isinstance(self.spec, EncoderModel):
             from pipelines.train.classifiers import encoder_training
 
             return encoder_training.fit(self.spec, folder=self.folder, say=say, **given)
-        from pipelines.train.knn import knn
+        from pipelines.train.predictors import knn
 
         said = finetuned.votes_for(self.spec, corpus=self.corpus, task=self.task, root=self.root)
         return knn.fit(self.spec, vault=self.vault, said=said, **given)
@@ -145,7 +146,7 @@ def run(
         root: a clone of the corpus.
 
     Returns:
-        ``kind``, ``base``, ``bases`` (``models.base_files.identified``), ``environment`` (``train.environment``),
+        ``kind``, ``base``, ``bases`` (``base_files.identified``), ``environment`` (``train.tracking``),
         ``subset``, ``ensemble`` (``None`` for gold), ``train`` and ``selected`` (train and dev; ``records``,
         ``digest`` of their ids), ``validation`` (records), ``support`` (records of train by label), ``unseen``
         (labels that train does not have), ``examples`` (records of dev in the prompt, left out), ``without`` (records
@@ -214,7 +215,7 @@ def tune(
         "kind": spec.kind,
         "base": card.base,
         "bases": _bases(spec),
-        "environment": environment.described(),
+        "environment": tracking.environment(),
         "subset": subset,
         "ensemble": None if subset == GOLD else section.ensemble,
         "train": card.train.model_dump(),
@@ -240,14 +241,13 @@ def base_of(spec: SftModel | EncoderModel | KnnModel) -> str:
 
 
 def _bases(spec: SftModel | EncoderModel | KnnModel) -> list[dict[str, Any]]:
-    from pipelines.models import base_files
+    from pipelines.models.pretrained import base_files
 
     return [] if isinstance(spec, KnnModel) else base_files.identified(spec.bases)
 
 
 def _tuned(tuning: FinetuneRun) -> tuple[dict[str, Any], str | None]:
     """Fit the model; log parameters, the data's commit and metrics to MLflow; return the metrics and the run's id."""
-    from pipelines.train import tracking
 
     commit = commit_of(tuning.root)
     section = tuning.params.finetune.model_dump(include={"category", "ensemble", "recall_floors", "seed"})
@@ -258,7 +258,7 @@ def _tuned(tuning: FinetuneRun) -> tuple[dict[str, Any], str | None]:
         experiment=EXPERIMENT.format(corpus=tuning.corpus),
         key=f"{tuning.task.key}-{tuning.subset}-{tuning.model}-{tuning.params.finetune.seed}-{commit}",
         params={name: str(value) for name, value in described.items()},
-        tags=data | environment.tags(),
+        tags=data | tracking.environment_tags(),
     ) as log:
 
         def say(epoch: Numbers) -> None:

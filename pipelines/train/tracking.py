@@ -3,6 +3,8 @@
 A run is identified by its key, not by its process: a retry continues the run of a killed attempt. An interrupt or
 SIGTERM ends the run as KILLED at once. After SIGKILL, the next run of the experiment on the same machine ends the runs
 that dead processes left RUNNING.
+
+Besides its inputs, a run's numbers depend on libraries, device, precision and threads: the run's environment.
 """
 
 from __future__ import annotations
@@ -16,18 +18,21 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from importlib import metadata, util
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from pipelines.config.settings import Settings
 from pipelines.errors import RegistryError
-from pipelines.train.training_records import digests
+from pipelines.train.predictors.training_records import digests
 
 KEY, PROCESS = "key", "process"
 NOT_SET = "MLFLOW_TRACKING_URI is not set"
 # 128 + SIGTERM, as a shell reports it
 TERMINATED = 143
+# Those that compute; the versions of all libraries that a stage imports are its parameters (``libraries.yaml``).
+LIBRARIES = ("accelerate", "numpy", "peft", "scipy", "tokenizers", "torch", "transformers", "trl")
 
 Value = str | int | float | bool
 
@@ -240,3 +245,29 @@ def _terminable() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def environment() -> dict[str, Any]:
+    """Return this process's ``device``, ``devices`` (count), ``precision``, ``threads`` and ``libraries`` (versions).
+
+    No machine is named.
+    The values are equal for runs on equal machines, so that the results of the same inputs stay equal.
+    """
+    import torch
+
+    gpu = torch.cuda.is_available()
+    half = gpu and torch.cuda.is_bf16_supported()
+    return {
+        "device": "cuda" if gpu else "cpu",
+        "devices": torch.cuda.device_count() if gpu else 1,
+        "precision": "bfloat16" if half else "float32",
+        "threads": torch.get_num_threads(),
+        "libraries": {name: metadata.version(name) for name in LIBRARIES if util.find_spec(name)},
+    }
+
+
+def environment_tags() -> dict[str, str]:
+    """Return device, precision, threads and library versions (:func:`environment`) as tags of an MLflow run."""
+    found = environment()
+    libraries = found.pop("libraries")
+    return {name: str(value) for name, value in {**found, **libraries}.items()}

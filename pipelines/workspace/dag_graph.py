@@ -103,9 +103,9 @@ def _digest(texts: Mapping[str, str]) -> str:
 def resolve(texts: Mapping[str, str]) -> dict[str, Any]:
     """Return the content of the stage graph's file, resolved from the texts of ``dvc.yaml`` and ``params.yaml``.
 
-    The keys are ``stages`` (name, description, upstream stages, ``meta.airflow`` of each), ``corpora`` (the section),
-    ``ensembles`` and ``providers`` (those that label), ``protocols`` (the corpora that people annotate), ``registry``
-    (the names of registered models), ``batch_predict`` (the section), ``refresh`` (its schedule).
+    The keys are ``stages`` (name, description and upstream stages of each), ``corpora`` (the section), ``ensembles``
+    and ``providers`` (those that label), ``protocols`` (the corpora that people annotate), ``registry`` (the names of
+    registered models), ``batch_predict`` (the section), ``refresh`` (its schedule).
 
     Matrix entries and parameters are filled in from ``params.yaml`` with the text of a ``profile`` over it.
     """
@@ -129,7 +129,6 @@ def resolve(texts: Mapping[str, str]) -> dict[str, Any]:
                     "name": name,
                     "desc": stage.desc or "",
                     "upstream": sorted(s.name for s in repo.index.graph.successors(stage) if hasattr(s, "name")),
-                    "airflow": (stage.meta or {}).get("airflow", {}),
                 }
                 for name, stage in sorted(stages.items())
             ]

@@ -20,12 +20,11 @@ from dvc_airflow import settings
 
 @dataclass(frozen=True)
 class Stage:
-    """One DVC stage as Airflow needs it; ``airflow`` is the stage's own ``meta.airflow`` in ``dvc.yaml``."""
+    """One DVC stage as Airflow needs it."""
 
     name: str
     desc: str
     upstream: tuple[str, ...]
-    airflow: dict[str, Any]
 
     @property
     def task_id(self) -> str:
@@ -82,7 +81,7 @@ def _of_checkout(root: Path, *, profile: str | None) -> Path:
 def graph(root: Path | None = None, *, profile: str | None = settings.PROFILE) -> dict[str, Stage]:
     """Return the DVC stages of the corpus (or of the checkout ``root``) by name."""
     stages = resolved(root, profile=profile)["stages"]
-    return {stage["name"]: Stage(**{**stage, "upstream": tuple(stage["upstream"])}) for stage in stages}
+    return {stage["name"]: Stage(stage["name"], stage["desc"], tuple(stage["upstream"])) for stage in stages}
 
 
 def ensembles() -> list[str]:

@@ -1,7 +1,7 @@
 """Give every task its pool, queue, executor and limits: the project's options, overridden by the deployment's.
 
-The project's options are in ``meta.airflow`` of dvc.yaml (stages) and in ``profiles/tasks.json`` (all other tasks). The
-deployment's are in ``CORPUS_AIRFLOW_TASKS``, by Dag and task, task or step; ``*`` is for tasks without options.
+The project's options are in ``profiles/tasks.json``, the deployment's in ``CORPUS_AIRFLOW_TASKS``, by Dag and task,
+task or step; ``*`` is for tasks without options.
 """
 
 from __future__ import annotations

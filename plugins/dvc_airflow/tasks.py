@@ -15,7 +15,6 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from dvc_airflow.command import ByFailure, run
 from dvc_airflow.graph import Stage, closure, graph
-from dvc_airflow.task_options import of_project
 
 DEFAULT_ARGS: dict[str, Any] = {
     "owner": "corpus",
@@ -26,6 +25,8 @@ DEFAULT_ARGS: dict[str, Any] = {
     "retry_policy": ByFailure(),
     "execution_timeout": timedelta(hours=6),
 }
+# Of a stage without `timeout_minutes` in profiles/tasks.json.
+STAGE_TIMEOUT = timedelta(minutes=30)
 
 NO_KEY = (
     "This run of Dag {dag_id} has no partition key. Pass a month: `corpus airflow trigger {dag_id} --partition-key "
@@ -140,9 +141,7 @@ def champions(corpus: str) -> Any:
 
 
 def _stage_task(stage: Stage, *, base: Any, upstream: Sequence[Any], rule: str) -> Any:
-    options = of_project(stage.airflow, where=f"dvc.yaml, meta.airflow of {stage.step}")
-
-    @task(task_id=stage.task_id, doc_md=stage.desc or stage.name, trigger_rule=rule, **options)
+    @task(task_id=stage.task_id, doc_md=stage.desc or stage.name, trigger_rule=rule, execution_timeout=STAGE_TIMEOUT)
     def reproduce(base: str, results: list[dict[str, Any]], *, dag_run: Any = None) -> dict[str, Any]:
         return stage_results(stage.name, base=base, results=results, dag_run=dag_run)[0]
 

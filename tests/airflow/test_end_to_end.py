@@ -61,6 +61,7 @@ def test_the_numbers_agree_with_the_truth(world: Any, backfilled: str) -> None:
     assert sum(status["split"]["sizes"].values()) + status["split"]["excluded"] == 60
 
 
+@pytest.mark.faults
 def test_the_same_month_again_with_a_task_killed_is_no_commit_and_fires_the_consumer_once(
     world: Any, backfilled: str, labelling_again: tuple[str, int]
 ) -> None:

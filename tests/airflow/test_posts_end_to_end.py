@@ -88,6 +88,7 @@ def test_injected_copies_change_little_and_hide_nothing(world: Any, labelled: st
     assert probe["lost_severity_not_queued"] == 0
 
 
+@pytest.mark.faults
 def test_labelling_again_sends_nothing_and_commits_nothing(
     world: Any, labelled: str, labelling_again: tuple[str, int]
 ) -> None:

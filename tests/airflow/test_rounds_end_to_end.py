@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from pipelines.annotate.form import Form, build_form
+from pipelines.annotate.forms.form import Form, build_form
 from pipelines.deployment.label_studio_server import Account, address, ensure_accounts
 from pipelines.storage import tables
 from pipelines.storage.seal import open_column
@@ -27,7 +27,7 @@ from pipelines.workspace.clone import workspace
 from tests.annotate import annotators
 from tests.annotate.annotators import Habits
 
-pytestmark = pytest.mark.airflow
+pytestmark = [pytest.mark.airflow, pytest.mark.faults]  # it needs an environment of its own, as Argilla's tests do
 DAG = "annotation_round"
 ROUND = ("memes", "calibration")
 ITEMS = 50

@@ -20,7 +20,7 @@ PSEUDONYMS = ("a1", "a2", "c1")
 def label_studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     """Settings of a running server with accounts for ``a1``, ``a2`` and ``c1``."""
     if not (ROOT / ".label-studio" / "bin" / "label-studio").exists():
-        pytest.fail("Label Studio is not installed: `make annotate` or `make test` installs it into .label-studio/")
+        pytest.fail("Label Studio is not installed: `make annotate` installs it into .label-studio/")
     home = tmp_path_factory.mktemp("label-studio")
     with pytest.MonkeyPatch.context() as patch:
         for name in ("CORPUS_LABEL_STUDIO", "CORPUS_LABEL_STUDIO_URL", "CORPUS_LABEL_STUDIO_KEY"):

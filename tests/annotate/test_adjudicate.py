@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pipelines.annotate.backends.backend import AnnotatorAnswer
-from pipelines.annotate.manifest import RoundManifest
+from pipelines.annotate.forms.manifest import RoundManifest
 from pipelines.annotate.rounds.adjudicate import (
     AdjudicationCase,
     Decided,

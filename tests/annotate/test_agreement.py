@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 from sklearn.metrics import cohen_kappa_score
 
-from pipelines.annotate import manifest
 from pipelines.annotate.agreement import agreement
-from pipelines.annotate.manifest import RoundManifest
+from pipelines.annotate.forms import manifest
+from pipelines.annotate.forms.manifest import RoundManifest
 from pipelines.config.params import Params, load
 from pipelines.report import agreement_tables
 from pipelines.storage import tables

@@ -14,7 +14,7 @@ from pipelines.metrics.label_tables import Sheet
 from pipelines.report import agreement_tables as report
 from pipelines.report.agreement_tables import paper_tables, published
 from pipelines.taxonomy import load
-from pipelines.taxonomy.rules import normal
+from pipelines.taxonomy.scheme import normal
 
 KNOWN = json.loads((Path(__file__).parents[1] / "known_answers.json").read_text())["cradle_table10"]
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pipelines import taxonomy
 from pipelines.annotate.backends.backend import PROBLEMS
-from pipelines.annotate.form import UNFIT, Form, build_form, problem, read_values
+from pipelines.annotate.forms.form import UNFIT, Form, build_form, problem, read_values
 from pipelines.taxonomy.guideline import guideline, offered
 
 FIGSIM, CRADLE = taxonomy.load("figsim"), taxonomy.load("cradle")

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from pipelines.annotate import gold
-from pipelines.annotate import manifest as manifests
-from pipelines.annotate.manifest import RoundManifest
+from pipelines.annotate.forms import manifest as manifests
+from pipelines.annotate.forms.manifest import RoundManifest
 from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
 from pipelines.errors import BadParams

@@ -20,7 +20,7 @@ from pipelines.annotate.imports import imports
 from pipelines.annotate.imports.published_files import UnreadableFile
 from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
-from pipelines.curate.published_split import published
+from pipelines.curate.grouping.published_split import published
 from pipelines.errors import BadImport, BadParams
 from pipelines.storage import tables
 from pipelines.storage.seal import open_column, write_rows

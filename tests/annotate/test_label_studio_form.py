@@ -11,7 +11,7 @@ import pytest
 
 from pipelines.annotate.backends.backend import AnnotationTask
 from pipelines.annotate.backends.label_studio.labelling_config import CONTENT, NOTE, SIDES, config, shown
-from pipelines.annotate.form import Form, build_form
+from pipelines.annotate.forms.form import Form, build_form
 from pipelines.taxonomy import load
 from tests.annotate import backend_contract as contract
 

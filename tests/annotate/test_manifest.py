@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipelines.annotate.manifest import FILE, BadManifest, RoundDecision, RoundManifest, folder, opened, read, write
+from pipelines.annotate.forms.manifest import (
+    FILE,
+    BadManifest,
+    RoundDecision,
+    RoundManifest,
+    folder,
+    opened,
+    read,
+    write,
+)
 from pipelines.errors import UnknownRound
 
 WHEN = datetime(2025, 3, 1, 9, 30, tzinfo=UTC)

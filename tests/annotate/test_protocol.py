@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipelines.annotate import protocol
+from pipelines.annotate.forms import protocol
 from pipelines.config.params import load as load_params
 from pipelines.errors import UnknownRound
 

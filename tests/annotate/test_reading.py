@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pipelines.annotate.backends.backend import PROBLEMS, AnnotatorAnswer, Item
-from pipelines.annotate.manifest import RoundManifest
+from pipelines.annotate.forms.manifest import RoundManifest
 from pipelines.annotate.response_validation import ReadAnswers, read
 from pipelines.storage import tables
 from pipelines.storage.seal import open_column, write_rows

@@ -17,9 +17,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from pipelines.annotate import gold, protocol
+from pipelines.annotate import gold
 from pipelines.annotate.backends.backend import AnnotationTask, AnnotatorAnswer, Queue
 from pipelines.annotate.backends.files.files import Files
+from pipelines.annotate.forms import protocol
 from pipelines.annotate.rounds import desk, opening, store
 from pipelines.annotate.rounds import round as rounds
 from pipelines.cli.round import app

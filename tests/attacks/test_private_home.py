@@ -76,6 +76,7 @@ def test_stores_are_private_without_the_home(home: Path) -> None:
         home.chmod(0o700)
 
 
+@pytest.mark.faults
 def test_a_group_may_share_a_home(folder: Path) -> None:
     shared = folder / "shared"
     corpus("init", "--profile", "sandbox", home=shared, where=folder / "checkout", CORPUS_UMASK="007")

@@ -75,6 +75,7 @@ def test_the_embedded_mlflow_is_found(checkout: Path, monkeypatch: pytest.Monkey
     assert Settings.from_env().mlflow_tracking_uri == "https://mlflow.example.org"
 
 
+@pytest.mark.faults
 def test_the_names_of_a_repository_at_a_git_address_are_known(checkout: Path, tmp_path: Path) -> None:
     settings = Settings.from_env()
     repository.init(settings, checkout=checkout, profile="sandbox")

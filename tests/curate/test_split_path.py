@@ -18,9 +18,9 @@ import pytest
 import yaml
 
 from bench.split import SIZES, figsim
-from pipelines.annotate import manifest as manifests
+from pipelines.annotate.forms import manifest as manifests
+from pipelines.annotate.forms.manifest import RoundManifest
 from pipelines.annotate.imports import imports
-from pipelines.annotate.manifest import RoundManifest
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.curate.split import split

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from pipelines.config.params import load
-from pipelines.curate.grouping.split_groups import Links, leakage, resolve
+from pipelines.curate.grouping.items import Links
+from pipelines.curate.grouping.split_groups import leakage, resolve
 from pipelines.curate.split.balance import Balance, BalanceColumns
 from tests.curate.small_corpus import REPO
 

@@ -475,17 +475,15 @@ def command(place: Place, *argv: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_command_exits_with_0_or_1_and_prints_the_fixes(place: Place) -> None:
-    done = command(place, "doctor", "--json", "--timeout", "60")
+    done = command(place, "doctor", "--timeout", "60")
     assert (done.returncode, done.stderr) == (0, "")
-    assert json.loads(done.stdout)["failure"] == 0
+    assert "failure  " not in done.stdout
     (place.home / "secret").chmod(0o644)
     done = command(place, "doctor", "--json", "--timeout", "60")
     assert done.returncode == 1
     told = json.loads(done.stdout)
     assert (told["failure"], [c["check"] for c in told["checks"] if c["status"] == "failure"]) == (1, ["permissions"])
     assert done.stderr.startswith("failure permissions: others may read or write: secret. `chmod 600")
-    done = command(place, "doctor", "--timeout", "60")
-    assert done.returncode == 1 and "failure  permissions: " in done.stdout
 
 
 def test_the_command_ends_although_servers_hang(place: Place) -> None:

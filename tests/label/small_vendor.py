@@ -31,7 +31,7 @@ from pipelines.config.label import Price, Provider, RemoteLabeller, VotesParams
 from pipelines.config.settings import Endpoint
 from pipelines.datasets.post import Post
 from pipelines.label.remote import Remote
-from pipelines.llm.prompts import build
+from pipelines.llm.prompting.prompts import build
 from pipelines.storage import tables
 from pipelines.storage.answers import AnswerStore
 from pipelines.taxonomy import load

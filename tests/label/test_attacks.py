@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from pipelines import taxonomy
 from pipelines.datasets.post import Post
-from pipelines.label import review_queue
-from pipelines.label.aggregate import Panel
 from pipelines.label.attacks.families import PLACES, attacks, inject, pick
 from pipelines.label.injection import marks
 from pipelines.label.injection_test import by_family
+from pipelines.label.silver import review_queue
+from pipelines.label.silver.aggregate import Panel
 from pipelines.sandbox.vendors.mind import reading
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,7 +14,7 @@ from pipelines.errors import LabellerRefused
 from pipelines.llm import batch
 from pipelines.llm.client import Client
 from pipelines.llm.outcome import Outcome, Raw
-from pipelines.llm.prompts import build
+from pipelines.llm.prompting.prompts import build
 from pipelines.llm.response_parser import interpret
 from pipelines.taxonomy import load
 

@@ -19,10 +19,10 @@ from pipelines.config.consent import Consent, ProviderNotConsented, on_this_mach
 from pipelines.config.params import Params, load, overlay
 from pipelines.config.settings import Settings
 from pipelines.extract.ocr import open_engine
-from pipelines.label.meme_labels import MemeLabeller
-from pipelines.label.rationales import Explainer
+from pipelines.label.memes.meme_labels import MemeLabeller
+from pipelines.label.memes.rationales import Explainer
 from pipelines.label.remote import Remote
-from pipelines.llm.prompts import build
+from pipelines.llm.prompting.prompts import build
 from pipelines.storage.answers import AnswerStore
 from pipelines.taxonomy import load as scheme
 from pipelines.vault.vault import Vault

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pipelines.config.label import Price
 from pipelines.datasets.post import Post
 from pipelines.llm.costs import CHARACTERS_PER_TOKEN, IMAGE_TOKENS, estimate, size, usd
-from pipelines.llm.prompts import build
+from pipelines.llm.prompting.prompts import build
 from pipelines.taxonomy import load
 
 PROMPT = build(load("cradle"), keys=["labels"], system="commercial")

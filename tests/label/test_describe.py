@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pipelines.label import statistics
-from pipelines.label.aggregate import Decision, Panel
+from pipelines.label.silver import statistics
+from pipelines.label.silver.aggregate import Decision, Panel
 from pipelines.taxonomy import load
 
 CATEGORY = load("cradle").category()

@@ -26,7 +26,8 @@ from pipelines.curate.dedupe import dedupe
 from pipelines.curate.split import split
 from pipelines.datasets.example import NoGold
 from pipelines.errors import BudgetSpent
-from pipelines.label import estimate, few_shot, injection_test, silver, votes, votes_report
+from pipelines.label import estimate, few_shot, injection_test, votes, votes_report
+from pipelines.label.silver import silver
 from pipelines.storage import tables
 from pipelines.vault.vault import Vault
 from tests import small_sandbox

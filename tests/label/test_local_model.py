@@ -14,7 +14,7 @@ from pipelines.config.settings import Endpoint
 from pipelines.datasets.post import Post
 from pipelines.llm.client import Client
 from pipelines.llm.outcome import Outcome, Raw
-from pipelines.llm.prompts import Prompt, build, delimiter
+from pipelines.llm.prompting.prompts import Prompt, build, delimiter
 from pipelines.llm.response_parser import interpret
 from pipelines.taxonomy import load as load_scheme
 from tests.label import tiny_model

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.llm.outcome import Answer, Outcome, Raw
-from pipelines.llm.prompts import build
+from pipelines.llm.prompting.prompts import build
 from pipelines.llm.response_parser import interpret, parse
 from pipelines.storage import tables
 from pipelines.taxonomy import load

@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from pipelines import taxonomy
 from pipelines.datasets.post import Post
 from pipelines.label.attacks.families import attacks
-from pipelines.llm.prompts import RESERVED, BadExample, PromptExample, build, choose, clean, delimiter, register
+from pipelines.llm.prompting.prompts import (
+    RESERVED,
+    BadExample,
+    PromptExample,
+    build,
+    choose,
+    clean,
+    delimiter,
+    register,
+)
 from pipelines.taxonomy.scheme import UnknownCategory
 from tests import mlflow_database
 

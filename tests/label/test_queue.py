@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.label import review_queue
-from pipelines.label.aggregate import Decision, Panel
+from pipelines.label.silver import review_queue
+from pipelines.label.silver.aggregate import Decision, Panel
 from pipelines.storage import seal
 from pipelines.taxonomy import load
 from pipelines.vault.vault import Vault

@@ -21,13 +21,12 @@ from pipelines.config.params import Params
 from pipelines.config.params import load as load_params
 from pipelines.config.settings import Settings
 from pipelines.datasets import features
-from pipelines.datasets.example import Example
+from pipelines.datasets.example import Example, NoSplit
 from pipelines.datasets.features import HEADS, Cues, NoCues
-from pipelines.datasets.memes import NoSplit
 from pipelines.errors import BudgetSpent, TooManyFailed
-from pipelines.label import rationales
-from pipelines.label.meme_labels import NotAsked
-from pipelines.label.rationales import RationaleQuery, ask
+from pipelines.label.memes import rationales
+from pipelines.label.memes.meme_labels import NotAsked
+from pipelines.label.memes.rationales import RationaleQuery, ask
 from pipelines.llm.client import CannotSee
 from pipelines.llm.outcome import Outcome, Raw
 from pipelines.storage import tables

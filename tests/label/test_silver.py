@@ -14,7 +14,8 @@ import pytest
 
 from pipelines.config.params import Params, load
 from pipelines.errors import BadParams, EnsembleTooWeak
-from pipelines.label import silver, votes_report
+from pipelines.label import votes_report
+from pipelines.label.silver import silver
 from pipelines.storage import tables
 from pipelines.taxonomy import load as scheme
 from pipelines.vault.vault import Vault

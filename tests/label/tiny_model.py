@@ -21,7 +21,7 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from pipelines.datasets.post import Post
-from pipelines.llm.prompts import Prompt, delimiter
+from pipelines.llm.prompting.prompts import Prompt, delimiter
 
 SECRET = bytes(32)
 END, PAD = "<|im_end|>", "<|endoftext|>"

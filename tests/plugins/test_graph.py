@@ -28,8 +28,8 @@ def test_a_changed_dvc_yaml_is_seen(root: Path) -> None:
     before = graph(root, profile="sandbox")
     assert before["sample@memes"].upstream == ("dedupe@memes",)
     text = (root / "dvc.yaml").read_text()
-    (root / "dvc.yaml").write_text(text.replace("timeout_minutes: 60", "timeout_minutes: 61"))
-    assert graph(root, profile="sandbox")["split@memes"].airflow["timeout_minutes"] == 61
+    (root / "dvc.yaml").write_text(text.replace("Draw a seeded sample", "Draw a sample"))
+    assert graph(root, profile="sandbox")["sample@memes"].desc.startswith("Draw a sample")
     assert len(list((root / "var" / "graph").iterdir())) == 2
 
 
@@ -62,7 +62,7 @@ def test_a_graph_that_dvc_refuses_says_why(root: Path) -> None:
 
 def test_task_ids_are_the_steps_names() -> None:
     def named(name: str) -> str:
-        return Stage(name=name, desc="", upstream=(), airflow={}).task_id
+        return Stage(name=name, desc="", upstream=()).task_id
 
     assert named("split@memes") == "split"
     assert named("train@memes-severity-bert-0") == "train__severity-bert-0"
@@ -77,5 +77,5 @@ def test_a_month_runs_on_the_first_day_of_the_next(monkeypatch: pytest.MonkeyPat
 
 
 def test_closure_takes_what_is_upstream_first() -> None:
-    stages = {n: Stage(n, "", up, {}) for n, up in {"a": (), "b": ("a",), "c": ("b",), "d": ()}.items()}
+    stages = {n: Stage(n, "", up) for n, up in {"a": (), "b": ("a",), "c": ("b",), "d": ()}.items()}
     assert [s.name for s in closure(stages, targets=["c"])] == ["a", "b", "c"]

@@ -185,6 +185,7 @@ def test_time_grows_with_length_and_no_faster(piece: str, end: str) -> None:
     assert time.process_time() - before < 20
 
 
+@pytest.mark.faults
 def test_text_made_to_need_a_pass_for_each_piece_is_cut_short() -> None:
     hostile = " 06 12 34 56 78@_some_body9münchen.de8.8.8.8:53" * 5_000
     scrubbed, counts = scrub(hostile, kinds=DETERMINISTIC)

@@ -117,7 +117,8 @@ def test_neither_keys_nor_fullnames_are_stored_in_plain(url: str) -> None:
     assert b"t3_0" not in bytes(stored_name)
 
 
-def test_a_destroyed_record_leaves_a_tombstone_and_nothing_else(url: str) -> None:
+def test_a_destroyed_record_leaves_a_tombstone_and_nothing_else(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGTZ", "Asia/Tokyo")  # PostgreSQL returns times in the zone of the session
     with Vault.open(url, secret=SECRET) as vault:
         ids = admit(vault, count=10)
         assert vault.destroy(ids[:3], reason="takedown", now=LATER) == 3

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from pipelines.annotate import manifest as manifests
 from pipelines.annotate.backends.backend import AnnotationTask, Queue
 from pipelines.annotate.backends.files.files import Files
-from pipelines.annotate.form import build_form
-from pipelines.annotate.manifest import RoundManifest
+from pipelines.annotate.forms import manifest as manifests
+from pipelines.annotate.forms.form import build_form
+from pipelines.annotate.forms.manifest import RoundManifest
 from pipelines.config.settings import Settings
 from pipelines.storage import tables
 from pipelines.storage.answers import AnswerStore, BatchJob, LedgerChange, sealed

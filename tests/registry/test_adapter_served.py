@@ -18,17 +18,17 @@ from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from crisis_corpus import integrity
 from pipelines.config.models import SftModel
-from pipelines.models import tiny
-from pipelines.models.backbones import BaseUnfit
-from pipelines.models.base_files import BaseUnpinned, files_of
+from pipelines.models.pretrained import tiny
+from pipelines.models.pretrained.backbones import BaseUnfit
+from pipelines.models.pretrained.base_files import BaseUnpinned, files_of
 from pipelines.packaging import model
-from pipelines.train import finetuned
-from pipelines.train.sft import adapter
-from pipelines.train.sft.adapter import BaseAltered
+from pipelines.train.predictors import adapter, finetuned
+from pipelines.train.predictors.adapter import BaseAltered
 from tests.registry import packs
 from tests.train import small_posts, small_tuned
 from tests.train.small_posts import SmallPosts
 
+pytestmark = pytest.mark.faults
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 # The paper's learning rate, rank and alpha for Llama-3.3-70B (CRADLE F).
 SPEC = SftModel(

@@ -15,11 +15,12 @@ from scipy import stats
 from pipelines.config import renamed
 from pipelines.config.models import Promote
 from pipelines.errors import BadParams
-from pipelines.evaluate.model_scores import VOTE, Board, Run, Sampling, plain
+from pipelines.evaluate.model_scores import ABSTAINED, VOTE, Board, Run, Sampling, plain
 from pipelines.promotion import gate, looks, superiority
 from pipelines.promotion.gate_set import divide, only, part_of
 from pipelines.promotion.looks import GateSet
 from pipelines.promotion.promote import NotPromoted, promote, rollback
+from pipelines.promotion.scores import reported
 from pipelines.promotion.summary import summary
 from pipelines.promotion.superiority import compared, jackknife
 from pipelines.registry.candidate import Context
@@ -166,6 +167,15 @@ def reported_once(context: Context) -> None:
     with pytest.raises(NotPromoted):
         promote(NAME, 2, **WHO, context=context)
     assert "reported" not in context.journal.rows(NAME)[-1].metrics["figures"]["scores"]
+
+
+def test_an_abstention_is_a_wrong_answer_on_the_rest_of_the_test_too() -> None:
+    rest = board(items=40, resamples=9, seed=2)
+    right = run(rest, right=1, rng=np.random.default_rng(1))
+    outcomes = {item: VOTE if n % 2 else ABSTAINED for n, item in enumerate(rest.items)}
+    unsure = Run(0, outcomes, {item: labels for item, labels in right.answers.items() if outcomes[item] == VOTE})
+    found = reported(rest, candidate=unsure, rival=right)
+    assert found["exact"] == {"candidate": 0.5, "other": 1} and found["macro_f1"]["candidate"] < 0.8
 
 
 def test_a_part_that_selected_the_champion_is_not_reported_later(small: Path) -> None:
@@ -344,7 +354,7 @@ def test_a_difference_without_a_standard_error_is_left_to_the_exchanges() -> Non
         return compared(test, candidate=[given], rivals=[wrong], level=0.05).p
 
     assert p(1, groups=8) == pytest.approx(2**-8, abs=0.003)
-    assert p(0, groups=8) == 1 and p(1, groups=1) == 1
+    assert p(0, groups=8) == 1 and p(1, groups=1) == 1 and p(1, groups=2) == pytest.approx(1 / 4, abs=0.02)
 
 
 def test_every_rival_must_be_beaten() -> None:

@@ -23,8 +23,8 @@ from crisis_corpus.integrity import digest, listing
 from pipelines.packaging import model, model_code
 from pipelines.packaging.model_code import NotLocked, TooMuchCode
 from pipelines.predict import predict_finetuned
-from pipelines.train import finetuned
-from pipelines.train.prediction import Prediction
+from pipelines.train.predictors import finetuned
+from pipelines.train.predictors.prediction import Prediction
 from tests.registry import packs
 from tests.registry.packs import SUBSET, Made
 from tests.train import small_posts, small_tuned
@@ -80,6 +80,7 @@ def test_it_answers_as_the_tuned_model_does(made: Made, loaded: Any, tmp_path: P
     assert len({labels for labels, _, _ in found}) > 1 or len({tuple(s) for _, s, _ in found}) > len(found) // 2
 
 
+@pytest.mark.faults
 def test_a_causal_model_answers_as_the_tuned_one_does(tmp_path: Path) -> None:
     made = packs.made("sft")
     expected = tuned(made, tmp_path)

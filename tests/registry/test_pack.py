@@ -25,7 +25,7 @@ from pipelines.packaging.refusals import (
 from pipelines.promotion.holdout import split_digest
 from pipelines.registry.contents import Pack
 from pipelines.taxonomy import load as load_scheme
-from pipelines.train import finetuned
+from pipelines.train.predictors import finetuned
 from tests.registry import packs
 from tests.registry.packs import NAME, SUBSET, Made
 from tests.small_corpus import own_scheme

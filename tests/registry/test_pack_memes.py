@@ -36,8 +36,8 @@ from pipelines.packaging.pack import pack
 from pipelines.packaging.refusals import LearntFromDeleted, NothingToPack, NotPackable, WeightsChanged
 from pipelines.registry.contents import Pack
 from pipelines.storage import tables
-from pipelines.train import training_records
 from pipelines.train.classifiers import train as stage
+from pipelines.train.predictors import training_records
 from pipelines.vault.vault import Vault
 from tests.registry import small_registry
 from tests.train import small_memes

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pytest
 
 from crisis_corpus import client
 from crisis_corpus.integrity import digest
@@ -24,6 +25,7 @@ NAME = "crisis-posts"
 CHOSEN = Chosen(model="encoder", subset="consensus")
 
 
+@pytest.mark.faults
 def test_tuned_registered_loaded_and_asked_through_a_server(address: str, small: Path, tmp_path: Path) -> None:
     made = small_posts.made()
     with opened(small) as memes, small_posts.copied(made, to=tmp_path / "copy") as corpus:

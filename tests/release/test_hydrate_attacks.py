@@ -305,11 +305,12 @@ def test_a_picture_has_at_most_twenty_mebibytes(more: int, found: str) -> None:
 
 def test_a_token_that_has_expired_is_renewed_once() -> None:
     def answers(path: str) -> Answer:
-        return TOKEN if path.startswith("/api/v1") else (401, {}, b"")
+        return TOKEN if "access_token" in path else (401, {}, b"")
 
     with hostile(answers) as reddit, pytest.raises(hydrate.Stop, match="HTTP 401"):
-        client(reddit.address).posts(["t3_a"])
-    assert [path.partition("?")[0] for path, _ in reddit.came] == ["/api/v1/access_token", "/api/info"] * 2
+        client(f"{reddit.address}/proxy/").posts(["t3_a"])
+    asked = [path.partition("?")[0].removeprefix("/proxy") for path, _ in reddit.came]
+    assert asked == ["/api/v1/access_token", "/api/info"] * 2
 
 
 def test_no_text_of_an_object_shows_a_key_or_an_address() -> None:

@@ -52,7 +52,7 @@ def test_an_address_is_told_from_a_path_as_git_does(repo: str, local: bool) -> N
     assert (local_path(repo) is not None) == local
 
 
-@pytest.mark.parametrize("kind", ["file", "daemon", "ssh"])
+@pytest.mark.parametrize("kind", ["file", pytest.param("daemon", marks=pytest.mark.faults), "ssh"])
 def test_an_empty_repository_at_a_git_address_is_filled_used_and_adopted(
     kind: str, settings: Settings, checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,6 +195,7 @@ class TestCommand:
         assert f"CORPUS_REMOTE={remote}" in env.read_text() and "hunter2" in env.read_text()
         assert "#CORPUS_OPENAI_KEY=" in env.read_text() and "#CORPUS_REDDIT_CLIENT_ID=" in env.read_text()
 
+    @pytest.mark.faults
     def test_it_ends_with_the_findings_of_the_doctor(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("CORPUS_ANSWERS_URL", "postgresql+psycopg2://me:hunter2@host/answers")
         output = self.run(*self.ARGV)

@@ -399,6 +399,7 @@ def test_a_publish_is_refused_where_a_dependency_is_not_that_of_the_tip(settings
     assert publish.head(settings) == before
 
 
+@pytest.mark.faults
 def test_stage_tasks_and_a_publish_work_on_s3(s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "var"))
     monkeypatch.setenv("CORPUS_REMOTE", f"{s3}/published")

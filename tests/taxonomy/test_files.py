@@ -9,7 +9,7 @@ import yaml
 from pipelines import taxonomy
 from pipelines.datasets.post import Post
 from pipelines.errors import UnknownScheme
-from pipelines.llm.prompts import PromptExample, build, choose
+from pipelines.llm.prompting.prompts import PromptExample, build, choose
 
 THIRD = """
 name: weather

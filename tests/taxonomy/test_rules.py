@@ -64,7 +64,7 @@ def test_strict_finds_fault_exactly_where_repair_has_work_and_then_leaves_all_as
 @given(cases())
 def test_no_repair_takes_a_crisis_away_or_loses_severity_but_the_soft_one(case):
     category, tiers, values = case
-    known = {x for v in values if (x := category.spellings.get(taxonomy.rules.normal(v))) is not None}
+    known = {x for v in values if (x := category.spellings.get(taxonomy.scheme.normal(v))) is not None}
     repaired = category.check(values, mode="repair", tiers=tiers - {"soft"})
     if not repaired.unknown:
         assert category.severity(repaired.labels) == category.severity(known)

@@ -16,8 +16,7 @@ from PIL import Image, ImageDraw
 
 from pipelines.config.params import Params
 from pipelines.config.params import load as load_params
-from pipelines.datasets.example import Item
-from pipelines.datasets.memes import Material
+from pipelines.datasets.example import Item, Material
 from pipelines.datasets.memes import load as load_material
 from pipelines.taxonomy import load as load_scheme
 from pipelines.taxonomy.task import Task, task_of

@@ -20,11 +20,11 @@ import torch
 
 from pipelines.config.models import Train
 from pipelines.datasets.example import Example
-from pipelines.models.backbones import Batch, Built
+from pipelines.models.pretrained.backbones import Batch, Built
 from pipelines.taxonomy import load as load_scheme
 from pipelines.taxonomy.task import Task, task_of
-from pipelines.train.classifiers.class_weights import weigh
 from pipelines.train.classifiers.loop import FittedClassifier, fit
+from pipelines.train.classifiers.optimization import weigh
 
 WORDS = ("lamp", "tea", "rain", "sock", "bus", "cake")
 # of the labels in the order of the task

@@ -19,7 +19,7 @@ from pipelines.config.models import Finetune, SftModel
 from pipelines.datasets.example import Example
 from pipelines.taxonomy import load as load_scheme
 from pipelines.taxonomy.task import Task, task_of
-from pipelines.train.sft import instruct
+from pipelines.train.predictors import instruct
 from pipelines.train.sft.sft import SftJob, SftResult, fit
 
 SCHEME = load_scheme("cssrs")

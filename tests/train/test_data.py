@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from pipelines.datasets import memes as data
-from pipelines.datasets.example import LeakRefused, only, targets
-from pipelines.datasets.memes import NoGold, NoSplit
+from pipelines.datasets.example import LeakRefused, NoGold, NoSplit, only, targets
 from pipelines.errors import BadParams, SchemaMismatch, SealBroken, SplitConflict
 from pipelines.storage import tables
 from pipelines.vault.vault import Vault

@@ -18,9 +18,9 @@ import pytest
 from pipelines.config.settings import Settings
 from pipelines.datasets.posts import NoSilver
 from pipelines.storage import tables
-from pipelines.train import training_records
 from pipelines.train.finetune import NothingToLearn, NotTuned
-from pipelines.train.finetuned import NotVoted
+from pipelines.train.predictors import training_records
+from pipelines.train.predictors.finetuned import NotVoted
 from tests.train import small_posts as small
 from tests.train import small_tuned
 from tests.train.small_posts import SmallPosts

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from pipelines.train import finetuned, training_records
-from pipelines.train.finetuned import Card
-from pipelines.train.training_records import TrainingRecords
+from pipelines.train.predictors import finetuned, training_records
+from pipelines.train.predictors.finetuned import Card
+from pipelines.train.predictors.training_records import TrainingRecords
 from tests.train import small_posts as small
 from tests.train import small_tuned
 

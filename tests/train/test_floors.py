@@ -16,9 +16,8 @@ from pipelines.datasets.example import Example, LeakRefused
 from pipelines.errors import BadParams
 from pipelines.metrics import recall_constraints
 from pipelines.metrics.alerts import alert
-from pipelines.metrics.decoding import decode
+from pipelines.metrics.decoding import BadScores, decode
 from pipelines.metrics.recall_constraints import OtherLabels, encoded, fit, raised
-from pipelines.metrics.thresholds import BadScores
 from pipelines.taxonomy import load, tiers_of
 from pipelines.taxonomy.task import task_of
 

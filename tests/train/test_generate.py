@@ -17,16 +17,16 @@ from transformers import AutoModelForCausalLM, Gemma3TextConfig, GPT2Config, Qwe
 from transformers.utils import logging
 
 from pipelines.errors import BadParams
-from pipelines.models.backbones import BaseMissing, BaseUnfit
+from pipelines.models.pretrained.backbones import BaseMissing, BaseUnfit
 from pipelines.sandbox.reddit import label_quotas, narratives
 from pipelines.taxonomy import Scheme, load
 from pipelines.taxonomy.task import task_of
-from pipelines.train.prediction import MALFORMED, VOTE, Prediction
-from pipelines.train.sft import posterior
-from pipelines.train.sft.generate import Generator
-from pipelines.train.sft.grammar import Grammar
-from pipelines.train.sft.instruct import completion, conversation, instruction
-from pipelines.train.sft.posterior import Node, WholeRows, plain
+from pipelines.train.predictors import posterior
+from pipelines.train.predictors.generate import Generator
+from pipelines.train.predictors.grammar import Grammar
+from pipelines.train.predictors.instruct import completion, conversation, instruction
+from pipelines.train.predictors.posterior import Node, WholeRows, plain
+from pipelines.train.predictors.prediction import MALFORMED, VOTE, Prediction
 from tests.train.byte_tokens import byte_level
 
 

@@ -11,8 +11,8 @@ import pytest
 from pipelines.errors import BadParams
 from pipelines.taxonomy import Label, load
 from pipelines.taxonomy.task import Task, task_of
-from pipelines.train.sft.grammar import AnswersAlike, Grammar
-from pipelines.train.sft.instruct import completion, read
+from pipelines.train.predictors.grammar import AnswersAlike, Grammar
+from pipelines.train.predictors.instruct import completion, read
 from tests.train.byte_tokens import byte_level
 
 CRADLE = task_of(load("cradle"), "labels")

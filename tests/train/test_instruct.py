@@ -9,11 +9,20 @@ from typing import Any
 import pytest
 
 from pipelines.errors import BadParams
-from pipelines.models import tiny
+from pipelines.models.pretrained import tiny
 from pipelines.taxonomy import load as load_scheme
 from pipelines.taxonomy.task import Task, task_of
-from pipelines.train.sft import instruct
-from pipelines.train.sft.instruct import DELIMITER, GAP, NoRoom, NoTemplate, completion, conversation, instruction, read
+from pipelines.train.predictors import instruct
+from pipelines.train.predictors.instruct import (
+    DELIMITER,
+    GAP,
+    NoRoom,
+    NoTemplate,
+    completion,
+    conversation,
+    instruction,
+    read,
+)
 
 SCHEMES = {name: load_scheme(name) for name in ("cradle", "figsim", "cssrs")}
 CRADLE, FIGURATIVE, RISK = (

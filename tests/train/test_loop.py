@@ -19,13 +19,11 @@ import torch
 from safetensors.torch import load_file
 
 from pipelines.datasets.example import Example, LeakRefused
-from pipelines.metrics.thresholds import BadScores
-from pipelines.models.backbones import Batch
-from pipelines.train.classifiers.batches import MEGA, ahead, shuffled
-from pipelines.train.classifiers.class_weights import Weights, weigh
-from pipelines.train.classifiers.inference import Diverged, predict
+from pipelines.metrics.decoding import BadScores
+from pipelines.models.pretrained.backbones import Batch
 from pipelines.train.classifiers.loop import fit
-from pipelines.train.classifiers.optimization import Loop, optimizer, spare_memory
+from pipelines.train.classifiers.optimization import MEGA, Loop, Weights, optimizer, shuffled, spare_memory, weigh
+from pipelines.train.predictors.inference import Diverged, ahead, predict
 from tests.train.small_run import SETTINGS, Bag, a_model, a_run, a_task, captions, plain, prepare
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -21,8 +21,8 @@ from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.datasets.example import LeakRefused
 from pipelines.errors import BudgetSpent, TooManyFailed
-from pipelines.label.meme_examples import TooFewExamples
-from pipelines.label.meme_labels import NotAsked
+from pipelines.label.memes.meme_examples import TooFewExamples
+from pipelines.label.memes.meme_labels import NotAsked
 from pipelines.llm.client import CannotSee
 from pipelines.predict import prompted
 from pipelines.storage import tables

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import f1_score
 
 from pipelines.datasets.example import Example, LeakRefused
-from pipelines.metrics.thresholds import BadScores, Floats, decide, tune
+from pipelines.metrics.decoding import BadScores, Floats, decide, tune
 from pipelines.taxonomy import load
 from pipelines.taxonomy.task import task_of
 

@@ -16,7 +16,7 @@ from pipelines.errors import BadParams
 from pipelines.predict import baselines
 from pipelines.predict.baselines import NotUntuned
 from pipelines.storage import tables
-from pipelines.train.finetuned import NotVoted
+from pipelines.train.predictors.finetuned import NotVoted
 from tests.train import small_posts as small
 from tests.train import small_untuned
 from tests.train.small_posts import SmallPosts

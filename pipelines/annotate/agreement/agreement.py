@@ -19,7 +19,7 @@ import numpy as np
 
 from pipelines.annotate.agreement.alpha_plot import draw_figure
 from pipelines.annotate.agreement.overlap import OverlapAnswers, gather, measured
-from pipelines.annotate.manifest import RoundManifest, folder, opened
+from pipelines.annotate.forms.manifest import RoundManifest, folder, opened
 from pipelines.config.annotate import Agreement
 from pipelines.config.params import Params
 from pipelines.metrics import agreement_coefficients as c

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol, TypeVar
 
-from pipelines.annotate.form import REJECTED, UNFIT, Form
+from pipelines.annotate.forms.form import REJECTED, UNFIT, Form
 
 T = TypeVar("T")
 Item = tuple[str, int]

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from pipelines.config.base import Section
 from pipelines.taxonomy import Category, Scheme
-from pipelines.taxonomy.rules import normal
+from pipelines.taxonomy.scheme import normal
 
 # one item's labels by category
 Answers = Mapping[str, frozenset[str]]

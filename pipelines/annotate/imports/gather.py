@@ -10,7 +10,7 @@ from pipelines.annotate.imports.mapping import Mapping
 from pipelines.annotate.imports.published_files import File
 from pipelines.annotate.imports.rows import BadRow, ImportEntry, entry_of, flagged, has
 from pipelines.taxonomy import Scheme
-from pipelines.taxonomy.rules import TIERS
+from pipelines.taxonomy.scheme import TIERS
 
 
 @dataclass(frozen=True)

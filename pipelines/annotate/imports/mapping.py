@@ -17,7 +17,7 @@ from pipelines.annotate.imports.counts import Expected, unknown_names
 from pipelines.config.base import Month, Positive, Section, read_section
 from pipelines.errors import ConfigError
 from pipelines.taxonomy import Category, Scheme, load
-from pipelines.taxonomy.rules import normal
+from pipelines.taxonomy.scheme import normal
 
 FOLDER = Path(__file__).parent / "mappings"
 Names = tuple[Annotated[str, Field(min_length=1)], ...]

@@ -19,12 +19,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from pipelines.annotate.imports.mapping import Names
-from pipelines.collect.submission import FULLNAME
+from crisis_corpus.hydrate import FULLNAME
 from pipelines.errors import DataError
-from pipelines.taxonomy.rules import normal
+from pipelines.taxonomy.scheme import normal
+
+if TYPE_CHECKING:
+    from pipelines.annotate.imports.mapping import Names
 
 Format = Literal["csv", "jsonl", "json", "parquet"]
 FORMATS: dict[str, Format] = {

@@ -27,7 +27,7 @@ from pipelines.annotate.imports.published_files import (
 )
 from pipelines.collect.month import Window
 from pipelines.taxonomy import Category, Scheme
-from pipelines.taxonomy.rules import normal
+from pipelines.taxonomy.scheme import normal
 
 # Repairs that do not change the meaning of an answer; other faults make the row invalid.
 HARMLESS = {"alias", "duplicate"}

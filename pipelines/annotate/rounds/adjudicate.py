@@ -29,7 +29,7 @@ from pipelines.annotate.response_validation import (
 
 if TYPE_CHECKING:
     from pipelines.annotate.backends.backend import AnnotatorAnswer, Item
-    from pipelines.annotate.manifest import RoundManifest
+    from pipelines.annotate.forms.manifest import RoundManifest
     from pipelines.taxonomy import Category, Scheme
 
 Side = Mapping[str, tuple[str, ...]]

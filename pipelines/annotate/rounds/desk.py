@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from pipelines.annotate import manifest as manifests
 from pipelines.annotate import response_validation
 from pipelines.annotate.backends.backend import AnnotationTask, Backend, Item
-from pipelines.annotate.form import Form, build_form
-from pipelines.annotate.manifest import RoundManifest
+from pipelines.annotate.forms import manifest as manifests
+from pipelines.annotate.forms.form import Form, build_form
+from pipelines.annotate.forms.manifest import RoundManifest
 from pipelines.annotate.response_validation import Row, item_of
 from pipelines.annotate.rounds import material, opening, queues, store
 from pipelines.annotate.rounds.adjudicate import AdjudicationCase, cases, read_decisions, rejected

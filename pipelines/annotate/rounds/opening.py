@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from pipelines.annotate import protocol as protocols
 from pipelines.annotate.backends.backend import Item
-from pipelines.annotate.manifest import RoundManifest
-from pipelines.annotate.protocol import Planned
+from pipelines.annotate.forms import protocol as protocols
+from pipelines.annotate.forms.manifest import RoundManifest
+from pipelines.annotate.forms.protocol import Planned
 from pipelines.annotate.response_validation import item_of
 from pipelines.annotate.rounds import store
 from pipelines.annotate.rounds.adjudicate import AdjudicationCase, review_cases, unvoted

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from pipelines.annotate.backends.backend import AnnotationTask, AnnotatorAnswer, Backend, Item, Queue
-from pipelines.annotate.form import Form
-from pipelines.annotate.manifest import RoundManifest
+from pipelines.annotate.forms.form import Form
+from pipelines.annotate.forms.manifest import RoundManifest
 from pipelines.config.settings import Settings
 
 ADJUDICATION = "adjudication"

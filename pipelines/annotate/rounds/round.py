@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from pipelines.annotate import manifest as manifests
 from pipelines.annotate.backends.backend import Backend
-from pipelines.annotate.manifest import RoundDecision
+from pipelines.annotate.forms import manifest as manifests
+from pipelines.annotate.forms.manifest import RoundDecision
 from pipelines.annotate.rounds import opening, queues, store
 from pipelines.annotate.rounds.desk import RoundContext, told, wrong
 from pipelines.annotate.rounds.round_status import loads, status

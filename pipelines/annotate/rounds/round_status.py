@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
 
-from pipelines.annotate import manifest as manifests
-from pipelines.annotate import protocol
 from pipelines.annotate.backends.backend import Backend
-from pipelines.annotate.manifest import RoundManifest
+from pipelines.annotate.forms import manifest as manifests
+from pipelines.annotate.forms import protocol
+from pipelines.annotate.forms.manifest import RoundManifest
 from pipelines.annotate.response_validation import Row
 from pipelines.annotate.rounds import queues, store
 from pipelines.annotate.rounds.desk import RoundContext, told

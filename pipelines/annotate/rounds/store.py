@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from pipelines.annotate import manifest as manifests
 from pipelines.annotate.backends.backend import Item
-from pipelines.annotate.manifest import RoundManifest
+from pipelines.annotate.forms import manifest as manifests
+from pipelines.annotate.forms.manifest import RoundManifest
 from pipelines.annotate.response_validation import Row, item_of
 from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings

@@ -21,7 +21,7 @@ from pipelines.curate.dedupe.image_pairs import Ints, Kinds, Pairs, kinds, pairs
 from pipelines.curate.dedupe.text_pairs import kinds_of_texts, pairs_of_texts
 from pipelines.curate.grouping.hamming_search import components, keepers
 from pipelines.curate.grouping.items import read_posts
-from pipelines.curate.published_split import members
+from pipelines.curate.grouping.published_split import members
 from pipelines.storage import tables
 from pipelines.storage.exclusions import write_exclusions
 from pipelines.storage.metrics_file import write_metrics

@@ -7,12 +7,28 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from pipelines.config.params import Params
-from pipelines.curate.grouping.split_groups import Ints, Links
 from pipelines.errors import SchemaMismatch
 from pipelines.storage import tables
 from pipelines.storage.tables import Item, items_of
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Links:
+    """The links between items: near-duplicate pairs by item position, and each item's author as a number."""
+
+    left: Ints
+    right: Ints
+    author: Ints
+
+    def edges(self) -> tuple[Ints, Ints]:
+        """Return all links as edges of one graph, whose nodes are the items followed by the authors."""
+        n = len(self.author)
+        return np.concatenate([self.left, np.arange(n)]), np.concatenate([self.right, n + self.author])
 
 
 @dataclass(frozen=True)

@@ -14,24 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.curate.grouping.hamming_search import components
+from pipelines.curate.grouping.items import Ints, Links
 
-Ints = NDArray[np.int64]
 # Larger than any split index.
 NONE = np.int64(1 << 40)
-
-
-@dataclass(frozen=True)
-class Links:
-    """The links between items: near-duplicate pairs by item position, and each item's author as a number."""
-
-    left: Ints
-    right: Ints
-    author: Ints
-
-    def edges(self) -> tuple[Ints, Ints]:
-        """Return all links as edges of one graph, whose nodes are the items followed by the authors."""
-        n = len(self.author)
-        return np.concatenate([self.left, np.arange(n)]), np.concatenate([self.right, n + self.author])
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from pipelines.config.curate import Split
 from pipelines.config.params import Params
 from pipelines.curate.dedupe import exhaustive_search
-from pipelines.curate.grouping.items import CorpusItems, load
-from pipelines.curate.grouping.split_groups import Links, Units, leakage, resolve, separated_pairs
-from pipelines.curate.published_split import published
+from pipelines.curate.grouping.items import CorpusItems, Links, load
+from pipelines.curate.grouping.published_split import published
+from pipelines.curate.grouping.split_groups import Units, leakage, resolve, separated_pairs
 from pipelines.curate.split.balance import Balance
 from pipelines.curate.split.stratify import Ints
 from pipelines.errors import SplitConflict

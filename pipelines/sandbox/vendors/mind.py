@@ -17,7 +17,7 @@ from random import Random
 from typing import Any
 
 from pipelines.label.attacks.families import attacks
-from pipelines.llm.prompts import clean
+from pipelines.llm.prompting.prompts import clean
 from pipelines.sandbox.reddit.chance import seeded
 from pipelines.sandbox.reddit.label_quotas import CRADLE, NAMES
 from pipelines.sandbox.reddit.markers import PHRASES

@@ -16,13 +16,12 @@ from transformers import AutoModelForSequenceClassification
 from pipelines.config.models import EncoderModel, Finetune
 from pipelines.datasets.example import Example
 from pipelines.metrics import calibration, recall_constraints
-from pipelines.models.backbones import Built, Headed, opened
-from pipelines.models.encoder import EncoderWords, built
+from pipelines.models.pretrained.backbones import Built, Headed, opened
+from pipelines.models.pretrained.encoder import EncoderWords, built
 from pipelines.taxonomy.task import Task
 from pipelines.train.classifiers import loop
-from pipelines.train.classifiers.class_weights import weigh
-from pipelines.train.classifiers.inference import machine, predict
-from pipelines.train.classifiers.optimization import EncoderRecipe
+from pipelines.train.classifiers.optimization import EncoderRecipe, weigh
+from pipelines.train.predictors.inference import machine, predict
 
 # SPEC 1.2, item 8.
 MAX_POS_WEIGHT = 20.0
@@ -64,7 +63,7 @@ def fit(
 
     Raises:
         LeakRefused: examples of another split.
-        BaseMissing, BaseUnfit: see ``models.backbones``.
+        BaseMissing, BaseUnfit: see ``models.pretrained``.
         Diverged: the loss became infinite or undefined.
         NothingToCalibrate: dev has no gold.
         BadParams: a recall floor names a label that is not in the task.

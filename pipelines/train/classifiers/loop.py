@@ -19,14 +19,13 @@ import torch
 from accelerate.utils import gather_object
 
 from pipelines.datasets.example import TRAIN, VALIDATION, Example, only
+from pipelines.metrics.decoding import MIDDLE, decide, tune
 from pipelines.metrics.label_sets import figures, tally
-from pipelines.metrics.thresholds import MIDDLE, decide, tune
-from pipelines.models.backbones import Built
+from pipelines.models.pretrained.backbones import Built
 from pipelines.taxonomy.task import Task
 from pipelines.train.classifiers import checkpoint
-from pipelines.train.classifiers.class_weights import Weights
-from pipelines.train.classifiers.inference import Diverged, predict
-from pipelines.train.classifiers.optimization import Loop, TrainingSettings, reproducible
+from pipelines.train.classifiers.optimization import Loop, TrainingSettings, Weights, reproducible
+from pipelines.train.predictors.inference import Diverged, predict
 
 Floats = npt.NDArray[np.float64]
 Say = Callable[[dict[str, float]], None]

@@ -1,4 +1,7 @@
-"""Run the optimiser steps of a training: the loss, the learning rate, and the additions for one or several GPUs.
+"""Run the optimiser steps of a training: batches, class weights, loss, learning rate, and several GPUs.
+
+Class weights make rare labels count. FigSIM 5.1 reweights the classes and does not say how; the formulas are SPEC 1.2,
+item 8. They use train alone: label frequencies of validation or test are answers that a model must not know.
 
 A GPU adds speed and does not change what is computed: bfloat16 where it is exact enough (autocast; the weights stay
 float32, SPEC 2.4, trap 2), fused AdamW, batches prepared ahead by threads, no synchronisation with the GPU inside an
@@ -11,20 +14,22 @@ import math
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from pipelines.config.base import Section
 from pipelines.config.models import Train
-from pipelines.datasets.example import Example, targets
-from pipelines.models.backbones import Batch, Built
+from pipelines.datasets.example import TRAIN, Example, only, targets
+from pipelines.models.pretrained.backbones import Batch, Built
 from pipelines.taxonomy.task import Task
-from pipelines.train.classifiers.batches import shuffled
-from pipelines.train.classifiers.class_weights import Weights
-from pipelines.train.classifiers.inference import autocast, machine, on, prepared
+from pipelines.train.predictors.inference import autocast, cut, machine, on, prepared
 
+# Ours: batches that are sorted together. A larger value pads less, a smaller one mixes better (transformers 4 took 50).
+MEGA = 16
 # float32 weights, their gradients and AdamW's two moments
 BYTES_PER_PARAMETER = 16
 # Ours: above this share of a GPU's memory, activations are recomputed instead of kept.
@@ -48,6 +53,46 @@ class EncoderRecipe(Section):
 
 
 TrainingSettings = Train | EncoderRecipe
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The loss weights of the labels, in the task's order, shape (labels,).
+
+    ``values`` are class weights of cross-entropy for a single-label task, ``pos_weight`` of binary cross-entropy for a
+    multi-label one. ``empty`` names the labels that no example has: their weight is 0 and they cannot be learned,
+    which a report must state.
+    """
+
+    values: npt.NDArray[np.float32]
+    empty: tuple[str, ...]
+
+
+def weigh(examples: Sequence[Example], *, task: Task, max_pos_weight: float) -> Weights:
+    """Compute the loss weights of the task's labels from the examples of train.
+
+    Single: n / (K n_k), where K counts all classes of the task. Multi: min(negatives / positives, ``max_pos_weight``),
+    and 1 for a label that every example has (ours: there is nothing to balance, and 0 would unlearn it).
+
+    Args:
+        examples: examples of train.
+        task: the task whose labels are weighed.
+        max_pos_weight: ``train.max_pos_weight``.
+
+    Raises:
+        LeakRefused: an example is not in train.
+        BadParams: an example of a single-label task does not have exactly one gold label.
+    """
+    found = targets(only(examples, splits={TRAIN}), task=task).astype(np.float64)
+    n, positives = len(found), found.sum(axis=0)
+    some = np.maximum(positives, 1)
+    if task.kind == "single":
+        values = n / (len(task.labels) * some)
+    else:
+        values = np.where(positives == n, 1.0, np.minimum((n - positives) / some, max_pos_weight))
+    values = np.where(positives > 0, values, 0.0)
+    empty = tuple(label for label, count in zip(task.labels, positives, strict=True) if not count)
+    return Weights(values.astype(np.float32), empty)
 
 
 class Loop:
@@ -138,6 +183,28 @@ class Loop:
     def mean_loss(self) -> float:
         """Return the mean loss per example in the last epoch, over all processes."""
         return float(self.machine.reduce(self.loss, reduction="sum")) / len(self.examples)
+
+
+def shuffled(lengths: Sequence[int], *, batch: int, seed: int, epoch: int) -> list[list[int]]:
+    """Return the training batches of one epoch, as lists of positions of examples; each position is in one batch.
+
+    Equal arguments give equal batches.
+
+    All positions are shuffled and cut into runs of :data:`MEGA` batches; each run is sorted by length, and the batches
+    are shuffled again. Examples of similar length share a batch, and batches differ between epochs. A last batch of one
+    is appended to the batch before it, because a batch of one cannot be normalised (batch normalisation of the image
+    models).
+    """
+    random = np.random.default_rng([seed, epoch])
+    order: list[int] = random.permutation(len(lengths)).tolist()
+    batches: list[list[int]] = []
+    for begin in range(0, len(order), MEGA * batch):
+        alike = sorted(order[begin : begin + MEGA * batch], key=lambda i: -lengths[i])
+        batches += cut(alike, batch=batch)
+    if len(batches) > 1 and len(batches[-1]) == 1:
+        alone = batches.pop()
+        batches[-1] += alone
+    return [batches[i] for i in random.permutation(len(batches))]
 
 
 def optimizer(module: Any, *, settings: TrainingSettings, device: Any) -> Any:

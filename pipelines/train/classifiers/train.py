@@ -17,16 +17,16 @@ from pipelines.config.models import Based, M3hModel, Model, YadavModel
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.datasets import features
-from pipelines.datasets.example import Example
-from pipelines.datasets.memes import Material, load
+from pipelines.datasets.example import Example, Material
+from pipelines.datasets.memes import load
 from pipelines.errors import ConfigError
 from pipelines.models import TRAINABLE
 from pipelines.storage import tables
 from pipelines.storage.metrics_file import write_metrics
 from pipelines.taxonomy import load as scheme_of
 from pipelines.taxonomy.task import task_of
-from pipelines.train import environment, training_records
-from pipelines.train.classifiers.class_weights import weigh
+from pipelines.train import tracking
+from pipelines.train.predictors import training_records
 from pipelines.vault.vault import Vault
 from pipelines.workspace.git import commit_of
 
@@ -64,7 +64,7 @@ def run(
     nothing and report it.
 
     Returns:
-        ``bases`` (``models.base_files.identified``), ``environment`` (``train.environment``), ``epoch`` (the best
+        ``bases`` (``base_files.identified``), ``environment`` (``train.tracking``), ``epoch`` (the best
         one), ``validation_macro_f1``, ``thresholds`` by label, ``history``, ``without`` and ``taken_down`` (items by
         split that have no gold, or were taken down), ``unseen`` (labels that train does not have), ``train`` and
         ``selected`` (train and validation; ``records``, ``digest`` of their ids), ``weights`` (MLflow's ``run``, and
@@ -116,10 +116,12 @@ def _trained(
     """Fit, predict, and log; return the prediction rows and the run's metrics."""
     from pipelines.datasets.example import targets
     from pipelines.metrics import label_sets
-    from pipelines.metrics.thresholds import decide
-    from pipelines.models import base_files, build
-    from pipelines.train import tracking
-    from pipelines.train.classifiers import inference, loop
+    from pipelines.metrics.decoding import decide
+    from pipelines.models import build
+    from pipelines.models.pretrained import base_files
+    from pipelines.train.classifiers import loop
+    from pipelines.train.classifiers.optimization import weigh
+    from pipelines.train.predictors import inference
 
     task, train = material.task, params.train
     # the extra input of M3H: its labeller's remarks, from the stage rationales
@@ -132,7 +134,8 @@ def _trained(
     described = {**train.model_dump(include=LOGGED), "model": model, "kind": spec.kind, "task": task.key, "seed": seed}
     learnt = [example.item[0] for example in (*material.train, *material.validation)]
     selected = training_records.trained_on(learnt).digest
-    tags = {"data_commit": commit_of(root), "corpus": corpus, training_records.TAG: selected} | environment.tags()
+    data = {"data_commit": commit_of(root), "corpus": corpus, training_records.TAG: selected}
+    tags = data | tracking.environment_tags()
     with tracking.run(
         settings, experiment=EXPERIMENT.format(corpus=corpus), key=key, params=described, tags=tags
     ) as log:
@@ -160,7 +163,7 @@ def _trained(
     best = next(epoch for epoch in fitted.history if epoch["epoch"] == fitted.epoch)
     return rows, {
         "bases": base_files.identified(spec.bases) if isinstance(spec, Based | YadavModel) else [],
-        "environment": environment.described(),
+        "environment": tracking.environment(),
         "epoch": fitted.epoch,
         "validation_macro_f1": best["validation_macro_f1"],
         "thresholds": dict(zip(task.labels, fitted.thresholds.tolist(), strict=True)),

@@ -22,7 +22,7 @@ import torch
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from pipelines.train.sft.grammar import common
+from pipelines.train.predictors.grammar import common
 
 IGNORED = -100  # label that the library's losses ignore
 ATTENTION = "tails"

@@ -1,13 +1,15 @@
-"""Fine-tune a causal model on the JSON of the labels (CRADLE 5.2, F): all weights or LoRA, one GPU or several.
+"""Fine-tune a causal model on the JSON of the labels (CRADLE 5.2, F), and calibrate its probabilities on dev.
 
-The recipe is the paper's, as interpreted in SPEC 29: an optimiser step takes ``batch`` times ``accumulation`` examples
-over all processes, the schedule is linear, the loss covers the answers' tokens alone, and the epoch with the least
-validation loss is kept. On a CPU, the same inputs give the same losses, even if the run was killed and restarted. Texts
-stay in memory: only weights, and numbers from which no text can be reconstructed, are written.
+All weights are tuned, or LoRA adapters, on one GPU or several. The recipe is the paper's, as interpreted in SPEC 29: an
+optimiser step takes ``batch`` times ``accumulation`` examples over all processes, the schedule is linear, the loss
+covers the answers' tokens alone, and the epoch with the least validation loss is kept. On a CPU, the same inputs give
+the same losses, even if the run was killed and restarted. Texts stay in memory: only weights, and numbers from which no
+text can be reconstructed, are written.
 """
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import logging
@@ -25,16 +27,22 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from pipelines.config.models import Finetune, SftModel
 from pipelines.datasets.example import TRAIN, VALIDATION, Example, LeakRefused, only
 from pipelines.errors import DataError
-from pipelines.llm.prompts import Prompt
-from pipelines.models.backbones import BaseUnfit, had, opened
+from pipelines.llm.prompting.prompts import Prompt
+from pipelines.metrics import calibration, recall_constraints
+from pipelines.models.pretrained.backbones import BaseUnfit, had, opened
 from pipelines.taxonomy import Scheme
 from pipelines.taxonomy.task import Task
 from pipelines.train.classifiers.optimization import reproducible
-from pipelines.train.sft import adapter, instruct, launch, packing, recipe
+from pipelines.train.predictors import adapter, instruct
+from pipelines.train.predictors.generate import Generator
+from pipelines.train.sft import launch, packing, recipe
 from pipelines.train.sft.packing import TokenizedSample
 from pipelines.train.sft.trainer import Keeper, RowCollator, Steps, Tuner, best, clear, newest
 
 log = logging.getLogger(__name__)
+
+# Ours: posts that are read together; the stage knows the batch of training only.
+TOGETHER = 8
 
 
 class NothingToTune(DataError):
@@ -114,6 +122,35 @@ def fit(job: SftJob, *, say: Callable[[dict[str, float]], None]) -> SftResult:
     processes = launch.processes()
     made = tune(job, say=say) if processes == 1 else launch.group(job, processes=processes, say=say)
     return SftResult(**{**made, "history": tuple(made["history"])})
+
+
+def calibrate(job: SftJob) -> dict[str, Any]:
+    """Fit a model's calibration and alerts on dev; write them to the folder of the model that :func:`fit` wrote.
+
+    Returns:
+        The report of :func:`pipelines.metrics.recall_constraints.learned`: alerts, exact match, losses on dev.
+
+    Raises:
+        NothingToCalibrate: dev has no gold.
+        BadParams: a recall floor names a label of no scheme.
+    """
+    # the trained model is in a cycle of references, and still on the accelerator
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    generator = Generator.open(
+        job.out, task=job.task, scheme=job.scheme, max_length=job.spec.max_length,
+        max_new_tokens=job.settings.max_new_tokens, batch=TOGETHER, folder=job.folder,
+    )  # fmt: skip
+    found = generator.posteriors([example.text for example in job.validation])
+    raw = found @ generator.member
+    fitted = calibration.fit(raw, examples=job.validation, task=job.task)
+    alerts, metrics = recall_constraints.learned(
+        fitted(raw), raw=raw, examples=job.validation, task=job.task, floors=job.settings.recall_floors,
+        sets=[generator.sets[chosen] for chosen in found.argmax(axis=1)] if job.task.kind == "multi" else None,
+    )  # fmt: skip
+    recall_constraints.save(job.out, task=job.task, alerts=alerts, calibration=fitted.as_json())
+    return metrics
 
 
 def tune(job: SftJob, *, say: Callable[[dict[str, float]], None]) -> dict[str, Any]:

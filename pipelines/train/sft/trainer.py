@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, Dataset
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 from trl import SFTTrainer
 
-from pipelines.train.classifiers.inference import Diverged
+from pipelines.train.predictors.inference import Diverged
 from pipelines.train.sft.packing import IGNORED, PackingPlan, TokenizedSample, padded, row
 
 WHOLE, JUDGED = "whole.json", "eval_loss"

@@ -8,8 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from pipelines.config.models import TextModel, YadavModel
-from pipelines.models.backbones import opened
-from pipelines.models.base_files import BaseMissing, BaseUnpinned, files_of, identified, located
+from pipelines.models.pretrained.backbones import opened
+from pipelines.models.pretrained.base_files import BaseMissing, BaseUnpinned, files_of, identified, located
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 OTHER = COMMIT[::-1]

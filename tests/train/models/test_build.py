@@ -16,8 +16,9 @@ from transformers import BertConfig, BertModel, ViTConfig, ViTForImageClassifica
 from pipelines.config.models import FusionModel, ImageModel, PromptedModel, TextModel
 from pipelines.datasets.example import Example
 from pipelines.errors import BadParams
-from pipelines.models import build, tiny
-from pipelines.models.backbones import BaseMissing, BaseUnfit, Pixels
+from pipelines.models import build
+from pipelines.models.pretrained import tiny
+from pipelines.models.pretrained.backbones import BaseMissing, BaseUnfit, Pixels
 from pipelines.taxonomy import load
 from pipelines.taxonomy.task import Task, task_of
 
@@ -131,7 +132,7 @@ def test_a_head_for_other_labels_is_replaced(tmp_path: Path, task: Task) -> None
 
 
 def test_importing_the_models_loads_no_torch() -> None:
-    code = "import sys, pipelines.models, pipelines.models.tiny; sys.exit('torch' in sys.modules)"
+    code = "import sys, pipelines.models, pipelines.models.pretrained.tiny; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -17,8 +17,9 @@ from sklearn.metrics import f1_score
 
 from pipelines.config.models import FusionModel, ImageModel, Model, TextModel
 from pipelines.datasets.example import Example, targets
-from pipelines.models import build, tiny
-from pipelines.models.backbones import BaseUnfit, Built
+from pipelines.models import build
+from pipelines.models.pretrained import tiny
+from pipelines.models.pretrained.backbones import BaseUnfit, Built
 from pipelines.taxonomy import load
 from pipelines.taxonomy.task import Task, task_of
 from tests.train.small_memes import FILLERS, WORDS, picture

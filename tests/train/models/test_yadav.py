@@ -15,8 +15,8 @@ from transformers import AutoTokenizer, BertModel
 from pipelines.config.models import YadavModel
 from pipelines.datasets.example import Example, targets
 from pipelines.errors import BadParams
-from pipelines.models import tiny
-from pipelines.models.backbones import BaseUnfit, Built
+from pipelines.models.pretrained import tiny
+from pipelines.models.pretrained.backbones import BaseUnfit, Built
 from pipelines.models.yadav import Orthogonal, build, orthogonal
 from pipelines.taxonomy import load
 from pipelines.taxonomy.task import Task, task_of

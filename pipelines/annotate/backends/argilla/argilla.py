@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines.annotate.backends.argilla import argilla_form
 from pipelines.annotate.backends.backend import AnnotationTask, AnnotatorAnswer, Item, Queue, in_chunks
 from pipelines.annotate.backends.files.answer_files import item_of, name_of
-from pipelines.annotate.form import Form
+from pipelines.annotate.forms.form import Form
 from pipelines.config.private_file import write_private
 from pipelines.config.settings import Settings
 from pipelines.errors import BackendUnavailable

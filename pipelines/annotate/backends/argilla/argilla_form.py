@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pipelines.annotate.backends.backend import AnnotationTask
-from pipelines.annotate.form import Form, FormQuestion
+from pipelines.annotate.forms.form import Form, FormQuestion
 from pipelines.errors import BackendUnavailable
 
 if TYPE_CHECKING:

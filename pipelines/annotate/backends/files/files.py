@@ -20,7 +20,7 @@ from pathlib import Path
 from pipelines.annotate.backends.backend import AnnotationTask, AnnotatorAnswer, Item, Queue
 from pipelines.annotate.backends.files import answer_files
 from pipelines.annotate.backends.files.answer_files import BadAnswers, item_of, name_of
-from pipelines.annotate.form import Form
+from pipelines.annotate.forms.form import Form
 from pipelines.config.settings import Settings
 from pipelines.errors import BackendUnavailable
 from pipelines.process import now

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines.annotate.backends.backend import AnnotationTask, AnnotatorAnswer, Item, Queue, in_chunks
 from pipelines.annotate.backends.label_studio.erasure import clean
 from pipelines.annotate.backends.label_studio.labelling_config import NOTE, config, shown
-from pipelines.annotate.form import Form
+from pipelines.annotate.forms.form import Form
 from pipelines.config.settings import Settings
 from pipelines.deployment.label_studio_server import address, ensure_accounts
 from pipelines.errors import BackendUnavailable

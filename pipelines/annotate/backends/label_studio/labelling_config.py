@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from xml.etree import ElementTree as ET
 
 from pipelines.annotate.backends.backend import AnnotationTask
-from pipelines.annotate.form import Choice, Form, FormQuestion
+from pipelines.annotate.forms.form import Choice, Form, FormQuestion
 
 CONTENT, SIDES, NOTE = "_content", "_sides", "_note"
 """Names of the elements that are not questions; a question's name is its category's key."""

@@ -1,0 +1,146 @@
+"""Read and write the manifest of an annotation round: its fixed settings and its status.
+
+A manifest is plain YAML in git. It holds digests, counts, dates and pseudonyms, never content.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import AfterValidator, AwareDatetime, Field, ValidationError, model_validator
+
+from pipelines.annotate.forms.protocol import NAME, Draw, Name, Phase
+from pipelines.config.base import Positive, Pseudonym, Section, faults, read_section
+from pipelines.errors import DataError, UnknownRound
+
+FILE = "manifest.yaml"
+
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+Moment = Annotated[AwareDatetime, AfterValidator(lambda moment: moment.astimezone(UTC))]
+Status = Literal["open", "adjudicating", "closed"]
+
+
+class BadManifest(DataError):
+    """The manifest of an annotation round is missing or invalid."""
+
+    message = "Manifest {file} of an annotation round is invalid: {detail}."
+    remedy = (
+        "`corpus round` writes this file. If the fault is in `decision.reason`, pass another --reason. Otherwise "
+        "restore the file in the corpus repository: `git checkout COMMIT -- annotations/{file}`."
+    )
+
+
+class RoundDecision(Section):
+    """The decision at the end of an annotation round: whether its labels become gold (``go_on``), and a reason code."""
+
+    go_on: bool
+    reason: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=64)]
+    at: Moment
+
+
+class RoundManifest(Section):
+    """The manifest of one annotation round: its fixed settings and its status.
+
+    ``scheme_digest`` and ``guideline`` are the first 16 hex digits of the SHA-256 of the scheme's file and of the
+    rendered guideline. ``blinding`` is always ``queues``: each annotator has a queue of their own and sees no other
+    person's answers and no votes. ``size`` is the number of drawn items, which may be less than the size in the
+    protocol. ``base`` is the commit of the corpus repository from which the items were drawn. Fields copied from the
+    protocol are explained in :class:`pipelines.annotate.forms.protocol.Planned`.
+    """
+
+    corpus: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$")]
+    round: Name
+    protocol: str
+    phase: Phase
+    scheme: str
+    scheme_digest: Digest
+    guideline_version: Positive
+    guideline: Digest
+    seed: int
+    size: Annotated[int, Field(ge=0)]
+    overlap: Annotated[int, Field(ge=0)]
+    batch_size: Positive
+    blinding: Literal["queues"] = "queues"
+    annotators: tuple[Pseudonym, ...]
+    adjudicator: Pseudonym
+    backend: Literal["label_studio", "argilla", "files"]
+    daily_cap: Positive
+    gold: bool
+    agreement: bool
+    splits: tuple[str, ...] | None
+    draw: Draw
+    against: tuple[str, ...]
+    base: Annotated[str, Field(pattern=r"^[0-9a-f]{7,64}$")]
+    status: Status
+    opened: Moment
+    closed: Moment | None = None
+    decision: RoundDecision | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> RoundManifest:
+        ended = self.status == "closed"
+        if ended != (self.closed is not None) or ended != (self.decision is not None):
+            raise ValueError("a closed round must have a closing date and a decision; another round has neither")
+        if len({*self.annotators, self.adjudicator}) <= len(self.annotators):
+            raise ValueError("annotators and adjudicator must be different people")
+        return self
+
+
+def folder(root: Path, corpus: str, name: str) -> Path:
+    """Return the folder of an annotation round: ``annotations/<corpus>/<round>``.
+
+    Raises:
+        UnknownRound: the name is not valid for a round.
+    """
+    if not re.fullmatch(NAME, name):
+        raise UnknownRound(corpus=corpus, name=name, known=f"see `corpus round status {corpus}`")
+    return root / "annotations" / corpus / name
+
+
+def read(path: Path) -> RoundManifest:
+    """Read the manifest of an annotation round from a file.
+
+    Raises:
+        BadManifest: the file is invalid; the error names every faulty key, never a value.
+    """
+    return read_section(RoundManifest, path, refuse=lambda detail: BadManifest(file=_short(path), detail=detail))
+
+
+def write(manifest: RoundManifest, path: Path) -> None:
+    """Write a round's manifest as YAML, keys in the order of the class's fields; the same values give the same bytes.
+
+    Raises:
+        BadManifest: the values are inconsistent (``model_copy`` does not validate changed fields).
+    """
+    try:
+        whole = RoundManifest.model_validate(manifest.model_dump())
+    except ValidationError as error:
+        raise BadManifest(file=_short(path), detail=faults(error)) from None
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = yaml.safe_dump(whole.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=120)
+    path.write_text(text, encoding="utf-8")
+
+
+def opened(root: Path, corpus: str) -> list[RoundManifest]:
+    """Return the manifests of a corpus's annotation rounds, open and closed, sorted by opening date and name.
+
+    Raises:
+        BadManifest: a manifest is invalid, or is in the folder of another round.
+    """
+    found = []
+    for path in sorted((root / "annotations" / corpus).glob(f"*/{FILE}")):
+        manifest = read(path)
+        if (manifest.corpus, manifest.round) != (corpus, path.parent.name):
+            raise BadManifest(
+                file=_short(path), detail=f"the file is the manifest of {manifest.corpus}/{manifest.round}"
+            )
+        found.append(manifest)
+    return sorted(found, key=lambda m: (m.opened, m.round))
+
+
+def _short(path: Path) -> str:
+    return "/".join(path.parts[-3:])

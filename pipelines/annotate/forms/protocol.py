@@ -1,0 +1,132 @@
+"""Load annotation protocols: the planned rounds of a corpus, their sizes and overlaps, and the use of their labels.
+
+A protocol is one YAML file in ``protocols/``; adding a protocol needs no code. The two included protocols are those
+of the papers.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from pipelines.config.base import Positive, Section, read_section
+from pipelines.errors import ConfigError, UnknownRound
+
+FOLDER = Path(__file__).parents[1] / "protocols"
+NAME = r"^[a-z][a-z0-9-]*$"
+# Cohen's kappa and related statistics compare at least two annotators.
+PAIR = 2
+
+Name = Annotated[str, Field(pattern=NAME)]
+Phase = Literal["pilot", "calibration", "large_scale", "double", "single", "review"]
+Draw = Literal["sample", "disagreement"]
+
+
+class UnknownProtocol(ConfigError):
+    """No annotation protocol has this name."""
+
+    message = "Unknown annotation protocol '{name}'."
+    remedy = "Set round.protocol in params.yaml to one of {known}, or add {name}.yaml to pipelines/annotate/protocols."
+
+
+class BadProtocol(ConfigError):
+    """The data file of an annotation protocol is invalid."""
+
+    message = "Annotation protocol file {file} is invalid: {detail}."
+    remedy = "Correct the file; pipelines/annotate/protocols/cradle.yaml shows every key in use."
+
+
+class Planned(Section):
+    """One annotation round as a protocol plans it.
+
+    ``overlap`` is the number of annotators who answer each item, 0 if only the adjudicator does. ``annotators`` is the
+    number of ``round.annotators`` who take part. ``gold`` is whether the round's labels become gold, ``agreement``
+    whether the round counts in the published agreement. ``splits`` are the splits to draw from, ``None`` for the whole
+    sample. ``draw`` is how items are selected: ``sample``, a seeded draw, or ``disagreement``, the items whose gold
+    differs from the votes of all labellers in ``against``.
+    """
+
+    name: Name
+    phase: Phase
+    size: Positive
+    overlap: Annotated[int, Field(ge=0)]
+    annotators: Annotated[int, Field(ge=0)]
+    batch_size: Positive
+    gold: bool
+    agreement: bool
+    splits: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    draw: Draw = "sample"
+    against: tuple[str, ...] = ()
+    seed: int
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Planned:
+        if self.annotators < self.overlap or (self.annotators > 0) != (self.overlap > 0):
+            raise ValueError("annotators must be at least overlap; both must be 0, or neither")
+        if (self.phase == "review") != (self.overlap == 0):
+            raise ValueError("phase: review requires overlap: 0, and overlap: 0 requires phase: review")
+        if self.agreement and self.overlap < PAIR:
+            raise ValueError("agreement: true requires an overlap of at least 2")
+        if (self.draw == "disagreement") != bool(self.against) or (self.against and self.overlap):
+            raise ValueError("draw: disagreement requires `against` and overlap: 0; no other draw may set `against`")
+        return self
+
+
+class Protocol(Section):
+    """An annotation protocol: the planned rounds of a corpus in order; ``source`` is the paper's section about them."""
+
+    name: Name
+    title: str
+    source: str
+    rounds: Annotated[tuple[Planned, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _named_once(self) -> Protocol:
+        if len({planned.name for planned in self.rounds}) < len(self.rounds):
+            raise ValueError("two rounds have the same name")
+        return self
+
+
+def available() -> list[str]:
+    """Return the names of the annotation protocols included in the package."""
+    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+
+
+@cache
+def load(name: str) -> Protocol:
+    """Return the annotation protocol with this name.
+
+    Raises:
+        UnknownProtocol: no such protocol exists.
+        BadProtocol: the protocol's file is invalid.
+    """
+    if name not in available():
+        raise UnknownProtocol(name=name, known=", ".join(available()))
+    return load_file(FOLDER / f"{name}.yaml")
+
+
+def load_file(path: Path) -> Protocol:
+    """Read an annotation protocol from a file.
+
+    Raises:
+        BadProtocol: the file is invalid; the error names every faulty key.
+    """
+    found = read_section(Protocol, path, refuse=lambda detail: BadProtocol(file=path.name, detail=detail))
+    if found.name != path.stem:
+        raise BadProtocol(file=path.name, detail=f"name must equal the file's name, but its name is {found.name}")
+    return found
+
+
+def round_of(protocol: Protocol, name: str, *, corpus: str) -> Planned:
+    """Return the planned round with this name from an annotation protocol.
+
+    Raises:
+        UnknownRound: the protocol has no such round.
+    """
+    for planned in protocol.rounds:
+        if planned.name == name:
+            return planned
+    raise UnknownRound(corpus=corpus, name=name, known=", ".join(planned.name for planned in protocol.rounds))

@@ -1,0 +1,1 @@
+"""Request labels of memes and remarks on them."""

@@ -1,0 +1,1 @@
+"""Aggregate the votes of an ensemble into silver labels."""

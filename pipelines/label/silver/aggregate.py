@@ -1,0 +1,248 @@
+"""Aggregate an ensemble's votes into one decision per record, whatever the order of rows; a tie stays a tie.
+
+Every aggregator returns a :class:`Decision` per record; ``agreement`` says how many members of the ensemble gave
+exactly the label set that was *decided*: all (*unanimous*), a majority (*consensus*), or fewer (*none*). CRADLE (4.3,
+Table 5) counts how far members agree on *any* set. Both are the same for the paper's vote; a label model may decide
+against the majority, and its label is then no consensus. Only a given fallback breaks a tie (CRADLE 4.3: on test, by a
+named member).
+
+An aggregator takes a :class:`Panel`, the inputs of all, and returns the function that chooses a record's labels from
+its valid votes. Unlike the paper's vote, fewer valid votes than a majority of all members decide nothing (ours: the
+members that remain after refusals must not speak for the whole ensemble).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+
+from pipelines.label.silver.ballots import Agreement, LabelSet, agree, backing, quorum, valid, valid_scores
+
+if TYPE_CHECKING:
+    from pipelines.config.label import Ensemble
+    from pipelines.label.silver.label_models import LabelModel
+    from pipelines.taxonomy import Category
+
+Ballots = Mapping[str, Mapping[str, LabelSet]]
+Scores = Mapping[str, Mapping[str, tuple[float, ...]]]
+Choice = Callable[[str, Mapping[str, LabelSet]], LabelSet | None]
+"""Takes a record and the members' votes on it; returns the chosen labels, ``None`` if undecided."""
+
+Given = TypeVar("Given")
+
+# ours: closer than this, two sums of weights are a tie
+TIE = 1e-9
+# the scheme's rules (a) to (e) of SPEC 23; (f) is left out because it depends on a guess about incidents
+HARD = frozenset({"base", "improved"})
+FOLDS = 5  # ours: each weight is fitted on four fifths of dev
+
+
+@dataclass(frozen=True)
+class Decision:
+    """An ensemble's decision on a record: its labels (``None``: undecided), the members' agreement, and the method."""
+
+    labels: LabelSet | None
+    agreement: Agreement
+    how: str
+
+
+@dataclass(frozen=True)
+class Panel:
+    """An ensemble's votes on records, with all that the aggregators need to decide the records' labels.
+
+    Args:
+        ballots: the valid votes: record -> labeller -> label set.
+        members: the ensemble's labellers; votes of others are ignored.
+        records: the records to decide.
+        category: the category of the labels.
+        fallback: the member whose valid vote decides a record that the aggregator leaves undecided; ``None``: it stays
+            undecided.
+        k: how many members must give a label (``k_of_n``).
+        scores: probabilities, from :func:`valid_scores` (``mean_logit``).
+        gold: gold of dev without the prompt's examples; ``weighted`` learns the weights from it.
+        groups: clusters of records that are not independent.
+        weights: each member's weight (``weighted``).
+    """
+
+    ballots: Ballots
+    members: Sequence[str]
+    records: Sequence[str]
+    category: Category
+    fallback: str | None = None
+    k: int = 2
+    scores: Scores = field(default_factory=dict)
+    gold: Mapping[str, LabelSet] = field(default_factory=dict)
+    groups: Mapping[str, str] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, votes: pa.Table, *, ensemble: Ensemble, category: Category, **given: Any) -> Panel:
+        """Create the panel of an ensemble from a table of votes; ``given`` are the other fields.
+
+        Raises:
+            TwoVotes: a labeller has two votes on one record.
+        """
+        ballots, scores = valid(votes, category=category.key), valid_scores(votes, category=category.key)
+        given |= {"members": ensemble.members, "fallback": ensemble.fallback}
+        return cls(ballots=ballots, scores=scores, category=category, **given)
+
+    def decide(self, aggregate: str) -> dict[str, Decision]:
+        """Decide all records by an aggregator, a name in :data:`AGGREGATORS`; ``weighted`` learns weights from gold.
+
+        Records with gold are decided by weights fitted on other folds, so that weights are not scored on their own
+        training records.
+        """
+        if aggregate != "weighted":
+            return self.apply(aggregate)
+        decisions = self._weigh(sorted(set(self.records) - set(self.gold)), gold=self.gold)
+        folds = {record: fold_of(self.groups.get(record, record)) for record in self.gold}
+        for fold in range(FOLDS):
+            inside = sorted(record for record in set(self.records) & set(folds) if folds[record] == fold)
+            outside = {record: labels for record, labels in self.gold.items() if folds[record] != fold}
+            decisions |= self._weigh(inside, gold=outside)
+        return dict(sorted(decisions.items()))
+
+    def apply(self, aggregate: str) -> dict[str, Decision]:
+        """Decide each record by an aggregator, or if it decides none, by the fallback member; others stay undecided."""
+        choose, names, decisions = AGGREGATORS[aggregate](self), self.names, {}
+        for record in sorted(set(self.records)):
+            cast = self.ballots.get(record, {})
+            votes = {member: cast[member] for member in names if member in cast}
+            labels, by = choose(record, votes), "majority" if aggregate == "label_set_majority" else aggregate
+            if labels is None:
+                labels = votes.get(self.fallback) if self.fallback is not None else None
+                by = "discarded" if labels is None else "fallback"
+            agreement = "none" if labels is None else backing(labels, votes=votes, members=self.members)
+            decisions[record] = Decision(labels, agreement, by)
+        return decisions
+
+    def _weigh(self, records: Sequence[str], *, gold: Mapping[str, LabelSet]) -> dict[str, Decision]:
+        part = replace(self, records=records, gold=gold)
+        return replace(part, weights=weights_of(part)).apply("weighted")
+
+    @property
+    def names(self) -> list[str]:
+        """The ensemble members' names, sorted, so that decisions do not depend on their order."""
+        return sorted(set(self.members))
+
+    @property
+    def possible(self) -> list[str]:
+        """The aggregators that can decide these votes: ``mean_logit`` needs scores of a majority of the members."""
+        scoring = {member for cast in self.scores.values() for member in cast} & set(self.members)
+        return [name for name in AGGREGATORS if name != "mean_logit" or len(scoring) >= quorum(self.members)]
+
+    @cached_property
+    def crowd(self) -> LabelModel:
+        """The model of Dawid and Skene, fitted on all records on which a majority of the members voted."""
+        from pipelines.label.silver import label_models
+
+        return label_models.crowd(_quorate(self, self.ballots), category=self.category)
+
+    @cached_property
+    def pool(self) -> LabelModel:
+        """The members' pooled scores on all records on which a majority of them gave scores."""
+        from pipelines.label.silver import label_models
+
+        return label_models.pool(_quorate(self, self.scores), category=self.category)
+
+    def model_of(self, aggregate: str) -> LabelModel:
+        """Return the model of the probabilities of an aggregator's decisions: pooled scores, or Dawid and Skene's."""
+        return self.pool if aggregate == "mean_logit" else self.crowd
+
+    def votes_of(self, member: str) -> dict[str, LabelSet | None]:
+        """Return the valid votes of one member, with ``None`` for records without one."""
+        return {record: self.ballots.get(record, {}).get(member) for record in self.records}
+
+
+def fold_of(group: str) -> int:
+    """Return the cross-validation fold of a group of records, which does not depend on the other groups."""
+    return hashlib.blake2b(group.encode(), digest_size=4, key=b"fold").digest()[0] % FOLDS
+
+
+def label_set_majority(panel: Panel) -> Choice:
+    """Choose the exact label set that a majority of all members gave (the paper's vote; CRADLE 4.3, SPEC 27).
+
+    If one of three members has no vote, the other two can still decide; one alone cannot.
+    """
+    return lambda _, votes: agree(votes, members=panel.members)[1]
+
+
+def k_of_n(panel: Panel) -> Choice:
+    """Choose each label that at least ``k`` members of the ensemble gave; the empty set is treated as a label, too.
+
+    Chosen labels that the scheme's hard rules do not allow together are repaired by these rules, which define the label
+    to remove. If the rules cannot repair them (two labels of a category that allows one), the record is undecided.
+    """
+
+    def choose(_: str, votes: Mapping[str, LabelSet]) -> LabelSet | None:
+        backers = Counter(label for labels in votes.values() for label in labels)
+        chosen = [label for label, count in sorted(backers.items()) if count >= panel.k]
+        if not chosen:
+            empty = sum(not labels for labels in votes.values())
+            return frozenset() if empty >= panel.k else None
+        checked = panel.category.check(chosen, mode="repair", tiers=HARD)
+        return None if checked.violations else checked.labels
+
+    return choose
+
+
+def weights_of(panel: Panel) -> dict[str, float]:
+    """Return each ensemble member's weight, computed from its exact-match rate p on gold.
+
+    The weight is log(p (classes - 1) / (1 - p)), or 0 if that is negative. These log-odds are optimal if a wrong answer
+    is any of the other classes (the category's number of labels). One hit and one miss are added to p (ours: little
+    gold must not make a member infallible). A missing answer is not counted as a miss, because it does not vote.
+    """
+    weights, others = {}, max(len(panel.category.names) - 1, 1)
+    for member in panel.names:
+        cast = [(panel.ballots.get(record, {}).get(member), labels) for record, labels in panel.gold.items()]
+        hits = [vote == labels for vote, labels in cast if vote is not None]
+        p = (sum(hits) + 1) / (len(hits) + 2)
+        weights[member] = max(0.0, math.log(p * others / (1 - p)))
+    return weights
+
+
+def weighted(panel: Panel) -> Choice:
+    """Choose the label set whose voters have the largest total weight; equal totals leave a record undecided."""
+
+    def choose(_: str, votes: Mapping[str, LabelSet]) -> LabelSet | None:
+        if len(votes) < quorum(panel.members):
+            return None
+        # fsum rounds once, so the order of labellers does not change the last bit
+        sums = {s: math.fsum(panel.weights.get(m, 0.0) for m, v in votes.items() if v == s) for s in votes.values()}
+        top = max(sums.values())
+        best = [labels for labels, weight in sums.items() if top - weight <= TIE]
+        return best[0] if len(best) == 1 else None
+
+    return choose
+
+
+def dawid_skene(panel: Panel) -> Choice:
+    """Choose the most probable valid label set under the model of Dawid and Skene; a tie is undecided."""
+    found = panel.crowd.best()
+    return lambda record, _: found.get(record)
+
+
+def mean_logit(panel: Panel) -> Choice:
+    """Choose the most probable valid label set by the mean logit of the members' scores; a tie is undecided."""
+    found = panel.pool.best()
+    return lambda record, _: found.get(record)
+
+
+def _quorate(panel: Panel, cast: Mapping[str, Mapping[str, Given]]) -> dict[str, dict[str, Given]]:
+    """Return record -> member -> what it gave, sorted, of the records on which a majority of members gave anything."""
+    given = {r: {m: cast[r][m] for m in panel.names if m in cast.get(r, {})} for r in sorted(set(panel.records))}
+    return {record: found for record, found in given.items() if len(found) >= quorum(panel.members)}
+
+
+# the names of params.Ensemble.aggregate
+AGGREGATORS: dict[str, Callable[[Panel], Choice]] = {
+    function.__name__: function for function in (label_set_majority, k_of_n, weighted, dawid_skene, mean_logit)
+}

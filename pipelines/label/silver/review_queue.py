@@ -1,0 +1,87 @@
+"""Select the records that people should review: labellers disagree, or the text may have influenced them.
+
+Reasons: ``no_majority`` (no label set has a majority), ``severity_dissent`` (a valid vote is more severe than the
+silver labels, by the scheme's severities), ``refused_by_most`` (a majority of members refused), ``injection`` (the text
+addresses a model rather than a reader and may have influenced the votes), ``offline_dissent`` (the offline labellers,
+which cannot follow an instruction in a text, see a more severe case).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+import pyarrow as pa
+
+from pipelines.config.label import Ensemble, Labeller, OfflineLabeller
+from pipelines.label.silver.aggregate import Decision, Panel
+from pipelines.label.silver.ballots import LabelSet, quorum
+from pipelines.storage import tables
+from pipelines.storage.seal import open_column
+from pipelines.taxonomy import Category
+from pipelines.vault.vault import Vault
+
+REASONS = ("no_majority", "severity_dissent", "refused_by_most", "injection", "offline_dissent")
+
+
+def reasons(
+    decisions: Mapping[str, Decision],
+    *,
+    panel: Panel,
+    refused: Mapping[str, Collection[str]],
+    injected: Collection[str],
+    offline: Mapping[str, LabelSet] = MappingProxyType({}),
+) -> dict[str, tuple[str, ...]]:
+    """Return the records that people should review, each with its reasons in the order of :data:`REASONS`.
+
+    ``refused`` names the labellers that refused a record; ``injected`` are the records whose text addresses a model;
+    ``offline`` has the labels that the offline labellers together give to a record.
+    """
+    queue, members, category = {}, set(panel.members), panel.category
+    for record, decision in sorted(decisions.items()):
+        severity = category.severity(decision.labels or frozenset())
+        votes = [labels for member, labels in panel.ballots.get(record, {}).items() if member in members]
+        found = {
+            "no_majority": decision.agreement == "none",
+            "severity_dissent": any(category.severity(labels) > severity for labels in votes),
+            "refused_by_most": len(set(refused.get(record, ())) & members) >= quorum(panel.members),
+            "injection": record in injected,
+            "offline_dissent": category.severity(offline.get(record, frozenset())) > severity,
+        }
+        if any(found.values()):
+            queue[record] = tuple(reason for reason in REASONS if found[reason])
+    return queue
+
+
+def offline_members(described: Ensemble, *, labellers: Mapping[str, Labeller], folder: Path) -> tuple[str, ...]:
+    """Return the offline labellers outside of an ensemble whose votes are stored in ``folder``."""
+    offline = {name for name, one in labellers.items() if isinstance(one, OfflineLabeller)}
+    return tuple(sorted(n for n in offline - {*described.members} if (folder / n / "votes.parquet").exists()))
+
+
+def offline_labels(votes: pa.Table, *, members: Sequence[str], category: Category) -> dict[str, LabelSet]:
+    """Return for each record the labels that the offline labellers give to it together, by their mean logit."""
+    ensemble = Ensemble(members=tuple(members), aggregate="mean_logit", fallback=None)
+    panel = Panel.of(votes, ensemble=ensemble, category=category, records=sorted(set(votes["record_id"].to_pylist())))
+    if "mean_logit" not in panel.possible:
+        return {}
+    return {r: decision.labels for r, decision in panel.decide("mean_logit").items() if decision.labels is not None}
+
+
+def injected_of(corpus: str, *, records: Collection[str], vault: Vault, root: Path) -> tuple[set[str], set[str]]:
+    """Return the records whose text matches an injection pattern, and all records whose text could be decrypted."""
+    from pipelines.datasets.post import Post
+    from pipelines.label.injection import marks
+
+    months = sorted((root / "data" / corpus).glob("*/posts.parquet"))
+    table = tables.concat(months, name="posts", columns=["record_id", "title", "body"])
+    table = table.filter([record in records for record in table["record_id"].to_pylist()])
+    titles, bodies = (open_column(table, name="posts", column=c, vault=vault) for c in ("title", "body"))
+    read, marked = set(), set()
+    for record, title, body in zip(table["record_id"].to_pylist(), titles, bodies, strict=True):
+        if title is not None and body is not None:
+            read.add(record)
+            if marks(Post(record, title.decode(), body.decode()).text):
+                marked.add(record)
+    return marked, read

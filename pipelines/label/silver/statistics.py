@@ -1,0 +1,142 @@
+"""Compute an ensemble's metrics: agreement, outcomes, refusals by gold label, scores; never with record ids."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.label.silver.aggregate import Decision, Panel
+from pipelines.label.silver.ballots import LabelSet, agree
+from pipelines.label.silver.label_models import LabelModel
+from pipelines.metrics import label_sets
+from pipelines.metrics.label_tables import Distribution
+
+AGREEMENTS = ("unanimous", "consensus", "none")
+
+
+def counted(pairs: Iterable[tuple[str, str]]) -> dict[str, dict[str, int]]:
+    """Return how often each second item of pairs occurs, by the first item."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for key, value in pairs:
+        counts[key][value] += 1
+    return {key: dict(sorted(values.items())) for key, values in sorted(counts.items())}
+
+
+def agreement(decisions: Mapping[str, Decision], *, split: Mapping[str, str]) -> dict[str, dict[str, int]]:
+    """Count records by split and agreement: unanimous, consensus (a majority, not all) or none (CRADLE Table 5)."""
+    found = counted((split[record], decision.agreement) for record, decision in decisions.items())
+    return {part: {name: counts.get(name, 0) for name in AGREEMENTS} for part, counts in found.items()}
+
+
+def agreement_of_members(
+    decisions: Mapping[str, Decision], *, panel: Panel, split: Mapping[str, str]
+) -> dict[str, dict[str, int]]:
+    """Count records by split and by how far an ensemble's members agree on any label set (CRADLE Table 5).
+
+    ``differs`` counts the records where this is not the agreement on the decided labels.
+    """
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for record, decision in decisions.items():
+        agreed, _ = agree(panel.ballots.get(record, {}), members=panel.members)
+        found[split[record]].update([agreed, *(["differs"] if agreed != decision.agreement else [])])
+    return {part: {name: found[part][name] for name in (*AGREEMENTS, "differs")} for part in sorted(found)}
+
+
+def posterior(
+    decisions: Mapping[str, Decision], *, model: LabelModel, gold: Mapping[str, LabelSet]
+) -> dict[str, float | int | None]:
+    """Compare the probabilities of an ensemble's labels with gold: their ``mean``, and the share of ``exact`` sets."""
+    pairs = [
+        (p, decision.labels == gold[record])
+        for record, decision in decisions.items()
+        if record in gold and decision.labels is not None
+        for p in [model.posterior(record, labels=decision.labels)]
+        if p is not None
+    ]
+    n = len(pairs)
+    mean, exact = (sum(part) / n if n else None for part in (zip(*pairs, strict=True) if n else ((), ())))
+    return {"n": n, "mean": mean, "exact": exact}
+
+
+def training_subsets(decisions: Mapping[str, Decision], *, train: Collection[str]) -> dict[str, Distribution]:
+    """Return the label counts of the two training subsets of CRADLE 5.1: consensus, and unanimous (a part of it)."""
+    kept = [(d.labels, d.agreement) for r, d in decisions.items() if r in train and d.labels is not None]
+    return {
+        "train_consensus": Distribution.of(labels for labels, agreed in kept if agreed != "none"),
+        "train_unanimous": Distribution.of(labels for labels, agreed in kept if agreed == "unanimous"),
+    }
+
+
+def labellers(votes: pa.Table) -> dict[str, dict[str, Any]]:
+    """Return for each labeller its answers by outcome, its repaired votes, its tokens, and its cost in US dollars."""
+    rows = votes.select(
+        ["labeller", "outcome", "reason", "repaired", "input_tokens", "output_tokens", "cost"]
+    ).to_pylist()
+    found = {}
+    for name in sorted({row["labeller"] for row in rows}):
+        own = [row for row in rows if row["labeller"] == name]
+        found[name] = {
+            "outcomes": dict(sorted(Counter(row["outcome"] for row in own).items())),
+            "reasons": dict(sorted(Counter(row["reason"] for row in own if row["reason"]).items())),
+            "repaired": sum(bool(row["repaired"]) for row in own),
+            "input_tokens": sum(row["input_tokens"] or 0 for row in own),
+            "output_tokens": sum(row["output_tokens"] or 0 for row in own),
+            # sorted, so that the order of rows does not change the last bit
+            "cost": sum(sorted(row["cost"] or 0.0 for row in own)),
+        }
+    return found
+
+
+def refusals(
+    gold: Mapping[str, LabelSet], *, refused: Mapping[str, Collection[str]], members: Sequence[str]
+) -> dict[str, dict[str, int]]:
+    """Count by gold label the records that have it (``gold``), and how many of these each ensemble member refused.
+
+    Providers' filters refuse some labels more than others (SPEC 1.5: sexual violence, not suicide), which a score over
+    valid answers only would hide.
+    """
+    carrying = {"gold": Counter(label for labels in gold.values() for label in labels)}
+    for member in members:
+        carrying[member] = Counter(
+            label for record, labels in gold.items() if member in refused.get(record, ()) for label in labels
+        )
+    return {
+        label: {name: counts[label] for name, counts in carrying.items()}
+        for label in sorted(carrying["gold"], key=lambda label: (-carrying["gold"][label], label))
+    }
+
+
+def violations(
+    panel: Panel, *, decisions: Mapping[str, Decision], gold: Mapping[str, LabelSet]
+) -> dict[str, dict[str, int]]:
+    """Count the violations of each scheme rule, including soft ones, in gold, votes and ensemble labels.
+
+    Rules that were applied before the vote always count 0. SPEC 23 requires the counts of the other rules, also for
+    gold.
+    """
+    given: dict[str, Iterable[LabelSet | None]] = {"gold": gold.values()}
+    given |= {member: panel.votes_of(member).values() for member in panel.members}
+    given["ensemble"] = [decision.labels for decision in decisions.values()]
+    return {name: label_sets.violations(sets, category=panel.category) for name, sets in given.items()}
+
+
+def scores(
+    panel: Panel, *, decisions: Mapping[str, Decision], gold: Mapping[str, LabelSet]
+) -> dict[str, dict[str, Any]]:
+    """Return the scores of an ensemble and its members on valid answers and on all records (CRADLE Tables 4, 12)."""
+    answers: dict[str, Mapping[str, LabelSet | None]] = {member: panel.votes_of(member) for member in panel.members}
+    answers["ensemble"] = {record: decision.labels for record, decision in decisions.items()}
+    labels = panel.category.names
+    return {name: label_sets.score(gold, predicted=given, labels=labels) for name, given in answers.items()}
+
+
+def by_agreement(decisions: Mapping[str, Decision], *, gold: Mapping[str, LabelSet]) -> dict[str, dict[str, int]]:
+    """Count, by the members' agreement, the records with gold (``n``) and those labelled as in gold (``exact``)."""
+    found = {}
+    for name in AGREEMENTS:
+        own = [(gold[r], decisions[r].labels) for r in gold if r in decisions and decisions[r].agreement == name]
+        found[name] = {"n": len(own), "exact": sum(truth == labels for truth, labels in own)}
+    return found

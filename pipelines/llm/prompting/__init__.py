@@ -1,0 +1,1 @@
+"""Write the prompts of labelling requests and of fine-tuning."""

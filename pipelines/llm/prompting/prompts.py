@@ -1,0 +1,291 @@
+"""Render labelling prompts from a label scheme, with the post between delimiters, as data and not as instructions.
+
+The sections follow the papers' prompts (SPEC 11 and 24); the wording is ours. The text that all posts share comes first
+and the post comes last, so that a provider can cache the shared part.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any, Literal
+
+from pipelines.datasets.post import Post
+from pipelines.errors import DataError, LabellingError
+from pipelines.llm.prompting import templates
+from pipelines.taxonomy import Category, Scheme, tiers_of
+
+System = Literal["open", "commercial", "training"]
+Parts = list[str | bytes]
+
+# Tokens that chat templates and vision models reserve. None contains a blank, and each is replaced by a blank, so that
+# the remaining text cannot join into another reserved token.
+RESERVED = re.compile(
+    r"<[|｜][^\s|｜>]{0,64}[|｜]>|\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|IMG)\]|<</?SYS>>"
+    r"|</?s>|</?think(?:ing)?>|<(?:start|end)_of_(?:turn|image)>|</?tool_(?:call|response)s?>"
+    r"|<(?:bos|eos|pad|unk|mask|image|image_soft_token|unused\d{1,4})>|\[(?:CLS|SEP|MASK|PAD|BOS|EOS)\]",
+    re.IGNORECASE,
+)
+# Characters that a reader does not see but a tokenizer does: Unicode tags, zero-width blanks, direction overrides.
+UNSEEN = re.compile("[\U000e0000-\U000e007f\u200b\u2060\ufeff\u202a-\u202e\u2066-\u2069]")
+# Ours: one to register, one to find it, two more for tasks that register at the same time.
+TRIES = 4
+# CRADLE B: the examples of the prompt are records of dev.
+DEV = "dev"
+PLACEHOLDER = re.compile(r"(\{\{ (?:examples|delimiter|post) \}\})")
+
+
+class PromptNotRegistered(LabellingError):
+    """MLflow's registry rejected a prompt."""
+
+    message = "Prompt {name} could not be registered in MLflow: {detail}."
+    remedy = "Check MLFLOW_TRACKING_URI, or unset it to label without registering prompts."
+    exit_code = 69
+
+
+class BadExample(DataError):
+    """The gold labels of a record that prompts show as an example break the scheme's rules."""
+
+    message = (
+        "Record {record_id} is an example in prompts, but its gold labels break the scheme's rules for category "
+        "'{category}'."
+    )
+    remedy = (
+        "Correct the labels in their source (an annotation round, or the file gold.CORPUS.published in params.yaml) or "
+        "change votes.seed in params.yaml, which selects other examples. Then run `dvc repro gold@CORPUS`."
+    )
+
+
+@dataclass(frozen=True)
+class PromptExample:
+    """A labelled post that a prompt shows as an example; ``labels`` maps category keys to label sets."""
+
+    record_id: str
+    post: Post
+    labels: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt template that asks for the labels of one post.
+
+    ``template`` has the placeholders ``{{ examples }}`` (few-shot only), ``{{ delimiter }}`` and ``{{ post }}``.
+    ``schema`` is the JSON schema of the answer, in the subset that every provider's strict mode accepts. ``digest`` is
+    the SHA-256 of all of it; examples enter it by their ids, labels and keyed content digests, never by their text.
+    """
+
+    name: str
+    system: str
+    template: str
+    schema: dict[str, Any]
+    digest: str
+    examples: tuple[PromptExample, ...] = ()
+    delimiters: tuple[str, ...] = field(default=(), repr=False)
+
+    def render(self, post: Post, *, delimiter: str) -> tuple[str, Parts]:
+        """Return the system message and the parts of the user message: texts, and each picture as bytes.
+
+        Reserved tokens and delimiters are removed from post and examples; placeholders in them are not expanded.
+        """
+        marks = (delimiter, *self.delimiters)
+        parts: Parts = []
+        for piece in PLACEHOLDER.split(self.template):
+            if piece == "{{ examples }}":
+                parts += self._shown(marks)
+            elif piece == "{{ delimiter }}":
+                parts.append(delimiter)
+            elif piece == "{{ post }}":
+                parts += [clean(post.text, delimiters=marks), *post.images]
+            else:
+                parts.append(piece)
+        return self.system, _joined(parts)
+
+    def _shown(self, marks: Sequence[str]) -> Parts:
+        parts: Parts = []
+        for i, (example, mark) in enumerate(zip(self.examples, self.delimiters, strict=True), start=1):
+            text = clean(example.post.text, delimiters=marks)
+            answer = _answer(example.labels, schema=self.schema)
+            lead = "\n\n" if parts else ""
+            parts += [f"{lead}Example {i}\n{mark}\n{text}", *example.post.images, f"\n{mark}\n{answer}"]
+        return parts
+
+
+def clean(text: str, *, delimiters: Sequence[str]) -> str:
+    """Remove invisible characters from ``text``, and replace reserved tokens and delimiters by blanks."""
+    text = UNSEEN.sub("", text)
+    for mark in filter(None, delimiters):
+        text = re.sub(re.escape(mark), " ", text, flags=re.IGNORECASE)
+    return RESERVED.sub(" ", text)
+
+
+def _joined(parts: Sequence[str | bytes]) -> Parts:
+    joined: Parts = []
+    for part in parts:
+        if isinstance(part, str) and joined and isinstance(joined[-1], str):
+            joined[-1] += part
+        else:
+            joined.append(part)
+    return joined
+
+
+def delimiter(post: Post, *, secret: bytes) -> str:
+    """Return the delimiter that surrounds a post in its prompt, 16 hexadecimal digits.
+
+    The post's author cannot predict them, because they depend on the project's secret; the same post gets the same
+    digits, so that its answer can be cached.
+    """
+    return hmac.new(secret, b"delimiter/" + post.record_id.encode(), hashlib.sha256).hexdigest()[:16]
+
+
+def choose(gold: Mapping[str, frozenset[str]], *, count: int, seed: int, category: Category) -> list[str]:
+    """Return the ids of ``count`` records with gold as prompt examples, with as many different labels as possible.
+
+    Each step picks the record with the labels shown least so far (SPEC 11 and 24). The seed decides ties, so the order
+    of ``gold`` does not matter. The empty set counts as a label of its own.
+    """
+    order = sorted(gold)
+    Random(seed).shuffle(order)  # noqa: S311 (a draw that must repeat, not a secret)
+    shown: Counter[str] = Counter()
+    chosen: list[str] = []
+
+    def gain(record_id: str) -> float:
+        # ours: a label not shown yet outweighs all labels shown already; fsum, because sets have no order
+        return math.fsum(0.01 ** shown[label] for label in gold[record_id] & set(category.names) or {""})
+
+    while len(chosen) < min(count, len(order)):
+        best = max((r for r in order if r not in chosen), key=gain)
+        chosen.append(best)
+        shown.update(gold[best] & set(category.names) or {""})
+    return chosen
+
+
+def build(
+    scheme: Scheme, *, keys: Sequence[str], system: System, examples: Sequence[PromptExample] = (), secret: bytes = b""
+) -> Prompt:
+    """Build the prompt that asks for labels of the scheme's categories in ``keys``.
+
+    Args:
+        scheme: supplies everything that is specific to a corpus.
+        keys: the categories of one answer, in this order.
+        system: the kind of model: ``open`` models, whose system message describes the answer's form; ``commercial``
+            models, which do not need that; or ``training``, for fine-tuning (short and without examples).
+        examples: labelled posts to show, from dev or train, never from test.
+        secret: the project's secret. With it the digest depends on the examples' text; without it only on their ids
+            and labels, because a digest without a key would confirm a guess.
+
+    Raises:
+        UnknownCategory: the scheme lacks a category.
+        BadExample: an example has no valid label set of a category.
+    """
+    categories = [scheme.category(key) for key in keys]
+    schema = _schema(categories)
+    shown = () if system == "training" else tuple(_of_the_task(e, categories=categories) for e in examples)
+    text = templates.system(scheme, categories=categories, kind=system)
+    template = (
+        templates.training(scheme, categories=categories)
+        if system == "training"
+        else templates.full(scheme, categories=categories, examples=bool(shown))
+    )
+    fingerprints = [
+        [e.record_id, {k: sorted(e.labels[k]) for k in keys}, e.post.content_digest(secret=secret) if secret else ""]
+        for e in shown
+    ]
+    whole = json.dumps([text, template, schema, fingerprints], sort_keys=True, ensure_ascii=False)
+    return Prompt(
+        name="-".join([scheme.name, *keys, *(["training"] if system == "training" else [])]),
+        system=text,
+        template=template,
+        schema=schema,
+        digest=hashlib.sha256(whole.encode()).hexdigest(),
+        examples=shown,
+        delimiters=tuple(delimiter(e.post, secret=secret) for e in shown),
+    )
+
+
+def _schema(categories: Sequence[Category]) -> dict[str, Any]:
+    """Return the JSON schema of an answer, without keywords that strict modes reject; duplicates are removed later."""
+
+    def one(category: Category) -> dict[str, Any]:
+        label = {"type": "string", "enum": list(category.names)}
+        return label if category.kind == "single" else {"type": "array", "items": label}
+
+    return {
+        "type": "object",
+        "properties": {category.key: one(category) for category in categories},
+        "required": [category.key for category in categories],
+        "additionalProperties": False,
+    }
+
+
+def _of_the_task(example: PromptExample, *, categories: Sequence[Category]) -> PromptExample:
+    """Return the example with only those of its gold labels that a model may give."""
+    labels = {}
+    for category in categories:
+        checked = category.check(example.labels.get(category.key, ()), mode="repair", tiers=tiers_of("paper"))
+        if checked.violations:
+            raise BadExample(record_id=example.record_id, category=category.key)
+        labels[category.key] = tuple(sorted(checked.labels))
+    return replace(example, labels=labels)
+
+
+def _answer(labels: Mapping[str, tuple[str, ...]], *, schema: Mapping[str, Any]) -> str:
+    """Return the answer that a model should give, labels in the scheme's order."""
+
+    def value(key: str, form: Mapping[str, Any]) -> str | list[str]:
+        if form["type"] == "string":
+            return labels[key][0]
+        return [name for name in form["items"]["enum"] if name in labels[key]]
+
+    return json.dumps({key: value(key, form) for key, form in schema["properties"].items()}, ensure_ascii=False)
+
+
+def register(prompt: Prompt, *, tracking_uri: str | None) -> int | None:
+    """Register a prompt in MLflow once and return its version; return ``None`` without a tracking server.
+
+    Only the system message, the template, the schema and the digest are sent: examples are posts and are not sent.
+
+    Raises:
+        PromptNotRegistered: the registry rejects it.
+    """
+    if not tracking_uri:
+        return None
+    from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
+
+    client = MlflowClient(tracking_uri=tracking_uri, registry_uri=tracking_uri)
+    detail = "it is not found after registration"
+    # mapped tasks start together: if another task registered the name first, the next attempt finds its version
+    for _ in range(TRIES):
+        try:
+            version = _version(client, prompt=prompt)
+            if version is not None:
+                return version
+            client.register_prompt(
+                name=prompt.name,
+                template=[{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.template}],
+                commit_message=f"{len(prompt.examples)} examples, digest {prompt.digest[:12]}",
+                tags={"digest": prompt.digest, "examples": str(len(prompt.examples))},
+                response_format=prompt.schema,
+            )
+        except MlflowException as error:
+            detail = str(error.error_code)
+    raise PromptNotRegistered(name=prompt.name, detail=detail)
+
+
+def _version(client: Any, *, prompt: Prompt) -> int | None:
+    """Return the first version with the prompt's digest, so that all tasks agree if two registered it at once."""
+    if client.get_prompt(prompt.name) is None:
+        return None
+    found, page = [], None
+    while page != "":
+        versions = client.search_prompt_versions(prompt.name, max_results=100, page_token=page)
+        found += [int(v.version) for v in versions if v.tags.get("digest") == prompt.digest]
+        page = versions.token or ""
+    return min(found, default=None)

@@ -1,0 +1,1 @@
+"""Load pretrained base models, and text encoders made from them."""

@@ -1,0 +1,212 @@
+"""Load base models by Hugging Face id, folder or ``tiny:`` name, and prepare their input tokens and pixels."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Lock
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from huggingface_hub import is_offline_mode
+from PIL import Image
+from transformers import AutoTokenizer
+
+from pipelines.errors import ConfigError
+from pipelines.models.pretrained import tiny
+from pipelines.models.pretrained.base_files import BaseMissing, located, quiet, why
+
+if TYPE_CHECKING:
+    from pipelines.datasets.example import Example
+
+# Replaces a missing picture: mid-grey, which is about 0 after every processor's normalisation.
+GREY = Image.new("RGB", (64, 64), (128, 128, 128))
+# Number of prepared pictures in the cache, as bytes: about 300 MB at 224 pixels, more than FigSIM has.
+READY = 2048
+
+
+Batch = dict[str, Any]
+"""Tensors by name; the first axis is the examples; never their labels."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """A torch classifier on the CPU in float32, with the functions that prepare its input.
+
+    Args:
+        module: a ``torch.nn.Module`` whose ``forward(**batch)`` returns logits of shape (examples, labels).
+        prepare: returns the tensors of the examples, in their order.
+        length: returns the approximate cost of an example (number of tokens, or 1 for a picture), so that examples of
+            similar cost can share a batch.
+        forget: clears the cache of prepared examples.
+    """
+
+    module: Any
+    prepare: Callable[[Sequence[Example]], Batch]
+    length: Callable[[Example], int]
+    forget: Callable[[], None] = lambda: None
+
+
+class BaseUnfit(ConfigError):
+    """A base model was found but does not suit the kind of model that is configured for it."""
+
+    message: ClassVar[str] = "The base model '{base}' does not fit the kind of the model in params.yaml: {detail}."
+    remedy: ClassVar[str] = "Set another base, or another kind, for the model under models in params.yaml."
+
+
+@contextmanager
+def opened(base: str, *, seed: int, folder: Path, revision: str | None = None) -> Iterator[str]:
+    """Yield the folder to pass to ``from_pretrained``: the base model's, or a temporary one of a ``tiny:`` test model.
+
+    Inside the context, torch is seeded with ``seed``, and the messages of ``transformers`` are off, because
+    :func:`weights` checks the new weights that they report. Afterwards, the random state and the messages are restored.
+
+    Raises:
+        BaseMissing: there is no ``tiny:`` base model of this name; see also :func:`located`.
+        BaseUnpinned: see :func:`located`.
+    """
+    if base.startswith(tiny.PREFIX) and base not in tiny.NAMES:
+        raise BaseMissing(base=base, detail=f"the tiny base models are {', '.join(tiny.NAMES)}")
+    with ExitStack() as stack:
+        stack.enter_context(quiet())
+        if base.startswith(tiny.PREFIX):
+            folder.mkdir(parents=True, exist_ok=True)
+            place = stack.enter_context(TemporaryDirectory(dir=folder, prefix=".tiny-"))
+            tiny.make(base, folder=Path(place), seed=seed)
+        else:
+            place = located(base, revision=revision)
+        stack.enter_context(torch.random.fork_rng(devices=[]))
+        torch.manual_seed(seed)
+        yield place
+
+
+def had(factory: Any, place: str, *, base: str, **options: Any) -> Any:
+    """Return ``factory.from_pretrained(place, …)`` without ever running code from the hub.
+
+    Raises:
+        BaseMissing: the base model is neither local nor downloadable.
+        BaseUnfit: the factory has no class for this base model.
+    """
+    try:
+        return factory.from_pretrained(place, local_files_only=is_offline_mode(), trust_remote_code=False, **options)
+    except (OSError, ImportError) as error:
+        raise BaseMissing(base=base, detail=why(error)) from None
+    except (ValueError, KeyError) as error:
+        raise BaseUnfit(base=base, detail=f"{factory.__name__} cannot load it ({type(error).__name__})") from None
+
+
+def weights(
+    factory: Any,
+    place: str,
+    *,
+    base: str,
+    fresh: Callable[[Any, str], bool] = lambda model, name: False,
+    **options: Any,
+) -> Any:
+    """Load a model in float32 even from a bfloat16 checkpoint, because bfloat16 loses small updates (SPEC 2.4).
+
+    Args:
+        fresh: returns whether the weight of this name may be missing from the checkpoint, like a new head.
+
+    Raises:
+        BaseMissing: see :func:`had`.
+        BaseUnfit: see :func:`had`; or the checkpoint lacks weights that may not be new.
+    """
+    model, info = had(factory, place, base=base, dtype=torch.float32, output_loading_info=True, **options)
+    new = [*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])]
+    lacking = sorted(name for name in new if not fresh(model, name))
+    if lacking:
+        raise BaseUnfit(base=base, detail=f"its checkpoint lacks {len(lacking)} weights (such as {lacking[0]})")
+    return model
+
+
+class Headed(torch.nn.Module):  # type: ignore[misc]
+    """A ``transformers`` classifier to fine-tune; ``forward`` returns only the logits.
+
+    The head is new; a head for other labels, such as ImageNet's, is replaced. A pooler that the checkpoint lacks
+    (MentalBERT's) is new, too. Any other missing weight is an error and never initialised at random.
+    """
+
+    def __init__(self, factory: Any, place: str, *, base: str, labels: int) -> None:
+        super().__init__()
+        self.model = weights(factory, place, base=base, fresh=_on_top, num_labels=labels, ignore_mismatched_sizes=True)
+
+    def forward(self, **batch: Any) -> Any:
+        """Return the logits, shape (examples, labels)."""
+        return self.model(**batch).logits
+
+    def gradient_checkpointing_enable(self) -> None:
+        """Turn on gradient checkpointing if the architecture supports it."""
+        checkpointed(self.model)
+
+
+def _on_top(model: Any, name: str) -> bool:
+    return not name.startswith(f"{model.base_model_prefix}.") or ".pooler." in name
+
+
+def checkpointed(model: Any) -> None:
+    """Turn on gradient checkpointing if the model's architecture supports it (ResNet does not)."""
+    if model.supports_gradient_checkpointing:
+        model.activation_checkpointing_enable()
+
+
+class Words:
+    """Tokenises texts, padded to the longest and truncated to ``limit`` tokens or the base model's maximum."""
+
+    def __init__(self, place: str, *, base: str, limit: int) -> None:
+        self._tokens = had(AutoTokenizer, place, base=base)
+        if self._tokens.pad_token is None:
+            self._tokens.pad_token = self._tokens.eos_token
+        self._cut = {"truncation": True, "max_length": min(limit, self._tokens.model_max_length)}
+        self.pad = self._tokens.pad_token_id
+        self._alone = Lock()  # batches are prepared in threads, and the tokenizer stores its settings in itself
+
+    def __call__(self, texts: Sequence[str]) -> Batch:
+        """Return ``input_ids``, ``attention_mask`` and further inputs of the base, int64 (texts, tokens)."""
+        with self._alone:
+            return dict(self._tokens(list(texts), padding=True, return_tensors="pt", **self._cut))
+
+    def count(self, text: str) -> int:
+        """Count the tokens of one text after truncation, including special tokens."""
+        with self._alone:
+            return len(self._tokens(text, **self._cut)["input_ids"])
+
+
+class Pixels:
+    """Converts pictures to pixel tensors with the base model's PIL processor, without torchvision (SPEC 2.4).
+
+    Each picture is decoded and resized once. The cache is in memory only; it holds bytes, which take a quarter of the
+    space of floats.
+    """
+
+    def __init__(self, place: str, *, base: str) -> None:
+        # this import takes longer than loading a small text model
+        from transformers import AutoImageProcessor
+
+        self._processor = had(AutoImageProcessor, place, base=base, backend="pil")
+        self._sized = lru_cache(maxsize=READY)(self._size)
+
+    def __call__(self, images: Sequence[bytes | None]) -> Batch:
+        """Return ``pixel_values``, float32 (pictures, 3, height, width); a missing picture is grey."""
+        pixels = torch.stack([self._sized(image) for image in images]).float()
+        p = self._processor
+        if p.do_rescale:
+            pixels = pixels * p.rescale_factor
+        if p.do_normalize:
+            mean, std = (torch.tensor(list(each)).view(1, -1, 1, 1) for each in (p.image_mean, p.image_std))
+            pixels = (pixels - mean) / std
+        return {"pixel_values": pixels}
+
+    def forget(self) -> None:
+        """Empty the cache of decoded and resized pictures."""
+        self._sized.cache_clear()
+
+    def _size(self, image: bytes | None) -> Any:
+        picture = GREY if image is None else Image.open(io.BytesIO(image)).convert("RGB")
+        made = self._processor(picture, do_rescale=False, do_normalize=False, return_tensors="pt")
+        return made["pixel_values"][0].round().clamp(0, 255).to(torch.uint8)

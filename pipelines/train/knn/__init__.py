@@ -1,1 +1,0 @@
-"""Label posts by their nearest neighbours."""

@@ -1,0 +1,1 @@
+"""Read fine-tuned models and predict with them: encoders, nearest neighbours, causal models."""

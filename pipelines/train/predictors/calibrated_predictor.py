@@ -1,0 +1,76 @@
+"""Decide label sets and alerts from a model's calibrated probabilities, for every kind of model that computes them.
+
+An alert is a flag for a label that must not be missed, raised at a threshold that keeps a required recall."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.datasets.example import LabelSet
+from pipelines.metrics.decoding import decode
+from pipelines.metrics.recall_constraints import Alerts, raised
+from pipelines.taxonomy.task import Task
+from pipelines.train.predictors.prediction import VOTE, Prediction
+
+Floats = npt.NDArray[np.float64]
+
+
+class CalibratedPredictor(ABC):
+    """A predictor that computes calibrated probabilities of labels, and derives label sets and alerts from them.
+
+    Args:
+        task: the task to predict.
+        alerts: label -> its alert: the threshold, fitted on dev, at which the label is flagged besides the label set.
+        chunk: number of texts between two progress reports.
+    """
+
+    def __init__(self, task: Task, *, alerts: Alerts, chunk: int) -> None:
+        self._task, self._alerts, self._chunk = task, alerts, chunk
+
+    def probabilities(
+        self,
+        texts: Sequence[str],
+        *,
+        record_ids: Sequence[str] | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> Floats:
+        """Return the texts' calibrated label probabilities, shape (texts, labels); arguments as in :meth:`predict`."""
+        rows: list[Floats] = [np.zeros((0, len(self._task.labels)))]
+        for start in range(0, len(texts), self._chunk):
+            some = slice(start, start + self._chunk)
+            rows.append(self._scores(texts[some], record_ids=None if record_ids is None else record_ids[some]))
+            if progress is not None:
+                progress(start + len(rows[-1]))
+        return np.concatenate(rows)
+
+    def predict(
+        self,
+        texts: Sequence[str],
+        *,
+        record_ids: Sequence[str] | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> list[Prediction]:
+        """Return one prediction per text (labels, probabilities, alerts); arguments as in :meth:`Predictor.predict`."""
+        scores = self.probabilities(texts, record_ids=record_ids, progress=progress)
+        alerts = raised(scores, task=self._task, alerts=self._alerts)
+        return [
+            Prediction(VOTE, labels, tuple(row), input_tokens=read, alerts=alert)
+            for labels, row, read, alert in zip(
+                self.labels(scores), scores.tolist(), self.tokens(texts), alerts, strict=True
+            )
+        ]
+
+    def labels(self, scores: Floats) -> list[LabelSet]:
+        """Return the most probable label set of each row of :meth:`probabilities`."""
+        return decode(scores, category=self._task.category)
+
+    @abstractmethod
+    def _scores(self, texts: Sequence[str], *, record_ids: Sequence[str] | None) -> Floats: ...
+
+    @abstractmethod
+    def tokens(self, texts: Sequence[str]) -> list[int]:
+        """Return how many tokens of each text the model reads, including special tokens."""

@@ -1,0 +1,55 @@
+"""Predict with a fitted text encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipelines.datasets.example import TEST, Example
+from pipelines.metrics import recall_constraints
+from pipelines.metrics.calibration import Calibration
+from pipelines.metrics.recall_constraints import Alerts
+from pipelines.models.pretrained.backbones import Built, opened
+from pipelines.models.pretrained.encoder import EncoderWords, SavedEncoder, built
+from pipelines.taxonomy.task import Task
+from pipelines.train.predictors import inference
+from pipelines.train.predictors.calibrated_predictor import CalibratedPredictor, Floats
+
+# Ours: posts between two progress reports.
+CHUNK = 512
+
+
+class EncoderPredictor(CalibratedPredictor):
+    """A fine-tuned text encoder that predicts labels of posts; create it with :meth:`open`."""
+
+    def __init__(
+        self, model: Built, *, words: EncoderWords, task: Task, calibrated: Calibration, alerts: Alerts, batch: int
+    ) -> None:
+        """Do not call directly; create an instance with :meth:`open`."""
+        super().__init__(task, alerts=alerts, chunk=CHUNK)
+        self._built, self._words, self._batch = model, words, batch
+        self._calibration = calibrated
+
+    @classmethod
+    def open(cls, out: Path, *, task: Task) -> EncoderPredictor:
+        """Load a text encoder from the folder ``out`` that ``encoder_training.fit`` wrote.
+
+        Raises:
+            OtherLabels: the encoder was fitted for other labels than the task's.
+            BaseMissing, BaseUnfit: files are missing.
+        """
+        alerts, stored = recall_constraints.load(out, task=task)
+        calibrated = Calibration.of_json(stored["calibration"])
+        with opened(str(out), seed=0, folder=out) as place:
+            words = EncoderWords(place, base=out.name, limit=None)
+            model = built(SavedEncoder(place, base=out.name), words=words)
+        batch = int(stored["recipe"]["batch"])
+        return cls(model, words=words, task=task, calibrated=calibrated, alerts=alerts, batch=batch)
+
+    def tokens(self, texts: Sequence[str]) -> list[int]:
+        """Return how many tokens of each text the model reads, including special tokens."""
+        return [self._words.count(text) for text in texts]
+
+    def _scores(self, texts: Sequence[str], *, record_ids: Sequence[str] | None) -> Floats:
+        examples = [Example((str(n), 0), TEST, text, None, None, "") for n, text in enumerate(texts)]
+        return self._calibration(inference.predict(self._built, examples=examples, task=self._task, batch=self._batch))

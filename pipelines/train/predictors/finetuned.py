@@ -1,0 +1,168 @@
+"""Write and read the folder of a fine-tuned model: weights, card and lineage.
+
+The card is ``model.json``; it is written last, so a folder that has one is complete. The lineage is
+``records.parquet``, the list of records that the model was trained on or selected by
+(:mod:`pipelines.train.predictors.training_records`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError
+
+from pipelines.config.base import Section
+from pipelines.config.models import EncoderModel, KnnModel, SftModel
+from pipelines.datasets.example import LabelSet
+from pipelines.errors import ConfigError, DataError
+from pipelines.storage import tables
+from pipelines.taxonomy import load as scheme_of
+from pipelines.taxonomy.task import Task, task_of
+from pipelines.train.predictors import training_records
+from pipelines.train.predictors.prediction import VOTE
+from pipelines.train.predictors.training_records import TrainingRecords
+
+CARD = "model.json"
+OWN = frozenset({CARD, training_records.FILE})
+
+Row = Mapping[str, Any]
+Tuned = Annotated[SftModel | EncoderModel | KnnModel, Field(discriminator="kind")]
+
+
+class NoModel(ConfigError):
+    """The folder of a fine-tuned model lacks the model or a part of it."""
+
+    message = "The folder of the fine-tuned model '{folder}' is incomplete: {detail}."
+    remedy = (
+        "Run `dvc pull --allow-missing`. If files are still missing, run `dvc repro finetune@CORPUS-SUBSET-{folder}` "
+        "(unanimous, consensus or gold)."
+    )
+
+
+class NotVoted(ConfigError):
+    """The current clone lacks the file with the votes (label sets given to records) of a labeller."""
+
+    message = "The votes of labeller '{labeller}' for {corpus} are missing in the current folder."
+    remedy = "Run `dvc pull --allow-missing`. If they are still missing, run `dvc repro votes@{corpus}-{labeller}`."
+
+
+class ModelOutdated(DataError):
+    """A model was fine-tuned for other labels than those that the scheme has now."""
+
+    message = (
+        "The model in {folder} was fine-tuned for {found} labels of task '{task}', which are not the {expected} labels "
+        "that the scheme has now."
+    )
+    remedy = "Fine-tune the model again: `dvc repro finetune`."
+
+
+class Card(Section):
+    """The content of a fine-tuned model's ``model.json``: what is needed to load the model and to trace its origin."""
+
+    kind: Literal["sft", "encoder", "knn"]
+    corpus: str
+    model: str
+    subset: str
+    task: str
+    scheme: str
+    labels: tuple[str, ...]
+    base: str
+    seed: int
+    data_commit: str
+    train: TrainingRecords
+    # train and dev; ``None`` in cards of earlier releases
+    selected: TrainingRecords | None = None
+    spec: Tuned
+
+    @property
+    def name(self) -> str:
+        """The name of the fine-tuned model in tables of predictions."""
+        return f"{self.model}-{self.subset}"
+
+
+def folder_of(corpus: str, *, subset: str, model: str, root: Path) -> Path:
+    """Return the folder to which the stage ``finetune`` writes a model."""
+    return root / "snapshot" / corpus / "finetuned" / subset / model
+
+
+def parts(folder: Path) -> dict[str, Path]:
+    """Return a model's files by relative path, without card and list of records: weights, tokenizer, thresholds."""
+    files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {name: path for name, path in files.items() if name not in OWN and name[0] != "."}
+
+
+def write(folder: Path, *, card: Card) -> None:
+    """Write a fine-tuned model's card (``model.json``), whose presence marks the model's folder as complete."""
+    half = folder / f".{CARD}"
+    half.write_text(card.model_dump_json(indent=2) + "\n")
+    half.replace(folder / CARD)
+
+
+def read(folder: Path) -> Card:
+    """Read the card of a fine-tuned model.
+
+    Raises:
+        NoModel: the card is missing or malformed.
+    """
+    try:
+        return Card.model_validate_json((folder / CARD).read_bytes())
+    except OSError:
+        raise NoModel(folder=folder.name, detail=f"{CARD} is missing") from None
+    except ValidationError as error:
+        raise NoModel(
+            folder=folder.name, detail=f"{error.error_count()} entries of {CARD} are missing or unknown"
+        ) from None
+
+
+def lineage(folder: Path) -> dict[str, str]:
+    """Return the split of every record on which the model was trained or selected, by record id.
+
+    Raises:
+        NoModel: the lineage is missing.
+    """
+    found = training_records.read(folder)
+    if found is None:
+        raise NoModel(folder=folder.name, detail=f"{training_records.FILE} is missing")
+    return found
+
+
+def task_asked(card: Card, *, folder: Path, root: Path = Path()) -> Task:
+    """Return the task for which a model was fine-tuned; ``root`` is a clone of the corpus.
+
+    Raises:
+        ModelOutdated: the scheme's labels or their order have changed.
+    """
+    task = task_of(scheme_of(card.scheme, root=root), card.task)
+    if task.labels != card.labels:
+        found, expected = len(card.labels), len(task.labels)
+        raise ModelOutdated(folder=folder.name, task=card.task, found=found, expected=expected)
+    return task
+
+
+def votes(corpus: str, *, labeller: str, task: Task, root: Path) -> dict[str, Row]:
+    """Return a labeller's rows of the table ``votes`` for one task by record id.
+
+    Raises:
+        NotVoted: the labeller's votes are missing from the clone.
+    """
+    path = root / "snapshot" / corpus / "votes" / labeller / "votes.parquet"
+    if not path.is_file():
+        raise NotVoted(corpus=corpus, labeller=labeller)
+    rows = tables.read(path, name="votes").to_pylist()
+    return {row["record_id"]: row for row in rows if row["category"] == task.key}
+
+
+def votes_for(spec: Tuned, *, corpus: str, task: Task, root: Path) -> dict[str, LabelSet] | None:
+    """Return the votes of the labeller that a kNN model is blended with, by record id; ``None`` if it has no labeller.
+
+    A refusal of the labeller is not a vote.
+
+    Raises:
+        NotVoted: the labeller's votes are missing from the clone.
+    """
+    if not isinstance(spec, KnnModel) or spec.labeller is None:
+        return None
+    rows = votes(corpus, labeller=spec.labeller, task=task, root=root)
+    return {r: frozenset(row["labels"]) for r, row in rows.items() if row["outcome"] == VOTE}

@@ -1,0 +1,273 @@
+"""Predict labels of posts with a causal model: the most probable of all valid answers, and the labels' probabilities.
+
+The probability of each answer is exact (``posterior.py``). A label's is the sum over the answers that name it, and is
+calibrated on dev if the model was tuned (``sft.calibrate``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
+from pipelines.metrics import recall_constraints
+from pipelines.metrics.calibration import Calibration
+from pipelines.metrics.recall_constraints import Alerts, encoded, raised
+from pipelines.models.pretrained.backbones import BaseUnfit, had, opened
+from pipelines.taxonomy import Scheme
+from pipelines.taxonomy.task import Task
+from pipelines.train.predictors import adapter
+from pipelines.train.predictors.grammar import Grammar
+from pipelines.train.predictors.instruct import completion, conversation, instruction, read
+from pipelines.train.predictors.posterior import PosteriorReader
+from pipelines.train.predictors.prediction import MALFORMED, VOTE, Prediction
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """The calibration and alerts that turn a causal model's scores into predictions; none if it was not tuned."""
+
+    calibration: Calibration | None = None
+    alerts: Alerts = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, base: str | Path, *, task: Task) -> Decoding:
+        """Read calibration and alerts from the folder of a tuned model; a folder without them gives an empty one."""
+        if not (Path(base) / recall_constraints.FILE).is_file():
+            return cls()
+        alerts, stored = recall_constraints.load(Path(base), task=task)
+        return cls(Calibration.of_json(stored["calibration"]), alerts)
+
+    def calibrated(self, scores: Floats) -> Floats:
+        """Return the calibrated probabilities of the labels for ``scores``, both of shape (texts, labels)."""
+        scores = np.clip(scores, 0.0, 1.0)  # a sum may exceed 1 by its last bit
+        return scores if self.calibration is None else self.calibration(scores)
+
+
+class Generator:
+    """A causal model that gives its most probable answer (temperature 0, SPEC 25)."""
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        task: Task,
+        scheme: Scheme,
+        max_length: int,
+        max_new_tokens: int,
+        batch: int,
+        constrained: bool = True,
+        decoding: Decoding | None = None,
+    ) -> None:
+        """Take a model in evaluation mode and its tokenizer; see :meth:`open` for the rest."""
+        self._model, self._tokenizer, self._task = model, tokenizer, task
+        self._ends = _ends(model, tokenizer)
+        # a checkpoint's own settings (such as a repetition penalty) would change which token is most probable
+        model.generation_config = GenerationConfig(eos_token_id=self._ends, pad_token_id=self._ends[0])
+        self._prompt = instruction(scheme, category=task.key)
+        self._max_length, self._batch, self._decoding = max_length, batch, decoding or Decoding()
+        self._grammar = Grammar.of(task, encode=self._encode) if constrained else None
+        self._room = max_new_tokens
+        if self._grammar:
+            self._grammar.check(max_new_tokens)
+
+    @classmethod
+    def open(
+        cls,
+        base: str | Path,
+        *,
+        task: Task,
+        scheme: Scheme,
+        max_length: int,
+        max_new_tokens: int,
+        batch: int,
+        seed: int = 0,
+        folder: Path,
+        constrained: bool = True,
+        revision: str | None = None,
+    ) -> Generator:
+        """Load a model on all accelerators, in bfloat16 if supported, else in float32.
+
+        Args:
+            base: the base model: a folder with weights, a Hugging Face id, or a ``tiny:`` name.
+            task: the task of the labels.
+            scheme: provides the words of the prompt.
+            max_length: tokens of prompt and answer together; a longer post loses its middle.
+            max_new_tokens: tokens of an answer, reserved as they were during tuning. A constrained answer ends within
+                them.
+            batch: posts in a batch.
+            seed: seeds the weights of a ``tiny:`` base model.
+            folder: where a temporary ``tiny:`` base model is created.
+            constrained: if false, the model may write anything; for comparison.
+            revision: of a base model on the hub.
+
+        Raises:
+            BaseMissing: the base model is neither local nor downloadable.
+            BaseUnfit: the base model is not a causal model, its checkpoint lacks weights, or no token ends an answer.
+            AnswersAlike: the tokenizer encodes different answers as the same tokens.
+            BadParams: ``max_new_tokens`` is less than the shortest answer.
+        """
+        name = str(base)
+        with opened(name, revision=revision, seed=seed, folder=folder) as place:
+            tokenizer = had(AutoTokenizer, place, base=name)
+            model = _loaded(place, base=name)
+        if not _ends(model, tokenizer):
+            raise BaseUnfit(base=name, detail="it has no token that ends an answer")
+        return cls(
+            model,
+            tokenizer,
+            task=task,
+            scheme=scheme,
+            max_length=max_length,
+            max_new_tokens=max_new_tokens,
+            batch=batch,
+            constrained=constrained,
+            decoding=Decoding.of(base, task=task),
+        )
+
+    def posteriors(self, texts: Sequence[str], *, progress: Callable[[int], None] | None = None) -> Floats:
+        """Return for each text the probability that the answer is each label set of :attr:`sets`, shape (texts, sets).
+
+        Rows sum to 1.
+
+        Raises:
+            NoTemplate: the base model has no chat template.
+            NoRoom: ``max_length`` is too small for the instruction.
+        """
+        return self._posteriors(self._prompts(texts), progress=progress)
+
+    def predict(
+        self,
+        texts: Sequence[str],
+        *,
+        record_ids: Sequence[str] | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> list[Prediction]:
+        """Return for each text the most probable answer, with calibrated probabilities of the labels and with alerts.
+
+        The labels are those of the one most probable answer, in a single-label task by the calibrated probabilities;
+        on a tie, of the smallest, then the first alphabetically.
+        Without constraint the model decodes greedily, gives no probabilities, and its answers may be malformed.
+        ``record_ids`` are not used.
+
+        Raises:
+            NoTemplate: the base model has no chat template.
+            NoRoom: ``max_length`` is too small for the instruction.
+        """
+        prompts = self._prompts(texts)
+        if self._grammar is None:
+            return self._written(prompts, progress=progress)
+        found = self._posteriors(prompts, progress=progress)
+        scores = self._decoding.calibrated(found @ self.member)
+        if self._task.kind == "single":
+            # calibration knows how frequent the classes are, the model may not
+            found = scores @ self.member.T
+        alerts = raised(scores, task=self._task, alerts=self._decoding.alerts)
+        return [
+            Prediction(VOTE, self.sets[best], tuple(row), len(prompt), self._lengths[best], alert)
+            for best, row, prompt, alert in zip(found.argmax(axis=1), scores.tolist(), prompts, alerts, strict=True)
+        ]
+
+    @cached_property
+    def sets(self) -> list[frozenset[str]]:
+        """The label sets of all valid answers, sorted by size and alphabetically."""
+        return sorted(self._task.category.valid_sets(), key=lambda labels: (len(labels), sorted(labels)))
+
+    @cached_property
+    def member(self) -> Floats:
+        """A matrix of shape (sets, labels) that is 1 where a set of :attr:`sets` contains a label."""
+        return encoded(self.sets, task=self._task).astype(np.float64)
+
+    @cached_property
+    def _lengths(self) -> list[int]:
+        return [len(self._encode(completion(labels, task=self._task))) for labels in self.sets]
+
+    def _prompts(self, texts: Sequence[str]) -> list[list[int]]:
+        return [
+            conversation(
+                text, prompt=self._prompt, tokenizer=self._tokenizer, max_length=self._max_length, room=self._room
+            )
+            for text in texts
+        ]
+
+    def _batches(self, prompts: Sequence[list[int]]) -> Iterator[list[int]]:
+        """Yield positions of prompts of similar length, the longest first: running out of memory shows at once."""
+        order = sorted(range(len(prompts)), key=lambda i: -len(prompts[i]))
+        yield from (order[begin : begin + self._batch] for begin in range(0, len(order), self._batch))
+
+    def _posteriors(self, prompts: Sequence[list[int]], *, progress: Callable[[int], None] | None) -> Floats:
+        if self._grammar is None:
+            raise ValueError("without constraint there is no posterior")
+        found, done = np.zeros((len(prompts), len(self.sets))), 0
+        if not prompts:
+            return found
+        column = {labels: k for k, labels in enumerate(self.sets)}
+        with torch.inference_mode():
+            reader = PosteriorReader(self._model, prompts=prompts, batch=self._batch)
+            for which in self._batches(prompts):
+                rows = reader([prompts[i] for i in which], grammar=self._grammar, room=self._room)
+                for i, row in zip(which, rows, strict=True):
+                    found[i, [column[labels] for labels in row]] = list(row.values())
+                done += len(which)
+                if progress:
+                    progress(done)
+        return found
+
+    def _written(self, prompts: Sequence[list[int]], *, progress: Callable[[int], None] | None) -> list[Prediction]:
+        answers: dict[int, Prediction] = {}
+        with torch.inference_mode():
+            for which in self._batches(prompts):
+                written = self._step([prompts[i] for i in which])
+                answers |= {i: self._read(tokens, prompt=prompts[i]) for i, tokens in zip(which, written, strict=True)}
+                if progress:
+                    progress(len(answers))
+        return [answers[i] for i in range(len(prompts))]
+
+    def _step(self, rows: Sequence[list[int]]) -> list[list[int]]:
+        """Let the library generate token by token, greedily; return the tokens without the end token."""
+        width, end = max(map(len, rows)), self._ends[0]
+        ids = torch.tensor([[end] * (width - len(row)) + row for row in rows], device=self._model.device)
+        mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows], device=self._model.device)
+        whole = self._model.generate(ids, attention_mask=mask, do_sample=False, max_new_tokens=self._room)
+        written = whole[:, width:].tolist()
+        return [row[: next((i for i, token in enumerate(row) if token in self._ends), len(row))] for row in written]
+
+    def _read(self, written: list[int], *, prompt: list[int]) -> Prediction:
+        labels = read(self._tokenizer.decode(written, skip_special_tokens=True), task=self._task)
+        outcome = MALFORMED if labels is None else VOTE
+        return Prediction(outcome, labels or frozenset(), input_tokens=len(prompt), output_tokens=len(written))
+
+    def _encode(self, text: str) -> list[int]:
+        return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def _loaded(place: str, *, base: str) -> Any:
+    """Return the model in evaluation mode, without gradients; see ``Generator.open``."""
+    gpu = torch.cuda.is_available()
+    form = torch.bfloat16 if gpu and torch.cuda.is_bf16_supported() else torch.float32
+    where = {"device_map": "auto"} if gpu else {}
+    if adapter.stored(place):
+        model, info = adapter.loaded(place, base=base, dtype=form, **where)
+    else:
+        model, info = had(AutoModelForCausalLM, place, base=base, output_loading_info=True, dtype=form, **where)
+    lacking = sorted([*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])])
+    if lacking:
+        raise BaseUnfit(base=base, detail=f"its checkpoint lacks {len(lacking)} weights (such as {lacking[0]})")
+    return model.eval().requires_grad_(False)
+
+
+def _ends(model: Any, tokenizer: Any) -> list[int]:
+    """Return the tokens that end an answer: the tokenizer's first, then the checkpoint's."""
+    named = model.generation_config.eos_token_id
+    more = named if isinstance(named, list) else [named]
+    return list(dict.fromkeys(token for token in (tokenizer.eos_token_id, *more) if token is not None))
