@@ -131,6 +131,8 @@ def test_the_caption_decides_on_a_screenshot_of_text(energy: float, found: int) 
     other.energies[0] = energy
     assert as_list(find(other)) == []
     other.energies[:] = energy
+    assert as_list(find(other)) == []
+    other.energies[:] = energy - 17
     assert len(as_list(find(other))) == found
 
 

@@ -31,8 +31,8 @@ ADDED, MARKED_WORDS, MARKED_SHARE = 4, 3, 0.8
 # Ours: of so many words one is misread beyond recognition, in spite of which a long caption is the same.
 MISREAD_EVERY = 40
 # Ours: below this energy a picture is mostly paper, as a screenshot of a post is. A bar or a watermark then changes the
-# border that is trimmed, and with it the whole hash: if so many words agree and none is replaced, the caption decides;
-# if both are paper, words may be replaced. Below EMPTY, nothing but the caption is left: few words are enough.
+# border that is trimmed, and with it the whole hash: if so many words agree and none is replaced, the caption decides.
+# Below EMPTY, nothing but the caption is left: few words are enough, and if both are empty, words may be replaced.
 PAPER, PAPER_WORDS, EMPTY = 27.0, 8, 10.0
 
 
@@ -145,7 +145,7 @@ def pairs_of_kinds(
         words = _words_apart(known, left, right, close=hamming <= params.radius, params=params)
         agreeing = np.maximum(counts[left], counts[right]) - words
         added = np.abs(counts[left] - counts[right])
-        alone = (np.maximum(energies[left], energies[right]) < PAPER) & (agreeing >= PAPER_WORDS)
+        alone = (np.maximum(energies[left], energies[right]) < EMPTY) & (agreeing >= PAPER_WORDS)
         radius = np.select(
             [sparse & (alone | (words == added)), agreeing >= params.long_caption, agreeing > 0],
             [BITS, params.radius_long_caption, params.radius],
