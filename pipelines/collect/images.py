@@ -17,7 +17,7 @@ from pipelines.config.collect import Fetch
 from pipelines.config.params import Params
 from pipelines.extract.caption import CaptionReader
 from pipelines.extract.decode import DecodedPicture, Decoder
-from pipelines.extract.fingerprint import FINGERPRINT_ID, fingerprint_or_none
+from pipelines.extract.fingerprint import FINGERPRINT_ID, fingerprints
 from pipelines.extract.language import LanguageGate
 from pipelines.extract.ocr import GOOGLE_VISION, OcrEngine, OcrFailed, open_engine
 from pipelines.extract.words import words
@@ -159,7 +159,8 @@ class _PictureReader:
             return str(failed)
         if not verdict.kept:
             return "not_english"
-        code, energy = fingerprint_or_none(picture.data, params=self.fingerprint)
+        captioned = bool(words(reading.text))
+        hashes = fingerprints(picture.data, min_energy=self.fingerprint.min_energy, captioned=captioned)
         text, _ = scrub(reading.text, kinds=self.kinds)
         return {
             "record_id": job.record_id,
@@ -173,7 +174,9 @@ class _PictureReader:
             "ocr_engine": reading.engine,
             "ocr_confidence": reading.confidence,
             "language": verdict.language,
-            "fingerprint": code,
+            "fingerprint": hashes.trimmed,
+            "inner_fingerprint": hashes.inner,
+            "outer_fingerprint": hashes.outer,
             "fingerprint_id": FINGERPRINT_ID,
-            "energy": energy,
+            "energy": hashes.energy,
         }

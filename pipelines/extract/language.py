@@ -33,6 +33,9 @@ DOUBTFUL, KNOWN = 0.95, 0.6
 WEAK = 0.5
 # A caption that no other language claims: this probability of English is five times its share of the languages.
 UNDECIDED = 0.1
+# With an English title, people also judge an English caption of misread words, if this share of its letters is in
+# common words; and no caption that an engine read with less confidence than LEGIBLE, as it does pictograms.
+PARTLY_KNOWN, LEGIBLE = 0.3, 0.5
 # Glued words are split more often than in the stored text, as a wrong split does no harm here.
 SPLIT_FROM = 6
 CANDIDATES = 10
@@ -83,10 +86,16 @@ class LanguageGate:
         if foreign > latin:
             return LanguageVerdict(UNKNOWN if best == "en" else best, kept=False)
         if not self._is_english(plain, found=words(text), best=best, score=score, english=english):
-            undecided = self._english_probability(plain) >= UNDECIDED and bool(title.strip()) and self.judge(title).kept
+            likely = confidence >= LEGIBLE and self._english_probability(plain) >= UNDECIDED
+            undecided = likely and self._titled_in_english(title)
             return LanguageVerdict(UNKNOWN if undecided or best == "en" else best, kept=undecided)
-        gibberish = confidence < DOUBTFUL and share_known(words(plain), below=2 * COMMON) < KNOWN
-        return LanguageVerdict(UNKNOWN if gibberish else ENGLISH, kept=not gibberish)
+        known = share_known(words(plain), below=2 * COMMON)
+        if confidence >= DOUBTFUL or known >= KNOWN:
+            return LanguageVerdict(ENGLISH, kept=True)
+        return LanguageVerdict(UNKNOWN, kept=known >= PARTLY_KNOWN and self._titled_in_english(title))
+
+    def _titled_in_english(self, title: str) -> bool:
+        return bool(title.strip()) and self.judge(title).kept
 
     def _detect(self, text: str) -> tuple[str, float, float]:
         guesses = self._detector.detect(text, model="lite", k=CANDIDATES)

@@ -68,6 +68,8 @@ SCHEMAS: dict[str, pa.Schema] = {
         ("ocr_confidence", pa.float32()),
         ("language", pa.string()),
         ("fingerprint", pa.uint64()),
+        ("inner_fingerprint", pa.uint64()),
+        ("outer_fingerprint", pa.uint64()),
         ("fingerprint_id", pa.string()),
         ("energy", pa.float32()),
     ),
@@ -209,7 +211,7 @@ SCHEMAS: dict[str, pa.Schema] = {
 }
 
 # Columns that tables of earlier releases lack.
-ADDED = {"predictions": ("alerts",)}
+ADDED = {"predictions": ("alerts",), "images": ("inner_fingerprint", "outer_fingerprint")}
 
 # Columns that change with the content of a row: content is bound to them, so that an older value does not open.
 VERSION = {

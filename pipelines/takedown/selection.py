@@ -186,7 +186,7 @@ def _pictures(images: Iterable[str], *, params: Params) -> tuple[set[str], set[i
             digests.add(image)
             continue
         from pipelines.extract.decode import Decoder
-        from pipelines.extract.fingerprint import fingerprint_or_none
+        from pipelines.extract.fingerprint import fingerprints
 
         try:
             data = Path(image).read_bytes()
@@ -196,19 +196,19 @@ def _pictures(images: Iterable[str], *, params: Params) -> tuple[set[str], set[i
             picture = decoder.decode(data)
         if isinstance(picture, str):
             raise BadArgument(where="--image", detail=f"is not a picture that the corpus can store ({picture})")
-        code, _ = fingerprint_or_none(picture.data, params=params.images.fingerprint)
+        found = fingerprints(picture.data, min_energy=params.images.fingerprint.min_energy)
         digests.update({picture.sha256, hashlib.sha256(data).hexdigest()})
-        if code is not None:
-            codes.add(code)
+        codes.update(code for code in found[:3] if code is not None)
     return digests, codes
 
 
 def _near(records: set[str], codes: set[int], *, objects: Objects, radius: int) -> set[str]:
-    """Return the records with a picture whose fingerprint is within ``radius`` bits of one of these."""
+    """Return the records with a picture that has a fingerprint within ``radius`` bits of one of these."""
     rows = {
         (record_id, code)
-        for table in _tables(["record_id", "fingerprint"], objects=objects)
-        for record_id, code in zip(table["record_id"].to_pylist(), table["fingerprint"].to_pylist(), strict=True)
+        for column in ("fingerprint", "inner_fingerprint", "outer_fingerprint")
+        for table in _tables(["record_id", column], objects=objects)
+        for record_id, code in zip(table["record_id"].to_pylist(), table[column].to_pylist(), strict=True)
         if code is not None
     }
     centres = codes | {code for record_id, code in rows if record_id in records}

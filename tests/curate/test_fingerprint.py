@@ -7,11 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageDraw, ImageOps
 
-from pipelines.config.collect import Fingerprint
 from pipelines.errors import DataError
-from pipelines.extract.fingerprint import FINGERPRINT_ID, decoded, fingerprint, fingerprint_or_none
+from pipelines.extract.fingerprint import FINGERPRINT_ID, decoded, fingerprint, fingerprints
 
-PARAMS = Fingerprint(min_energy=2.0)
+LEAST = 2.0
 
 
 def picture(seed, *, width=640, height=480):
@@ -81,18 +80,68 @@ def test_a_border_on_three_sides_is_part_of_the_picture():
     assert distance(jpeg(framed), jpeg(picture(4))) <= 10
 
 
+def in_phone(image, *, paper, clock="9:41"):
+    """A screenshot: a bar above with a clock, and a bar below."""
+    bar = image.width // 12
+    out = ImageOps.expand(image, (0, bar, 0, bar), paper)
+    ImageDraw.Draw(out).text((bar // 2, bar // 4), clock, fill="#808080", font_size=bar // 2)
+    return out
+
+
+@pytest.mark.parametrize("paper", ["black", "white"])
+def test_the_bars_of_a_phone_leave_the_inner_hash(paper):
+    distances = []
+    for seed in range(8):
+        shot = fingerprints(jpeg(in_phone(picture(seed), paper=paper), quality=60), min_energy=LEAST)
+        original = fingerprints(jpeg(picture(seed)), min_energy=LEAST)
+        distances.append(((shot.trimmed ^ original.trimmed).bit_count(), (shot.inner ^ original.inner).bit_count()))
+    assert max(inner for _, inner in distances) <= 6
+    assert sum(whole for whole, _ in distances) > 4 * sum(inner for _, inner in distances)
+
+
+def test_a_picture_in_two_frames_of_bars_has_the_same_inner_hash():
+    shot = fingerprints(jpeg(in_phone(in_phone(picture(2), paper="black"), paper="white")), min_energy=LEAST)
+    assert (shot.inner ^ fingerprint(jpeg(picture(2)))[0]).bit_count() <= 6
+
+
+def test_a_mark_on_a_plain_border_leaves_the_outer_hash():
+    page = ImageOps.expand(picture(6, width=300, height=160), (120, 200, 180, 240), "white")
+    marked = page.copy()
+    ImageDraw.Draw(marked).text((4, 4), "r/everydaything", fill="black", font_size=20)
+    one, other = (fingerprints(jpeg(image), min_energy=LEAST) for image in (page, marked))
+    assert (one.trimmed ^ other.trimmed).bit_count() > 12
+    assert (one.outer ^ other.outer).bit_count() <= 6
+
+
+def test_a_caption_of_low_contrast_has_a_hash_and_an_empty_page_none():
+    page = Image.new("L", (560, 448), 120)
+    empty = page.copy()
+    ImageDraw.Draw(page).text((150, 190), "mom said my turn", fill=150, font_size=40)
+    plain = fingerprints(jpeg(page), min_energy=LEAST)
+    assert plain.trimmed is None and 0.5 < plain.energy < LEAST
+    assert fingerprints(jpeg(page), min_energy=LEAST, captioned=True).trimmed is not None
+    assert fingerprints(jpeg(empty), min_energy=LEAST, captioned=True).trimmed is None
+
+
+def test_nothing_but_bands_has_no_inner_hash_of_its_own():
+    stripes = Image.new("L", (400, 300), 255)
+    stripes.paste(0, (0, 140, 400, 160))
+    trimmed, inner, _, _ = fingerprints(jpeg(stripes), min_energy=LEAST)
+    assert inner == trimmed
+
+
 @pytest.mark.parametrize("noise", [0, 4, 25])
 @pytest.mark.parametrize("level", [0, 90, 255])
 def test_flat_pictures_have_no_hash(noise, level):
     grain = np.random.default_rng(5).normal(level, noise, (300, 400, 3))
     data = jpeg(Image.fromarray(grain.clip(0, 255).astype(np.uint8)))
-    value, energy = fingerprint_or_none(data, params=PARAMS)
-    assert value is None
+    value, inner, outer, energy = fingerprints(data, min_energy=LEAST)
+    assert value is inner is outer is None
     assert energy < 1.0
 
 
 def test_pictures_have_a_hash_and_energy_in_grey_levels():
-    value, energy = fingerprint_or_none(jpeg(picture(3)), params=PARAMS)
+    value, _, _, energy = fingerprints(jpeg(picture(3)), min_energy=LEAST)
     assert value == fingerprint(jpeg(picture(3)))[0]
     half = Image.new("L", (256, 256), 0)
     half.paste(255, (0, 0, 256, 128))

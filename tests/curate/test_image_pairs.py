@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -33,12 +35,15 @@ def word_difference(a: str, b: str, *, limit: int = 1 << 14) -> int:
 
 def pictures(*items: tuple[int | None, str]) -> Pictures:
     """Items as (bits that are set in the hash, or None for a flat picture; caption)."""
+    hashes = np.array([(1 << bits) - 1 if bits is not None else 0 for bits, _ in items], dtype=np.uint64)
     return Pictures(
-        hashes=np.array([(1 << bits) - 1 if bits is not None else 0 for bits, _ in items], dtype=np.uint64),
+        hashes=hashes,
         hashed=np.array([bits is not None for bits, _ in items]),
         digests=[f"{bits}" for bits, _ in items],
         texts=[text for _, text in items],
         energies=np.full(len(items), 50.0),
+        inner=hashes.copy(),
+        outer=hashes.copy(),
     )
 
 
@@ -75,11 +80,25 @@ def test_the_rule(bits: int, one: str, other: str, words_apart: int | None) -> N
 
 def test_a_mirrored_copy_is_found_without_its_pixels() -> None:
     copies = pictures((0, LONG), (0, LONG), (0, "hello"))
-    copies.hashes[1:] ^= MIRROR
+    copies = replace(copies, hashes=copies.hashes ^ np.array([0, MIRROR, MIRROR], np.uint64))
+    copies = replace(copies, inner=copies.hashes, outer=copies.hashes)
     assert as_list(find(copies)) == [(0, 1, 0, 0)]
     nearly = pictures((9, LONG), (0, LONG))
     nearly.hashes[1] ^= MIRROR
+    nearly.inner[1] ^= MIRROR
+    nearly.outer[1] ^= MIRROR
     assert as_list(find(nearly)) == [(0, 1, 9, 0)]
+
+
+def test_a_picture_in_bars_is_found_by_its_inner_hash() -> None:
+    shots = pictures((0, LONG), (40, "9:41 " + LONG), (44, LONG[:20]))
+    assert as_list(find(shots)) == []
+    shots = replace(shots, inner=shots.inner[[0, 0, 2]])
+    assert as_list(find(shots)) == [(0, 1, 0, 2)]
+    marked = pictures((0, LONG), (40, LONG + " r/everydaything"))
+    assert as_list(find(replace(marked, outer=marked.outer[[0, 0]]))) == [(0, 1, 0, 2)]
+    short = pictures((0, "hello"), (40, "hello"))
+    assert as_list(find(replace(short, inner=short.inner[[0, 0]]))) == [(0, 1, 0, 0)]
 
 
 @pytest.mark.parametrize(
@@ -111,12 +130,26 @@ def test_the_caption_decides_on_a_screenshot_of_text(energy: float, found: int) 
     other = pictures((0, LONG), (30, LONG.replace("plant", "cat")))
     other.energies[0] = energy
     assert as_list(find(other)) == []
+    other.energies[:] = energy
+    assert as_list(find(other)) == []
+    other.energies[:] = energy - 17
+    assert len(as_list(find(other))) == found
+
+
+@pytest.mark.parametrize(("energy", "found"), [(9.0, 1), (11.0, 0)])
+def test_a_short_caption_decides_on_an_empty_page(energy: float, found: int) -> None:
+    pages = pictures((0, "so close so far"), (30, "so close so far memeworks.example"))
+    pages.energies[:] = energy
+    assert len(as_list(find(pages))) == found
+    others = pictures((0, "so close so far"), (30, "so close so good"), (50, "so close"))
+    others.energies[:] = energy
+    assert as_list(find(others)) == []
 
 
 def test_a_flat_picture_repeats_only_its_own_bytes_and_words() -> None:
     flat = pictures((None, ""), (None, ""), (None, "hello"), (0, ""))
     assert as_list(find(flat)) == [(0, 1, 0, 0)]
-    other_bytes = Pictures(flat.hashes, flat.hashed, ["a", "b", "c", "d"], flat.texts, flat.energies)
+    other_bytes = replace(flat, digests=["a", "b", "c", "d"])
     assert as_list(find(other_bytes)) == []
 
 

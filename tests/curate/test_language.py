@@ -71,6 +71,13 @@ def test_an_english_title_keeps_no_caption_of_another_language(gate):
     assert not gate.judge("KAK TYMAHI", title="This is too real", confidence=0.85).kept
 
 
+def test_a_misread_caption_is_undecided_with_an_english_title(gate):
+    misread, read = "ain't no way bro POH OMOO paid 40 bucks for thåt", {"confidence": 0.83, "unread": 0.15}
+    assert not gate.judge(misread, **read).kept
+    assert gate.judge(misread, title="The struggle is real", **read) == LanguageVerdict("und", kept=True)
+    assert not gate.judge("3iaaf航Tudit", title="Mood", confidence=0.33, unread=0.45).kept
+
+
 def test_unread_text_is_neither_english_nor_no_text(gate):
     assert gate.judge("", unread=1.0) == LanguageVerdict("und", kept=False)
     assert gate.judge("made with a phone", confidence=0.3, unread=0.7) == LanguageVerdict("und", kept=False)

@@ -17,10 +17,11 @@ from pipelines.curate.dedupe import opened_items
 from pipelines.curate.dedupe.image_pairs import (
     PAPER,
     Ints,
+    Looks,
     PictureKinds,
     Pictures,
-    bits_apart,
     kinds,
+    looks_apart,
     pairs_of_items,
     pairs_of_kinds,
 )
@@ -61,11 +62,12 @@ def _of_pictures(pictures: Pictures, *, params: Dedupe) -> Iterator[tuple[int, i
 def _every_pair(pictures: Pictures, known: PictureKinds, *, params: Dedupe) -> Iterator[tuple[Ints, Ints]]:
     """Yield the pairs of hashed kinds within the largest radius of any rule, and all pairs with a mostly empty one."""
     hashed = np.flatnonzero(pictures.hashed[known.first])
-    hashes, energies = pictures.hashes[known.first[hashed]], pictures.energies[known.first[hashed]]
+    looks, energies = pictures.looks(known.first[hashed]), pictures.energies[known.first[hashed]]
     radius = max(params.radius, params.radius_no_text, params.radius_long_caption)
-    for begin in range(0, len(hashes), ROWS):
-        block, rest = hashes[begin : begin + ROWS], hashes[begin:]
+    for begin in range(0, len(hashed), ROWS):
+        block = Looks(*(hashes[begin : begin + ROWS, None] for hashes in looks))
+        rest = Looks(*(hashes[None, begin:] for hashes in looks))
         sparse = np.minimum(energies[begin : begin + ROWS, None], energies[None, begin:]) < PAPER
-        row, column = np.nonzero(sparse | (bits_apart(block[:, None], rest[None, :]) <= radius))
+        row, column = np.nonzero(sparse | (looks_apart(block, rest) <= radius))
         later = column > row
         yield hashed[begin + row[later]], hashed[begin + column[later]]

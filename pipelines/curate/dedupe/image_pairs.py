@@ -2,8 +2,8 @@
 
 FigSIM (3.1): near-duplicates have the same image and differ in fewer than three words; for two pictures without text,
 the image decides. The allowed distance of two hashes depends on how many words agree: a replaced word changes the hash,
-and a long shared caption makes a chance similarity of two pictures unlikely to be wrong (SPEC.md 2.6). A hash is also
-compared with the mirrored one.
+and a long shared caption makes a chance similarity of two pictures unlikely to be wrong (SPEC.md 2.6). A picture has
+three hashes, as reposts differ most at their edges; a hash is also compared with the mirrored one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ ADDED, MARKED_WORDS, MARKED_SHARE = 4, 3, 0.8
 MISREAD_EVERY = 40
 # Ours: below this energy a picture is mostly paper, as a screenshot of a post is. A bar or a watermark then changes the
 # border that is trimmed, and with it the whole hash: if so many words agree and none is replaced, the caption decides.
-PAPER, PAPER_WORDS = 27.0, 8
+# Below EMPTY, nothing but the caption is left: few words are enough, and if both are empty, words may be replaced.
+PAPER, PAPER_WORDS, EMPTY = 27.0, 8, 10.0
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,20 @@ class Pictures:
     digests: list[str]  # of the bytes
     texts: list[str]
     energies: npt.NDArray[np.float64]  # contrast, see `fingerprint`
+    inner: npt.NDArray[np.uint64]  # without bands at the edges; `hashes` where there is no other
+    outer: npt.NDArray[np.uint64]  # with plain borders; `hashes` where there is no other
+
+    def looks(self, rows: npt.NDArray[Any]) -> Looks:
+        """Return the three hashes of some items."""
+        return Looks(self.hashes[rows], self.inner[rows], self.outer[rows])
+
+
+class Looks(NamedTuple):
+    """Three hashes of each picture: without plain borders, without bands at the edges either, and untrimmed."""
+
+    trimmed: npt.NDArray[np.uint64]
+    inner: npt.NDArray[np.uint64]
+    outer: npt.NDArray[np.uint64]
 
 
 class Pairs(NamedTuple):
@@ -88,12 +103,13 @@ def kinds(pictures: Pictures) -> PictureKinds:
 
     A picture without a hash is of one kind only with pictures of the same bytes and words (ours).
     """
-    numbers: dict[tuple[int | str, int], int] = {}
+    numbers: dict[tuple[tuple[int, int, int] | str, int], int] = {}
     texts: dict[str, int] = {}
     captions = [texts.setdefault(" ".join(caption_words(text)), len(texts)) for text in pictures.texts]
+    hashes = zip(pictures.hashes.tolist(), pictures.inner.tolist(), pictures.outer.tolist(), strict=True)
     looks = (
-        hash_ if hashed else digest
-        for hash_, hashed, digest in zip(pictures.hashes.tolist(), pictures.hashed, pictures.digests, strict=True)
+        codes if hashed else digest
+        for codes, hashed, digest in zip(hashes, pictures.hashed, pictures.digests, strict=True)
     )
     kind = np.array([numbers.setdefault(pair, len(numbers)) for pair in zip(looks, captions, strict=True)], np.int64)
     first = np.unique(kind, return_index=True)[1]
@@ -111,18 +127,17 @@ def pairs_of_kinds(
 
     In a near-duplicate pair, the captions differ in fewer than ``word_difference`` words. The hashes differ in at most
     ``radius_no_text`` bits if no word agrees, ``radius`` if some words agree, and ``radius_long_caption`` if at least
-    ``long_caption`` words agree. The distance is the smaller one of the hash and of the mirrored hash. Within
-    ``radius`` bits, up to ``ADDED`` more words may be added to one caption. If a picture is mostly
-    paper, ``PAPER_WORDS`` agreeing words and no replaced one are enough at any distance.
+    ``long_caption`` words agree. The distance is the least of any of their hashes, mirrored or not. Within
+    ``radius`` bits, up to ``ADDED`` more words may be added to one caption. If a picture is mostly paper, the caption
+    decides at any distance (``PAPER``).
     """
-    hashes, energies = pictures.hashes[known.first], pictures.energies[known.first]
+    energies = pictures.energies[known.first]
     counts = known.captions.counts[known.caption]
     parts = [Pairs(*np.empty((4, 0), dtype=np.int64))]
     for one, other in _proposed(pictures, known, params=params) if proposed is None else proposed:
-        hamming = bits_apart(hashes[one], hashes[other])
-        sparse = (np.minimum(energies[one], energies[other]) < PAPER) & (
-            np.minimum(counts[one], counts[other]) >= PAPER_WORDS
-        )
+        hamming = looks_apart(pictures.looks(known.first[one]), pictures.looks(known.first[other]))
+        least, shorter = np.minimum(energies[one], energies[other]), np.minimum(counts[one], counts[other])
+        sparse = (least < PAPER) & (shorter >= np.where(least < EMPTY, MARKED_WORDS, PAPER_WORDS))
         sparse &= np.abs(counts[one] - counts[other]) < params.word_difference
         near = sparse | (hamming <= max(params.radius, params.radius_no_text, params.radius_long_caption))
         left, right = np.minimum(one, other)[near], np.maximum(one, other)[near]
@@ -130,8 +145,9 @@ def pairs_of_kinds(
         words = _words_apart(known, left, right, close=hamming <= params.radius, params=params)
         agreeing = np.maximum(counts[left], counts[right]) - words
         added = np.abs(counts[left] - counts[right])
+        alone = (np.maximum(energies[left], energies[right]) < EMPTY) & (agreeing >= PAPER_WORDS)
         radius = np.select(
-            [sparse & (words == added), agreeing >= params.long_caption, agreeing > 0],
+            [sparse & (alone | (words == added)), agreeing >= params.long_caption, agreeing > 0],
             [BITS, params.radius_long_caption, params.radius],
             default=params.radius_no_text,
         )
@@ -160,13 +176,25 @@ def bits_apart(one: npt.NDArray[np.uint64], other: npt.NDArray[np.uint64]) -> In
     return bits
 
 
+def looks_apart(one: Looks, other: Looks) -> Ints:
+    """Return the least number of bits between a hash of one picture and a hash of the other one."""
+    apart: Ints = np.minimum.reduce([bits_apart(a, b) for a in one for b in other])
+    return apart
+
+
 def _proposed(pictures: Pictures, known: PictureKinds, *, params: Dedupe) -> Iterator[tuple[Ints, Ints]]:
-    """Yield the pairs of kinds with similar hashes, and those with long captions that share a rare word."""
+    """Yield the pairs of kinds with similar hashes, and those with captions that may decide and share a rare word."""
     hashed = np.flatnonzero(pictures.hashed[known.first])
     radius = max(params.radius, params.radius_no_text)
-    for one, other in close_pairs(pictures.hashes[known.first[hashed]], radius=radius):
-        yield hashed[one], hashed[other]
-    long = hashed[known.captions.counts[known.caption[hashed]] >= params.long_caption]
+    looks = pictures.looks(known.first[hashed])
+    inner, outer = (np.flatnonzero(codes != looks.trimmed) for codes in looks[1:])
+    codes = np.concatenate([looks.trimmed, looks.inner[inner], looks.outer[outer]])
+    kind = np.concatenate([hashed, hashed[inner], hashed[outer]])
+    for one, other in close_pairs(codes, radius=radius):
+        differ = kind[one] != kind[other]
+        yield kind[one[differ]], kind[other[differ]]
+    counts, energies = known.captions.counts[known.caption[hashed]], pictures.energies[known.first[hashed]]
+    long = hashed[counts >= np.where(energies < EMPTY, MARKED_WORDS, params.long_caption)]
     item, word = known.captions.rare_words(known.caption[long], most=params.word_difference + params.misread_words)
     for left, right in equal_pairs(word):
         yield long[item[left]], long[item[right]]

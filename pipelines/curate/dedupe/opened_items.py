@@ -17,7 +17,9 @@ from pipelines.storage.seal import open_column, open_posts
 from pipelines.storage.tables import Item, items_of
 from pipelines.vault.vault import Vault
 
-IMAGES, TEXTS = ["sha256", "text", "fingerprint", "fingerprint_id", "energy"], ["signature"]
+HASHES = ["fingerprint", "inner_fingerprint", "outer_fingerprint"]
+IMAGES = ["sha256", "text", *HASHES, "fingerprint_id", "energy"]
+TEXTS = ["signature"]
 
 
 def read(
@@ -40,12 +42,15 @@ def read(
 
 def pictures(items: pa.Table) -> Pictures:
     """Return the hashes and captions of the rows of an image corpus, in their order."""
+    hashes, inner, outer = (pc.coalesce(items[name], items["fingerprint"]).fill_null(0).to_numpy() for name in HASHES)
     return Pictures(
-        hashes=items["fingerprint"].fill_null(0).to_numpy(),
+        hashes=hashes,
         hashed=items["fingerprint"].is_valid().to_numpy(),
         digests=items["sha256"].to_pylist(),
         texts=items["words"].to_pylist(),
         energies=items["energy"].to_numpy(),
+        inner=inner,
+        outer=outer,
     )
 
 

@@ -12,8 +12,11 @@ from rapidocr.ch_ppocr_det.utils import DBPostProcess
 
 # The detector's mask covers the middle of a line; its boxes are this much higher (unclip ratio 1.6 of a long box).
 FULL = 2.6
-# Ours: a line is curved if its middle leaves the chord by more than half its height. Its curve is a polynomial.
+# Ours: a line is curved if its edge leaves the chord by more than half its least height. Its curve is a polynomial.
 BENT, DEGREE = 0.5, 4
+# Ours: the mask fills the hollow of an arc in part. The line's height is this percentile of its columns' heights, or
+# that share of it: the line is read at both heights. Word recall of the arcs of two seeds: .98; .78 before.
+THIN, SHARES = 8, (1.0, 0.6)
 # The recogniser's own height in pixels.
 HEIGHT = 48
 
@@ -29,38 +32,53 @@ class KeptMask(DBPostProcess):  # type: ignore[misc]
         return super().boxes_from_bitmap(pred, bitmap, dest_width, dest_height)
 
 
-def straightened(picture: npt.NDArray[np.uint8], mask: npt.NDArray[np.uint8], corners: Any) -> Any:
-    """Return the line within ``corners`` (of the picture) as a straight strip, or None if the line is not curved."""
+def straightened(picture: npt.NDArray[np.uint8], mask: npt.NDArray[np.uint8], corners: Any) -> list[Any]:
+    """Return the line within ``corners`` (of the picture) as straight strips of two heights, or none if not curved."""
     scale = np.array([mask.shape[1] / picture.shape[1], mask.shape[0] / picture.shape[0]])
     (left, top), (right, bottom) = (np.clip(f(axis=0) * scale, 0, None).astype(int) for f in (corners.min, corners.max))
     part = mask[top:bottom, left:right]
     if not part.size:
-        return None
+        return []
     count, labels, stats, _ = cv2.connectedComponentsWithStats(part)
     if count < 2:
-        return None
-    rows, columns = np.nonzero(labels == 1 + int(np.argmax(stats[1:, cv2.CC_STAT_AREA])))
-    sizes = np.bincount(columns)
-    used = np.flatnonzero(sizes)
-    middle = np.bincount(columns, weights=rows)[used] / sizes[used]
+        return []
+    line = labels == 1 + int(np.argmax(stats[1:, cv2.CC_STAT_AREA]))
+    used = np.flatnonzero(line.any(axis=0))
     if len(used) <= 2 * DEGREE:
-        return None
+        return []
+    # the mask often fills the hollow of an arc: the outer edge is the smooth one
+    upper, lower = line.argmax(axis=0)[used], len(line) - line[::-1].argmax(axis=0)[used]
+    edges = [Polynomial.fit(used, edge, DEGREE) for edge in (upper, lower)]
+    rough = [float(np.abs(curve(used) - edge).mean()) for curve, edge in zip(edges, (upper, lower), strict=True)]
+    curve = edges[int(np.argmin(rough))]
+    heights = (lower - upper) / np.hypot(1, np.asarray(curve.deriv()(used), np.float64))
+    thin = float(np.percentile(heights, THIN))
     x = np.linspace(used[0], used[-1], 400)
-    curve = Polynomial.fit(used, middle, DEGREE)
-    slope = np.asarray(curve.deriv()(x), np.float64)
-    length = float(np.hypot(np.diff(x), np.diff(curve(x))).sum())
-    thickness = FULL * len(rows) / max(1.0, length)
     chord = np.linspace(curve(x[0]), curve(x[-1]), len(x))
-    if np.abs(curve(x) - chord).max() < BENT * thickness:
-        return None
-    along = np.concatenate([[0], np.hypot(np.diff(x), np.diff(curve(x))).cumsum()])
+    if np.abs(curve(x) - chord).max() < BENT * FULL * thin * SHARES[-1]:
+        return []
+    inward = 1 if rough[0] <= rough[1] else -1
+    to_picture = np.array([left, top]), scale
+    return [_strip(picture, curve, x, thin=share * thin, inward=inward, place=to_picture) for share in SHARES]
+
+
+def _strip(
+    picture: npt.NDArray[np.uint8], edge: Any, x: Any, *, thin: float, inward: int, place: tuple[Any, Any]
+) -> Any:
+    """Return the strip of a line that begins at an edge of the mask and is ``thin`` there."""
+    (origin, scale), thickness = place, FULL * thin
+    slope = np.asarray(edge.deriv()(x), np.float64)
+    norm = np.hypot(1, slope)
+    x, y = x - inward * thin / 2 * slope / norm, edge(x) + inward * thin / 2 / norm
+    length = float(np.hypot(np.diff(x), np.diff(y)).sum())
+    along = np.concatenate([[0], np.hypot(np.diff(x), np.diff(y)).cumsum()])
     unit = HEIGHT / thickness
     places = np.linspace(-thickness / 3, length + thickness / 3, int((length + thickness * 2 / 3) * unit))
-    px, tangent = np.interp(places, along, x), np.interp(places, along, slope)
+    px, py, tangent = (np.interp(places, along, values) for values in (x, y, slope))
     norm = np.hypot(1, tangent)
     beyond = places - np.clip(places, 0, length)
-    px, py = px + beyond / norm, curve(px) + beyond * tangent / norm
+    px, py = px + beyond / norm, py + beyond * tangent / norm
     offset = (np.arange(HEIGHT) - HEIGHT / 2)[:, None] / unit
-    map_x = (px - offset * tangent / norm + left) / scale[0]
-    map_y = (py + offset / norm + top) / scale[1]
+    map_x = (px - offset * tangent / norm + origin[0]) / scale[0]
+    map_y = (py + offset / norm + origin[1]) / scale[1]
     return cv2.remap(picture, map_x.astype(np.float32), map_y.astype(np.float32), cv2.INTER_LINEAR)

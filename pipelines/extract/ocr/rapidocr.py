@@ -17,6 +17,7 @@ import numpy as np
 import onnxruntime
 import rapidocr
 from omegaconf import flag_override
+from rapidocr.ch_ppocr_rec.utils import CTCLabelDecode
 
 from pipelines.config.collect import Ocr
 from pipelines.errors import DataError, EngineMissing
@@ -36,7 +37,20 @@ MAYBE_CURVED = 0.8
 MIN_DENSITY = 0.8
 MIN_LENGTH = 2.5
 MAX_HEIGHT = 0.25
+# Ours: the probability from which on a space is read where the recogniser prefers to read nothing.
+MAYBE_SPACE = 0.2
 MODELS = {"Det": "PP-OCRv6_det_small.onnx", "Rec": "PP-OCRv6_rec_small.onnx"}
+
+
+class SpacedDecode(CTCLabelDecode):  # type: ignore[misc]
+    """The recogniser's decoding, which also reads a space that is the second choice after a blank."""
+
+    def __call__(self, preds: Any, return_word_box: bool = False, **line: Any) -> Any:
+        """Return the lines and their words' places."""
+        first, certain = preds.argmax(axis=2), preds.max(axis=2)
+        first[(first == self.dict["blank"]) & (preds[:, :, -1] >= MAYBE_SPACE)] = self.dict[" "]
+        ratios = line.get("wh_ratio_list", (1.0,)), line.get("max_wh_ratio", 1.0)
+        return self.decode(first, certain, return_word_box, *ratios, remove_duplicate=True)
 
 
 class RapidOcr:
@@ -75,13 +89,12 @@ class RapidOcr:
             for part, name in MODELS.items():
                 self._engine.cfg[part].session = self._thread.submit(_session, folder / name).result()
         self._detector = self._engine._load_det_model()
-        settings_of = vars(self._detector.postprocess_op)
-        self._detector.postprocess_op = KeptMask()
-        vars(self._detector.postprocess_op).update(settings_of)
+        _replace(self._detector, KeptMask)
+        _replace(self._engine._load_rec_model(), SpacedDecode)
         self._split_words_from = params.split_words_from
         self.identity = (
             f"rapidocr-{version('rapidocr')}/onnxruntime-{onnxruntime.__version__}"
-            f"/side{params.side}/split{params.split_words_from}/curved1"
+            f"/side{params.side}/split{params.split_words_from}/curved2/spaces1"
         )
 
     def read(self, data: bytes) -> OcrReading:
@@ -105,11 +118,18 @@ class RapidOcr:
         """Read curved lines again after straightening them; a line keeps the text of the higher confidence."""
         mask = self._detector.postprocess_op.mask
         doubtful = [n for n, row in enumerate(rows) if row[2] < MAYBE_CURVED]
-        strips = {n: strip for n in doubtful if (strip := straightened(picture, mask, rows[n][0])) is not None}
+        strips = [(n, strip) for n in doubtful for strip in straightened(picture, mask, rows[n][0])]
         if strips:
-            again = self._thread.submit(self._engine.recognize_txt, list(strips.values())).result()
-            for n, text, score in zip(strips, again.txts, again.scores, strict=True):
+            again = self._thread.submit(self._engine.recognize_txt, [strip for _, strip in strips]).result()
+            for (n, _), text, score in zip(strips, again.txts, again.scores, strict=True):
                 rows[n] = max(rows[n], (rows[n][0], text, score), key=lambda row: row[2])
+
+
+def _replace(model: Any, kind: type[Any]) -> None:
+    """Make the model's post-processing an object of a subclass of its class."""
+    with_settings = object.__new__(kind)
+    vars(with_settings).update(vars(model.postprocess_op))
+    model.postprocess_op = with_settings
 
 
 def _session(path: Path) -> onnxruntime.InferenceSession:
