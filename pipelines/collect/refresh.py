@@ -31,7 +31,7 @@ class NoListing(ConfigError):
     """A corpus does not read Reddit's listings, so there is nothing to refresh."""
 
     message = "Corpus {corpus} is not refreshed, because reddit is not among its sources."
-    remedy = "Add it: `corpus params set corpora.{corpus}.source '[dump, reddit, arctic_shift]' --who NAME --why TEXT`."
+    remedy = "Add it: `corpus params set corpora.{corpus}.source '[dump, reddit, arctic_shift]' --reason TEXT`."
 
 
 class MonthOpen(SourceError):
