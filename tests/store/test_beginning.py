@@ -225,8 +225,8 @@ class TestCommand:
         assert not settings.home.exists() and not (checkout / "profiles" / "team.yaml").exists()
 
     def test_it_asks_at_a_terminal(self, settings: Settings, checkout: Path, tmp_path: Path) -> None:
-        answers = ["", "y", "mine", "dump,reddit", "One", "2020-01", "null", "dump", "Two", "2020-02", "2020-03", "", "",
-                   str(tmp_path / "remote"), "", "", "", "", str(tmp_path / "mine.env")]  # fmt: skip
+        answers = ["", "y", "mine", "dump,reddit", "One", "2020-01", "null", "dump", "Two", "2020-02", "2020-03", "",
+                   "", str(tmp_path / "remote"), "", "", "", "", str(tmp_path / "mine.env")]  # fmt: skip
         ours, theirs = pty.openpty()
         with subprocess.Popen(
             [sys.executable, "-m", "pipelines", "init"], cwd=checkout, stdin=theirs, stdout=subprocess.PIPE,
