@@ -6,9 +6,6 @@ import stat
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import sqlalchemy as sa
-from sqlalchemy.exc import ArgumentError
-
 from pipelines.collect.refresh_store import RefreshStore
 from pipelines.config import logins
 from pipelines.config.settings import SECRETS, with_secret
@@ -17,6 +14,7 @@ from pipelines.doctor.finding import Finding, failure, ok, warning
 from pipelines.errors import CorpusError
 from pipelines.process import umask
 from pipelines.vault import checks
+from pipelines.vault.engine import database_file
 from pipelines.vault.vault import Vault
 
 
@@ -40,15 +38,6 @@ def _without_secret(deployment: Deployment) -> Finding | None:
         )
     settings.secret()
     return None
-
-
-def database_file(url: str) -> Path | None:
-    """Return the file of a SQLite database, or ``None`` for another one or a malformed address."""
-    try:
-        parsed = sa.make_url(url)
-    except ArgumentError:
-        return None
-    return Path(parsed.database) if parsed.get_backend_name() == "sqlite" and parsed.database else None
 
 
 def vault(deployment: Deployment) -> Finding:
