@@ -52,9 +52,9 @@ def live(profile: dict[str, Any]) -> None:
 
 @pytest.fixture(scope="module")
 def reddit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """A deployment whose corpus of posts reads Reddit's listings, and its Dags, unpaused."""
+    """A deployment whose corpus of posts reads Reddit's listings."""
     with deployed(tmp_path_factory.mktemp("refreshed"), smaller=live) as world:
-        for dag_id in (REFRESH, COLLECT, DATASET):
+        for dag_id in (REFRESH, DATASET):
             world.airflow.unpause(dag_id)
         yield world
 
@@ -155,6 +155,22 @@ def test_a_run_in_which_nothing_is_due_sends_no_request(reddit: World) -> None:
     assert (asked(reddit), stored(reddit)) == before
 
 
+def scheduled(world: World) -> dict[str, Any]:
+    """Return the task `collect` of the run that the schedule of the month has made."""
+    [run] = [run for run in world.airflow.runs(COLLECT) if run["run_type"] == "scheduled"]
+    assert run["partition_key"] == MONTH
+    [task] = [t for t in world.instances(COLLECT, run["dag_run_id"]) if t["task_id"] == "collect"]
+    return task
+
+
+def test_the_scheduled_run_of_a_month_waits_until_it_closes(reddit: World) -> None:
+    reddit.airflow.unpause(COLLECT)
+    reddit.wait(lambda: reddit.airflow.runs(COLLECT), what="the scheduled run")
+    reddit.wait(lambda: scheduled(reddit)["state"] not in {None, "scheduled", "queued", "running"}, what="its task")
+    assert scheduled(reddit)["state"] == "up_for_retry"
+    assert not reddit.subjects("posts")
+
+
 def test_the_month_is_committed_once_it_has_closed_and_wakes_the_dataset(reddit: World) -> None:
     waiting, before = stored(reddit), asked(reddit)
     reddit.run("pipelines", "params", "set", "refresh.grace_hours", "0", "--reason", "the month closes", "--by", "test")
@@ -204,6 +220,8 @@ def test_after_the_revision_nothing_is_left_to_do(reddit: World) -> None:
     assert asked(reddit) == before
     assert reddit.head("posts") == head
     assert len(reddit.airflow.runs(DATASET)) == 2
+    # the task asks again when the month closes, and not after the usual delay of a retry
+    assert (scheduled(reddit)["state"], scheduled(reddit)["try_number"]) == ("up_for_retry", 1)
 
 
 def test_the_schedule_is_that_of_the_parameters(reddit: World) -> None:
