@@ -31,6 +31,7 @@ ADDRESSES = {
     "CORPUS_REMOTE": "remote",
     "CORPUS_VAULT_URL": "vault_url",
     "CORPUS_ANSWERS_URL": "answers_url",
+    "CORPUS_REFRESH_URL": "refresh_url",
     "CORPUS_JOURNAL_URL": "journal_url",
 }
 # More than its slowest check may take, on a machine that is busy.
@@ -40,6 +41,7 @@ ASKED = {
     "remote": "DVC remote: a path, or an address such as s3://bucket/path",
     "vault_url": "Vault: sqlite:///FILE or postgresql+psycopg2://…",
     "answers_url": "Answers of labellers: a database address, as above",
+    "refresh_url": "Refreshed posts that wait for their month: a database address, as above",
     "journal_url": "Journal of models: a database address, as above",
 }
 
@@ -90,6 +92,13 @@ def init(
             help="database address of the labellers' answers; with a password, set CORPUS_ANSWERS_URL instead"
         ),
     ] = None,
+    refresh_url: Annotated[
+        str | None,
+        typer.Option(
+            help="database address of refreshed posts that wait for their month; with a password, set "
+            "CORPUS_REFRESH_URL instead"
+        ),
+    ] = None,
     journal_url: Annotated[
         str | None,
         typer.Option(
@@ -111,7 +120,7 @@ def init(
     from pipelines.workspace.repository import NotARepository
 
     addresses = {"repo": repo, "remote": remote, "vault_url": vault_url, "answers_url": answers_url,
-                 "journal_url": journal_url}  # fmt: skip
+                 "refresh_url": refresh_url, "journal_url": journal_url}  # fmt: skip
     _refuse_passwords(addresses)
     if not Path("params.yaml").exists():
         raise NotARepository(path=Path.cwd().name)
@@ -209,8 +218,8 @@ class Beginning:
 
         labellers = [params.labellers[name] for name in self.choices.labellers if name in params.labellers]
         keys = {f"CORPUS_{one.provider.upper()}_KEY" for one in labellers if one.kind == "remote"}
-        sources = {fields.get("source") for fields in self.choices.corpora.values()}
-        if "reddit" in sources:
+        # a source, or several
+        if any("reddit" in (fields.get("source") or ()) for fields in self.choices.corpora.values()):
             keys |= {"CORPUS_REDDIT_CLIENT_ID", "CORPUS_REDDIT_CLIENT_SECRET", "CORPUS_CONTACT"}
         values = {name: str(getattr(self.settings, field)) for name, field in ADDRESSES.items()}
         return env_text(values, secrets=sorted(keys))

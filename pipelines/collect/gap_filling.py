@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 from pipelines.collect.admission import Admission
-from pipelines.collect.intervals import Interval, minus
+from pipelines.collect.intervals import Gaps, Interval, minus
 from pipelines.collect.month import Window
 from pipelines.collect.refresh_store import RefreshStore
 from pipelines.collect.sources import open_source
@@ -17,9 +17,6 @@ from pipelines.collect.submission import Dropped
 from pipelines.config.collect import MonthlySource
 from pipelines.config.settings import Settings
 from pipelines.errors import SourceError, SourceRefused, SourceThrottled, SourceUnavailable
-
-Gaps = Mapping[str, Sequence[Interval]]
-"""Intervals of creation times by subreddit."""
 
 log = logging.getLogger(__name__)
 

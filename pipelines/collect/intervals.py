@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 Interval = tuple[int, int]
 """A start, which belongs to the interval, and an end, which does not."""
+Gaps = Mapping[str, Sequence[Interval]]
+"""Intervals of creation times by subreddit."""
 
 
 def union(intervals: Iterable[Interval]) -> list[Interval]:

@@ -31,7 +31,7 @@ class NoListing(ConfigError):
     """A corpus does not read Reddit's listings, so there is nothing to refresh."""
 
     message = "Corpus {corpus} is not refreshed, because reddit is not among its sources."
-    remedy = "Add it: `corpus params set corpora.{corpus}.source '[dump, reddit, arctic_shift]' --who NAME --why TEXT`."
+    remedy = "Add it: `corpus params set corpora.{corpus}.source '[dump, reddit, arctic_shift]' --reason TEXT`."
 
 
 class MonthOpen(SourceError):
@@ -137,7 +137,10 @@ def fill_published(corpus: str, *, admission: Admission, settings: Settings, sto
 def ledger(corpus: str, *, params: Params, store: RefreshStore) -> dict[str, Any]:
     """Return the state of a corpus's refreshes: posts that wait for their month, gaps, next read, months to revise."""
     reads, covered, closed = store.last_reads(corpus), store.covered(corpus), store.closed(corpus)
-    found = [gap for name, read in reads.items() for gap in _unread(covered.get(name, ()), until=read.mark)]
+    # the gaps of these months are in their tables
+    published = [seconds_of(Window.from_key(month)) for month in closed]
+    unread_parts = (_unread(covered.get(name, ()), until=read.mark) for name, read in reads.items())
+    found = [gap for parts in unread_parts for gap in minus(parts, published)]
     following = min((due(read, params=params) for read in reads.values()), default=None)
     unread = [name for name in params.corpora[corpus].subreddits if name.lower() not in reads]
     return {

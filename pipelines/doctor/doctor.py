@@ -41,6 +41,7 @@ def checks(deployment: Deployment, *, seconds: float, deep: bool) -> list[Check]
     # requests end before the check does, so that their finding names the server
     soon = seconds * 0.8
     ocr = [Check("ocr", partial(machine.ocr, deployment), times=3)]
+    listed = any(corpus.listed for corpus in params.corpora.values())
     return [
         # first, because it compares a server's clock with the time at which the examination began
         Check("clock", partial(machine.clock, deployment, seconds=soon)),
@@ -67,6 +68,7 @@ def checks(deployment: Deployment, *, seconds: float, deep: bool) -> list[Check]
         Check("secret", partial(stores.secret, deployment)),
         Check("vault", partial(stores.vault, deployment)),
         Check("backup", partial(stores.backup, deployment)),
+        *([Check("refreshes", partial(stores.refreshes, deployment))] if listed else []),
         Check("permissions", partial(stores.permissions, deployment)),
         *(Check(f"sweep {corpus}", partial(stores.sweep, deployment, corpus)) for corpus in params.corpora),
         Check("versions", partial(machine.versions, deployment)),

@@ -1,4 +1,4 @@
-"""Check the secret, the vault, its backup, the deletion sweep and the modes of private files."""
+"""Check the secret, the vault, its backup, the refreshed posts, the deletion sweep and the modes of private files."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import stat
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import sqlalchemy as sa
-
+from pipelines.collect.refresh_store import RefreshStore
 from pipelines.config import logins
 from pipelines.config.settings import SECRETS, with_secret
 from pipelines.doctor.deployment import Deployment
@@ -15,6 +14,7 @@ from pipelines.doctor.finding import Finding, failure, ok, warning
 from pipelines.errors import CorpusError
 from pipelines.process import umask
 from pipelines.vault import checks
+from pipelines.vault.engine import database_file
 from pipelines.vault.vault import Vault
 
 
@@ -40,12 +40,6 @@ def _without_secret(deployment: Deployment) -> Finding | None:
     return None
 
 
-def vault_file(url: str) -> Path | None:
-    """Return the file of a SQLite vault, or ``None`` for another database."""
-    parsed = sa.make_url(url)
-    return Path(parsed.database) if parsed.get_backend_name() == "sqlite" and parsed.database else None
-
-
 def vault(deployment: Deployment) -> Finding:
     """Check that the vault exists and opens with the project secret; neither is created."""
     if found := _absent(deployment):
@@ -59,7 +53,7 @@ def vault(deployment: Deployment) -> Finding:
 
 
 def _absent(deployment: Deployment) -> Finding | None:
-    file = vault_file(deployment.settings.vault_url)
+    file = database_file(deployment.settings.vault_url)
     if bad := _without_secret(deployment):
         return warning("not opened without the secret", fix=f"See the check 'secret': {bad.found}.")
     if file is None or file.exists():
@@ -96,10 +90,20 @@ def backup(deployment: Deployment) -> Finding:
     return ok(f"the newest backup is {max(age, 0):.0f} h old")
 
 
+def refreshes(deployment: Deployment) -> Finding:
+    """Check that the database of the posts that wait for their month opens; it is not created."""
+    listed = [name for name, corpus in deployment.params.corpora.items() if corpus.listed]
+    with RefreshStore.existing(deployment.settings.refresh_url) as store:
+        if store is None:
+            return ok("none yet; the first refresh creates it")
+        waiting = sum(map(store.count_waiting, listed))
+    return ok(f"opens; {waiting} posts wait for their month")
+
+
 def sweep(deployment: Deployment, corpus: str) -> Finding:
     """Check that a corpus's last successful sweep (re-check for deleted posts) is not longer ago than the limit."""
     hours = deployment.limits.sweep_hours
-    file = vault_file(deployment.settings.vault_url)
+    file = database_file(deployment.settings.vault_url)
     try:
         if _absent(deployment) or (file is not None and not file.exists()):
             return ok("no record to sweep")
@@ -121,12 +125,14 @@ def sweep(deployment: Deployment, corpus: str) -> Finding:
 
 
 def permissions(deployment: Deployment) -> Finding:
-    """Check that other users cannot read ``CORPUS_HOME`` with the secret, the vault, its backups and the passwords."""
-    settings, file = deployment.settings, vault_file(deployment.settings.vault_url)
+    """Check that other users cannot read ``CORPUS_HOME`` with the secret, the databases, backups and passwords."""
+    settings = deployment.settings
+    urls = (settings.vault_url, settings.answers_url, settings.refresh_url, settings.journal_url)
     home, denied = settings.home, umask()
     private = [home / "secret", logins.passwords_file(home), *home.glob("run/*.secret")]
     private += {deployment.root / ".env", Path.cwd() / ".env"}
-    private += [*file.parent.glob(f"{file.name}*")] if file else []
+    files = [file for file in map(database_file, urls) if file]
+    private += [path for file in files for path in file.parent.glob(f"{file.name}*")]
     private += [settings.label_studio, *filter(None, [settings.vault_backup])]
     # what is below the home is as private as the home
     stores = (settings.cache, Path(settings.remote), Path(settings.repo))

@@ -11,14 +11,13 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
 from pipelines.errors import LabellingError
 from pipelines.storage import seal
-from pipelines.vault.engine import Engine, chunks
+from pipelines.vault.engine import Engine, Store, chunks
 from pipelines.vault.vault import Vault
 
 NANO = 1_000_000_000
@@ -135,14 +134,13 @@ def sealed(key: str, *, record_id: str, under: bytes, data: bytes) -> tuple[str,
     return key, record_id, seal.seal(under, record_id=record_id, column=f"answer#{key}", data=data)
 
 
-class AnswerStore:
+class AnswerStore(Store):
     """An open database of labellers' answers; any number of processes and threads may use it."""
 
     def __init__(self, engine: Engine) -> None:
         """Use :meth:`open` instead."""
-        self._engine = engine
-        dialect: Any = sqlite if engine.backend == "sqlite" else postgresql
-        insert = dialect.insert(answers)
+        super().__init__(engine)
+        insert = engine.insert(answers)
         self._put = insert.on_conflict_do_update(
             index_elements=["key"], set_={c: insert.excluded[c] for c in ("record_id", "answer", "cost")}
         )
@@ -163,18 +161,6 @@ class AnswerStore:
             if connection.scalar(sa.select(sa.func.count()).select_from(spending)) == 0:
                 connection.execute(sa.insert(spending).values(name=ALL, paid=0, held=0))
         return opened
-
-    def close(self) -> None:
-        """Close all database connections."""
-        self._engine.close()
-
-    def __enter__(self) -> Self:
-        """Return the database itself."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close the database."""
-        self.close()
 
     def get(self, keys: Collection[str], *, vault: Vault) -> dict[str, StoredAnswer]:
         """Return the stored answers by cache key, without answers for records that were taken down.
@@ -238,8 +224,7 @@ class AnswerStore:
 
     def hits(self) -> dict[str, int]:
         """Return for each labeller how many requested answers were already stored."""
-        with self._engine.reading() as connection:
-            return {labeller: hits for labeller, _, hits in connection.execute(sa.select(uses))}
+        return {labeller: hits for labeller, _, hits in self._rows(sa.select(uses))}
 
     def begin(self, job: BatchJob, *, labeller: str) -> None:
         """Store a submitted batch job before waiting for it, so that a later process can collect its answers."""
@@ -250,8 +235,7 @@ class AnswerStore:
     def jobs(self, *, labeller: str) -> list[BatchJob]:
         """Return the batch jobs of a labeller whose answers are not collected yet."""
         query = sa.select(batches).where(batches.c.labeller == labeller).order_by(batches.c.id)
-        with self._engine.reading() as connection:
-            return [BatchJob(row.job, json.loads(row.records), row.held) for row in connection.execute(query)]
+        return [BatchJob(row.job, json.loads(row.records), row.held) for row in self._rows(query)]
 
     def finish(self, job: BatchJob, *, changes: Sequence[LedgerChange]) -> bool:
         """Store a batch job's answers, book its cost and delete the job; ``False`` if another process did this."""

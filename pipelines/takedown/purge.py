@@ -21,7 +21,7 @@ from pipelines.collect.refresh_store import RefreshStore
 from pipelines.config.settings import Settings
 from pipelines.storage import answers
 from pipelines.takedown.redaction import Gone, is_table
-from pipelines.vault.engine import Engine, chunks
+from pipelines.vault.engine import Engine, chunks, database_file
 from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import Workspace
 from pipelines.workspace.scratch import in_use
@@ -128,20 +128,14 @@ def _clear_answers(site: Site) -> None:
                 kept = {key: record for key, record in json.loads(row.records).items() if record not in site.gone.ids}
                 where = answers.batches.c.id == row.id
                 connection.execute(sa.update(answers.batches).where(where).values(records=json.dumps(kept)))
-        with engine.translated(), engine.sql.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            if engine.backend == "postgresql":
-                connection.exec_driver_sql("VACUUM (FULL) answers, batches")
-                return
-            connection.exec_driver_sql("VACUUM")
-            if connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").scalar_one():
-                raise answers.AnswersUnavailable(detail="another reader keeps its write-ahead log open")
+        engine.rewrite(answers.answers.name, answers.batches.name)
 
 
 @contextmanager
 def _answer_book(settings: Settings) -> Iterator[Engine | None]:
     """Open the database of answers; ``None`` if it or its tables do not exist."""
-    url = sa.make_url(settings.answers_url)
-    if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
+    file = database_file(settings.answers_url)
+    if file and not file.exists():
         yield None
         return
     engine = Engine(

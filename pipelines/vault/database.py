@@ -9,7 +9,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from pipelines.errors import NoVault, VaultUnavailable
-from pipelines.vault.engine import BUSY_SECONDS, Engine
+from pipelines.vault.engine import Engine
 
 # Any constant, as long as every process uses the same one.
 WRITER_LOCK = 0x0C0_4B5_5EA1
@@ -151,24 +151,6 @@ class Database(Engine):
             if self.backend == "postgresql" and connection.exec_driver_sql(_HAS_STATISTICS).scalar_one():
                 for statement in _NO_STATISTICS:
                     connection.exec_driver_sql(statement)
-
-    def rewrite(self) -> None:
-        """Rewrite the vault's database without freed bytes, and empty the write-ahead log.
-
-        ``secure_delete`` alone sometimes leaves a copy where SQLite had split a page before.
-
-        Raises:
-            VaultUnavailable: a reader held the old state for more than a minute.
-        """
-        if self.backend == "postgresql":
-            with self.translated(), self.sql.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-                connection.exec_driver_sql(f"SET lock_timeout = '{BUSY_SECONDS}s'")
-                connection.exec_driver_sql("VACUUM (FULL) records")
-            return
-        with self.translated(), self.sql.connect() as connection:
-            connection.exec_driver_sql("VACUUM")
-            if connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").scalar_one():
-                raise VaultUnavailable(detail="a reader still uses its write-ahead log")
 
 
 def among(ids: Collection[str]) -> sa.ColumnElement[bool]:

@@ -13,9 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from sqlite3 import SQLITE_BUSY, SQLITE_LOCKED
 from sqlite3 import OperationalError as SqliteError
-from typing import Any
+from typing import Any, Self
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
 from pipelines.errors import BadParams, CorpusError
@@ -71,6 +72,10 @@ class Engine:
         """Close all database connections."""
         self.sql.dispose()
 
+    def insert(self, table: sa.Table) -> Any:
+        """Return an INSERT of this kind of database, which may have an ON CONFLICT clause."""
+        return (sqlite if self.backend == "sqlite" else postgresql).insert(table)
+
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
         """Open a read transaction with a consistent state; raise ``unavailable`` if the database does not answer."""
@@ -85,6 +90,22 @@ class Engine:
                 connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{BUSY_SECONDS}s'")
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(self._lock)))
             yield connection
+
+    def rewrite(self, *tables: str) -> None:
+        """Rewrite the database without freed bytes, and empty the write-ahead log; PostgreSQL rewrites these tables.
+
+        ``secure_delete`` alone sometimes leaves a copy where SQLite had split a page before. Raises ``unavailable`` if
+        a reader holds the old state for more than a minute.
+        """
+        if self.backend == "postgresql":
+            with self.translated(), self.sql.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+                connection.exec_driver_sql(f"SET lock_timeout = '{BUSY_SECONDS}s'")
+                connection.exec_driver_sql(f"VACUUM (FULL) {', '.join(tables)}")
+            return
+        with self.translated(), self.sql.connect() as connection:
+            connection.exec_driver_sql("VACUUM")
+            if connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").scalar_one():
+                raise self._unavailable(detail="a reader still uses its write-ahead log")
 
     @contextmanager
     def translated(self) -> Iterator[None]:
@@ -101,6 +122,39 @@ class Engine:
         # a key must be on disk before content sealed under it is pushed, and every stored answer was paid for
         for pragma in ("synchronous = FULL", *self._pragmas):
             connection.execute(f"PRAGMA {pragma}")
+
+
+class Store:
+    """Base of the classes that keep something in an open database; any number of processes may use one."""
+
+    def __init__(self, engine: Engine) -> None:
+        """Use ``open`` instead."""
+        self._engine = engine
+
+    def close(self) -> None:
+        """Close all database connections."""
+        self._engine.close()
+
+    def __enter__(self) -> Self:
+        """Return the store itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the store."""
+        self.close()
+
+    def _rows(self, query: sa.Select[Any]) -> Sequence[Any]:
+        with self._engine.reading() as connection:
+            return connection.execute(query).all()
+
+
+def database_file(url: str) -> Path | None:
+    """Return the file of a SQLite database; ``None`` for another kind of database or a malformed address."""
+    try:
+        parsed = sa.make_url(url)
+    except ArgumentError:
+        return None
+    return Path(parsed.database) if parsed.get_backend_name() == "sqlite" and parsed.database else None
 
 
 def chunks(ids: Collection[str]) -> Iterator[list[str]]:

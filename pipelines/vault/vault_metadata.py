@@ -67,6 +67,6 @@ def finish_erasure(database: Database) -> None:
         asked = get(connection, name="erase")
     if asked is None:
         return
-    database.rewrite()
+    database.rewrite("records")
     with database.writing() as connection:
         connection.execute(sa.delete(marks).where(marks.c.name == "erase", marks.c.value == asked))

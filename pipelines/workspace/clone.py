@@ -107,7 +107,7 @@ class Workspace:
         variables = step_environment(self.settings)
         done = subprocess.run(command, cwd=self.path, env=variables, text=True, stdout=stdout, check=False)
         if done.returncode:
-            raise StepFailed(command=name, returncode=done.returncode)
+            raise StepFailed(command=name, returncode=done.returncode, retry_after=_retry_after(done.stdout))
         return done
 
     def take(self, results: Iterable[StageResult]) -> None:
@@ -300,3 +300,13 @@ def history(settings: Settings, *, depth: int | None = None) -> Iterator[Path]:
         branch = ["--single-branch", "--branch", BRANCH]
         git("clone", "--quiet", "--bare", *shallow, *branch, settings.repo, str(folder / "git"))
         yield folder / "git"
+
+
+def _retry_after(output: str | None) -> float | None:
+    """Return the delay in seconds that a failed command names in the last line of its output, if any."""
+    try:
+        last = json.loads((output or "").strip().rpartition("\n")[2])
+    except ValueError:
+        return None
+    delay: float | None = last.get("retry_after") if isinstance(last, dict) else None
+    return delay

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -142,21 +143,22 @@ def smaller(profile: dict[str, Any]) -> None:
     profile["injection_test"]["size"] = 40
 
 
-@pytest.fixture(scope="session")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    folder = tmp_path_factory.mktemp("deployment")
+@contextmanager
+def deployed(folder: Path, *, smaller: Callable[[dict[str, Any]], None]) -> Iterator[World]:
+    """Start a deployment of the working tree below ``folder``; stop it and restore the environment at the end."""
+    before = dict(os.environ)
     root = checkout(folder / "checkout", smaller=smaller)
     os.environ["CORPUS_HOME"] = str(folder / "var")
     os.environ["CORPUS_SANDBOX_PORT"] = str(free_port())
     os.environ["CORPUS_LABEL_STUDIO_ENV"] = str(ROOT / ".label-studio")
     settings = Settings.from_env()
-    sandbox = load(root, profile="sandbox").sandbox
-    assert sandbox is not None and settings.sandbox_port is not None
-    sandbox = sandbox.model_copy(update={"port": settings.sandbox_port})
-    build(settings.sandbox, sandbox=sandbox)
-    repository.init(settings, checkout=root, profile="sandbox")
-    deployment = LocalDeployment(settings, root=root, profile="sandbox", sandbox_port=sandbox.port)
     try:
+        sandbox = load(root, profile="sandbox").sandbox
+        assert sandbox is not None and settings.sandbox_port is not None
+        sandbox = sandbox.model_copy(update={"port": settings.sandbox_port})
+        build(settings.sandbox, sandbox=sandbox)
+        repository.init(settings, checkout=root, profile="sandbox")
+        deployment = LocalDeployment(settings, root=root, profile="sandbox", sandbox_port=sandbox.port)
         deployment.up(say=lambda _: None)
         base = f"http://127.0.0.1:{deployment.ports.airflow}"
         airflow = AirflowClient(base, login=deployment.login(logins.ADMIN))
@@ -164,8 +166,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         yield World(root, settings, deployment, airflow)
     finally:
         down(settings)
-        for name in ("CORPUS_HOME", "CORPUS_SANDBOX_PORT", "CORPUS_LABEL_STUDIO_ENV"):
-            os.environ.pop(name, None)
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with deployed(tmp_path_factory.mktemp("deployment"), smaller=smaller) as world:
+        yield world
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.collect.refresh_store import RefreshStore
 from pipelines.config.settings import Settings
 from pipelines.doctor.deployment import opened
 from pipelines.doctor.doctor import checks
@@ -173,6 +174,27 @@ def a_secret_that_others_read(place: Place) -> None:
 @fault("permissions", "failure", "others may read or write: home", "chmod 700")
 def a_home_that_others_enter(place: Place) -> None:
     place.home.chmod(0o755)
+
+
+@fault("permissions", "failure", "others may read or write: refresh.sqlite", "chmod 600")
+def refreshed_posts_that_others_read(place: Place) -> None:
+    file = place.home.parent / "elsewhere" / "refresh.sqlite"
+    place.set(CORPUS_REFRESH_URL=f"sqlite:///{file}")
+    RefreshStore.open(f"sqlite:///{file}").close()
+    file.chmod(0o644)
+
+
+@fault("refreshes", "failure", "database of refreshed posts cannot be used", "CORPUS_REFRESH_URL")
+def refreshed_posts_in_a_damaged_file(place: Place) -> None:
+    place.params("corpora", "posts", "source", to=["dump", "reddit"])
+    (place.home / "refresh.sqlite").write_bytes(b"not a database" * 100)
+    (place.home / "refresh.sqlite").chmod(0o600)
+
+
+@fault("refreshes", "failure", "CORPUS_REFRESH_URL: is neither sqlite nor postgresql", "docs/configuration.md")
+def refreshed_posts_at_a_malformed_address(place: Place) -> None:
+    place.params("corpora", "posts", "source", to="reddit")
+    place.set(CORPUS_REFRESH_URL="mysql://host/refresh")
 
 
 @fault("secret", "failure", "the project secret is stored beside the vault", "CORPUS_SECRET_FILE")

@@ -169,7 +169,8 @@ class TestCommand:
     ) -> None:
         monkeypatch.setenv("CORPUS_ANSWERS_URL", "postgresql+psycopg2://me:hunter2@host/answers")
         env, remote = tmp_path / "etc" / "corpus.env", tmp_path / "remote"
-        argv = (*self.ARGV, "--env-file", str(env), "--remote", str(remote))
+        refreshed = "postgresql+psycopg2://host/refresh"
+        argv = (*self.ARGV, "--env-file", str(env), "--remote", str(remote), "--refresh-url", refreshed)
         shown = self.run(*argv, "--dry-run")
         assert '"would": "create"' in shown and "hunter2" not in shown and not env.exists()
         assert not settings.home.exists() and not (checkout / "profiles" / "team.yaml").exists()
@@ -193,6 +194,7 @@ class TestCommand:
         assert (params.silver.ensembles, params.baselines.models) == (("cradle",), ("cradle",))
         assert stat.S_IMODE(env.stat().st_mode) == 0o600
         assert f"CORPUS_REMOTE={remote}" in env.read_text() and "hunter2" in env.read_text()
+        assert f"CORPUS_REFRESH_URL={refreshed}" in env.read_text()
         assert "#CORPUS_OPENAI_KEY=" in env.read_text() and "#CORPUS_REDDIT_CLIENT_ID=" in env.read_text()
 
     @pytest.mark.faults
@@ -215,6 +217,7 @@ class TestCommand:
             ((*self.ARGV, "--source", "films=dump"), "names no corpus"),
             ((*self.ARGV, "--env-file", "corpus.env"), "inside the checkout"),
             ((*self.ARGV, "--vault-url", "postgresql://me:hunter2@host/v"), "CORPUS_VAULT_URL"),
+            ((*self.ARGV, "--refresh-url", "postgresql://me:hunter2@host/r"), "CORPUS_REFRESH_URL"),
         ):
             with pytest.raises(Exception, match=words) as caught:
                 self.run(*argv)
@@ -222,8 +225,8 @@ class TestCommand:
         assert not settings.home.exists() and not (checkout / "profiles" / "team.yaml").exists()
 
     def test_it_asks_at_a_terminal(self, settings: Settings, checkout: Path, tmp_path: Path) -> None:
-        answers = ["", "y", "mine", "dump", "One", "2020-01", "null", "dump", "Two", "2020-02", "2020-03", "", "",
-                   str(tmp_path / "remote"), "", "", "", str(tmp_path / "mine.env")]  # fmt: skip
+        answers = ["", "y", "mine", "dump,reddit", "One", "2020-01", "null", "dump", "Two", "2020-02", "2020-03", "",
+                   "", str(tmp_path / "remote"), "", "", "", "", str(tmp_path / "mine.env")]  # fmt: skip
         ours, theirs = pty.openpty()
         with subprocess.Popen(
             [sys.executable, "-m", "pipelines", "init"], cwd=checkout, stdin=theirs, stdout=subprocess.PIPE,
@@ -233,6 +236,7 @@ class TestCommand:
             output, _ = done.communicate(timeout=120)
         assert done.returncode == 0, output
         params = load(repository.clone(settings, folder=tmp_path / "laptop"))
-        assert (params.profile, params.corpora["memes"].subreddits) == ("mine", ("One",))
+        memes = params.corpora["memes"]
+        assert (params.profile, memes.subreddits, memes.sources) == ("mine", ("One",), ("dump", "reddit"))
         assert (params.corpora["posts"].first_month, params.corpora["posts"].last_month) == ("2020-02", "2020-03")
         assert f"CORPUS_REMOTE={tmp_path / 'remote'}" in (tmp_path / "mine.env").read_text()

@@ -29,7 +29,7 @@ if sys.argv[1] == "write":
 elif sys.argv[1] == "copy":
     pathlib.Path(sys.argv[3]).parent.mkdir(parents=True, exist_ok=True); shutil.copy(*sys.argv[2:4])
 elif sys.argv[1] == "fail":
-    sys.exit(65)
+    print(sys.argv[2]); sys.exit(65)
 else:
     months = sorted(pathlib.Path("data/memes").glob("*/posts.parquet"))
     out = pathlib.Path("snapshot/memes/count"); out.mkdir(parents=True, exist_ok=True)
@@ -136,10 +136,13 @@ def test_an_object_missing_in_the_remote_is_never_committed(settings: Settings) 
     assert head(settings) == before
 
 
-def test_a_failed_step_keeps_its_exit_status(settings: Settings) -> None:
+@pytest.mark.parametrize(("said", "delay"), [('{"error": "MonthOpen", "retry_after": 7200.5}', 7200.5), ("{", None)])
+def test_a_failed_step_keeps_its_exit_status_and_the_delay_that_it_asks_for(
+    settings: Settings, said: str, delay: float | None
+) -> None:
     with pytest.raises(StepFailed) as caught, workspace(settings) as clone:
-        clone.step("fail")
-    assert caught.value.fields["returncode"] == 65
+        clone.step("fail", said)
+    assert (caught.value.fields["returncode"], caught.value.fields["retry_after"]) == (65, delay)
 
 
 def test_a_lost_race_changes_nothing(settings: Settings) -> None:
