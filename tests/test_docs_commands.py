@@ -168,7 +168,7 @@ def run_block(block: Block, place: Place, *, state: Path | None = None, timeout:
         done = subprocess.run(["bash", "-euo", "pipefail", "-c", text], cwd=code, env=environment, check=False,
                               stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=timeout)  # fmt: skip
         output.seek(0)
-        assert done.returncode == 0, f"{block}: mark the block, or correct it: {output.read()[-1500:]}"
+        assert done.returncode == 0, f"{block}: mark the block, or correct it: {output.read()[-6000:]}"
 
 
 def run_page(
