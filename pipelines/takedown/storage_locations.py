@@ -91,8 +91,7 @@ SINKS = (
         paths=_home("models"),
         outs=("snapshot/${item.corpus}/finetuned/*",),
         writers=(
-            "crisis_corpus/verified", "train/predictors/adapter", "train/predictors/finetuned",
-            "train/sft/sft",
+            "crisis_corpus/verified", "train/predictors/adapter", "train/predictors/finetuned", "train/sft/sft",
         ),
     ),
     Sink(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -15,7 +18,7 @@ from pipelines.config.takedown import Takedown
 from pipelines.errors import BadParams
 from pipelines.takedown import takedown
 from pipelines.takedown.object_versions import Objects
-from pipelines.takedown.selection import Criteria, Selection, select
+from pipelines.takedown.selection import Criteria, Selection, _near, select
 from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import workspace
 from tests.privacy import used_corpus as used
@@ -110,6 +113,32 @@ def test_a_picture_takes_its_reposts_and_what_looks_like_it_only_when_asked(ask:
     assert found.near == near and found.counts["near"] == len(near) and found.counts["near_taken"] == 0
     taken = ask(images=[f"{1:064x}"], near=True)
     assert taken.records == found.records | near and taken.key != found.key
+
+
+class Files:
+    """Objects that are files of one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def digests(self) -> list[str]:
+        return sorted(path.name for path in self._folder.iterdir())
+
+    def file(self, digest: str) -> Any:
+        return nullcontext(self._folder / digest)
+
+
+def test_each_hash_of_a_picture_tells_its_likeness_also_in_tables_that_lack_the_later_ones(tmp_path: Path) -> None:
+    code, far = 0b1011, 2**64 - 1
+    later = {"record_id": ["a", "b", "c"], "fingerprint": [far, None, far], "inner_fingerprint": [code, far, None],
+             "outer_fingerprint": [None, code ^ 1, far]}  # fmt: skip
+    hashes = {name: pa.array(values, pa.uint64()) for name, values in later.items() if name != "record_id"}
+    pq.write_table(pa.table({"record_id": later["record_id"], **hashes}), tmp_path / "later")
+    earlier = {"record_id": ["d", "e"], "fingerprint": pa.array([code, far], pa.uint64())}
+    pq.write_table(pa.table(earlier), tmp_path / "earlier")
+    objects: Any = Files(tmp_path)
+    assert _near(set(), {code}, objects=objects, radius=1) == {"a", "b", "d"}
+    assert _near({"d"}, set(), objects=objects, radius=0) == {"a", "d"}
 
 
 def test_a_picture_as_a_file(ask: Desk, tmp_path: Path) -> None:
