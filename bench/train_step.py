@@ -30,7 +30,7 @@ from pipelines.datasets.example import Example
 from pipelines.models.pretrained.backbones import Batch, Built
 from pipelines.taxonomy import load as load_scheme
 from pipelines.taxonomy.task import Task, task_of
-from pipelines.train.classifiers.optimization import Loop, weigh
+from pipelines.train.classifiers.loss_and_optimizer import Loop, weigh
 
 GPU = torch.cuda.is_available()
 BATCH = 16

@@ -60,7 +60,7 @@ value is ``null``. Its shape::
       "by_figurative": {label | "Any": {"absent" | "present": {"of_wrong": Rate, "of_all": Rate}}} # FigSIM T12; ordinal
     }
     Rate = {"count": int, "of": int, "rate", "low", "high"}               # rate and bounds null if of is 0
-    Calibration, Floor: see reliability.py; Spent: see sources.py; Crises: see crisis_errors.py
+    Calibration, Floor: see reliability.py; Spent: see predictions_and_costs.py; Crises: see crisis_errors.py
     Pair = {"a": model, "b": model,
             "macro_f1" | "weighted_f1": {"value", "low", "high"},         # a - b over all records, paired bootstrap
             "p": {"bootstrap" | "randomisation" | "mcnemar": float},
@@ -78,12 +78,12 @@ from pathlib import Path
 from pipelines.config.label import RemoteLabeller
 from pipelines.config.models import PromptedModel
 from pipelines.config.params import Params
-from pipelines.evaluate import crisis_errors, label_errors, model_scores, paired, reliability, sources
+from pipelines.evaluate import crisis_errors, label_errors, model_scores, paired, predictions_and_costs, reliability
 from pipelines.evaluate.constant_baselines import baselines
 from pipelines.evaluate.inputs import DEV, TEST, TRAIN, EvaluationGold, runs_of
 from pipelines.evaluate.label_errors import Traits
 from pipelines.evaluate.model_scores import ABSTAINED, ALL, VALID, Board, Json, Run, Sampling
-from pipelines.evaluate.sources import Origin
+from pipelines.evaluate.predictions_and_costs import Origin
 from pipelines.llm.capabilities import capabilities
 from pipelines.metrics.bootstrap import CONFIDENCE, INTERVALS
 from pipelines.metrics.label_sets import LabelSet
@@ -132,7 +132,7 @@ def run(corpus: str, *, params: Params, root: Path = Path(), sampling: Sampling 
     memes = set(TASKS) <= set(scheme.categories)
     keys = TASKS if memes else [key for key in scheme.categories if gold.labels.get(key)]
     tasks = {key: task_of(scheme, key) for key in keys}
-    found = sources.read(folder / "predictions", params=params)
+    found = predictions_and_costs.read(folder / "predictions", params=params)
     runs, dev = (runs_of(found.rows, tasks=tasks, gold=gold, split=split) for split in (TEST, DEV))
     kinds = {name: model.kind for name, model in params.models.items()}
     traits = _traits(gold, scheme=scheme, tasks=tasks)

@@ -16,8 +16,8 @@ from pipelines.errors import LabellerRefused
 from pipelines.llm import batch
 from pipelines.llm.budget import LabellingBudget, nano
 from pipelines.llm.costs import BATCH_SHARE, Size, usd
-from pipelines.llm.limits import Gate
 from pipelines.llm.outcome import Passing, Raw, Throttled
+from pipelines.llm.rate_limits import Gate
 from pipelines.storage.answers import AnswerStore, BatchJob, LedgerChange, sealed
 
 if TYPE_CHECKING:

@@ -85,7 +85,7 @@ def unanswered(metrics: Json) -> Iterator[Block]:
 
 def discrepancies(paper: str) -> tuple[Mapping[str, str], ...]:
     """Return the stored discrepancies between a paper's claims and its own numbers (SPEC 1.6)."""
-    return tuple(printed(f"{paper}_discrepancies"))
+    return tuple(printed(f"{paper}_claims"))
 
 
 def standing(paper: str, *, ours: Mapping[str, str]) -> Iterator[Block]:

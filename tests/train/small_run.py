@@ -24,7 +24,7 @@ from pipelines.models.pretrained.backbones import Batch, Built
 from pipelines.taxonomy import load as load_scheme
 from pipelines.taxonomy.task import Task, task_of
 from pipelines.train.classifiers.loop import FittedClassifier, fit
-from pipelines.train.classifiers.optimization import weigh
+from pipelines.train.classifiers.loss_and_optimizer import weigh
 
 WORDS = ("lamp", "tea", "rain", "sock", "bus", "cake")
 # of the labels in the order of the task

@@ -22,7 +22,7 @@ from pipelines.datasets.example import Example, LeakRefused
 from pipelines.metrics.decoding import BadScores
 from pipelines.models.pretrained.backbones import Batch
 from pipelines.train.classifiers.loop import fit
-from pipelines.train.classifiers.optimization import MEGA, Loop, Weights, optimizer, shuffled, spare_memory, weigh
+from pipelines.train.classifiers.loss_and_optimizer import MEGA, Loop, Weights, optimizer, shuffled, spare_memory, weigh
 from pipelines.train.predictors.inference import Diverged, ahead, predict
 from tests.train.small_run import SETTINGS, Bag, a_model, a_run, a_task, captions, plain, prepare
 

@@ -8,7 +8,7 @@ import pytest
 from pipelines.datasets.example import Example, LeakRefused
 from pipelines.taxonomy import load
 from pipelines.taxonomy.task import task_of
-from pipelines.train.classifiers.optimization import weigh
+from pipelines.train.classifiers.loss_and_optimizer import weigh
 
 SEVERITY, FIGURATIVE = (task_of(load("figsim"), key) for key in ("severity", "figurative"))
 METAPHOR, PUN, IRONY = FIGURATIVE.labels

@@ -20,7 +20,7 @@ from pipelines.models.pretrained.backbones import Built, Headed, opened
 from pipelines.models.pretrained.encoder import EncoderWords, built
 from pipelines.taxonomy.task import Task
 from pipelines.train.classifiers import loop
-from pipelines.train.classifiers.optimization import EncoderRecipe, weigh
+from pipelines.train.classifiers.loss_and_optimizer import EncoderRecipe, weigh
 from pipelines.train.predictors.inference import machine, predict
 
 # SPEC 1.2, item 8.

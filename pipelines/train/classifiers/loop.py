@@ -1,7 +1,7 @@
 """Fit any classifier with the recipe of FigSIM's Table 9, on a CPU, a GPU or several (``accelerate launch``).
 
 On a CPU, the same inputs and number of threads give the same weights, bit for bit, even if the run was killed and
-restarted (``checkpoint.py``). A single step, and what changes on a GPU, is in ``optimization.py``.
+restarted (``checkpoint.py``). A single step, and what changes on a GPU, is in ``loss_and_optimizer.py``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pipelines.metrics.label_sets import figures, tally
 from pipelines.models.pretrained.backbones import Built
 from pipelines.taxonomy.task import Task
 from pipelines.train.classifiers import checkpoint
-from pipelines.train.classifiers.optimization import Loop, TrainingSettings, Weights, reproducible
+from pipelines.train.classifiers.loss_and_optimizer import Loop, TrainingSettings, Weights, reproducible
 from pipelines.train.predictors.inference import Diverged, predict
 
 Floats = npt.NDArray[np.float64]

@@ -120,7 +120,7 @@ def _trained(
     from pipelines.models import build
     from pipelines.models.pretrained import base_files
     from pipelines.train.classifiers import loop
-    from pipelines.train.classifiers.optimization import weigh
+    from pipelines.train.classifiers.loss_and_optimizer import weigh
     from pipelines.train.predictors import inference
 
     task, train = material.task, params.train

@@ -16,7 +16,7 @@ from trl import SFTConfig
 from pipelines.config.models import SftModel
 from pipelines.errors import BadParams
 from pipelines.models.pretrained.backbones import had
-from pipelines.train.classifiers.optimization import BYTES_PER_PARAMETER
+from pipelines.train.classifiers.loss_and_optimizer import BYTES_PER_PARAMETER
 from pipelines.train.sft import launch, packing
 from pipelines.train.sft.packing import TokenizedSample
 

@@ -32,7 +32,7 @@ from pipelines.metrics import calibration, recall_constraints
 from pipelines.models.pretrained.backbones import BaseUnfit, had, opened
 from pipelines.taxonomy import Scheme
 from pipelines.taxonomy.task import Task
-from pipelines.train.classifiers.optimization import reproducible
+from pipelines.train.classifiers.loss_and_optimizer import reproducible
 from pipelines.train.predictors import adapter, instruct
 from pipelines.train.predictors.generate import Generator
 from pipelines.train.sft import launch, packing, recipe
