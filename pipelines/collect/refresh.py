@@ -65,17 +65,18 @@ def run(
     if described.content == "images":
         require_sandbox(params.images.decode)
     admission, failure, seconds = Admission(corpus, params, vault, now), None, int(now.timestamp())
-    counts: dict[str, Any] = dict.fromkeys(("read", "waiting", "closed", "posts", "new", "others"), 0)
+    counts: dict[str, Any] = dict.fromkeys(("read", "waiting", "posts", "new", "others"), 0)
     with RefreshStore.open(settings.refresh_url) as store:
         known = store.last_reads(corpus)
         ready = [s for s in described.subreddits if every or due(known.get(s.lower()), params=params) <= seconds]
         counts["waiting"] = len(described.subreddits) - len(ready)
         reader = _reader(admission, settings=settings, store=store)
+        reasons: dict[str, str] = {}
         for subreddit in ready:
             try:
                 done = reader.read(subreddit, floor=_floor(known.get(subreddit.lower()), params=params, now=now))
             except SubredditClosed as error:
-                counts["closed"] += 1
+                reasons[subreddit] = str(error.fields["reason"])
                 log.warning("%s", error)
             except SourceUnavailable as error:
                 failure = failure or error
@@ -89,9 +90,10 @@ def run(
         counts |= ledger(corpus, params=params, store=store)
     if failure:
         raise failure
-    if counts["closed"] == len(described.subreddits):
-        raise AllClosed(source=SOURCE, count=counts["closed"], names=", ".join(described.subreddits))
-    return counts
+    if len(reasons) == len(described.subreddits):
+        names = ", ".join(f"r/{subreddit} ({reason})" for subreddit, reason in reasons.items())
+        raise AllClosed(source=SOURCE, count=len(reasons), names=names)
+    return counts | {"closed": len(reasons)}
 
 
 def read_listings(

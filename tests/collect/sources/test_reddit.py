@@ -166,7 +166,7 @@ def test_a_closed_subreddit_costs_itself_only(root: Path, opened: Any, tmp_path:
             name: alone[name] for name in ("posts", "new", "stored")
         }
         assert alone["stored"] > 0
-        with pytest.raises(AllClosed, match="none of the 2 subreddits: Hidden, NeverWas"):
+        with pytest.raises(AllClosed, match=r"none of the 2 subreddits: r/Hidden \(private\), r/NeverWas \(banned\)"):
             refreshed("Hidden", "NeverWas")
         with pytest.raises(SourceRefused, match="HTTP 401"):
             refreshed("Hidden", "suicidememe", reddit_client_secret="wrong")
