@@ -14,7 +14,7 @@ help:            ## this list
 
 # Every lock is complete and has the hashes of its files, also of what builds the two that have no wheel: a file that was
 # exchanged is refused, and nothing else is installed.
-LOCKED = pip install --quiet --no-deps --require-hashes --build-constraints tools.lock --compile-bytecode
+LOCKED = pip install --quiet --no-deps --require-hashes --build-constraints tools.lock
 # torch comes from its makers' index alone, whose CPU builds torch.lock names (PyPI's brings gigabytes of CUDA libraries),
 # or from pip's find-links if there is a wheel.
 TORCH = $(if $(wildcard $(addsuffix /torch-*,$(PIP_FIND_LINKS))),--no-index --find-links "$(PIP_FIND_LINKS)",--default-index https://download.pytorch.org/whl/cpu)
@@ -35,7 +35,7 @@ setup: .venv/.installed  ## the environment alone
 # Annotation servers pin other versions of what Airflow uses, so each lives in an environment of its own.
 .%/.installed: %.lock .venv/.installed
 	test -x .$*/bin/python || $(PYTHON) -m venv .$*
-	$(BIN)/uv $(LOCKED) --python .$*/bin/python -r $<
+	$(BIN)/uv $(LOCKED) --compile-bytecode --python .$*/bin/python -r $<
 	@touch $@
 
 # need.COMMAND.PACKAGE: as root install it, else say the one line that does.

@@ -41,6 +41,9 @@ LIBRARIES = (
     "pandas",
     "pyarrow.parquet",
     "pydantic",
+    "pydantic_ai.models.anthropic",
+    "pydantic_ai.models.google",
+    "pydantic_ai.models.openai",
     "rich.console",
     "ruamel.yaml",
     "scipy.stats",
@@ -242,7 +245,7 @@ def _signal(group: int, number: int) -> None:
         os.killpg(group, number)
 
 
-def _import(libraries: Sequence[str]) -> Iterator[str]:
+def import_libraries(libraries: Sequence[str]) -> Iterator[str]:
     """Import the libraries that are installed; yield the names of those that are not."""
     # torch asks the driver for devices at import, and a forked process could not use them afterwards
     gpu = Path("/dev/nvidiactl").exists()
@@ -262,7 +265,7 @@ def _threads() -> int:
 def run(path: Path, libraries: Sequence[str]) -> None:
     """Import the libraries, serve requests, and run the command in each forked process; exit 0 if forking is unsafe."""
     before = dict(os.environ)
-    lacking = list(_import(libraries))
+    lacking = list(import_libraries(libraries))
     sys.stderr.write(f"imported {len(libraries) - len(lacking)} libraries; missing: {', '.join(lacking) or 'none'}\n")
     if _threads() > 1:
         sys.stderr.write("A library started a thread at import: commands import their libraries themselves.\n")

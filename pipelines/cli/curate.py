@@ -14,12 +14,15 @@ app = typer.Typer()
 
 @app.command("compile", rich_help_panel=STEPS)
 def compile_kernels() -> None:
-    """Compile the inner loops of the commands dedupe and split before their first use; `make setup` runs this."""
+    """Compile the libraries, and the inner loops of dedupe and split, before their first use; `make setup` runs this."""
     from pipelines.workspace.step_environment import compiled_kernels
 
     os.environ.update(compiled_kernels(Settings.from_env().home))  # numba reads it when it is imported
+    from pipelines import forkserver
     from pipelines.curate import compile as step
 
+    # writes their bytecode: a quarter of what is installed, and otherwise each of the first processes would compile it
+    list(forkserver.import_libraries(forkserver.LIBRARIES))
     step.run()
 
 

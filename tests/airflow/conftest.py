@@ -137,6 +137,8 @@ def smaller(profile: dict[str, Any]) -> None:
     profile["sandbox"]["posts"] = 260
     profile["sample"]["posts"]["size"] = 170
     profile["split"]["posts"] = {name: {"train": 60, "dev": 70, "test": 40} for name in ("ratios", "sizes")}
+    for split in (profile["split"]["posts"], profile["split"].setdefault("memes", {})):
+        split["proposals"] = 100_000
     # the offline ensemble labels in the demo and in tests/label; here batches do
     profile["votes"] |= {"labellers": ["gpt", "claude", "gemini"], "batch": True, "shard_size": 100, "budget_usd": 200}
     profile["silver"]["ensembles"] = ["cradle"]
