@@ -15,6 +15,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -88,11 +89,17 @@ def current(home: Path, texts: Mapping[str, str]) -> bool:
 
 def write(path: Path, texts: Mapping[str, str]) -> None:
     """Resolve the stage graph from the texts of its source files, and write it to ``path`` atomically."""
-    text = json.dumps({"digest": _digest(texts), **resolve(texts)}, indent=1)
+    text = _resolved(_digest(texts), tuple(texts.items()))
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(f".{os.getpid()}")
     partial.write_text(text)
     partial.replace(path)
+
+
+@lru_cache(maxsize=4)
+def _resolved(digest: str, texts: tuple[tuple[str, str], ...]) -> str:
+    """Return the text of the stage graph's file; a process that writes it for several repositories resolves once."""
+    return json.dumps({"digest": digest, **resolve(dict(texts))}, indent=1)
 
 
 def _digest(texts: Mapping[str, str]) -> str:
