@@ -18,8 +18,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PYTEST = [sys.executable, "-m", "pytest"]
 AIRFLOW = [*PYTEST, "-m", "airflow and not faults", "tests/airflow"]
-# a worker for each processor; one more would import everything once more. `tests/conftest.py` orders the files.
-WORKERS = ["-n", str(len(os.sched_getaffinity(0))), "--dist", "loadfile", "--no-loadscope-reorder"]
+# one more than processors, because many tests wait for processes and time-outs. `tests/conftest.py` orders the files.
+WORKERS = ["-n", str(len(os.sched_getaffinity(0)) + 1), "--dist", "loadfile", "--no-loadscope-reorder"]
 QUICK = ["nice", "-n", "15", *PYTEST, "-m", "not faults and not argilla and not airflow", "--ignore=tests/airflow"]
 
 
