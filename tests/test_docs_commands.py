@@ -161,7 +161,11 @@ def run_block(block: Block, place: Place, *, state: Path | None = None, timeout:
         if state is None
         else f"""[ ! -e {state} ] || . {state}
 {block.text}
-{{ export -p; echo cd "$(printf %q "$PWD")"; }} > {state}
+{{
+    export -p
+    for name in $(compgen -v | grep "^[a-z]" || true); do declare -p "$name"; done
+    echo cd "$(printf %q "$PWD")"
+}} > {state}
 """
     )
     with (code.parent / "output").open("w+") as output:

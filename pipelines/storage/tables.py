@@ -268,6 +268,8 @@ def write(table: pa.Table, path: Path, *, name: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     # sealed bytes neither compress nor repeat; trying to would make writing three times as slow
     plain = [c for c in schema.names if c not in sealed_columns(schema)]
+    # in a clone the file may be a link into DVC's cache, whose object must not change
+    path.unlink(missing_ok=True)
     pq.write_table(
         table,
         path,

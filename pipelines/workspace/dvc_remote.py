@@ -42,11 +42,12 @@ class RemoteRefused(ConfigError):
 def configure(path: Path, *, settings: Settings, scratch: bool = True) -> None:
     """Configure a clone's DVC cache and remote in ``.dvc/config.local``, which is not committed (mode 600).
 
-    A scratch clone keeps DVC's own state in its scratch folder, so that it is removed with the clone.
+    A scratch clone keeps DVC's own state in its scratch folder, so that it is removed with the clone. The files of
+    another clone are copies, because a command or a person may write into a link, which would alter the cache's object.
     """
     core = {"remote": "corpus", "analytics": "false", "autostage": "false", "check_update": "false"}
     sections = {
-        "cache": {"dir": str(settings.cache), "type": "reflink,hardlink,copy"},
+        "cache": {"dir": str(settings.cache), "type": "reflink,hardlink,copy" if scratch else "reflink,copy"},
         "core": core | ({"site_cache_dir": str(path.parent / "site")} if scratch else {}),
         "'remote \"corpus\"'": {"url": settings.remote}
         | {name: value.get_secret_value() for name, value in settings.remote_options.items()},

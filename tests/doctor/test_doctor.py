@@ -465,6 +465,19 @@ def test_a_check_that_never_returns_ends_with_its_time_out() -> None:
     assert found["fine"].status == "ok"
 
 
+def test_a_check_that_computes_is_not_known_if_it_is_late_on_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(load: float) -> dict[str, str]:
+        monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+        hangs = lambda: time.sleep(600) or ok("")  # type: ignore[func-returns-value]  # noqa: E731
+        found = run([Check("computes", hangs, times=2), Check("waits", hangs)], seconds=0.1)
+        return {name: f"{finding.status}: {finding.found}" for name, finding in found if finding.late}
+
+    waits = {"waits": "failure: no answer within 0.1 s"}
+    assert late(0.0) == {"computes": "failure: no answer within 0.2 s"} | waits
+    busy = "warning: not known: no answer within 0.2 s, and this machine's load exceeds its processors"
+    assert late(1000.0) == {"computes": busy} | waits
+
+
 def test_an_unforeseen_error_is_a_finding_without_its_text() -> None:
     [(_, found)] = run([Check("breaks", lambda: ok(str(1 / 0)))])
     assert (found.status, found.found) == ("failure", "the check failed (ZeroDivisionError)")

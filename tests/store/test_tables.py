@@ -82,6 +82,14 @@ def test_other_columns_are_refused_and_nothing_is_written(table: pa.Table, tmp_p
     assert not (tmp_path / "t.parquet").exists()
 
 
+def test_a_file_that_is_linked_to_the_cache_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "object").write_text("an earlier table")
+    (tmp_path / "sample.parquet").hardlink_to(tmp_path / "object")
+    tables.write(tables.SCHEMAS["sample"].empty_table(), tmp_path / "sample.parquet", name="sample")
+    assert (tmp_path / "object").read_text() == "an earlier table"
+    assert tables.read(tmp_path / "sample.parquet", name="sample").num_rows == 0
+
+
 def test_reading_another_table_is_refused(tmp_path: Path) -> None:
     tables.write(tables.SCHEMAS["sample"].empty_table(), tmp_path / "t.parquet", name="sample")
     with pytest.raises(SchemaMismatch, match="missing"):

@@ -14,7 +14,7 @@ import pytest
 
 from pipelines.config.settings import Settings
 from pipelines.errors import CommitLost, StepFailed
-from pipelines.workspace import publish
+from pipelines.workspace import publish, repository
 from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.git import git
 from pipelines.workspace.objects import ObjectIncomplete
@@ -309,6 +309,20 @@ def test_a_round_is_committed_once_and_its_tables_are_whole(settings: Settings) 
     found.write_text("")
     assert work("a") == {"commit": first["commit"], "changed": False}
     assert found.read_text() == "a", "what was damaged in the remote is whole again before anything is committed"
+
+
+def test_who_writes_into_a_file_of_a_clone_does_not_alter_the_object_in_the_cache(
+    settings: Settings, tmp_path: Path
+) -> None:
+    pointers = collect(settings, month="2022-11", text="a month")
+    publish.publish_partition(settings, corpus="memes", month="2022-11", pointers=pointers, leave_out=keep_all)
+    lab = repository.clone(settings, folder=tmp_path / "lab")
+    subprocess.run([sys.executable, "-m", "dvc", "pull", "--quiet", "--allow-missing"], cwd=lab, check=True)
+    path = lab / "data" / "memes" / "2022-11" / "posts.parquet"
+    with path.open("r+") as file:
+        file.write("another")
+    assert path.read_text() == "another"
+    assert [p.read_text() for p in settings.cache.rglob("*") if p.is_file()] == ["a month"]
 
 
 def test_clones_work_side_by_side(settings: Settings) -> None:
