@@ -95,7 +95,7 @@ def test_second_run_asks_nothing_and_says_the_same(tmp_path: Path, url: str, log
         first = asked.label(posts, progress=told.append)
         assert told == list(range(1, 21))
         again = small.remote("http://127.0.0.1:9/v1", answers=answers, vault=vault).label(posts)
-        assert first == again
+        assert first == again == asked.label(posts)
         assert [a.record_id for a in first] == [p.record_id for p in posts]
         assert {(a.outcome, a.labels, a.cost) for a in first} == {(Outcome.VOTE, ("no_crisis",), small.COST)}
         assert asked.spent() == pytest.approx(20 * small.COST)

@@ -204,6 +204,8 @@ def test_the_alias_moves_to_a_clean_version_through_the_gate_and_the_weights_go(
     context: Context, stop: str | None
 ) -> None:
     version = a_stale_champion(context)
+    # so is every version after a kill between its withdrawal and its deletion
+    promote.withdraw(NAME, 2, who="ada", why="a test", context=context)
     with pytest.warns(client.StaleModel):
         copy = client.download(f"{NAME}@champion")
     assert expire(context, days=29)["versions"] == 0 and context.registry.alias(NAME, CHAMPION) == 1

@@ -125,6 +125,15 @@ def test_a_file_is_applied_in_one_commit(settings: Settings, tmp_path: Path) -> 
         run("params", "apply", str(tmp_path / "none.yaml"), "--reason", "r")
 
 
+def test_a_file_is_read_to_the_last_of_its_keys(tmp_path: Path) -> None:
+    (tmp_path / "ours.yaml").write_text("sample:\n  memes: {size: 500}\nlabellers:\n  gpt-5.1: {model: m, price: null}")
+    of = ("labellers", "gpt-5.1")
+    found = parameters.from_file(tmp_path / "ours.yaml")
+    assert found == {("sample", "memes", "size"): 500, (*of, "model"): "m", (*of, "price"): None}
+    with pytest.raises(BadParams, match="cannot be read"):
+        parameters.from_file(tmp_path / "none.yaml")
+
+
 def test_without_a_corpus_it_is_one_sentence(settings: Settings) -> None:
     shutil.rmtree(settings.repo)
     for argv in (("show",), ("diff",), ("set", "dedupe.radius", "9", "--reason", "r")):
@@ -221,6 +230,16 @@ def test_edits_that_an_upgrade_would_ignore_are_refused(path: str, settings: Set
     git("commit", "--quiet", "-m", "now", cwd=checkout)
     (checkout / "README.md").write_text("a note that no upgrade reads\n")
     assert run("upgrade")[0]["commit"]
+
+
+def test_edits_of_all_that_an_upgrade_reads_are_found(checkout: Path) -> None:
+    """The upgrade itself is refused for each of them in the slow tier, and for a new module above."""
+    read = {"params.yaml", "dvc.yaml", "profiles/sandbox.yaml", "schemes/figsim.yaml", "pipelines/config/params.py"}
+    for path in (*read, "README.md"):
+        (checkout / path).parent.mkdir(parents=True, exist_ok=True)
+        with (checkout / path).open("a") as file:
+            file.write("# edited\n")
+    assert set(repository.uncommitted(checkout)) == read
 
 
 def test_older_code_and_other_code_are_not_merged(settings: Settings, checkout: Path) -> None:

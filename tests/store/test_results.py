@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -202,6 +203,27 @@ def test_the_first_of_two_differing_results_is_used(folder: Results) -> None:
     assert folder.create("ab" * 32, first) == (first, False)
     assert folder.create("ab" * 32, second) == (first, True)
     assert folder.get("ab" * 32) == first
+
+
+def test_a_writer_that_is_overtaken_at_the_last_moment_uses_the_result_of_the_other(
+    folder: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``test_writers.py`` has two processes, which meet at that moment only rarely."""
+    first, second, came = result(cmd="one"), result(cmd="two"), list[str]()
+
+    def overtaken(real: Callable[..., None]) -> Callable[..., None]:
+        def call(*paths: Any, **options: Any) -> None:
+            if not came:
+                came.append("other")
+                assert folder.create("ab" * 32, first) == (first, False)
+            real(*paths, **options)
+
+        return call
+
+    for name in ("link", "rename", "replace"):
+        monkeypatch.setattr(os, name, overtaken(getattr(os, name)))
+    assert folder.create("ab" * 32, second) == (first, True)
+    assert came and folder.get("ab" * 32) == first
 
 
 def test_a_removed_object_leaves_every_result_that_names_it(folder: Results) -> None:

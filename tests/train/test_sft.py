@@ -6,12 +6,13 @@ import json
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config
+from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config, TrainerControl, TrainerState
 
 from pipelines.datasets.example import LeakRefused
 from pipelines.errors import BadParams
@@ -19,7 +20,7 @@ from pipelines.models.pretrained.backbones import BaseUnfit, opened
 from pipelines.train.predictors import adapter, instruct
 from pipelines.train.sft import recipe, sft
 from pipelines.train.sft.sft import NothingToTune
-from pipelines.train.sft.trainer import TuningDiverged
+from pipelines.train.sft.trainer import Keeper, TuningDiverged
 from tests.train.small_tuning import SCHEME, SPEC, TASK, a_run, answers, job, posts
 
 LEARNING = {
@@ -264,6 +265,22 @@ def test_a_checkpoint_that_was_being_written_is_not_gone_on_from(plain: Plain, t
         path.unlink()
         (path.parent / "model.safetensors").write_bytes(b"half")
     assert a_run(tmp_path, epochs=2).history == plain.fitted.history
+
+
+def test_no_checkpoint_is_made_between_an_epoch_s_last_step_and_its_validation() -> None:
+    """A run that goes on from there would skip the validation: ``test_sft_processes.py`` kills one."""
+    keeper, control = Keeper(key="", every=1, task=TASK.key, say=lambda line: None), TrainerControl()
+    # two epochs of three steps
+    plan = SimpleNamespace(steps=[[()] * 3] * 2)
+    keeper.tuner = SimpleNamespace(steps=SimpleNamespace(plan=plan))  # type: ignore[assignment]
+    asked = []
+    for step in range(1, 7):
+        control.should_save = False
+        keeper.on_step_end(None, TrainerState(global_step=step), control)
+        asked += [step] if control.should_save else []
+    assert asked == [1, 2, 4, 5]
+    keeper.on_epoch_end(None, TrainerState(global_step=6), control)
+    assert control.should_evaluate and control.should_save
 
 
 @pytest.mark.parametrize(

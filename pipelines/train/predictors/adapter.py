@@ -72,11 +72,12 @@ def loaded(place: str, *, base: str, **options: Any) -> tuple[Any, dict[str, Any
         BaseAltered: the files of the base model differ from those on which the adapter was trained.
         BaseUnfit: the adapter does not fit the base model.
     """
+    folder = Path(place)
+    verified = _base(folder)
     # not at module level: only models with an adapter need the library
     from peft import PeftModel
 
-    folder = Path(place)
-    model, report = had(AutoModelForCausalLM, _base(folder), base=base, output_loading_info=True, **options)
+    model, report = had(AutoModelForCausalLM, verified, base=base, output_loading_info=True, **options)
     adapted = PeftModel.from_pretrained(model, str(folder)).get_base_model()
     with safe_open(folder / WEIGHTS, framework="pt") as file:
         saved = len(file.keys())

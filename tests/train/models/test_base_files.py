@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from pipelines.config.models import TextModel, YadavModel
 from pipelines.models.pretrained.backbones import opened
 from pipelines.models.pretrained.base_files import BaseMissing, BaseUnpinned, files_of, identified, located
+from pipelines.train.predictors import adapter
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 OTHER = COMMIT[::-1]
@@ -62,3 +63,14 @@ def test_the_digest_is_of_the_files_that_are_read(cache: Path) -> None:
 
 def test_a_tiny_base_follows_from_its_name_and_seed() -> None:
     assert identified([("tiny:bert", None)]) == [{"name": "tiny:bert", "revision": None, "digest": None}]
+
+
+def test_a_base_with_an_altered_file_is_not_read_for_an_adapter(cache: Path, tmp_path: Path) -> None:
+    """The whole way of an adapter, from training to a server, is in ``tests/registry/test_adapter_served.py``."""
+    tuned = tmp_path / "tuned"
+    tuned.mkdir()
+    identity = adapter.BaseIdentity(base="team/base", revision=COMMIT, files=files_of(cache))
+    (tuned / adapter.IDENTITY).write_text(identity.model_dump_json())
+    (cache / "model.safetensors").write_text("model.safetensorz")
+    with pytest.raises(adapter.BaseAltered, match=r"trained: model\.safetensors"):
+        adapter.loaded(str(tuned), base="team/base")
