@@ -22,21 +22,20 @@ def part(name: str, kind: str, **value: Any) -> dict[str, Any]:
     return {"from_name": name, "to_name": "_content", "type": kind, "value": value}
 
 
-def task(number: int, *, drafts: Any = (), **annotation: Any) -> dict[str, Any]:
+def task(number: int, **annotation: Any) -> dict[str, Any]:
     own = {"id": 10 + number, "completed_by": 2, "updated_at": CHANGED, "lead_time": 20.0}
     return {
         "id": number, "meta": {"item": f"r00{number}/0", "position": number, "disputed": []}, "created_at": ADDED,
-        "updated_at": CHANGED, "annotations": [own | annotation] if annotation else [], "drafts": list(drafts),
+        "updated_at": CHANGED, "annotations": [own | annotation] if annotation else [],
     }  # fmt: skip
 
 
 def tasks() -> list[dict[str, Any]]:
-    """One task that is answered, one that is skipped, one with a draft, one untouched, and one of a user's own."""
+    """One task that is answered, one that is skipped, two without an answer, and one that a user has imported."""
     said = [part("kind", "choices", choices=["None", "Irony/sarcasm"]), part("_note", "textarea", text=["why"])]
-    draft = {"id": 1, "result": said, "lead_time": 1, "was_postponed": False, "updated_at": CHANGED}
     return [
-        task(0, result=said, was_cancelled=False), task(1, result=said, was_cancelled=True), task(2, drafts=[draft]),
-        task(3), task(4, result=said, was_cancelled=False) | {"meta": None},
+        task(0, result=said, was_cancelled=False), task(1, result=said, was_cancelled=True), task(2), task(3),
+        task(4, result=said, was_cancelled=False) | {"meta": None},
     ]  # fmt: skip
 
 
@@ -84,7 +83,7 @@ def backend() -> Iterator[LabelStudio]:
     server.server_close()
 
 
-def test_a_submitted_answer_counts_a_skipped_one_is_marked_and_a_draft_is_none(backend: LabelStudio) -> None:
+def test_a_submitted_answer_counts_and_a_skipped_one_is_marked(backend: LabelStudio) -> None:
     submitted, skipped = backend.answers(QUEUE)
     assert (submitted.item, submitted.skipped, skipped.item, skipped.skipped) == (("r000", 0), False, ("r001", 0), True)
     assert (submitted.values, submitted.note) == ({"kind": ("None", "Irony/sarcasm")}, "why")
@@ -92,7 +91,7 @@ def test_a_submitted_answer_counts_a_skipped_one_is_marked_and_a_draft_is_none(b
     assert f"{submitted.answered:%H:%M:%S.%f %Z}" == "18:05:09.111672 UTC"
 
 
-def test_every_item_of_a_removed_record_leaves_and_the_others_stay(backend: LabelStudio) -> None:
+def test_every_removed_item_leaves_and_the_others_stay(backend: LabelStudio) -> None:
     backend.remove(QUEUE, items=[("r000", 0), ("r001", 0), ("r009", 0)])
     assert set(backend.present(QUEUE)) == {("r002", 0), ("r003", 0)}
     assert backend.answers(QUEUE) == []
