@@ -85,11 +85,11 @@ bench: .venv/.dev need.zstd.zstd  ## measure, and render docs/performance.md
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --target var/imagededup imagededup==0.3.3.post2
 	PYTHONPATH=var/imagededup $(BIN)/python bench/run.py
 lock: .venv/.installed  ## write the hashes of all pinned versions again, but torch's, and the versions that dvc.yaml names
-	@for lock in $(filter-out torch.lock,$(wildcard *.lock)); do \
+	@for lock in $(filter-out torch.lock,$(wildcard *.lock docker/*.lock)); do \
 	  $(BIN)/uv pip compile --quiet --no-deps --no-header --no-annotate --generate-hashes --python-version 3.11.9 $$lock -o $$lock || exit 1; done
 	$(BIN)/python docs/libraries.py
 audit: .audit/.installed  ## look the locked versions up among the known vulnerabilities
-	@for lock in *.lock; do echo $$lock; .audit/bin/pip-audit --strict --disable-pip --require-hashes --progress-spinner off -r $$lock || bad=1; done; exit $$bad
+	@for lock in *.lock docker/*.lock; do echo $$lock; .audit/bin/pip-audit --strict --disable-pip --require-hashes --progress-spinner off -r $$lock || bad=1; done; exit $$bad
 sbom: .audit/.installed  ## write the software bill of materials, sbom.json (CycloneDX)
 	.audit/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-file sbom.json requirements.lock
 clean: down      ## remove var/ with the keys of all records: make clean CONFIRM=var

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-LOCKS = sorted(path.name for path in ROOT.glob("*.lock"))
+LOCKS = sorted(str(path.relative_to(ROOT)) for place in (ROOT, ROOT / "docker") for path in place.glob("*.lock"))
 MAKEFILE = (ROOT / "Makefile").read_text()
 UV = Path(sys.executable).with_name("uv")
 
@@ -73,6 +73,16 @@ def test_development_is_apart_and_all_extras_are_locked() -> None:
     named = {extra: {normal(requirement) for requirement in extras[extra]} for extra in extras}
     assert named["core"] | named["airflow"] | named["gpu"] | named["s3"] <= locked.keys()
     assert named["dev"] - locked.keys() <= dev.keys() and {"pytest", "moto", "mypy"} <= dev.keys()
+
+
+def test_images_add_to_the_lock_and_change_no_version_of_it() -> None:
+    locked, gpu, mlflow = (
+        blocks("requirements.lock"),
+        blocks("docker/requirements-gpu.lock"),
+        blocks("docker/requirements-mlflow.lock"),
+    )
+    assert not locked.keys() & gpu.keys() and {"triton", "nvidia-cudnn-cu13"} <= gpu.keys()
+    assert "flask-wtf" in mlflow and all(locked[name] == mlflow[name] for name in mlflow.keys() & locked.keys())
 
 
 def test_the_uv_in_use_is_the_locked_one() -> None:
