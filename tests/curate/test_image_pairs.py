@@ -120,6 +120,18 @@ def test_a_watermark_makes_no_other_picture(one: str, other: str, bits: int, wor
 def test_lines_that_were_read_in_another_order_are_the_same_caption() -> None:
     lines = LONG.split()
     assert as_list(find(pictures((0, LONG), (2, " ".join(lines[6:] + lines[:6]))))) == [(0, 1, 2, 0)]
+    # other captions beside the same sign, with two more words in common
+    assert as_list(find(pictures((0, "open daily Priya what is this"), (2, "open daily this is fine everyone")))) == []
+
+
+@pytest.mark.parametrize(
+    ("bits", "energy", "found"), [(6, 90.0, 1), (7, 68.0, 1), (7, 70.0, 0), (16, 68.0, 1), (16, 70.0, 0)]
+)
+def test_replaced_words_leave_the_contrast_of_a_picture(bits: int, energy: float, found: int) -> None:
+    copies = pictures((0, LONG), (bits, LONG.replace("plant", "cat")), (40, LONG), (40 + bits, LONG + " today"))
+    copies.energies[:] = [60.0, energy, 60.0, energy]
+    assert len([pair for pair in as_list(find(copies)) if pair[:2] == (0, 1)]) == found
+    assert (2, 3, bits, 1) in as_list(find(copies))
 
 
 @pytest.mark.parametrize(("energy", "found"), [(26.0, 1), (28.0, 0)])
@@ -127,13 +139,18 @@ def test_the_caption_decides_on_a_screenshot_of_text(energy: float, found: int) 
     shots = pictures((0, LONG), (30, "7:33 " + LONG))
     shots.energies[0] = energy
     assert len(as_list(find(shots))) == found
-    other = pictures((0, LONG), (30, LONG.replace("plant", "cat")))
-    other.energies[0] = energy
-    assert as_list(find(other)) == []
-    other.energies[:] = energy
-    assert as_list(find(other)) == []
-    other.energies[:] = energy - 17
-    assert len(as_list(find(other))) == found
+    glued = LONG.replace("plant", "cat").replace("told me", "toldme")
+    for energies in ([energy, 60.0], [energy, energy], [energy - 17, energy - 17]):
+        for caption in (LONG.replace("plant", "cat"), glued):
+            other = pictures((0, LONG), (30, caption))
+            other.energies[:] = energies
+            assert as_list(find(other)) == []
+    lines = LONG.split()
+    swapped = pictures((0, LONG), (30, " ".join([lines[3], *lines[1:3], lines[0], *lines[4:]])))
+    swapped.energies[:] = energy
+    assert len(as_list(find(swapped))) == found
+    swapped.energies[1] = 60.0
+    assert as_list(find(swapped)) == []
 
 
 @pytest.mark.parametrize(("energy", "found"), [(9.0, 1), (11.0, 0)])

@@ -32,8 +32,11 @@ ADDED, MARKED_WORDS, MARKED_SHARE = 4, 3, 0.8
 MISREAD_EVERY = 40
 # Ours: below this energy a picture is mostly paper, as a screenshot of a post is. A bar or a watermark then changes the
 # border that is trimmed, and with it the whole hash: if so many words agree and none is replaced, the caption decides.
-# Below EMPTY, nothing but the caption is left: few words are enough, and if both are empty, words may be replaced.
+# Below EMPTY, nothing but the caption is left, and few words are enough.
 PAPER, PAPER_WORDS, EMPTY = 27.0, 8, 10.0
+# Ours: two replaced words change the energy of a picture by less than this factor. Two pictures that share a common
+# phrase can have similar hashes by chance, as nine are compared, but rarely the same energy too.
+ALIKE = 1.15
 
 
 @dataclass(frozen=True)
@@ -127,9 +130,11 @@ def pairs_of_kinds(
 
     In a near-duplicate pair, the captions differ in fewer than ``word_difference`` words. The hashes differ in at most
     ``radius_no_text`` bits if no word agrees, ``radius`` if some words agree, and ``radius_long_caption`` if at least
-    ``long_caption`` words agree. The distance is the least of any of their hashes, mirrored or not. Within
-    ``radius`` bits, up to ``ADDED`` more words may be added to one caption. If a picture is mostly paper, the caption
-    decides at any distance (``PAPER``).
+    ``long_caption`` words agree. The distance is the least of any of their hashes, mirrored or not. Beyond
+    ``radius_no_text`` bits, pictures whose captions have replaced words must have the same energy (``ALIKE``). Within
+    ``radius`` bits, up to ``ADDED`` more words may be added to one caption, and words that mostly agree may have
+    another order. If a picture is mostly paper and all words of one caption are in the other one, the captions decide
+    at any distance (``PAPER``).
     """
     energies = pictures.energies[known.first]
     counts = known.captions.counts[known.caption]
@@ -142,31 +147,37 @@ def pairs_of_kinds(
         near = sparse | (hamming <= max(params.radius, params.radius_no_text, params.radius_long_caption))
         left, right = np.minimum(one, other)[near], np.maximum(one, other)[near]
         hamming, sparse = hamming[near], sparse[near]
-        words = _words_apart(known, left, right, close=hamming <= params.radius, params=params)
-        agreeing = np.maximum(counts[left], counts[right]) - words
-        added = np.abs(counts[left] - counts[right])
-        alone = (np.maximum(energies[left], energies[right]) < EMPTY) & (agreeing >= PAPER_WORDS)
+        longer, added = np.maximum(counts[left], counts[right]), np.abs(counts[left] - counts[right])
+        words, unordered = _words_apart(known, left, right, params=params)
+        alike = (words <= added) | _alike(energies[left], energies[right])
+        told = sparse & alike & (unordered == added)
+        moved = (hamming <= params.radius) & (words >= params.word_difference)
+        moved &= longer - unordered >= MARKED_SHARE * longer
+        words = np.where(told | moved, np.minimum(words, unordered), words)
+        agreeing, nearby = longer - words, np.where(alike, params.radius, params.radius_no_text)
         radius = np.select(
-            [sparse & (alone | (words == added)), agreeing >= params.long_caption, agreeing > 0],
-            [BITS, params.radius_long_caption, params.radius],
+            [told, alike & (agreeing >= params.long_caption), agreeing > 0],
+            [BITS, params.radius_long_caption, nearby],
             default=params.radius_no_text,
         )
         misread = agreeing // MISREAD_EVERY
         marked = (words - added - misread < params.word_difference) & (added <= ADDED)
         marked &= agreeing >= np.maximum(MARKED_WORDS, MARKED_SHARE * np.minimum(counts[left], counts[right]))
         found = (words < params.word_difference) & (hamming <= radius)
-        found |= marked & (hamming <= params.radius)
+        found |= marked & (hamming <= nearby)
         parts.append(Pairs(left, right, hamming, words).take(found))
     return Pairs.join(parts)
 
 
-def _words_apart(known: PictureKinds, left: Ints, right: Ints, *, close: npt.NDArray[np.bool_], params: Dedupe) -> Ints:
-    """Count the differing words of pairs; where the pictures are close and words differ, their order is free."""
+def _words_apart(known: PictureKinds, left: Ints, right: Ints, *, params: Dedupe) -> tuple[Ints, Ints]:
+    """Count the differing words of pairs, in order and in any order."""
     one, other = known.caption[left], known.caption[right]
     words = known.captions.differences(one, other, limit=params.word_difference + ADDED)
-    again = np.flatnonzero(close & (words >= params.word_difference))
-    words[again] = np.minimum(words[again], known.captions.unordered_differences(one[again], other[again]))
-    return words
+    return words, known.captions.unordered_differences(one, other)
+
+
+def _alike(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    return np.maximum(one, other) <= ALIKE * np.minimum(one, other)
 
 
 def bits_apart(one: npt.NDArray[np.uint64], other: npt.NDArray[np.uint64]) -> Ints:
