@@ -142,14 +142,13 @@ def pairs_of_kinds(
     energies = pictures.energies[known.first]
     counts = known.captions.counts[known.caption]
     capitals = np.array([_capitals(pictures.texts[item]) for item in known.first])
-    widest = max(params.radius, params.radius_no_text, params.radius_long_caption + SAME_WORDS)
     parts = [Pairs(*np.empty((4, 0), dtype=np.int64))]
     for one, other in _proposed(pictures, known, params=params) if proposed is None else proposed:
         hamming = looks_apart(pictures.looks(known.first[one]), pictures.looks(known.first[other]))
         least, shorter = np.minimum(energies[one], energies[other]), np.minimum(counts[one], counts[other])
         sparse = (least < PAPER) & (shorter >= np.where(least < EMPTY, MARKED_WORDS, PAPER_WORDS))
         sparse &= np.abs(counts[one] - counts[other]) < params.word_difference
-        near = sparse | (hamming <= widest)
+        near = sparse | (hamming <= widest_radius(params))
         left, right = np.minimum(one, other)[near], np.maximum(one, other)[near]
         hamming, sparse = hamming[near], sparse[near]
         longer, added = np.maximum(counts[left], counts[right]), np.abs(counts[left] - counts[right])
@@ -176,6 +175,11 @@ def pairs_of_kinds(
         found |= marked & (hamming <= nearby)
         parts.append(Pairs(left, right, hamming, words).take(found))
     return Pairs.join(parts)
+
+
+def widest_radius(params: Dedupe) -> int:
+    """Return the largest distance of two hashes that a rule allows, apart from captions that decide."""
+    return max(params.radius, params.radius_no_text, params.radius_long_caption + SAME_WORDS)
 
 
 def _words_apart(known: PictureKinds, left: Ints, right: Ints, *, params: Dedupe) -> tuple[Ints, Ints]:
