@@ -70,7 +70,9 @@ def as_list(pairs: Pairs) -> list[tuple[int, int, int, int]]:
         (16, LONG, LONG.upper(), 0),
         (16, LONG, LONG.replace("plant", "cat").replace("water", "food"), 2),
         (0, LONG, LONG.replace("plant", "cat").replace("water", "food").replace("told", "warned"), None),
-        (17, LONG, LONG, None),
+        (18, LONG, LONG, 0),
+        (19, LONG, LONG, None),
+        (17, LONG, LONG.replace("plant", "cat"), None),
     ],
 )
 def test_the_rule(bits: int, one: str, other: str, words_apart: int | None) -> None:
@@ -120,6 +122,28 @@ def test_a_watermark_makes_no_other_picture(one: str, other: str, bits: int, wor
 def test_lines_that_were_read_in_another_order_are_the_same_caption() -> None:
     lines = LONG.split()
     assert as_list(find(pictures((0, LONG), (2, " ".join(lines[6:] + lines[:6]))))) == [(0, 1, 2, 0)]
+    # other captions beside the same sign, with two more words in common
+    assert as_list(find(pictures((0, "open daily Priya what is this"), (2, "open daily this is fine everyone")))) == []
+
+
+@pytest.mark.parametrize(
+    ("bits", "energy", "said", "found"),
+    [
+        (6, 140.0, LONG.upper(), 1),
+        (7, 99.0, LONG, 1),
+        (7, 101.0, LONG, 0),
+        (7, 50.0, LONG.upper(), 0),
+        (16, 99.0, LONG, 1),
+        (16, 101.0, LONG, 0),
+        (16, 50.0, LONG.upper(), 0),
+    ],
+)
+def test_replaced_words_leave_contrast_and_capitals(bits: int, energy: float, said: str, found: int) -> None:
+    replaced = said.replace("plant", "cat").replace("PLANT", "CAT")
+    for other, expected in ((replaced, found), (said + " today", 1)):
+        copies = pictures((0, LONG), (bits, other))
+        copies.energies[1] = energy
+        assert len(as_list(find(copies))) == expected
 
 
 @pytest.mark.parametrize(("energy", "found"), [(26.0, 1), (28.0, 0)])
@@ -127,13 +151,25 @@ def test_the_caption_decides_on_a_screenshot_of_text(energy: float, found: int) 
     shots = pictures((0, LONG), (30, "7:33 " + LONG))
     shots.energies[0] = energy
     assert len(as_list(find(shots))) == found
-    other = pictures((0, LONG), (30, LONG.replace("plant", "cat")))
-    other.energies[0] = energy
-    assert as_list(find(other)) == []
-    other.energies[:] = energy
-    assert as_list(find(other)) == []
-    other.energies[:] = energy - 17
-    assert len(as_list(find(other))) == found
+    replaced = LONG.replace("plant", "cat")
+    for other in (replaced, replaced.replace("told me", "toldme")):
+        for energies in ([energy, 60.0], [energy, energy], [energy - 17, energy]):
+            pages = pictures((0, LONG), (30, other))
+            pages.energies[:] = energies
+            assert as_list(find(pages)) == []
+    swapped = pictures((0, LONG), (30, LONG.replace("nobody", "x").replace("that", "nobody").replace("x", "that")))
+    swapped.energies[:] = energy
+    assert len(as_list(find(swapped))) == found
+    swapped.energies[1] = 60.0
+    assert as_list(find(swapped)) == []
+
+
+@pytest.mark.parametrize(("energy", "found"), [(9.0, 1), (11.0, 0)])
+def test_words_may_be_replaced_on_empty_pages_with_the_same_capitals(energy: float, found: int) -> None:
+    for other, expected in ((LONG.replace("plant", "cat"), found), (LONG.replace("plant", "cat").upper(), 0)):
+        pages = pictures((0, LONG), (30, other))
+        pages.energies[:] = energy
+        assert len(as_list(find(pages))) == expected
 
 
 @pytest.mark.parametrize(("energy", "found"), [(9.0, 1), (11.0, 0)])
@@ -144,6 +180,11 @@ def test_a_short_caption_decides_on_an_empty_page(energy: float, found: int) -> 
     others = pictures((0, "so close so far"), (30, "so close so good"), (50, "so close"))
     others.energies[:] = energy
     assert as_list(find(others)) == []
+
+
+def test_two_long_captions_that_differ_in_many_words_are_different() -> None:
+    many = [f"word{n}" for n in range(50)]
+    assert as_list(find(pictures((0, " ".join(many)), (2, " ".join([*"abcd", *many[8:]]))))) == []
 
 
 def test_a_flat_picture_repeats_only_its_own_bytes_and_words() -> None:
@@ -165,7 +206,8 @@ def test_equals_the_rule_applied_to_every_pair(items: list[tuple[int | None, str
         for i, (a, first) in enumerate(items[:j]):
             apart = word_difference(first, second)
             agreeing = max(len(words(first)), len(words(second))) - apart
-            radius = 16 if agreeing >= 6 else 10 if agreeing else 6
+            replaced = apart > abs(len(words(first)) - len(words(second)))
+            radius = (16 if replaced else 18) if agreeing >= 6 else 10 if agreeing else 6
             if a is None or b is None:
                 if a is b and first == second:
                     expected.append((i, j, 0, 0))

@@ -57,7 +57,9 @@ def test_other_languages_are_named(gate, text, language):
     assert gate.judge(text) == LanguageVerdict(language, kept=False)
 
 
-@pytest.mark.parametrize("text", ["finna touch grass brb", "all my homies nap", "GOTTA CATCH EM ZZZ"])
+@pytest.mark.parametrize(
+    "text", ["finna touch grass brb", "3:42 LTE 83% finna touch grass brb", "all my homies nap", "GOTTA CATCH EM ZZZ"]
+)
 def test_slang_is_undecided_with_an_english_title_and_dropped_without(gate, text):
     assert not gate.judge(text).kept
     assert gate.judge(text, title="This is too real") == LanguageVerdict("und", kept=True)

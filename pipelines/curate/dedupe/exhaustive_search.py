@@ -24,6 +24,7 @@ from pipelines.curate.dedupe.image_pairs import (
     looks_apart,
     pairs_of_items,
     pairs_of_kinds,
+    widest_radius,
 )
 from pipelines.extract.shingles import alike, shingles
 from pipelines.extract.words import words
@@ -63,7 +64,7 @@ def _every_pair(pictures: Pictures, known: PictureKinds, *, params: Dedupe) -> I
     """Yield the pairs of hashed kinds within the largest radius of any rule, and all pairs with a mostly empty one."""
     hashed = np.flatnonzero(pictures.hashed[known.first])
     looks, energies = pictures.looks(known.first[hashed]), pictures.energies[known.first[hashed]]
-    radius = max(params.radius, params.radius_no_text, params.radius_long_caption)
+    radius = widest_radius(params)
     for begin in range(0, len(hashed), ROWS):
         block = Looks(*(hashes[begin : begin + ROWS, None] for hashes in looks))
         rest = Looks(*(hashes[None, begin:] for hashes in looks))

@@ -34,6 +34,12 @@ MISREAD_EVERY = 40
 # border that is trimmed, and with it the whole hash: if so many words agree and none is replaced, the caption decides.
 # Below EMPTY, nothing but the caption is left: few words are enough, and if both are empty, words may be replaced.
 PAPER, PAPER_WORDS, EMPTY = 27.0, 8, 10.0
+# Ours: captions of one common phrase differ in a word or two, and by chance some of their pictures have similar hashes.
+# In a copy with replaced words the energy changes by less than this factor, and the other words keep their capitals:
+# the shares of capitals, measured on bench/second_world, are alike in every copy and in half of the other pictures.
+ALIKE, CAPITALS = 2.0, 0.5
+# Ours: so many more bits are allowed if no word of a long caption is replaced.
+SAME_WORDS = 2
 
 
 @dataclass(frozen=True)
@@ -127,46 +133,73 @@ def pairs_of_kinds(
 
     In a near-duplicate pair, the captions differ in fewer than ``word_difference`` words. The hashes differ in at most
     ``radius_no_text`` bits if no word agrees, ``radius`` if some words agree, and ``radius_long_caption`` if at least
-    ``long_caption`` words agree. The distance is the least of any of their hashes, mirrored or not. Within
-    ``radius`` bits, up to ``ADDED`` more words may be added to one caption. If a picture is mostly paper, the caption
-    decides at any distance (``PAPER``).
+    ``long_caption`` words agree, or ``SAME_WORDS`` more if none is replaced. The distance is the least of any of their
+    hashes, mirrored or not. Beyond ``radius_no_text`` bits, pictures whose captions have replaced words must have a
+    similar contrast and capitals (``ALIKE``). Within ``radius`` bits, up to ``ADDED`` more words may be added to one
+    caption, and words that mostly agree may have another order. If a picture is mostly paper and all words of one
+    caption are in the other one, the captions decide at any distance (``PAPER``).
     """
     energies = pictures.energies[known.first]
     counts = known.captions.counts[known.caption]
+    capitals = np.array([_capitals(pictures.texts[item]) for item in known.first])
     parts = [Pairs(*np.empty((4, 0), dtype=np.int64))]
     for one, other in _proposed(pictures, known, params=params) if proposed is None else proposed:
         hamming = looks_apart(pictures.looks(known.first[one]), pictures.looks(known.first[other]))
         least, shorter = np.minimum(energies[one], energies[other]), np.minimum(counts[one], counts[other])
         sparse = (least < PAPER) & (shorter >= np.where(least < EMPTY, MARKED_WORDS, PAPER_WORDS))
         sparse &= np.abs(counts[one] - counts[other]) < params.word_difference
-        near = sparse | (hamming <= max(params.radius, params.radius_no_text, params.radius_long_caption))
+        near = sparse | (hamming <= widest_radius(params))
         left, right = np.minimum(one, other)[near], np.maximum(one, other)[near]
         hamming, sparse = hamming[near], sparse[near]
-        words = _words_apart(known, left, right, close=hamming <= params.radius, params=params)
-        agreeing = np.maximum(counts[left], counts[right]) - words
-        added = np.abs(counts[left] - counts[right])
+        longer, added = np.maximum(counts[left], counts[right]), np.abs(counts[left] - counts[right])
+        words, unordered = _words_apart(known, left, right, params=params)
+        kept = words <= added
+        alike = kept | _alike(energies, capitals, left, right)
+        moved = (hamming <= params.radius) & (words >= params.word_difference)
+        moved &= longer - unordered >= MARKED_SHARE * longer
+        whole = sparse & (unordered == added)
+        words = np.where(whole | moved, np.minimum(words, unordered), words)
+        agreeing, nearby = longer - words, np.where(alike, params.radius, params.radius_no_text)
         alone = (np.maximum(energies[left], energies[right]) < EMPTY) & (agreeing >= PAPER_WORDS)
+        long = agreeing >= params.long_caption
         radius = np.select(
-            [sparse & (alone | (words == added)), agreeing >= params.long_caption, agreeing > 0],
-            [BITS, params.radius_long_caption, params.radius],
+            [sparse & alike & (whole | alone), kept & long, alike & long, agreeing > 0],
+            [BITS, params.radius_long_caption + SAME_WORDS, params.radius_long_caption, nearby],
             default=params.radius_no_text,
         )
         misread = agreeing // MISREAD_EVERY
         marked = (words - added - misread < params.word_difference) & (added <= ADDED)
+        marked &= words < params.word_difference + ADDED  # more are not counted
         marked &= agreeing >= np.maximum(MARKED_WORDS, MARKED_SHARE * np.minimum(counts[left], counts[right]))
         found = (words < params.word_difference) & (hamming <= radius)
-        found |= marked & (hamming <= params.radius)
+        found |= marked & (hamming <= nearby)
         parts.append(Pairs(left, right, hamming, words).take(found))
     return Pairs.join(parts)
 
 
-def _words_apart(known: PictureKinds, left: Ints, right: Ints, *, close: npt.NDArray[np.bool_], params: Dedupe) -> Ints:
-    """Count the differing words of pairs; where the pictures are close and words differ, their order is free."""
+def widest_radius(params: Dedupe) -> int:
+    """Return the largest distance of two hashes that a rule allows, apart from captions that decide."""
+    return max(params.radius, params.radius_no_text, params.radius_long_caption + SAME_WORDS)
+
+
+def _words_apart(known: PictureKinds, left: Ints, right: Ints, *, params: Dedupe) -> tuple[Ints, Ints]:
+    """Count the differing words of pairs, in order and in any order."""
     one, other = known.caption[left], known.caption[right]
     words = known.captions.differences(one, other, limit=params.word_difference + ADDED)
-    again = np.flatnonzero(close & (words >= params.word_difference))
-    words[again] = np.minimum(words[again], known.captions.unordered_differences(one[again], other[again]))
-    return words
+    return words, known.captions.unordered_differences(one, other)
+
+
+def _alike(
+    energies: npt.NDArray[np.float64], capitals: npt.NDArray[np.float64], left: Ints, right: Ints
+) -> npt.NDArray[np.bool_]:
+    """Return which pairs have a similar contrast, and captions with a similar share of capitals."""
+    one, other = energies[left], energies[right]
+    contrast: npt.NDArray[np.bool_] = np.maximum(one, other) <= ALIKE * np.minimum(one, other)
+    return contrast & (np.abs(capitals[left] - capitals[right]) < CAPITALS)
+
+
+def _capitals(text: str) -> float:
+    return sum(map(str.isupper, text)) / max(1, sum(map(str.isalpha, text)))
 
 
 def bits_apart(one: npt.NDArray[np.uint64], other: npt.NDArray[np.uint64]) -> Ints:
