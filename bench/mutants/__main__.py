@@ -2,7 +2,8 @@
 
 ``python -m bench.mutants map`` measures which tests execute which lines. ``run`` tests a seeded sample of mutants with
 the tests that execute their lines, and continues where an earlier run was stopped. ``again`` tests the survivors with
-more time, or with the test files that are named. ``report`` counts. mutmut and coverage are not in the environment:
+more time, or with the test files that are named. ``report`` counts. ``--jobs`` is how many processes share the work,
+each with a copy of the project of its own. mutmut and coverage are not in the environment:
 ``uv pip install --no-deps --target var/mutmut mutmut==3.8.1 coverage==7.17.3``, then ``PYTHONPATH=var/mutmut:.``.
 """
 
@@ -15,9 +16,11 @@ import shutil
 import subprocess
 import sys
 import time
-from collections import Counter
+import traceback
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from bench.mutants.forked import Killer, adopt, after, forked, preload, tests
 from bench.mutants.lines import LineMap, around, measure
@@ -41,6 +44,7 @@ FILES = (
     "tests/privacy/test_sinks.py", "tests/privacy/test_sweep.py", "tests/privacy/test_sweep_bands.py",
     "tests/privacy/test_learnt.py", "tests/privacy/test_expiry.py", "tests/privacy/test_takedown.py",
     "tests/registry/test_show.py", "tests/registry/test_lineage.py", "tests/registry/test_watch.py",
+    "tests/collect/test_refresh.py", "tests/store/test_remote.py",
 )  # fmt: skip
 LIBRARIES = [
     "pytest",
@@ -57,14 +61,19 @@ LIBRARIES = [
 class Runner:
     """A copy of the project, in which one module at a time is changed, and the log of what the tests said."""
 
-    def __init__(self, place: Path, *, patience: float) -> None:
-        self.place, self.tree, self.patience = place, place / "tree", patience
+    def __init__(self, place: Path, *, job: int, patience: float) -> None:
+        self.shared, self.place, self.patience = place, place / f"job{job}", patience
+        self.tree = self.place / "tree"
         (place / "map").mkdir(parents=True, exist_ok=True)
         self.map = LineMap.read(place / "map")
         self._changes = 0
 
-    def copy(self) -> None:
+    def copy(self, *, keep: bool) -> None:
         """Copy what git knows or would add to the tree, and commit it: tests ask git for the project's files."""
+        if keep and self.tree.is_dir():
+            # a run that was stopped has left its mutant
+            subprocess.run(["git", "checkout", "-q", "--", "."], cwd=self.tree, check=True)
+            return
         argv = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
         shutil.rmtree(self.tree, ignore_errors=True)
         for name in subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0"):
@@ -74,16 +83,21 @@ class Runner:
         for argv in (["init", "-q", "-b", "main"], ["add", "--all"], ["commit", "-q", "-m", "the working tree"]):
             subprocess.run(["git", *argv], cwd=self.tree, check=True)
 
+    def enter(self) -> None:
+        """Let the tests of this process and their processes find the copy."""
+        os.environ["PYTHONPATH"] = str(self.tree)
+        adopt()
+
     def prepare(self) -> None:
-        """Import the libraries, and let tests and their processes find the copy."""
-        os.environ |= {"PYTHONPATH": str(self.tree), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        """Import the libraries."""
+        self.enter()
+        os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         os.environ.setdefault("CORPUS_SECRET", "5e" * 64)
         # numba reads its variables when it is imported, which is before the tests set them
         script = "import json,pathlib;from pipelines.workspace import step_environment as of;"
         script += "print(json.dumps(of.compiled_kernels(pathlib.Path())))"
         done = subprocess.run([sys.executable, "-c", script], cwd=self.tree, capture_output=True, text=True, check=True)
         os.environ |= json.loads(done.stdout)
-        adopt()
         preload(LIBRARIES + self.map.modules())
 
     def trial(self, mutant: Mutant, batches: list[list[str]]) -> dict[str, Any]:
@@ -144,75 +158,109 @@ class Runner:
         return [batch for batch in (*chosen[:1], rest) if batch]
 
 
-def map_lines(runner: Runner, files: list[str]) -> None:
-    """Measure the test files that are not measured yet."""
-    runner.prepare()
-    for file in files or FILES:
-        path = runner.place / "map" / f"{file.replace('/', '-')}.json"
-        if path.exists() and not files:
+Item = TypeVar("Item")
+
+
+def share(items: Sequence[Item], work: Callable[[Runner, Item], None], *, runners: list[Runner]) -> None:
+    """Let each runner work in a process of its own, each time on the next item that none has begun."""
+    reader, writer = os.pipe()
+    # 4 bytes are read and written at once; 16,000 items fit into a pipe
+    os.write(writer, b"".join(number.to_bytes(4, "big") for number in range(len(items))))
+    os.close(writer)
+    runners[0].prepare()
+    children = []
+    for runner in runners:
+        if child := os.fork():
+            children.append(child)
             continue
+        try:
+            runner.enter()
+            while number := os.read(reader, 4):
+                work(runner, items[int.from_bytes(number, "big")])
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+    statuses = [os.waitpid(child, 0)[1] for child in children]
+    if any(statuses):
+        raise SystemExit("a job has failed")
+
+
+def map_lines(runners: list[Runner], options: argparse.Namespace) -> None:
+    """Measure the test files that are not measured yet."""
+
+    def work(runner: Runner, file: str) -> None:
+        path = runner.shared / "map" / f"{file.replace('/', '-')}.json"
+        if path.exists() and not options.files:
+            return
         begun = time.monotonic()
         known = measure(file, tree=runner.tree, place=runner.place, seconds=900)
         if known is None:
             say(f"{file}: not measured")
-            continue
+            return
         path.write_text(json.dumps({"file": file} | known))
         failed = [name for name, test in known["tests"].items() if not test["passed"]]
         say(f"{file}: {len(known['tests'])} tests, {time.monotonic() - begun:.0f} s, failed: {failed}")
 
+    share(options.files or FILES, work, runners=runners)
 
-def run(runner: Runner, options: argparse.Namespace) -> None:
+
+def run(runners: list[Runner], options: argparse.Namespace) -> None:
     """Test a sample, in the areas' turn, until it or the time is used up."""
-    runner.prepare()
-    log = runner.place / options.log
+    log = options.place / options.log
     done = {line["key"] for line in read(log)}
-    drawn = sample(runner.tree, seed=options.seed, size=options.size, areas=options.areas)
-    test_all(runner, [mutant for mutant in drawn if mutant.key not in done], log=log, options=options)
+    drawn = sample(runners[0].tree, seed=options.seed, size=options.size, areas=options.areas)
+    test_all(runners, [mutant for mutant in drawn if mutant.key not in done], log=log, options=options)
 
 
-def again(runner: Runner, options: argparse.Namespace) -> None:
+def again(runners: list[Runner], options: argparse.Namespace) -> None:
     """Test the survivors of the log again."""
-    runner.prepare()
-    log = runner.place / options.log
+    log = options.place / options.log
     known = [line for line in last(log).values() if line["area"] in options.areas]
     wanted = set(options.keys) or {line["key"] for line in known if line["status"] == "survived"}
-    found = [mutant for area in options.areas for mutant in listed(runner.tree, area=area) if mutant.key in wanted]
+    found = [mutant for area in options.areas for mutant in listed(runners[0].tree, area=area) if mutant.key in wanted]
     for key in wanted - {mutant.key for mutant in found}:
         write(
             log, {"key": key, "status": "gone"} | {k: v for k, v in last(log)[key].items() if k in ("area", "module")}
         )
-    test_all(runner, found, log=log, options=options)
+    test_all(runners, found, log=log, options=options)
 
 
-def test_all(runner: Runner, mutants: list[Mutant], *, log: Path, options: argparse.Namespace) -> None:
+def test_all(runners: list[Runner], mutants: list[Mutant], *, log: Path, options: argparse.Namespace) -> None:
     until = time.monotonic() + options.minutes * 60
-    for count, mutant in enumerate(mutants, 1):
+
+    def work(runner: Runner, mutant: Mutant) -> None:
         if time.monotonic() > until:
-            say("the time is used up")
-            break
+            return
         found = runner.trial(mutant, runner.batches(mutant, budget=options.budget, files=options.files))
         write(log, found | {"seed": options.seed})
         if found["status"] == "survived":
             say(" ".join(str(found[name]) for name in ("status", "key", "module", "line", "operator", "tests")))
             say(found["diff"])
-        if count % 20 == 0:
-            say(f"{count} of {len(mutants)}: {dict(Counter(line['status'] for line in last(log).values()))}")
+        if len(known := last(log)) % 20 == 0:
+            say(f"{len(known)}: {dict(Counter(line['status'] for line in known.values()))}")
+
+    share(mutants, work, runners=runners)
     report(log)
 
 
-def check(runner: Runner, options: argparse.Namespace) -> None:
+def check(runners: list[Runner], options: argparse.Namespace) -> None:
     """Run the tests that killed mutants on the unchanged project: one that fails there has proved nothing."""
-    runner.prepare()
-    lines = [line for line in last(runner.place / options.log).values() if line["area"] in options.areas]
-    names = sorted({line["killer"] for line in lines if "::" in line.get("killer", "")})
-    if not names:
-        return
-    killer = Killer(runner.place / "killer.json", normal=runner.map.normal, patience=runner.patience)
-    status = forked(
-        lambda: tests(names, place=runner.place, plugin=killer, stop=False),
-        tree=runner.tree, log=runner.place / "check.log", late=after(3600),
-    )  # fmt: skip
-    say(f"{len(names)} tests that killed: exit status {status}")
+    lines = [line for line in last(options.place / options.log).values() if line["area"] in options.areas]
+    files = defaultdict(set)
+    for name in {line["killer"] for line in lines if "::" in line.get("killer", "")}:
+        files[name.partition("::")[0]].add(name)
+
+    def work(runner: Runner, file: str) -> None:
+        names, log = sorted(files[file]), runner.shared / f"check-{file.replace('/', '-')}.log"
+        killer = Killer(runner.place / "killer.json", normal=runner.map.normal, patience=runner.patience)
+        status = forked(
+            lambda: tests(names, place=runner.place, plugin=killer, stop=False),
+            tree=runner.tree, log=log, late=after(1800),
+        )  # fmt: skip
+        say(f"{file}: {len(names)} tests that killed: exit status {status}")
+
+    share(sorted(files), work, runners=runners)
 
 
 def report(log: Path) -> None:
@@ -259,19 +307,15 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=60, help="seconds of tests for one mutant")
     parser.add_argument("--patience", type=float, default=3, help="a test hangs after so many times its usual seconds")
     parser.add_argument("--minutes", type=float, default=120)
+    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--keep", action="store_true", help="use the copy of the project of the last call")
     options = parser.parse_intermixed_args()
     if options.act == "report":
         return report(options.place / options.log)
-    runner = Runner(options.place, patience=options.patience)
-    if options.keep and runner.tree.is_dir():
-        # a run that was stopped has left its mutant
-        subprocess.run(["git", "checkout", "-q", "--", "."], cwd=runner.tree, check=True)
-    else:
-        runner.copy()
-    if options.act == "map":
-        return map_lines(runner, options.files)
-    return {"run": run, "again": again, "check": check}[options.act](runner, options)
+    runners = [Runner(options.place, job=job, patience=options.patience) for job in range(options.jobs)]
+    for runner in runners:
+        runner.copy(keep=options.keep)
+    return {"map": map_lines, "run": run, "again": again, "check": check}[options.act](runners, options)
 
 
 if __name__ == "__main__":
