@@ -232,7 +232,10 @@ def test_all(runners: list[Runner], mutants: list[Mutant], *, log: Path, options
     def work(runner: Runner, mutant: Mutant) -> None:
         if time.monotonic() > until:
             return
-        found = runner.trial(mutant, runner.batches(mutant, budget=options.budget, files=options.files))
+        batches = runner.batches(mutant, budget=options.budget, files=options.files)
+        passed = {name for batch in runner.batches(mutant, budget=options.after, files=[]) for name in batch}
+        left = [[name for name in batch if name not in passed] for batch in batches]
+        found = runner.trial(mutant, [batch for batch in left if batch])
         write(log, found | {"seed": options.seed})
         if found["status"] == "survived":
             say(" ".join(str(found[name]) for name in ("status", "key", "module", "line", "operator", "tests")))
@@ -305,6 +308,7 @@ def main() -> None:
     parser.add_argument("--areas", nargs="*", default=list(AREAS), choices=list(AREAS))
     parser.add_argument("--keys", nargs="*", default=[])
     parser.add_argument("--budget", type=float, default=60, help="seconds of tests for one mutant")
+    parser.add_argument("--after", type=float, default=0, help="leave out the tests of an earlier run's budget")
     parser.add_argument("--patience", type=float, default=3, help="a test hangs after so many times its usual seconds")
     parser.add_argument("--minutes", type=float, default=120)
     parser.add_argument("--jobs", type=int, default=1)
