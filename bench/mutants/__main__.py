@@ -2,8 +2,8 @@
 
 ``python -m bench.mutants map`` measures which tests execute which lines. ``run`` tests a seeded sample of mutants with
 the tests that execute their lines, and continues where an earlier run was stopped. ``again`` tests the survivors with
-more time, or with the test files that are named. ``report`` counts. ``--jobs`` is how many processes share the work,
-each with a copy of the project of its own. mutmut and coverage are not in the environment:
+the tests that have not run yet, or with those that are named. ``report`` counts. ``--jobs`` is how many processes share
+the work, each with a copy of the project of its own. mutmut and coverage are not in the environment:
 ``uv pip install --no-deps --target var/mutmut mutmut==3.8.1 coverage==7.17.3``, then ``PYTHONPATH=var/mutmut:.``.
 """
 
@@ -227,16 +227,17 @@ def again(runners: list[Runner], options: argparse.Namespace) -> None:
 
 
 def test_all(runners: list[Runner], mutants: list[Mutant], *, log: Path, options: argparse.Namespace) -> None:
-    until = time.monotonic() + options.minutes * 60
+    until, before = time.monotonic() + options.minutes * 60, last(log)
 
     def work(runner: Runner, mutant: Mutant) -> None:
         if time.monotonic() > until:
             return
         batches = runner.batches(mutant, budget=options.budget, files=options.files)
-        passed = {name for batch in runner.batches(mutant, budget=options.after, files=[]) for name in batch}
+        passed = set() if options.files else set(before.get(mutant.key, {}).get("passed", ()))
         left = [[name for name in batch if name not in passed] for batch in batches]
         found = runner.trial(mutant, [batch for batch in left if batch])
-        write(log, found | {"seed": options.seed})
+        ran = {"passed": sorted(passed.union(*batches))} if found["status"] == "survived" else {}
+        write(log, found | {"seed": options.seed} | ran)
         if found["status"] == "survived":
             say(" ".join(str(found[name]) for name in ("status", "key", "module", "line", "operator", "tests")))
             say(found["diff"])
@@ -287,9 +288,9 @@ def last(log: Path) -> dict[str, dict[str, Any]]:
 
 
 def write(log: Path, line: dict[str, Any]) -> None:
-    """Append a line to a log."""
-    with log.open("a") as out:
-        out.write(json.dumps(line) + "\n")
+    """Append a line to a log, at once: jobs share it."""
+    with log.open("ab", buffering=0) as out:
+        out.write(json.dumps(line).encode() + b"\n")
 
 
 def say(text: str) -> None:
@@ -308,7 +309,6 @@ def main() -> None:
     parser.add_argument("--areas", nargs="*", default=list(AREAS), choices=list(AREAS))
     parser.add_argument("--keys", nargs="*", default=[])
     parser.add_argument("--budget", type=float, default=60, help="seconds of tests for one mutant")
-    parser.add_argument("--after", type=float, default=0, help="leave out the tests of an earlier run's budget")
     parser.add_argument("--patience", type=float, default=3, help="a test hangs after so many times its usual seconds")
     parser.add_argument("--minutes", type=float, default=120)
     parser.add_argument("--jobs", type=int, default=1)

@@ -157,13 +157,13 @@ class LineMap:
         return list(dict.fromkeys(name for known in self.files.values() for name in known["modules"]))
 
     def of(self, module: str, lines: set[int], *, own: tuple[str, ...]) -> list[tuple[str, list[str]]]:
-        """Return files and tests in the order of their promise: what executes the lines, then the files ``own``.
+        """Return files and tests in the order of their promise: what executes the lines, then the rest of ``own``.
 
         Tests of ``own`` may execute a line in a process that was not measured, so all of them are in the second part.
         If no test executes the lines (such as constants), the first part is what executes the module.
         """
         found = self._executing(module, lines) or self._executing(module, None)
-        order = sorted(found, key=lambda file: self.seconds(file, found[file]))
+        order = sorted(found, key=lambda file: (file not in own, self.seconds(file, found[file])))
         rest = [
             (file, [n for n in self.all(file) if n not in found.get(file, ())]) for file in own if file in self.files
         ]
