@@ -144,14 +144,12 @@ class Runner:
                 return {"status": "killed"} | known
         return {"status": "survived"}
 
-    def batches(self, mutant: Mutant, *, budget: float, files: list[str]) -> list[list[str]]:
-        """Return the tests for a mutant, in the order of their promise."""
-        if files:
-            return [files]
+    def batches(self, mutant: Mutant, *, budget: float, passed: set[str]) -> list[list[str]]:
+        """Return the tests for a mutant that have not passed yet, in the order of their promise."""
         lines = around(self.tree / mutant.module, mutant.line)
         chosen, left = [], budget
         for file, names in self.map.of(mutant.module, lines, own=AREAS[mutant.area][2]):
-            if some := self.map.cheapest(file, names, budget=left):
+            if some := self.map.cheapest(file, [name for name in names if name not in passed], budget=left):
                 chosen.append(some)
                 left -= self.map.seconds(file, some)
         rest = [name for names in chosen[1:] for name in names]
@@ -232,10 +230,9 @@ def test_all(runners: list[Runner], mutants: list[Mutant], *, log: Path, options
     def work(runner: Runner, mutant: Mutant) -> None:
         if time.monotonic() > until:
             return
-        batches = runner.batches(mutant, budget=options.budget, files=options.files)
-        passed = set() if options.files else set(before.get(mutant.key, {}).get("passed", ()))
-        left = [[name for name in batch if name not in passed] for batch in batches]
-        found = runner.trial(mutant, [batch for batch in left if batch])
+        passed = set(before.get(mutant.key, {}).get("passed", ()))
+        batches = [options.files] if options.files else runner.batches(mutant, budget=options.budget, passed=passed)
+        found = runner.trial(mutant, batches)
         ran = {"passed": sorted(passed.union(*batches))} if found["status"] == "survived" else {}
         write(log, found | {"seed": options.seed} | ran)
         if found["status"] == "survived":
