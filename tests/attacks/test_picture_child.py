@@ -16,6 +16,7 @@ import shutil
 import socket
 import struct
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -376,6 +377,41 @@ def test_an_ocr_engine_that_was_taken_over_gives_a_text_or_nothing(reply: tuple[
         engine.read(b"")
 
 
+NAMED_PATHS = """
+import sys
+from pathlib import Path
+from pipelines.extract import confine
+readable, writable = ["folder", "file"], ["other folder", "other file", "missing"]
+assert confine.allow_only(readable, writable=writable)
+def possible(act):
+    try:
+        act()
+    except PermissionError:
+        return False
+    return True
+for place in map(Path, ["file", "folder", "other file", "other folder", "third"]):
+    inside = place / "x" if "folder" in place.name else place
+    acts = (lambda: list(place.iterdir())) if inside != place else inside.read_bytes, lambda: inside.write_text("y")
+    print(place, *map(possible, acts))
+"""
+
+
+def test_only_the_paths_that_are_named_stay_open(tmp_path: Path) -> None:
+    for name in ("folder/x", "file", "other folder/z", "other file", "third"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    argv = [sys.executable, "-B", "-c", NAMED_PATHS]
+    done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "file True False",
+        "folder True False",
+        "other file True True",
+        "other folder True True",
+        "third False False",
+    ]
+
+
 @pytest.mark.parametrize(("column", "header"), [(0, "x86_64-linux-gnu/asm/unistd_64.h"), (1, "asm-generic/unistd.h")])
 def test_the_filters_name_the_system_calls_of_the_kernel(column: int, header: str) -> None:
     path = Path("/usr/include") / header
@@ -405,7 +441,9 @@ def test_only_root_keeps_rights_until_the_child_drops_them(
     child = ConfinedChild("decode_child", ["JPEG"], timeout_seconds=1, sandbox="required")
     argv = child._wrapped("bwrap")
     assert has in argv and lacks not in argv
-    assert {"--unshare-net", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent"} <= {*argv}
+    alone = {"--unshare-net", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"}
+    assert alone | {"--die-with-parent", "--new-session"} <= {*argv}
+    assert " --dev /dev --proc /proc --tmpfs /tmp --chdir / --ro-bind-try " in " ".join(argv)
 
 
 def test_an_ended_child_leaves_no_pipe_open() -> None:

@@ -114,7 +114,7 @@ class Host:
         if name == "ok":
             writer.write(whole(PICTURE + argument.encode()))
         elif name == "status":
-            writer.write(head(int(argument), length=0))
+            writer.write(head(int(argument), length=0, Location="/ok"))
         elif name == "busy":
             more = {"Retry_After": unquote(argument), "Date": "Sat, 03 Dec 2022 12:00:00 GMT"}
             writer.write(head(429, length=0, **more) if first else whole())
@@ -249,6 +249,8 @@ OUTCOMES = {
     "status/403": "http_403",
     "status/204": "http_204",
     "status/206": "http_206",
+    "status/300": "http_300",
+    "status/304": "http_304",
     "status/429": "http_429",
     "status/503": "http_503",
     "loop": "redirects",
@@ -271,7 +273,17 @@ def test_each_bad_habit_has_its_reason(path: str, reason: str) -> None:
     assert time.monotonic() - began < 2
 
 
-@pytest.mark.parametrize("path", ["ok", "chunked", "until_closed", "uncoded", moved("/ok"), moved("/" + moved("/ok"))])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "ok",
+        "chunked",
+        "until_closed",
+        "uncoded",
+        *(f"status/{n}" for n in (301, 302, 303, 307, 308)),
+        moved("/" + moved("/ok")),
+    ],
+)
 def test_a_picture_arrives_whole_by_every_honest_way(path: str) -> None:
     assert fetch(path) == [PICTURE]
 
@@ -332,6 +344,10 @@ def test_a_picture_with_all_its_addresses_takes_the_time_of_three_attempts() -> 
     assert found == ["timeout", PICTURE]
     assert tried == 3
     assert took < 1.5
+
+
+def test_the_redirects_of_an_attempt_share_its_time() -> None:
+    assert fetch("loop", host=Host(latency=0.2), using={"timeout_seconds": 0.5, "retries": 0}) == ["timeout"]
 
 
 def test_patience_with_a_host_that_is_always_busy_ends() -> None:

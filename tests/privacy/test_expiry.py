@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -148,17 +147,6 @@ def test_a_list_that_a_takedown_shortened_hides_nothing(house: House) -> None:
     with pytest.raises(LineageAltered) as altered:
         judged()
     assert row.removed == 1 and not any(i in str(altered.value) for i in selection.records)
-
-
-def test_removals_of_several_takedowns_add_up(house: House) -> None:
-    ids = [hashlib.sha256(str(n).encode()).hexdigest()[:32] for n in range(6)]
-    digests = [training_records.trained_on(ids[:n]).digest for n in (6, 5, 3)]
-    rows = [removals.Removal(digests[0], digests[1], 1, NOW), removals.Removal(digests[1], digests[2], 2, NOW)]
-    for _ in range(2):
-        removals.record(house.vault, rows)
-    assert removals.removed(house.vault, before=digests[0], after=digests[2]) == 3
-    assert removals.removed(house.vault, before=digests[2], after=digests[2]) == 0
-    assert removals.removed(house.vault, before=digests[2], after=digests[0]) is None
 
 
 # -- registered models ------------------------------------------------------------------------------------------------

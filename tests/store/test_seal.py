@@ -235,7 +235,7 @@ def note(record_id: str, annotator: str, **cells: Any) -> dict[str, Any]:
 
 
 def written(rows: list[dict[str, Any]], path: Path, *, name: str, vault: Vault) -> pa.Table:
-    seal.write_rows(rows, path, name=name, vault=vault)
+    assert seal.write_rows(rows, path, name=name, vault=vault) == len(rows)
     return tables.read(path, name=name)
 
 
