@@ -344,13 +344,23 @@ def test_without_a_sandbox_no_picture_is_read_unless_that_is_accepted(monkeypatc
         assert decoder.decode(b"no picture") == "not_an_image"
 
 
-def test_a_bubblewrap_that_the_system_forbids_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("does", "layers"),
+    [
+        ("echo 'bwrap: No permissions to create new namespace' >&2; exit 1", []),
+        (f'while [ "$1" != "{sys.executable}" ]; do shift; done; exec "$@"', ["bubblewrap"]),
+    ],
+    ids=["refuses", "starts the child"],
+)
+def test_a_bubblewrap_is_one_more_layer_unless_the_system_forbids_it(
+    does: str, layers: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fake = tmp_path / "bwrap"
-    fake.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
+    fake.write_text(f"#!/bin/sh\n{does}\n")
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     with Decoder(PARAMS) as decoder:
-        assert decoder.layers == ["landlock", "user", "seccomp"]
+        assert decoder.layers == [*layers, "landlock", "user", "seccomp"]
 
 
 def test_a_picture_that_crashes_the_ocr_engine_costs_one_picture() -> None:

@@ -81,7 +81,7 @@ def test_what_was_downloaded_serves_until_it_is_altered(
 ) -> None:
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     version = add(context, knows=6)
-    cache = tmp_path / "cache"
+    cache = tmp_path / "new" / "cache"
     load(f"{NAME}/1", cache=cache)
     assert not list(cache.rglob("*.pyc"))
     source = Path(version.source)

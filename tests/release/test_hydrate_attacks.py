@@ -261,6 +261,24 @@ def test_malformed_headers_neither_stop_a_run_nor_make_it_wait_for_ever(name: st
     assert all(1 <= wait <= hydrate.LONGEST_WAIT_SECONDS for wait in waits)
 
 
+def test_a_picture_is_asked_for_without_credentials() -> None:
+    with hostile(lambda _: (200, {"Content-Type": "image/png"}, b"x")) as reddit:
+        assert client(reddit.address).picture(f"{reddit.address}/a.png") == (b"x", "png")
+    [(path, headers)] = reddit.came
+    assert (path, headers["User-Agent"]) == ("/a.png", "x") and "Authorization" not in headers
+
+
+@pytest.mark.parametrize("answering", [True, False])
+def test_each_retry_waits_twice_as_long(answering: bool) -> None:
+    waits: list[float] = []
+    with hostile(lambda _: (500, {}, b"")) as reddit:
+        asked = client(reddit.address if answering else "http://127.0.0.1:1", waits=waits)
+        with pytest.raises(hydrate.Stop, match="does not answer"):
+            asked.posts(["t3_a"])
+        assert asked.picture(f"{asked._api_url}/a.jpg") == "picture_unreachable"
+    assert waits == [1, 2, 4, 8, 1, 2]
+
+
 @pytest.mark.parametrize("said", ["abc", "-1", "1e3", "3, 3", "٣"])
 def test_a_malformed_length_of_a_picture_is_no_crash(said: str) -> None:
     headers = {"Content-Type": "image/jpeg", "Content-Length": said.encode().decode("latin-1")}
