@@ -59,10 +59,9 @@ def refresh(
         rejects the package.
     """
     with locked(settings):
-        found = entries(settings)
-        tombstones = vault.tombstones() if found else {}
-        given: dict[str, Any] = {"now": now, "at_once": at_once, "tombstones": tombstones, "vault": vault, "say": say}
-        return {entry.name: _refresh(entry, **given) for entry in found}
+        given: dict[str, Any] = {"now": now, "at_once": at_once, "vault": vault, "say": say}
+        given["tombstones"] = vault.tombstones()
+        return {entry.name: _refresh(entry, **given) for entry in entries(settings)}
 
 
 def holding(record_ids: Collection[str], *, settings: Settings, vault: Vault) -> dict[str, int]:

@@ -12,6 +12,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import xlogy
 
 from pipelines.evaluate.model_scores import Board
+from pipelines.promotion import scores
 from pipelines.promotion.recall_checks import floor_of, paired_bounds, severe_of
 from pipelines.taxonomy import load
 from pipelines.taxonomy.task import task_of
@@ -51,6 +52,25 @@ def test_bounds_without_an_item_on_which_two_models_differ() -> None:
     assert high == pytest.approx(2.7055 / (24 + 2.7055), abs=1e-3) and low == pytest.approx(-high)
     assert paired_bounds(0, 0, of=0) == (-1, 1)
     assert paired_bounds(5, 0, of=5)[1] == 1 and paired_bounds(0, 5, of=5)[0] == -1
+
+
+def test_the_approver_reads_what_the_gate_set_could_not_decide() -> None:
+    bounds = {"groups": 3, "low": -0.1, "high": 0.9}
+    recall = {
+        "a": {"verdict": "too_few", "needed": None, "floor": 0.5} | bounds,
+        "b": {"verdict": "too_few", "needed": 12, "floor": 0.5} | bounds,
+        "c": {"verdict": "below"},
+    }
+    rivals = {"gained": 1, "lost": 2, "margin": -0.05} | bounds
+    severe = {v: {"verdict": v} | rivals for v in (scores.UNDECIDED, scores.INFERIOR, scores.NOT_INFERIOR)}
+    figures = {"recall": recall, "severe": severe}
+    assert list(scores.undecided({scores.METRIC: {}} | figures)) == []
+    assert list(scores.undecided({scores.METRIC: {"candidate": 0.5}} | figures)) == [
+        "a: 3 groups with it cannot confirm a recall of 0.50 (no number of them could); its bounds are -0.10 and 0.90",
+        "b: 3 groups with it cannot confirm a recall of 0.50 (12 of them could); its bounds are -0.10 and 0.90",
+        f"{scores.UNDECIDED} (severe): with 3 groups, 1 gained and 2 lost, the recall may be lower than the champion's"
+        " by 0.10; 0.05 is tolerated",
+    ]
 
 
 def test_bounds_hold_as_often_as_they_say() -> None:

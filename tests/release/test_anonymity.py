@@ -74,9 +74,10 @@ def test_a_row_is_made_coarser_step_by_step() -> None:
         *group(2, "2020-01", "two", first=70),
         *group(1, "2019-01", "four", first=80),
     ]
-    found = [
-        None if v is None else tuple(v.values()) for v in coarsen(people, columns=("month", "subreddit"), k=3).values
-    ]
+    coarse = coarsen(people, columns=("month", "subreddit"), k=3)
+    levels = ("month+subreddit", "quarter+subreddit", "year+subreddit", "year+other", "any+other")
+    assert coarse.levels == dict.fromkeys(levels, 3)
+    found = [None if v is None else tuple(v.values()) for v in coarse.values]
     assert found == [
         *[("2022-01", "one")] * 3,
         *[("2022-Q1", "one")] * 3,

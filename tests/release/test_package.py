@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import re
 import shutil
@@ -13,10 +14,12 @@ import yaml
 from pydantic import ValidationError
 
 from pipelines.config.release import Release, Shape
+from pipelines.config.settings import Settings
 from pipelines.errors import BadParams
 from pipelines.release import package
 from pipelines.release.package import NothingToRelease
-from pipelines.release.release_store import ReleaseApproved, manifest_of
+from pipelines.release.rekey import Content, own_key
+from pipelines.release.release_store import ReleaseApproved, locked, manifest_of
 from pipelines.release.released_posts import ReleasedPost
 from pipelines.storage import tables
 from pipelines.workspace.clone import workspace
@@ -55,6 +58,22 @@ def test_figsim_has_annotations_and_splits(world: World) -> None:
     assert all(row["month"] and row["subreddit"] for row in rows)
     assert manifest_of(folder, "m1") and manifest_of(folder, "m2") is None
     assert "t3_secret" not in repr(ReleasedPost("t3_secret", None, None))  # type: ignore[arg-type]
+    assert repr(Content("words", ("address",))) == "Content()"
+
+
+def test_a_key_of_a_release_is_made_once_and_refused_once_it_is_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "m1.key"
+    assert own_key(path) == own_key(path) and len(own_key(path)) == 32
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.write_text(path.read_text()[:-2])
+    with pytest.raises(BadParams, match="is not a release key"):
+        own_key(path)
+
+
+def test_releases_have_one_writer_at_a_time(tmp_path: Path) -> None:
+    settings = Settings.model_construct(home=tmp_path)
+    with locked(settings) as home, (home / ".lock").open("w") as file, pytest.raises(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_cradle_has_a_file_a_split_with_the_subset(world: World) -> None:
