@@ -44,7 +44,7 @@ FILES = (
     "tests/privacy/test_sinks.py", "tests/privacy/test_sweep.py", "tests/privacy/test_sweep_bands.py",
     "tests/privacy/test_learnt.py", "tests/privacy/test_expiry.py", "tests/privacy/test_takedown.py",
     "tests/registry/test_show.py", "tests/registry/test_lineage.py", "tests/registry/test_watch.py",
-    "tests/collect/test_refresh.py", "tests/store/test_remote.py",
+    "tests/collect/test_refresh.py", "tests/store/test_remote.py", "tests/attacks/test_pushed_code.py",
 )  # fmt: skip
 LIBRARIES = [
     "pytest",
