@@ -26,7 +26,7 @@ from pipelines.errors import (
     VaultUnavailable,
 )
 from pipelines.vault import checks, engine, removals
-from pipelines.vault.database import metadata
+from pipelines.vault.database import metadata, records
 from pipelines.vault.keyring import Keyring
 from pipelines.vault.vault import Tombstone, Vault
 
@@ -308,6 +308,25 @@ def test_a_sweep_that_is_taken_back_has_ended(url: str) -> None:
         assert checks.begin(connection, corpus="memes", now=LATER)[0] == NOW
         checks.take_back(connection, corpus="memes", since=NOW, now=NOW)
         assert checks.begin(connection, corpus="memes", now=LATER) == (LATER, checks.SweepTally())
+
+
+def test_the_oldest_live_record_says_since_when_a_corpus_is_stored(url: str) -> None:
+    with Vault.open(url, secret=SECRET) as vault:
+        [newer] = admit(vault, count=1, now=LATER)
+        [older] = admit(vault, count=1, start=1, now=NOW)
+        seen = []
+        for record_id in (older, newer, None):
+            with vault.database.reading() as connection:
+                seen.append(checks.first_seen(connection, corpus="memes"))
+            if record_id:
+                vault.destroy([record_id], reason="takedown", now=LATER)
+    assert seen == [NOW, LATER, None]
+
+
+def test_a_time_that_is_not_known_stays_unknown(url: str) -> None:
+    with Vault.open(url, secret=SECRET) as vault, vault.database.writing() as connection:
+        connection.execute(sa.insert(records).values(record_id="a" * 32, first_seen=None, last_seen=NOW, missed=0))
+        assert connection.execute(sa.select(records.c.first_seen, records.c.last_seen)).one() == (None, NOW)
 
 
 def test_removals_of_several_takedowns_add_up(url: str) -> None:
