@@ -310,6 +310,12 @@ def test_a_sweep_that_is_taken_back_has_ended(url: str) -> None:
         assert checks.begin(connection, corpus="memes", now=LATER) == (LATER, checks.SweepTally())
 
 
+def test_only_sqlite_keeps_a_file() -> None:
+    assert engine.database_file("sqlite:////home/a.sqlite") == Path("/home/a.sqlite")
+    for url in ("sqlite://", "postgresql+psycopg2://a@/b", "nonsense"):
+        assert engine.database_file(url) is None
+
+
 def test_the_oldest_live_record_says_since_when_a_corpus_is_stored(url: str) -> None:
     with Vault.open(url, secret=SECRET) as vault:
         [newer] = admit(vault, count=1, now=LATER)
