@@ -103,7 +103,7 @@ class GateComparison:
             for label, recall in self._guaranteed.items():
                 floors[label] = max(recall, floors.get(label, 0.0))
             said = self._asked()
-            if said is None or any(case.reasons.values()):
+            if any(case.reasons.values()):
                 return
             known = self._compared(said, floors=floors, look=look, who=who)
             if known is None:
@@ -111,12 +111,12 @@ class GateComparison:
         case.figures["scores"] = known
         case.reasons |= {check: list(reasons) for check, reasons in known["reasons"].items()}
 
-    def _asked(self) -> dict[int, Answered] | None:
-        """Return the answers of candidate and champion; add a reason and return ``None`` if one cannot be run."""
+    def _asked(self) -> dict[int, Answered]:
+        """Return the answers of candidate and champion; add a reason for one that cannot be run."""
         case = self.case
         if not case.divided.gate.items:
             case.reasons["asked"] = ["the gate set has no item with gold, so nothing was scored"]
-            return None
+            return {}
         said: dict[int, Answered] = {}
         for number in [case.version, *([case.rival] if case.rival else [])]:
             check, entry = "asked" if number == case.version else "champion", case.entries[number]
@@ -127,7 +127,7 @@ class GateComparison:
             except CannotBeAsked as error:
                 remedy = "" if check == "asked" else "; withdraw it, or restore its files"
                 case.reasons[check] = [f"version {number} was not scored: {error.fields['detail']}{remedy}"]
-        return None if {"asked", "champion"} & case.reasons.keys() else said
+        return said
 
     def _compared(self, said: dict[int, Answered], *, floors: dict[str, float], look: bool, who: str) -> Json | None:
         case, terms = self.case, self.context.terms

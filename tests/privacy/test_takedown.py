@@ -435,9 +435,11 @@ def test_a_clone_at_work_is_counted_and_left(house: House) -> None:
     site = purge.Site(Gone(frozenset()), house.settings, house.vault, [])
     with workspace(house.settings) as clone:
         assert (purge.running(house.settings), scratch.count(site)) == (1, 0)
-        (house.settings.home / "scratch" / f"{socket.gethostname()}-{2**30}-killed").mkdir()
-        assert (purge.running(house.settings), scratch.count(site)) == (1, 1)
-        house.take_down(house.posts())
+        for clear in (lambda: scratch.clear(site), lambda: house.take_down(house.posts())):
+            (house.settings.home / "scratch" / f"{socket.gethostname()}-{2**30}-killed").mkdir()
+            assert (purge.running(house.settings), scratch.count(site)) == (1, 1)
+            clear()
+            assert (purge.running(house.settings), scratch.count(site)) == (1, 0)
         assert clone.path.exists()
     assert not list((house.settings.home / "scratch").iterdir())
 

@@ -16,7 +16,7 @@ from pipelines.config import renamed
 from pipelines.config.models import Promote
 from pipelines.errors import BadParams
 from pipelines.evaluate.model_scores import ABSTAINED, VOTE, Board, Run, Sampling, plain
-from pipelines.promotion import gate, looks, superiority
+from pipelines.promotion import gate, looks, scores, superiority
 from pipelines.promotion.gate_set import divide, only, part_of
 from pipelines.promotion.looks import GateSet
 from pipelines.promotion.promote import NotPromoted, promote, rollback
@@ -325,6 +325,12 @@ def test_models_of_equal_macro_f1_by_other_means_are_seldom_better_than_each_oth
         precise = answering(test, recall=f1 / (2 - f1), precision=1, rates=rates, rng=rng)
         false += compared(test, candidate=[precise], rivals=[constant], level=0.01).better
     assert false == 0
+
+
+def test_a_run_without_a_right_answer_has_a_macro_f1_of_zero() -> None:
+    test = board(items=40, resamples=9, seed=2)
+    wrong = {item: frozenset(test.task.labels) - gold for item, gold in zip(test.items, test.gold, strict=True)}
+    assert scores._macro_f1(test, run=Run(0, dict.fromkeys(test.items, VOTE), wrong)) == 0
 
 
 def test_the_jackknife_leaves_out_whole_groups_and_corrects_for_bias() -> None:

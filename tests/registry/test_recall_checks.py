@@ -114,6 +114,7 @@ def test_a_severe_label_is_shown_equal_or_worse_or_left_open(positives: int, los
     champion, candidate = given(test, range(positives)), given(test, range(lost, positives))
     found = severe_of(test, label=LABEL, candidate=candidate, champion=champion, tolerance=0.1)
     assert (found["verdict"], found["lost"], found["gained"]) == (verdict, lost, 0)
+    assert (found["recall"], found["champion"]) == (pytest.approx(1 - lost / positives), 1)
 
 
 def test_a_recall_is_given_with_the_alert_rates_of_both_models() -> None:
