@@ -210,7 +210,8 @@ def test_the_receipt_counts(after: House) -> None:
     steps = receipt.steps
     assert steps["tombstone"] == {"fresh": 5, "known": 0} and receipt.records == 5
     assert steps["purge"] == PURGED
-    assert steps["rewrite"]["texts"] == 1 and steps["rewrite"]["annotations"] == 2 and steps["rewrite"]["absent"] == 0
+    files = {"data": 6, "annotations": 2, "snapshot": 10, "texts": 1, "of_memes": 9, "of_posts": 9}
+    assert steps["rewrite"] == files | {"absent": 0, "models": 0, "renamed": 8, "rows": 34}
     assert steps["models"] == {"no_registry": 1}
     assert steps["objects"]["cache"] == steps["objects"]["remote"] == steps["objects"]["objects"]
     kept = json.loads((after.settings.home / "takedowns" / "tombstones.json").read_bytes())
