@@ -144,6 +144,8 @@ def test_every_folder_below_home_has_a_sink(tmp_path: Path, monkeypatch: pytest.
     claimed = {path.resolve() for sink in SINKS for path in sink.paths(settings)}
     orphans = {name for name in names if not any(p.is_relative_to(tmp_path / name) for p in claimed)}
     assert orphans == set(), "say in storage_locations.py what is kept there"
+    elsewhere = settings.model_copy(update={"remote": "s3://bucket/corpus"})
+    assert SINKS[0].name == "objects" and SINKS[0].paths(elsewhere) == [settings.cache]
 
 
 def test_every_file_of_a_used_home_has_a_sink(tmp_path: Path) -> None:

@@ -212,7 +212,8 @@ def test_the_receipt_counts(after: House) -> None:
     assert steps["purge"] == PURGED
     files = {"data": 6, "annotations": 2, "snapshot": 10, "texts": 1, "of_memes": 9, "of_posts": 9}
     assert steps["rewrite"] == files | {"absent": 0, "models": 0, "renamed": 8, "rows": 34}
-    assert steps["models"] == {"no_registry": 1}
+    assert steps["models"] == {"no_registry": 1} and receipt.weights_due is None
+    assert steps["objects"]["in_history"] == 1
     assert steps["objects"]["cache"] == steps["objects"]["remote"] == steps["objects"]["objects"]
     kept = json.loads((after.settings.home / "takedowns" / "tombstones.json").read_bytes())
     assert kept == {i: [NOW.isoformat(), "request-7"] for i in after.ids(WHO)}
