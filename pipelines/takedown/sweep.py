@@ -86,7 +86,7 @@ def run(
     now: datetime,
     reddit: RedditLookup,
     homes: Homes | None = None,
-    believe: bool = False,
+    believe: bool,
     say: Say = silent,
 ) -> dict[str, Any]:
     """Check on Reddit the records whose re-check is due, quarantined ones first, until the request budget is spent.

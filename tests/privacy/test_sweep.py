@@ -437,7 +437,7 @@ from pipelines.vault.vault import Vault
 root, url, secret, terms, now = sys.argv[1:]
 params, now = load(Path(root), profile="sandbox"), datetime.fromisoformat(now)
 with Vault.open(url, secret=bytes.fromhex(secret)) as vault:
-    sweep.run("memes", params=params, terms=Sweep.model_validate_json(terms), vault=vault, now=now,
+    sweep.run("memes", params=params, terms=Sweep.model_validate_json(terms), vault=vault, now=now, believe=False,
               reddit=sweep.client(params, Settings.from_env(), today=now.date()),
               say=lambda _: os.kill(os.getpid(), signal.SIGKILL))
 """
