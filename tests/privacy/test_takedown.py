@@ -208,6 +208,7 @@ PURGED = {
 def test_the_receipt_counts(after: House) -> None:
     [receipt] = receipts.receipts(after.settings)
     steps = receipt.steps
+    assert receipt.done == ["tombstone", "rewrite", "purge", "objects", "models"]
     assert steps["tombstone"] == {"fresh": 5, "known": 0} and receipt.records == 5
     assert steps["purge"] == PURGED
     files = {"data": 6, "annotations": 2, "snapshot": 10, "texts": 1, "of_memes": 9, "of_posts": 9}
