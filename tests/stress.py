@@ -49,10 +49,10 @@ KILLED, FROZEN, REPLACED, DOUBLED = 0.25, 0.25, 0.15, 0.4
 # Seconds within which a disturbance begins: a task of the undisturbed run takes so long on a busy machine.
 SOON = 12.0
 STAGES = {
-    "memes": (("dedupe", "sample", "split", "quality"), ("gold",)),
+    "memes": (("dedupe", "sample", "gold", "split", "quality"), ("few_shot",)),
     "posts": (
-        ("dedupe", "sample", "split", "quality"),
-        ("gold", "votes-characters", "votes-words", "votes-embedding", "silver-offline", "injection_test-offline"),
+        ("dedupe", "sample", "gold", "split", "quality"),
+        ("few_shot", "votes-characters", "votes-words", "votes-embedding", "silver-offline", "injection_test-offline"),
     ),
 }
 
