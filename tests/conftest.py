@@ -33,6 +33,19 @@ LONG = (
 )  # fmt: skip
 
 
+# collection makes a million objects and no garbage
+gc.disable()
+# what marks every test of a file
+SLOW = "\npytestmark = pytest.mark.faults\n"
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files of the slow tier when it is not run: some import large libraries."""
+    if collection_path.suffix != ".py" or "not faults" not in config.option.markexpr:
+        return None
+    return SLOW in collection_path.read_text() or None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put long files first, in the order of ``LONG``; `tests/tiers.py` hands files out in this order."""
     place = {Path(__file__).parent / name: n for n, name in enumerate(LONG)}
@@ -41,6 +54,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Exclude what collection imported from garbage collection: each full one would visit a million objects."""
+    gc.enable()
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)  # tests make many objects and few cycles: a sixth less processor time
