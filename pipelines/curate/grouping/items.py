@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipelines.config.params import Params
 from pipelines.errors import SchemaMismatch
 from pipelines.storage import tables
+from pipelines.storage.exclusions import WHOLE
 from pipelines.storage.tables import Item, items_of
 
 Ints = NDArray[np.int64]
@@ -40,12 +43,22 @@ class CorpusItems:
     strata: dict[str, list[str]]
 
 
-def kept_items(corpus: str, *, params: Params, root: Path) -> set[Item]:
-    """Return the items that deduplication kept, as (record id, image number)."""
+def kept_items(corpus: str, *, params: Params, root: Path) -> pa.Table:
+    """Return the items (``record_id``, ``image``) that deduplication kept."""
     items = read_items(corpus, params=params, columns=[], root=root)
     drops = tables.read(root / "snapshot" / corpus / "dedupe" / "drops.parquet", name="drops")
-    dropped = set(items_of(drops))
-    return {item for item in items_of(items) if item not in dropped and (item[0], -1) not in dropped}
+    whole = drops.filter(pc.equal(drops["image"], WHOLE))["record_id"].combine_chunks()
+    out = among(items, set(items_of(drops))) | pc.is_in(items["record_id"], value_set=whole).to_numpy()
+    return items.filter(pa.array(~out))
+
+
+def among(items: pa.Table, wanted: Collection[Item]) -> NDArray[np.bool_]:
+    """Return which rows of a table are the wanted items; takes memory for these only."""
+    ids = tables.strings(list({record_id for record_id, _ in wanted}))
+    rows = np.flatnonzero(pc.is_in(items["record_id"], value_set=ids).to_numpy())
+    found = np.zeros(items.num_rows, np.bool_)
+    found[rows] = [item in wanted for item in items_of(items.select(["record_id", "image"]).take(pa.array(rows)))]
+    return found
 
 
 def read_items(corpus: str, *, params: Params, columns: list[str], root: Path) -> pa.Table:
@@ -66,7 +79,8 @@ def read_posts(corpus: str, *, of: pa.Table, columns: list[str], root: Path) -> 
     """
     months = sorted((root / "data" / corpus).glob("*/posts.parquet"))
     posts = tables.concat(months, name="posts", columns=["record_id", *columns])
-    if orphans := len(set(of["record_id"].to_pylist()) - set(posts["record_id"].to_pylist())):
+    there = pc.is_in(of["record_id"].unique(), value_set=posts["record_id"].combine_chunks())
+    if orphans := len(there) - there.true_count:
         raise SchemaMismatch(table="posts", detail=f"{orphans} records have items and no post")
     return posts
 
