@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import chain
 from math import ceil
 
@@ -48,8 +49,14 @@ def similarity(one: set[str], other: set[str]) -> float:
     return len(one & other) / len(one | other)
 
 
+@cache
+def _permuted(count: int) -> MinHash:
+    # drawing the permutations takes as long as hashing a short text
+    return MinHash(num_perm=count, seed=SEED, scheme=SCHEME)
+
+
 def signature(words: Sequence[str], *, params: Texts) -> bytes:
     """Return the MinHash signature of a text: ``permutations`` little-endian 32-bit numbers."""
-    made = MinHash(num_perm=params.permutations, seed=SEED, scheme=SCHEME)
+    made = _permuted(params.permutations).copy()
     made.update_batch([s.encode() for s in sorted(shingles(words, size=params.shingle_words))])
     return bytes(made.hashvalues.astype("<u4").tobytes())

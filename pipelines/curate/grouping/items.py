@@ -18,6 +18,7 @@ from pipelines.storage.exclusions import WHOLE
 from pipelines.storage.tables import Item, items_of
 
 Ints = NDArray[np.int64]
+ITEM = ["record_id", "image"]
 
 
 @dataclass(frozen=True)
@@ -36,11 +37,33 @@ class Links:
 
 @dataclass(frozen=True)
 class CorpusItems:
-    """All items of a corpus sorted by id, with their links to each other and their strata (such as month and kind)."""
+    """All items of a corpus sorted by id, one row each with the columns of its post, and their links to each other."""
 
-    items: list[Item]
+    table: pa.Table
     links: Links
-    strata: dict[str, list[str]]
+
+    def __len__(self) -> int:
+        """Return the number of items."""
+        return int(self.table.num_rows)
+
+    def at(self, wanted: Collection[Item]) -> dict[Item, int]:
+        """Return the positions of those wanted items that the corpus has, in ascending order."""
+        rows = np.flatnonzero(among(self.table, wanted))
+        return dict(zip(self.items(rows), rows.tolist(), strict=True))
+
+    def items(self, rows: Ints) -> list[Item]:
+        """Return the items at these positions."""
+        return items_of(self.table.select(ITEM).take(pa.array(rows)))
+
+    def strata(self, rows: Ints) -> dict[str, list[str]]:
+        """Return the strata of the items at these positions: month, kind, subreddit, and whether there is text."""
+        found = self.table.select(["created", "kind", "subreddit", "words"]).take(pa.array(rows)).to_pydict()
+        return {
+            "month": [f"{created:%Y-%m}" for created in found["created"]],
+            "kind": found["kind"],
+            "subreddit": [name.lower() for name in found["subreddit"]],
+            "has_text": ["yes" if n else "no" for n in found["words"]],
+        }
 
 
 def kept_items(corpus: str, *, params: Params, root: Path) -> pa.Table:
@@ -57,7 +80,7 @@ def among(items: pa.Table, wanted: Collection[Item]) -> NDArray[np.bool_]:
     ids = tables.strings(list({record_id for record_id, _ in wanted}))
     rows = np.flatnonzero(pc.is_in(items["record_id"], value_set=ids).to_numpy())
     found = np.zeros(items.num_rows, np.bool_)
-    found[rows] = [item in wanted for item in items_of(items.select(["record_id", "image"]).take(pa.array(rows)))]
+    found[rows] = [item in wanted for item in items_of(items.select(ITEM).take(pa.array(rows)))]
     return found
 
 
@@ -92,28 +115,25 @@ def load(corpus: str, *, params: Params, root: Path) -> CorpusItems:
         SchemaMismatch: an item has no post.
     """
     rows = read_items(corpus, params=params, columns=["words"], root=root)
-    rows = rows.sort_by([("record_id", "ascending"), ("image", "ascending")])
     wanted = ["author_id", "created", "kind", "subreddit"]
-    post = {row["record_id"]: row for row in read_posts(corpus, of=rows, columns=wanted, root=root).to_pylist()}
-    items = items_of(rows)
-    authors = np.unique([post[r]["author_id"] for r, _ in items], return_inverse=True)[1] if items else []
-    strata = {
-        "month": [f"{post[r]['created']:%Y-%m}" for r, _ in items],
-        "kind": [post[r]["kind"] for r, _ in items],
-        "subreddit": [post[r]["subreddit"].lower() for r, _ in items],
-        "has_text": ["yes" if n else "no" for n in rows["words"].to_pylist()],
-    }
-    left, right = _pairs(corpus, items, root=root)
-    return CorpusItems(items, Links(left, right, np.asarray(authors, np.int64)), strata)
+    posts = read_posts(corpus, of=rows, columns=wanted, root=root)
+    table = rows.join(posts, keys="record_id", join_type="left outer")
+    table = table.sort_by([("record_id", "ascending"), ("image", "ascending")])
+    authors = table["author_id"].combine_chunks().dictionary_encode(null_encoding="encode").indices.to_numpy()
+    left, right = _pairs(corpus, table, root=root)
+    return CorpusItems(table.drop_columns("author_id"), Links(left, right, authors.astype(np.int64)))
 
 
-def _pairs(corpus: str, items: list[Item], *, root: Path) -> tuple[Ints, Ints]:
+def _pairs(corpus: str, items: pa.Table, *, root: Path) -> tuple[Ints, Ints]:
     """Return the near-duplicate pairs as positions in ``items``; clusters would not show the individual links."""
     table = tables.read(root / "snapshot" / corpus / "dedupe" / "pairs.parquet", name="pairs")
-    at = {item: i for i, item in enumerate(items)}
-    others = zip(table["other_id"].to_pylist(), table["other_image"].to_pylist(), strict=True)
-    found = [
-        (at[one], at[other]) for one, other in zip(items_of(table), others, strict=True) if one in at and other in at
-    ]
-    both = np.array(found, np.int64).reshape(-1, 2)
-    return both[:, 0], both[:, 1]
+    keys = _keys(items, *ITEM)
+    left, right = (pc.index_in(_keys(table, *side), value_set=keys) for side in (ITEM, ["other_id", "other_image"]))
+    there = pc.and_(left.is_valid(), right.is_valid())
+    one, other = (side.filter(there).to_numpy().astype(np.int64) for side in (left, right))
+    return one, other
+
+
+def _keys(table: pa.Table, record_id: str, image: str) -> pa.Array:
+    columns = (table[record_id].combine_chunks(), table[image].combine_chunks().cast(pa.string()))
+    return pc.binary_join_element_wise(*columns, "/")
