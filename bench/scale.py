@@ -129,7 +129,7 @@ def vault_of(root: Path) -> Vault:
 
 
 def build(root: Path, *, posts: int, params: Params) -> None:
-    """Write the months of a corpus in parallel, and the gold tables of a corpus that nobody has labelled."""
+    """Write the months of a corpus in parallel, and the empty gold tables of a corpus without labels."""
     language()
     vault_of(root).close()
     with ProcessPoolExecutor() as pool:

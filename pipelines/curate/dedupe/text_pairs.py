@@ -162,7 +162,7 @@ def _common(spoken: _Spoken, left: Ints, right: Ints) -> tuple[Ints, Ints]:
 def _shingles(spoken: _Spoken, *, size: int) -> _Spoken:
     """Return the distinct runs of ``size`` words of each text; a shorter text, which only equals its copies, has none.
 
-    A run is numbered by its words' numbers as digits, and anew before the number exceeds 63 bits.
+    A run is numbered by its words' numbers as digits, and again before the number exceeds 63 bits.
     """
     runs, known = spoken.words, spoken.known
     for k in range(1, size):
