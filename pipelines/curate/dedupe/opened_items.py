@@ -89,6 +89,16 @@ def open_texts(
         SchemaMismatch: an item has no post.
     """
     wanted = record_ids.take(pa.array(np.concatenate([np.empty(0, np.int64), *batches]))).combine_chunks()
+    posts, begin = _sealed_posts(corpus, wanted, root=root), 0
+    for batch in batches:
+        some = posts.slice(begin, len(batch))
+        said = {record_id: f"{title}\n{body}" for record_id, title, body in open_posts(some, vault=vault)}
+        yield [said.get(record_id) for record_id in some["record_id"].to_pylist()]
+        begin += len(batch)
+
+
+def _sealed_posts(corpus: str, wanted: pa.Array, *, root: Path) -> pa.Table:
+    """Read the sealed posts of the wanted records, in their order."""
     parts = [tables.SCHEMAS["posts"].empty_table().select(tables.with_bound("posts", POSTS))]
     for path in sorted((root / "data" / corpus).glob("*/posts.parquet")):
         posts = tables.read(path, name="posts", columns=POSTS)
@@ -97,12 +107,7 @@ def open_texts(
     place = pc.index_in(wanted, value_set=posts["record_id"].combine_chunks())
     if orphans := place.null_count:
         raise SchemaMismatch(table="posts", detail=f"{orphans} records have items and no post")
-    posts, begin = posts.take(place), 0
-    for batch in batches:
-        some = posts.slice(begin, len(batch))
-        said = {record_id: f"{title}\n{body}" for record_id, title, body in open_posts(some, vault=vault)}
-        yield [said.get(record_id) for record_id in some["record_id"].to_pylist()]
-        begin += len(batch)
+    return posts.take(place)
 
 
 def pictures(items: pa.Table) -> Pictures:
