@@ -41,11 +41,10 @@ def asked_of(corpus: str, sample: Collection[Item], *, params: Params, vault: Va
 
 def _groups(corpus: str, sample: Collection[Item], *, params: Params, root: Path) -> list[list[Item]]:
     everything = load(corpus, params=params, root=root)
-    units = resolve(everything.links, assigned=np.full(len(everything.items), -1, np.int64))
+    units = resolve(everything.links, assigned=np.full(len(everything), -1, np.int64))
     groups = defaultdict(list)
-    for item, unit in zip(everything.items, units.unit.tolist(), strict=True):
-        if item in sample:
-            groups[unit].append(item)
+    for item, i in everything.at(sample).items():
+        groups[units.unit[i]].append(item)
     drawn = list(groups.values())
     Random(params.split[corpus].seed).shuffle(drawn)  # noqa: S311 (a draw that must repeat, not a secret)
     return drawn

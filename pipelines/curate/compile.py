@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from scipy import sparse
 
 from pipelines.curate.dedupe.captions import Captions
+from pipelines.curate.dedupe.text_pairs import text_kinds_and_pairs
 from pipelines.curate.grouping.hamming_search import components, keepers, pair_blocks
 from pipelines.curate.split.stratify import label_pairs, stratify
 
@@ -19,6 +22,10 @@ def run() -> None:
     found = list(pair_blocks(hashes, radius=RADIUS))
     left, right = (np.concatenate([block[side] for block in found]) for side in (0, 1))
     Captions(f"word{n % 7} and some other words {n % 5}" for n in range(ITEMS)).differences(left, right, limit=LIMIT)
+    signatures = rng.integers(0, 3, (ITEMS, 16), dtype=np.uint32)
+    texts = [f"word{n % 7} and some other words" for n in range(ITEMS)]
+    opened = partial(map, lambda rows: [texts[row] for row in rows])
+    text_kinds_and_pairs(signatures, np.arange(ITEMS), opened=opened, similarity=0.5, shingle_words=2)
     components(ITEMS, left, right)
     keepers(np.arange(ITEMS), left, right)
     labels = sparse.csr_matrix(rng.integers(0, 2, (ITEMS, LABELS)).astype(np.int32))

@@ -6,8 +6,12 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
@@ -15,7 +19,7 @@ from pipelines.curate.grouping.items import read_items
 from pipelines.extract.words import words
 from pipelines.pii.scrub import scrub
 from pipelines.storage import tables
-from pipelines.storage.exclusions import CLOSED, by_reason
+from pipelines.storage.exclusions import CLOSED
 from pipelines.storage.metrics_file import write_metrics
 from pipelines.storage.seal import open_column
 from pipelines.storage.tables import Item, items_of
@@ -39,18 +43,20 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
     posts = tables.concat(list(months.glob("*/posts.parquet")), name="posts", columns=["record_id"])
     drops = tables.concat(list(months.glob("*/drops.parquet")), name="drops")
     items = read_items(corpus, params=params, columns=[], root=root)
-    reasons = list(zip(drops["record_id"].to_pylist(), drops["reason"].to_pylist(), strict=True))
-    closed = {record_id.removeprefix(CLOSED): why for record_id, why in reasons if record_id.startswith(CLOSED)}
-    dropped = [(record_id, why) for record_id, why in reasons if not record_id.startswith(CLOSED)]
-    seen = set(posts["record_id"].to_pylist()) | {record_id for record_id, _ in dropped}
+    special = pc.starts_with(drops["record_id"], CLOSED)
+    closed, dropped = drops.filter(special), drops.filter(pc.invert(special))
+    names = (record_id.removeprefix(CLOSED) for record_id in closed["record_id"].to_pylist())
+    why = dict(zip(names, closed["reason"].to_pylist(), strict=True))
+    ids = pa.concat_tables([posts, dropped.select(["record_id"])])["record_id"]
+    counts = dropped["reason"].value_counts().to_pylist()
     numbers: dict[str, Any] = {
         "collect": {
-            "submissions": len(seen),
+            "submissions": len(ids.unique()),
             "kept": posts.num_rows,
             "items": items.num_rows,
-            "dropped": by_reason(why for _, why in dropped),
+            "dropped": {found["values"]: found["counts"] for found in sorted(counts, key=itemgetter("values"))},
         }
-        | ({"closed": closed} if closed else {}),
+        | ({"closed": why} if why else {}),
     }
     pictures = params.corpora[corpus].content == "images"
     read = _truth_of_pictures if pictures else _truth_of_texts

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipelines.config.params import Params
 from pipelines.curate.grouping.items import kept_items
@@ -28,34 +30,42 @@ def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> di
     """Write ``snapshot/<corpus>/sample/sample.parquet`` and its metrics; return the metrics."""
     section, split = params.sample[corpus], params.split[corpus]
     kept = kept_items(corpus, params=params, root=root)
-    gone = vault.tombstoned(sorted({record_id for record_id, _ in kept}))
-    alive = {item for item in kept if item[0] not in gone}
+    # all tombstones, which are fewer than the records to ask about
+    gone = tables.strings(list(vault.tombstones()))
+    alive = kept.filter(pc.invert(pc.is_in(kept["record_id"], value_set=gone)))
     promised = members(corpus, params=split, vault=vault, root=root)
-    taken = draw(alive, size=section.size, seed=section.seed, members=promised)
+    items = chain.from_iterable(tables.items_of(pa.Table.from_batches([some])) for some in alive.to_batches())
+    taken = draw(items, size=section.size, seed=section.seed, members=promised)
     table = pa.table(
         {"record_id": [r for r, _ in taken], "image": [i for _, i in taken]}, schema=tables.SCHEMAS["sample"]
     )
     tables.write(table, root / "snapshot" / corpus / "sample" / "sample.parquet", name="sample")
     metrics = {
         "size": section.size,
-        "candidates": len(alive),
+        "candidates": alive.num_rows,
         "taken": len(taken),
         "missing": max(0, section.size - len(taken)),
     }
     return write_metrics(metrics, root / "metrics" / corpus / "sample.json")
 
 
-def draw(items: Iterable[Item], *, size: int, seed: int, members: Iterable[Item] = ()) -> list[Item]:
+def draw(items: Iterable[Item], *, size: int, seed: int, members: Collection[Item] = ()) -> list[Item]:
     """Return those ``items`` that are in ``members``, then those with the smallest keyed hashes, up to ``size``.
 
-    Members are items already in a split. All are kept even if there are more than ``size``: a sample never loses items
-    assigned to a split.
+    Items are distinct and read once; only the drawn ones are kept in memory. Members are items already in a split. All
+    are kept even if there are more than ``size``: a sample never loses items assigned to a split.
     """
-    items, members = set(items), set(members)
-    stay = items & members
-    key = f"sample/{seed}".encode()
-    rest = heapq.nsmallest(max(0, size - len(stay)), ((_hash(item, key=key), item) for item in items - stay))
-    return sorted(stay | {item for _, item in rest})
+    key, stay = f"sample/{seed}".encode(), list[Item]()
+
+    def others() -> Iterator[tuple[bytes, Item]]:
+        for item in items:
+            if item in members:
+                stay.append(item)
+            else:
+                yield _hash(item, key=key), item
+
+    smallest = heapq.nsmallest(max(1, size), others())
+    return sorted([*stay, *(item for _, item in smallest[: max(0, size - len(stay))])])
 
 
 def _hash(item: Item, *, key: bytes) -> bytes:

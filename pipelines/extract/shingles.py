@@ -1,26 +1,23 @@
-"""Measure the similarity of texts by shared shingles, and propose candidate pairs with MinHash.
+"""Measure the similarity of texts by shared shingles, and compute signatures, which propose pairs to compare.
 
 A shingle is a run of ``texts.shingle_words`` words. A signature is datasketch's MinHash, computed once when a text is
-collected. Signatures propose candidate pairs without comparing every pair; the texts confirm them (SPEC.md 2.6).
+collected (SPEC.md 2.6).
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import chain
 from math import ceil
 
-import numpy as np
-import numpy.typing as npt
-from datasketch import MinHash, MinHashLSH
+from datasketch import MinHash
 
 from pipelines.config.collect import Texts
 
 # Signatures with different seeds or permutation schemes cannot be compared; affine32 keeps 32 bits per value.
 SEED, SCHEME = 1, "affine32"
-# Ours: expected share of pairs at the threshold that share no band; the requirement is 0.005.
-MISSED = 0.001
 
 
 def shingles(words: Sequence[str], *, size: int) -> set[str]:
@@ -52,36 +49,14 @@ def similarity(one: set[str], other: set[str]) -> float:
     return len(one & other) / len(one | other)
 
 
+@cache
+def _permuted(count: int) -> MinHash:
+    # drawing the permutations takes as long as hashing a short text
+    return MinHash(num_perm=count, seed=SEED, scheme=SCHEME)
+
+
 def signature(words: Sequence[str], *, params: Texts) -> bytes:
     """Return the MinHash signature of a text: ``permutations`` little-endian 32-bit numbers."""
-    made = MinHash(num_perm=params.permutations, seed=SEED, scheme=SCHEME)
+    made = _permuted(params.permutations).copy()
     made.update_batch([s.encode() for s in sorted(shingles(words, size=params.shingle_words))])
     return bytes(made.hashvalues.astype("<u4").tobytes())
-
-
-def candidates(signatures: Sequence[bytes], *, threshold: float) -> Iterator[tuple[int, int]]:
-    """Yield position pairs ``left < right`` whose signatures make a similarity of at least ``threshold`` likely.
-
-    Each text is looked up among the previous ones. The bands miss at most ``MISSED`` of the pairs at the threshold, and
-    fewer above it; they therefore also propose many pairs below it, which the comparison of the texts rejects.
-    """
-    if not signatures:
-        return
-    count = len(signatures[0]) // 4
-    index = MinHashLSH(num_perm=count, params=bands(count, threshold=threshold))
-    for right, data in enumerate(signatures):
-        values: npt.NDArray[np.uint32] = np.frombuffer(data, "<u4").astype(np.uint32)
-        made = MinHash(num_perm=count, seed=SEED, scheme=SCHEME, hashvalues=values)
-        for left in sorted(index.query(made)):
-            yield int(left), right
-        index.insert(right, made, check_duplication=False)
-
-
-def bands(count: int, *, threshold: float) -> tuple[int, int]:
-    """Return the number and the length of the longest bands that miss few enough pairs at the threshold.
-
-    Two texts of similarity s share none of ``b`` bands of ``r`` values with probability (1 - s^r)^b.
-    """
-    fitting = (r for r in range(count // 2, 0, -1) if (1 - threshold**r) ** (count // r) <= MISSED)
-    length = next(fitting, 1)
-    return count // length, length

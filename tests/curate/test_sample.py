@@ -10,9 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.curate import sample
+from pipelines.curate.grouping.items import kept_items
 from pipelines.vault.vault import Vault
+from tests import small_corpus
 from tests.curate import small_corpus as corpus
 
+# Record 1 as a whole, the picture of record 2, and a picture that record 3 does not have.
+DROPS = [(1, -1), (2, 0), (3, 1)]
 NOW = datetime(2023, 1, 1, tzinfo=UTC)
 ITEMS = st.sets(st.tuples(st.sampled_from([f"{n:032x}" for n in range(12)]), st.integers(0, 3)))
 
@@ -38,6 +42,14 @@ def test_members_stay_however_the_corpus_grows(items: set[sample.Item], more: se
 def test_another_seed_draws_others() -> None:
     items = [(f"{n:032x}", 0) for n in range(100)]
     assert sample.draw(items, size=50, seed=1) != sample.draw(items, size=50, seed=2)
+
+
+def test_a_drop_of_a_whole_record_drops_all_its_items(tmp_path: Path) -> None:
+    corpus.write(tmp_path, range(4))
+    drops = [{"record_id": corpus.record_id(n), "image": image, "step": "s", "reason": "r"} for n, image in DROPS]
+    small_corpus.write_table(tmp_path / "snapshot/memes/dedupe/drops.parquet", drops, name="drops")
+    kept = kept_items("memes", params=corpus.params(), root=tmp_path)
+    assert sorted(int(r, 16) for r in kept["record_id"].to_pylist()) == [0, 3]
 
 
 def test_dropped_and_taken_down_items_are_not_drawn(tmp_path: Path) -> None:

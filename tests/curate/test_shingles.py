@@ -9,13 +9,24 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import sparse
+from scipy import sparse, stats
 
 from pipelines.config.params import load
-from pipelines.extract.shingles import alike, bands, candidates, shingles, signature, similarity
+from pipelines.curate.dedupe.signature_search import bands, first_copies, least_agreeing, similar_pairs
+from pipelines.extract.shingles import alike, shingles, signature, similarity
 
 PARAMS = load(Path(__file__).resolve().parents[2]).texts
 WORDS = [f"word{i}" for i in range(400)]
+
+
+def candidates(signatures: list[bytes], *, threshold: float) -> set[tuple[int, int]]:
+    values = np.frombuffer(b"".join(signatures), "<u4").reshape(len(signatures), PARAMS.permutations)
+    rows = np.arange(len(signatures))
+    found = [
+        pair for one, other in similar_pairs(values, rows, threshold=threshold) for pair in zip(one, other, strict=True)
+    ]
+    assert len(set(found)) == len(found), "each pair is proposed once"
+    return {(int(left), int(right)) for left, right in found}
 
 
 def test_shingles_are_runs_of_words() -> None:
@@ -39,7 +50,7 @@ def test_near_copies_are_proposed_and_strangers_are_few() -> None:
         copy[rng.randrange(len(copy))] = "changed"
         copies.append(copy)
     everything = texts + copies
-    proposed = set(candidates([signature(t, params=PARAMS) for t in everything], threshold=0.7))
+    proposed = candidates([signature(t, params=PARAMS) for t in everything], threshold=0.7)
     runs = [shingles(t, size=3) for t in everything]
     true = {(i, i + 300) for i in range(100) if similarity(runs[i], runs[i + 300]) >= 0.7}
     assert len(true) >= 95
@@ -94,7 +105,7 @@ def test_pairs_at_the_threshold_are_proposed(pairs: int) -> None:
     runs = [shingles(text, size=3) for text in texts]
     true = every_pair(runs, threshold=threshold)
     assert len(true) >= pairs
-    proposed = set(candidates(signatures, threshold=threshold))
+    proposed = candidates(signatures, threshold=threshold)
     assert len(true & proposed) >= 0.995 * len(true)
     assert set(alike(runs, threshold=threshold)) == true, "the join without signatures misses none"
 
@@ -117,7 +128,19 @@ def test_the_join_finds_what_comparing_every_pair_finds(texts: list[list[str]], 
 
 
 def test_no_texts_have_no_pairs() -> None:
-    assert list(candidates([], threshold=0.7)) == []
+    assert candidates([], threshold=0.7) == set()
+
+
+def test_equal_signatures_name_the_first_one() -> None:
+    rows = np.array([[3, 1], [2, 2], [3, 1], [3, 1], [2, 1]], np.uint32)
+    assert first_copies(rows).tolist() == [0, 1, 0, 0, 4]
+
+
+@pytest.mark.parametrize(("count", "threshold", "least"), [(128, 0.7, 57), (128, 1.0, 128), (16, 0.5, 0)])
+def test_signatures_that_agree_too_little_are_not_compared(count: int, threshold: float, least: int) -> None:
+    assert least_agreeing(count, threshold=threshold) == least
+    below = stats.binom.cdf(least - 1, count, threshold)
+    assert below <= 1e-9 < stats.binom.cdf(least, count, threshold)
 
 
 def test_a_signature_is_the_same_in_another_process() -> None:

@@ -82,7 +82,7 @@ class Captions:
         """
         one, other = np.asarray(left, dtype=np.int64), np.asarray(right, dtype=np.int64)
         common = np.empty(len(one), dtype=np.int64)
-        _common(self._texts.begins, self._sorted, (one, other), common)
+        common_counts(self._texts.begins, self._sorted, (one, other), common)
         return np.maximum(self.counts[one], self.counts[other]) - common
 
     def rare_words(self, items: npt.ArrayLike, *, most: int) -> tuple[Ints, Ints]:
@@ -246,8 +246,8 @@ def _differences(texts: _CaptionTexts, pairs: tuple[Any, Any], limit: int, cost:
 
 
 @compiled
-def _common(begins: Any, words: Any, pairs: tuple[Any, Any], result: Any) -> None:
-    """Count the words that the captions of each pair have in common; the words of each caption are sorted."""
+def common_counts(begins: Any, words: Any, pairs: tuple[Any, Any], result: Any) -> None:
+    """Count the words that the texts of each pair have in common; the words of each text are sorted."""
     for k in range(len(result)):
         a, b = pairs[0][k], pairs[1][k]
         x, y, same = begins[a], begins[b], 0

@@ -8,6 +8,7 @@ never written.
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,11 @@ import pyarrow.compute as pc
 from pipelines.config.params import Params
 from pipelines.curate.dedupe import opened_items
 from pipelines.curate.dedupe.image_pairs import Ints, Kinds, Pairs, kinds, pairs_of_items, pairs_of_kinds
-from pipelines.curate.dedupe.text_pairs import kinds_of_texts, pairs_of_texts
+from pipelines.curate.dedupe.text_pairs import text_kinds_and_pairs
 from pipelines.curate.grouping.hamming_search import components, keepers
-from pipelines.curate.grouping.items import read_posts
+from pipelines.curate.grouping.items import among, read_posts
 from pipelines.curate.grouping.published_split import members
 from pipelines.storage import tables
-from pipelines.storage.exclusions import write_exclusions
 from pipelines.storage.metrics_file import write_metrics
 from pipelines.storage.tables import Item
 from pipelines.vault.vault import Vault
@@ -46,28 +46,35 @@ def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> di
     Raises:
         SchemaMismatch: an item has no post, or the fingerprints are of two kinds, which cannot be compared.
     """
-    live, taken_down = opened_items.read(corpus, params=params, vault=vault, root=root)
     promised = members(corpus, params=params.split[corpus], vault=vault, root=root)
-    posts = read_posts(corpus, of=live, columns=["created"], root=root)
-    items = _in_order_of_keeping(live, posts, promised=promised)
+    more = {}
     if params.corpora[corpus].content == "images":
+        live, taken_down = opened_items.read_images(corpus, params=params, vault=vault, root=root)
+        items = _in_order_of_keeping(corpus, live, promised=promised, root=root)
         pictures = opened_items.pictures(items)
         known: Kinds = (drawn := kinds(pictures))
         found = pairs_of_kinds(pictures, drawn, params=params.dedupe)
-        more = {"without_hash": int((~pictures.hashed).sum())}
+        more["without_hash"] = int((~pictures.hashed).sum())
     else:
-        texts = items["words"].to_pylist()
-        known = kinds_of_texts(texts)
-        found = pairs_of_texts(texts, items["signature"].to_pylist(), known, params=params)
-        more = {}
+        live, signatures, taken_down = opened_items.read_signatures(corpus, vault=vault, root=root)
+        items = _in_order_of_keeping(corpus, live, promised=promised, root=root)
+        known, found = text_kinds_and_pairs(
+            signatures,
+            items["row"].to_numpy(),
+            opened=partial(opened_items.open_texts, corpus, live["record_id"], vault=vault, root=root),
+            similarity=params.dedupe.similarity,
+            shingle_words=params.texts.shingle_words,
+        )
     pairs = pairs_of_items(found, known, listed=params.dedupe.listed_copies)
     clusters = _clusters(items, found, known)
 
     folder = root / "snapshot" / corpus / "dedupe"
-    dropped = tables.items_of(clusters.filter(pc.invert(clusters["keeper"])))
+    dropped = clusters.filter(pc.invert(clusters["keeper"])).select(["record_id", "image"])
     tables.write(_pair_table(items, pairs), folder / "pairs.parquet", name="pairs")
     tables.write(clusters, folder / "clusters.parquet", name="clusters")
-    write_exclusions(dict.fromkeys(dropped, REASON), folder / "drops.parquet", step=STEP)
+    for column, value in (("step", STEP), ("reason", REASON)):
+        dropped = dropped.append_column(column, pa.repeat(value, dropped.num_rows))
+    tables.write(dropped, folder / "drops.parquet", name="drops")
 
     sizes = clusters["cluster"].value_counts().field("counts").to_numpy()
     metrics = {
@@ -76,22 +83,23 @@ def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> di
         "pairs": len(pairs.left),
         "clusters": len(sizes),
         "largest_cluster": int(sizes.max(initial=0)),
-        "dropped": len(dropped),
-        "kept": items.num_rows - len(dropped),
+        "dropped": dropped.num_rows,
+        "kept": items.num_rows - dropped.num_rows,
         **more,
     }
     return write_metrics(metrics, root / "metrics" / corpus / "dedupe.json")
 
 
-def _in_order_of_keeping(live: pa.Table, posts: pa.Table, *, promised: Collection[Item]) -> pa.Table:
+def _in_order_of_keeping(corpus: str, live: pa.Table, *, promised: Collection[Item], root: Path) -> pa.Table:
     """Return the items sorted by the time of their post, after the items of an assigned or published split.
 
     A backfill of an earlier month must not replace a member of the test set by its original.
     """
+    posts = read_posts(corpus, of=live, columns=["created"], root=root)
     joined = live.join(posts, keys="record_id", join_type="left outer")
-    later = pa.array([item not in promised for item in tables.items_of(joined)], pa.bool_())
+    later = pa.array(~among(joined, promised)).cast(pa.int8())
     order = [(column, "ascending") for column in ("later", "created", "record_id", "image")]
-    return joined.append_column("later", later.cast(pa.int8())).sort_by(order)
+    return joined.append_column("later", later).sort_by(order)
 
 
 def _pair_table(images: pa.Table, pairs: Pairs) -> pa.Table:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 from pipelines.config.curate import Dedupe
 from pipelines.config.params import Params
@@ -26,6 +27,7 @@ from pipelines.curate.dedupe.image_pairs import (
     pairs_of_kinds,
     widest_radius,
 )
+from pipelines.curate.grouping.items import among, read_items
 from pipelines.extract.shingles import alike, shingles
 from pipelines.extract.words import words
 from pipelines.storage.tables import Item, items_of
@@ -41,15 +43,19 @@ def pairs(
     """Return the near-duplicate pairs among the wanted items, without items that were taken down.
 
     Raises:
-        SchemaMismatch: see :func:`pipelines.curate.dedupe.opened_items.read`.
+        SchemaMismatch: see :mod:`pipelines.curate.dedupe.opened_items`.
     """
-    live, _ = opened_items.read(corpus, params=params, vault=vault, root=root, wanted=wanted)
-    items = items_of(live)
     if params.corpora[corpus].content == "images":
-        found = _of_pictures(opened_items.pictures(live), params=params.dedupe)
+        live, _ = opened_items.read_images(corpus, params=params, vault=vault, root=root, wanted=wanted)
+        items, found = items_of(live), _of_pictures(opened_items.pictures(live), params=params.dedupe)
     else:
-        runs = [shingles(words(text), size=params.texts.shingle_words) for text in live["words"].to_pylist()]
-        found = alike(runs, threshold=params.dedupe.similarity)
+        rows = read_items(corpus, params=params, columns=[], root=root)
+        rows = rows.filter(pa.array(among(rows, wanted)))
+        everything = [np.arange(rows.num_rows)]
+        texts = next(opened_items.open_texts(corpus, rows["record_id"], everything, vault=vault, root=root))
+        live = rows.filter(pa.array([text is not None for text in texts], pa.bool_()))
+        runs = [shingles(words(text), size=params.texts.shingle_words) for text in texts if text is not None]
+        items, found = items_of(live), alike(runs, threshold=params.dedupe.similarity)
     return [(items[left], items[right]) for left, right in found]
 
 

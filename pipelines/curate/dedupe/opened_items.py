@@ -2,42 +2,112 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from pipelines.config.params import Params
 from pipelines.curate.dedupe.image_pairs import Pictures
-from pipelines.curate.grouping.items import read_items, read_posts
+from pipelines.curate.dedupe.signature_search import Ints, Signatures
+from pipelines.curate.grouping.items import among, read_items
 from pipelines.errors import SchemaMismatch
+from pipelines.storage import tables
 from pipelines.storage.seal import open_column, open_posts
-from pipelines.storage.tables import Item, items_of
+from pipelines.storage.tables import Item
 from pipelines.vault.vault import Vault
 
 HASHES = ["fingerprint", "inner_fingerprint", "outer_fingerprint"]
 IMAGES = ["sha256", "text", *HASHES, "fingerprint_id", "energy"]
-TEXTS = ["signature"]
+POSTS = ["title", "body"]
+# Signatures decrypted at once, about 100 MB, and the bytes of each of their values.
+OPENED, VALUE = 50_000, 4
 
 
-def read(
+def read_images(
     corpus: str, *, params: Params, vault: Vault, root: Path, wanted: Collection[Item] | None = None
 ) -> tuple[pa.Table, int]:
-    """Return the live items (all, or the wanted ones), with their text as ``words``, and how many were taken down.
+    """Return the live images (all, or the wanted ones), with their text as ``words``, and how many were taken down.
 
     Raises:
-        SchemaMismatch: an item has no post, or the fingerprints are of two kinds, which cannot be compared.
+        SchemaMismatch: the fingerprints are of two kinds, which cannot be compared.
     """
-    columns, opened = (IMAGES, _images) if params.corpora[corpus].content == "images" else (TEXTS, _texts)
-    rows = read_items(corpus, params=params, columns=columns, root=root)
+    images = read_items(corpus, params=params, columns=IMAGES, root=root)
     if wanted is not None:
-        rows = rows.filter(pa.array([item in wanted for item in items_of(rows)], pa.bool_()))
-    rows, texts = opened(corpus, rows, vault=vault, root=root)
-    rows = rows.append_column("words", pa.array(texts, pa.string()))
-    live = rows.filter(pc.is_valid(rows["words"]))
-    return live, rows.num_rows - live.num_rows
+        images = images.filter(among(images, wanted))
+    texts = [text and text.decode() for text in open_column(images, name="images", column="text", vault=vault)]
+    images = images.drop_columns("text").append_column("words", pa.array(texts, pa.string()))
+    live = images.filter(pc.is_valid(images["words"]))
+    identities = live["fingerprint_id"].drop_null().unique()
+    if len(identities) > 1:
+        raise SchemaMismatch(
+            table="images", detail=f"fingerprints of {len(identities)} different methods cannot be compared"
+        )
+    return live, images.num_rows - live.num_rows
+
+
+def read_signatures(corpus: str, *, vault: Vault, root: Path) -> tuple[pa.Table, Signatures, int]:
+    """Return the live texts (``record_id``, ``image``, ``row``), the signature of each row, and how many are not live.
+
+    Signatures are opened some files at a time, because those of millions of posts fit in memory only as numbers.
+
+    Raises:
+        SchemaMismatch: signatures differ in length, so they cannot be compared.
+    """
+    shards = sorted((root / "data" / corpus).glob("*/texts/*.parquet"))
+    sizes = [pq.read_metadata(path).num_rows for path in shards]
+    total = sum(sizes)
+    ids, made, signatures = list[pa.Table](), 0, np.empty((total, 1), np.uint32)
+    number = (np.cumsum(sizes) - sizes) // OPENED
+    for some in np.split(np.arange(len(shards)), 1 + np.flatnonzero(np.diff(number))):
+        rows = tables.concat([shards[i] for i in some], name="texts", columns=["record_id", "signature"])
+        opened = open_column(rows, name="texts", column="signature", vault=vault)
+        ids.append(rows.select(["record_id"]).filter(pa.array([data is not None for data in opened], pa.bool_())))
+        found = [data for data in opened if data is not None]
+        if found and not made:
+            signatures = np.empty((total, len(found[0]) // VALUE), np.uint32)
+        if any(len(data) != VALUE * signatures.shape[1] for data in found):
+            raise SchemaMismatch(table="texts", detail="signatures of two lengths cannot be compared")
+        values = np.frombuffer(b"".join(found), "<u4").reshape(-1, signatures.shape[1])
+        signatures[made : made + len(values)] = values
+        made += len(values)
+    live = pa.concat_tables(ids).append_column("image", pa.array(np.zeros(made, np.int16)))
+    return live.append_column("row", pa.array(np.arange(made))), signatures[:made], total - made
+
+
+def open_texts(
+    corpus: str, record_ids: pa.ChunkedArray, batches: Sequence[Ints], *, vault: Vault, root: Path
+) -> Iterator[list[str | None]]:
+    """Yield the texts of each batch of rows of ``record_ids``; ``None`` was taken down.
+
+    The sealed posts of all batches are in memory at once, and the open texts of one.
+
+    Raises:
+        SchemaMismatch: an item has no post.
+    """
+    wanted = record_ids.take(pa.array(np.concatenate([np.empty(0, np.int64), *batches]))).combine_chunks()
+    posts, begin = _sealed_posts(corpus, wanted, root=root), 0
+    for batch in batches:
+        some = posts.slice(begin, len(batch))
+        said = {record_id: f"{title}\n{body}" for record_id, title, body in open_posts(some, vault=vault)}
+        yield [said.get(record_id) for record_id in some["record_id"].to_pylist()]
+        begin += len(batch)
+
+
+def _sealed_posts(corpus: str, wanted: pa.Array, *, root: Path) -> pa.Table:
+    """Read the sealed posts of the wanted records, in their order."""
+    parts = [tables.SCHEMAS["posts"].empty_table().select(tables.with_bound("posts", POSTS))]
+    for path in sorted((root / "data" / corpus).glob("*/posts.parquet")):
+        posts = tables.read(path, name="posts", columns=POSTS)
+        parts.append(posts.filter(pc.is_in(posts["record_id"], value_set=wanted)))
+    posts = pa.concat_tables(part.replace_schema_metadata(None) for part in parts)
+    place = pc.index_in(wanted, value_set=posts["record_id"].combine_chunks())
+    if orphans := place.null_count:
+        raise SchemaMismatch(table="posts", detail=f"{orphans} records have items and no post")
+    return posts.take(place)
 
 
 def pictures(items: pa.Table) -> Pictures:
@@ -52,24 +122,3 @@ def pictures(items: pa.Table) -> Pictures:
         inner=inner,
         outer=outer,
     )
-
-
-def _images(corpus: str, images: pa.Table, *, vault: Vault, root: Path) -> tuple[pa.Table, list[Any]]:
-    texts = [text and text.decode() for text in open_column(images, name="images", column="text", vault=vault)]
-    identities = (
-        images.filter(pa.array([text is not None for text in texts], pa.bool_()))["fingerprint_id"].drop_null().unique()
-    )
-    if len(identities) > 1:
-        raise SchemaMismatch(
-            table="images", detail=f"fingerprints of {len(identities)} different methods cannot be compared"
-        )
-    return images.drop_columns("text"), texts
-
-
-def _texts(corpus: str, rows: pa.Table, *, vault: Vault, root: Path) -> tuple[pa.Table, list[Any]]:
-    signatures = open_column(rows, name="texts", column="signature", vault=vault)
-    posts = read_posts(corpus, of=rows, columns=["title", "body"], root=root)
-    posts = posts.filter(pc.is_in(posts["record_id"], value_set=rows["record_id"].combine_chunks()))
-    said = {record_id: f"{title}\n{body}" for record_id, title, body in open_posts(posts, vault=vault)}
-    rows = rows.drop_columns("signature").append_column("signature", pa.array(signatures, pa.binary()))
-    return rows, [said.get(record_id) for record_id in rows["record_id"].to_pylist()]

@@ -2,44 +2,177 @@
 
 CRADLE does not describe how repeated posts were found; people post the same account to several subreddits with a few
 words changed. Two posts are near-duplicates if the Jaccard index of their shingles (of title and body) is at least
-``dedupe.similarity``.
+``dedupe.similarity``. Only posts of a proposed pair are opened, some at a time, and compared exactly: words and
+shingles are numbered, not hashed.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import count
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from pipelines.config.params import Params
-from pipelines.curate.dedupe.image_pairs import Kinds, Pairs
-from pipelines.extract.shingles import candidates, shingles, similarity
+from pipelines.curate.dedupe.captions import common_counts
+from pipelines.curate.dedupe.image_pairs import Ints, Kinds, Pairs
+from pipelines.curate.dedupe.signature_search import Signatures, first_copies, similar_pairs
+from pipelines.curate.grouping.hamming_search import cells, components, equal_pairs
 from pipelines.extract.words import words
 
+# Texts opened at once, unless a longer chain of proposed pairs needs all of its texts.
+BATCH = 20_000
+Texts = Sequence[str | None]
+# Yields the texts of each batch of rows; None was taken down.
+Open = Callable[[Sequence[Ints]], Iterator[Texts]]
 
-def kinds_of_texts(texts: Sequence[str]) -> Kinds:
-    """Group posts that have the same words into one class."""
-    numbers: dict[str, int] = {}
-    kind = np.array([numbers.setdefault(" ".join(words(text)), len(numbers)) for text in texts], np.int64)
-    return Kinds(kind, np.unique(kind, return_index=True)[1])
 
+def text_kinds_and_pairs(
+    signatures: Signatures, rows: Ints, *, opened: Open, similarity: float, shingle_words: int, batch: int = BATCH
+) -> tuple[Kinds, Pairs]:
+    """Group posts with the same words into one class; return the classes and their near-duplicate pairs.
 
-def pairs_of_texts(texts: Sequence[str], signatures: Sequence[bytes], known: Kinds, *, params: Params) -> Pairs:
-    """Return the near-duplicate pairs of classes, with the number of differing words.
+    A pair has the number of words in the longer text that the other text lacks, with multiplicity. ``hamming`` is 0,
+    because texts have no hash. The result does not depend on the order of the signatures or on ``batch``.
 
-    The number is of the words in the longer text that the other text lacks, with multiplicity. ``hamming`` is 0,
-    because texts have no hash.
+    Args:
+        signatures: one row for each post.
+        rows: the row of each post, in the order of keeping.
+        opened: decrypts the texts of some rows.
+        similarity: the least Jaccard index of near-duplicates.
+        shingle_words: the length of a shingle.
+        batch: texts in memory at once.
     """
-    spoken = [words(texts[i]) for i in known.first]
-    runs = [shingles(w, size=params.texts.shingle_words) for w in spoken]
-    proposed = candidates([signatures[i] for i in known.first], threshold=params.dedupe.similarity)
-    found = [(a, b) for a, b in proposed if similarity(runs[a], runs[b]) >= params.dedupe.similarity]
-    apart = [_words_apart(spoken[a], spoken[b]) for a, b in found]
-    sides = np.array(found, np.int64).reshape(-1, 2)
-    return Pairs.join([Pairs(sides[:, 0], sides[:, 1], np.zeros(len(found), np.int64), np.array(apart, np.int64))])
+    first = first_copies(signatures)
+    everything = np.arange(len(first))
+    blocks = similar_pairs(signatures, np.flatnonzero(first == everything), threshold=similarity)
+    left, right = _sides(blocks)
+    copies = np.flatnonzero(first != everything)
+    linked = components(len(first), np.concatenate([left, first[copies]]), np.concatenate([right, copies]))
+    batches = _batches(linked, size=batch)
+    number, place = np.zeros(len(first), np.int64), np.zeros(len(first), np.int64)
+    for i, members in enumerate(batches):
+        number[members], place[members] = i, np.arange(len(members))
+    order = np.argsort(number[left], kind="stable")
+    ends = np.searchsorted(number[left[order]], np.arange(len(batches)), side="right")
+
+    same, parts, begin = everything.copy(), [], 0
+    for members, texts, end in zip(batches, opened(batches), ends.tolist(), strict=True):
+        proposed = place[left[order[begin:end]]], place[right[order[begin:end]]]
+        alike, spoken = _numbered(texts)
+        one, other = _expanded(alike, place[first[members]], proposed)
+        there = np.array([text is not None for text in texts], np.bool_)
+        some = (one != other) & there[one] & there[other]
+        pairs = _near(spoken, one[some], other[some], similarity=similarity, shingle_words=shingle_words)
+        same[members] = members[alike]
+        parts.append(pairs._replace(left=members[pairs.left], right=members[pairs.right]))
+        begin = end
+    return _in_order(same, parts, rows=rows)
 
 
-def _words_apart(one: Sequence[str], other: Sequence[str]) -> int:
-    common = (Counter(one) & Counter(other)).total()
-    return max(len(one), len(other)) - common
+def _batches(linked: Ints, *, size: int) -> list[Ints]:
+    """Return the rows that are linked to others, in batches that separate no linked rows."""
+    order = np.argsort(linked, kind="stable")
+    _, start, sizes = np.unique(linked[order], return_index=True, return_counts=True)
+    order = order[np.repeat(sizes, sizes) > 1]
+    start = np.cumsum(sizes * (sizes > 1)) - sizes
+    number = np.repeat(start[sizes > 1] // size, sizes[sizes > 1])
+    return np.split(order, 1 + np.flatnonzero(np.diff(number))) if len(order) else []
+
+
+def _in_order(same: Ints, parts: Sequence[Pairs], *, rows: Ints) -> tuple[Kinds, Pairs]:
+    """Number the classes, which are named by a row, in the order of keeping."""
+    _, first, of = np.unique(same[rows], return_index=True, return_inverse=True)
+    number = np.empty(len(first), np.int64)
+    number[np.argsort(first)] = np.arange(len(first))
+    kind = np.empty(len(rows), np.int64)
+    kind[rows] = number[of]
+    found = Pairs.join([*parts, Pairs(*np.empty((4, 0), np.int64))])
+    left, right = kind[found.left], kind[found.right]
+    pairs = Pairs(np.minimum(left, right), np.maximum(left, right), found.hamming, found.words)
+    return Kinds(number[of], np.sort(first)), Pairs.join([pairs])
+
+
+def _sides(blocks: Iterable[tuple[npt.NDArray[Any], npt.NDArray[Any]]]) -> Ints:
+    return np.concatenate([np.empty((2, 0), np.int64), *(np.array(sides) for sides in blocks)], axis=1)
+
+
+class _Spoken(NamedTuple):
+    """The words of some texts as numbers, one text after the other."""
+
+    begins: Ints
+    words: Ints
+    known: int  # words numbered
+
+    @property
+    def text(self) -> Ints:
+        """Return the text of each word."""
+        return np.repeat(np.arange(len(self.begins) - 1), np.diff(self.begins))
+
+
+def _expanded(alike: Ints, group: Ints, proposed: tuple[Ints, Ints]) -> Ints:
+    """Return the pairs of distinct texts in the proposed pairs of groups and within each group.
+
+    ``group`` is of each text the first one with its signature, and ``alike`` the first one with its words. Texts of a
+    group nearly always have the same words, but need not.
+    """
+    of, distinct = np.divmod(np.unique(group * len(group) + alike), len(group))
+    sizes = np.bincount(of, minlength=len(group))
+    starts = np.cumsum(sizes) - sizes
+    sides = list(equal_pairs(of))
+    for pair, a, b in cells(sizes[proposed[0]], sizes[proposed[1]]):
+        sides.append((starts[proposed[0][pair]] + a, starts[proposed[1][pair]] + b))
+    pairs: Ints = distinct[_sides(sides)]
+    return pairs
+
+
+def _numbered(texts: Texts) -> tuple[Ints, _Spoken]:
+    """Return for each text the first one with the same words, and the words of these first ones."""
+    number: defaultdict[str, int] = defaultdict(count().__next__)
+    seen: dict[bytes, int] = {}
+    alike, spoken = np.arange(len(texts)), list[Ints]([np.empty(0, np.int64)])
+    for i, text in enumerate(texts):
+        own = np.fromiter(map(number.__getitem__, words(text or "")), np.int64)
+        if text is not None:
+            alike[i] = seen.setdefault(own.tobytes(), i)
+        spoken.append(own if alike[i] == i else own[:0])
+    return alike, _Spoken(np.cumsum([len(own) for own in spoken]), np.concatenate(spoken), len(number))
+
+
+def _near(spoken: _Spoken, left: Ints, right: Ints, *, similarity: float, shingle_words: int) -> Pairs:
+    """Return which of these pairs of texts are near-duplicates."""
+    shared, sizes = _common(_shingles(spoken, size=shingle_words), left, right)
+    union = sizes[left] + sizes[right] - shared
+    found = shared / np.maximum(1, union) >= similarity
+    left, right = left[found], right[found]
+    shared, sizes = _common(spoken, left, right)
+    return Pairs(left, right, np.zeros_like(left), np.maximum(sizes[left], sizes[right]) - shared)
+
+
+def _common(spoken: _Spoken, left: Ints, right: Ints) -> tuple[Ints, Ints]:
+    """Return how many words the texts of each pair have in common, with multiplicity, and how many each text has."""
+    values = np.sort(spoken.text * spoken.known + spoken.words) % max(1, spoken.known)
+    shared = np.empty(len(left), np.int64)
+    common_counts(spoken.begins, values, (left, right), shared)
+    return shared, np.diff(spoken.begins)
+
+
+def _shingles(spoken: _Spoken, *, size: int) -> _Spoken:
+    """Return the distinct runs of ``size`` words of each text; a shorter text, which only equals its copies, has none.
+
+    A run is numbered by its words' numbers as digits, and again before the number exceeds 63 bits.
+    """
+    runs, known = spoken.words, spoken.known
+    for k in range(1, size):
+        if known * spoken.known >= 1 << 63:
+            distinct, runs = np.unique(runs, return_inverse=True)
+            known = len(distinct)
+        runs, known = runs[:-1] * spoken.known + spoken.words[k:], known * spoken.known
+    text = spoken.text[: len(runs)]
+    whole = np.arange(len(runs)) + size <= spoken.begins[1:][text]
+    distinct, runs = np.unique(runs[whole], return_inverse=True)
+    text, runs = np.divmod(np.unique(text[whole] * len(distinct) + runs), max(1, len(distinct)))
+    sizes = np.bincount(text, minlength=len(spoken.begins) - 1)
+    return _Spoken(np.concatenate([[0], np.cumsum(sizes)]), runs, len(distinct))

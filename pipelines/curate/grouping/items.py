@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipelines.config.params import Params
 from pipelines.errors import SchemaMismatch
 from pipelines.storage import tables
+from pipelines.storage.exclusions import WHOLE
 from pipelines.storage.tables import Item, items_of
 
 Ints = NDArray[np.int64]
+ITEM = ["record_id", "image"]
 
 
 @dataclass(frozen=True)
@@ -33,19 +37,51 @@ class Links:
 
 @dataclass(frozen=True)
 class CorpusItems:
-    """All items of a corpus sorted by id, with their links to each other and their strata (such as month and kind)."""
+    """All items of a corpus sorted by id, one row each with the columns of its post, and their links to each other."""
 
-    items: list[Item]
+    table: pa.Table
     links: Links
-    strata: dict[str, list[str]]
+
+    def __len__(self) -> int:
+        """Return the number of items."""
+        return int(self.table.num_rows)
+
+    def at(self, wanted: Collection[Item]) -> dict[Item, int]:
+        """Return the positions of those wanted items that the corpus has, in ascending order."""
+        rows = np.flatnonzero(among(self.table, wanted))
+        return dict(zip(self.items(rows), rows.tolist(), strict=True))
+
+    def items(self, rows: Ints) -> list[Item]:
+        """Return the items at these positions."""
+        return items_of(self.table.select(ITEM).take(pa.array(rows)))
+
+    def strata(self, rows: Ints) -> dict[str, list[str]]:
+        """Return the strata of the items at these positions: month, kind, subreddit, and whether there is text."""
+        found = self.table.select(["created", "kind", "subreddit", "words"]).take(pa.array(rows)).to_pydict()
+        return {
+            "month": [f"{created:%Y-%m}" for created in found["created"]],
+            "kind": found["kind"],
+            "subreddit": [name.lower() for name in found["subreddit"]],
+            "has_text": ["yes" if n else "no" for n in found["words"]],
+        }
 
 
-def kept_items(corpus: str, *, params: Params, root: Path) -> set[Item]:
-    """Return the items that deduplication kept, as (record id, image number)."""
+def kept_items(corpus: str, *, params: Params, root: Path) -> pa.Table:
+    """Return the items (``record_id``, ``image``) that deduplication kept."""
     items = read_items(corpus, params=params, columns=[], root=root)
     drops = tables.read(root / "snapshot" / corpus / "dedupe" / "drops.parquet", name="drops")
-    dropped = set(items_of(drops))
-    return {item for item in items_of(items) if item not in dropped and (item[0], -1) not in dropped}
+    whole = drops.filter(pc.equal(drops["image"], WHOLE))["record_id"].combine_chunks()
+    out = among(items, set(items_of(drops))) | pc.is_in(items["record_id"], value_set=whole).to_numpy()
+    return items.filter(pa.array(~out))
+
+
+def among(items: pa.Table, wanted: Collection[Item]) -> NDArray[np.bool_]:
+    """Return which rows of a table are the wanted items; takes memory for these only."""
+    ids = tables.strings(list({record_id for record_id, _ in wanted}))
+    rows = np.flatnonzero(pc.is_in(items["record_id"], value_set=ids).to_numpy())
+    found = np.zeros(items.num_rows, np.bool_)
+    found[rows] = [item in wanted for item in items_of(items.select(ITEM).take(pa.array(rows)))]
+    return found
 
 
 def read_items(corpus: str, *, params: Params, columns: list[str], root: Path) -> pa.Table:
@@ -66,7 +102,8 @@ def read_posts(corpus: str, *, of: pa.Table, columns: list[str], root: Path) -> 
     """
     months = sorted((root / "data" / corpus).glob("*/posts.parquet"))
     posts = tables.concat(months, name="posts", columns=["record_id", *columns])
-    if orphans := len(set(of["record_id"].to_pylist()) - set(posts["record_id"].to_pylist())):
+    there = pc.is_in(of["record_id"].unique(), value_set=posts["record_id"].combine_chunks())
+    if orphans := len(there) - there.true_count:
         raise SchemaMismatch(table="posts", detail=f"{orphans} records have items and no post")
     return posts
 
@@ -78,28 +115,25 @@ def load(corpus: str, *, params: Params, root: Path) -> CorpusItems:
         SchemaMismatch: an item has no post.
     """
     rows = read_items(corpus, params=params, columns=["words"], root=root)
-    rows = rows.sort_by([("record_id", "ascending"), ("image", "ascending")])
     wanted = ["author_id", "created", "kind", "subreddit"]
-    post = {row["record_id"]: row for row in read_posts(corpus, of=rows, columns=wanted, root=root).to_pylist()}
-    items = items_of(rows)
-    authors = np.unique([post[r]["author_id"] for r, _ in items], return_inverse=True)[1] if items else []
-    strata = {
-        "month": [f"{post[r]['created']:%Y-%m}" for r, _ in items],
-        "kind": [post[r]["kind"] for r, _ in items],
-        "subreddit": [post[r]["subreddit"].lower() for r, _ in items],
-        "has_text": ["yes" if n else "no" for n in rows["words"].to_pylist()],
-    }
-    left, right = _pairs(corpus, items, root=root)
-    return CorpusItems(items, Links(left, right, np.asarray(authors, np.int64)), strata)
+    posts = read_posts(corpus, of=rows, columns=wanted, root=root)
+    table = rows.join(posts, keys="record_id", join_type="left outer")
+    table = table.sort_by([("record_id", "ascending"), ("image", "ascending")])
+    authors = table["author_id"].combine_chunks().dictionary_encode(null_encoding="encode").indices.to_numpy()
+    left, right = _pairs(corpus, table, root=root)
+    return CorpusItems(table.drop_columns("author_id"), Links(left, right, authors.astype(np.int64)))
 
 
-def _pairs(corpus: str, items: list[Item], *, root: Path) -> tuple[Ints, Ints]:
+def _pairs(corpus: str, items: pa.Table, *, root: Path) -> tuple[Ints, Ints]:
     """Return the near-duplicate pairs as positions in ``items``; clusters would not show the individual links."""
     table = tables.read(root / "snapshot" / corpus / "dedupe" / "pairs.parquet", name="pairs")
-    at = {item: i for i, item in enumerate(items)}
-    others = zip(table["other_id"].to_pylist(), table["other_image"].to_pylist(), strict=True)
-    found = [
-        (at[one], at[other]) for one, other in zip(items_of(table), others, strict=True) if one in at and other in at
-    ]
-    both = np.array(found, np.int64).reshape(-1, 2)
-    return both[:, 0], both[:, 1]
+    keys = _keys(items, *ITEM)
+    left, right = (pc.index_in(_keys(table, *side), value_set=keys) for side in (ITEM, ["other_id", "other_image"]))
+    there = pc.and_(left.is_valid(), right.is_valid())
+    one, other = (side.filter(there).to_numpy().astype(np.int64) for side in (left, right))
+    return one, other
+
+
+def _keys(table: pa.Table, record_id: str, image: str) -> pa.Array:
+    columns = (table[record_id].combine_chunks(), table[image].combine_chunks().cast(pa.string()))
+    return pc.binary_join_element_wise(*columns, "/")

@@ -21,7 +21,6 @@ from pipelines.config.curate import Split
 from pipelines.curate.grouping.items import CorpusItems
 from pipelines.curate.grouping.split_groups import Units
 from pipelines.curate.split.stratify import Ints, certificate, label_pairs, stratify, unit_counts
-from pipelines.storage.tables import Item
 
 # The name of the column of items whose label set in a category is empty.
 EMPTY = "None"
@@ -67,26 +66,27 @@ class Balance:
         everything: CorpusItems,
         gold: Sequence[Mapping[str, Any]],
         *,
+        sampled: Ints,
         section: Split,
         labelled_in: Collection[str] | None,
     ) -> Balance:
-        """Build the balance columns of all items; an item is labelled if it has gold in any category."""
-        at = {item: i for i, item in enumerate(everything.items)}
-        answers: dict[Item, dict[str, list[str]]] = defaultdict(dict)
+        """Build the balance columns of the sampled items; an item is labelled if it has gold in any category."""
+        at = everything.at({(row["record_id"], row["image"]) for row in gold})
+        of: dict[int, dict[str, list[str]]] = defaultdict(dict)
         for row in gold:
             if (item := (row["record_id"], row["image"])) in at:
-                answers[item][row["category"]] = row["labels"] or [EMPTY]
-        of = {at[item]: found for item, found in answers.items()}
+                of[at[item]][row["category"]] = row["labels"] or [EMPTY]
         categories: set[str] = set().union(*of.values())
-        n = len(everything.items)
+        n = len(everything)
         labelled = np.zeros(n, bool)
         labelled[list(of)] = True
         said = ((i, f"{key}={x}") for i, found in of.items() for key, labels in found.items() for x in labels)
         gaps = ((i, WITHOUT.format(category=key)) for i, found in of.items() for key in categories - found.keys())
+        rest = sampled[~labelled[sampled]]
         known = (
-            (i, f"{name}={values[i]}")
-            for name, values in everything.strata.items()
-            for i in np.flatnonzero(~labelled).tolist()
+            (i, f"{name}={value}")
+            for name, values in everything.strata(rest).items()
+            for i, value in zip(rest.tolist(), values, strict=True)
             if name in section.strata
         )
         some = None if labelled_in is None else tuple(name for name in section.ratios if name in labelled_in)

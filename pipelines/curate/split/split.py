@@ -8,21 +8,20 @@ FigSIM 5.1 splits 60:20:20, stratified on all annotation categories; an item wit
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from pipelines.config.curate import Split
 from pipelines.config.params import Params
 from pipelines.curate.dedupe import exhaustive_search
-from pipelines.curate.grouping.items import CorpusItems, Links, load
+from pipelines.curate.grouping.items import CorpusItems, Links, among, load
 from pipelines.curate.grouping.published_split import published
-from pipelines.curate.grouping.split_groups import Units, leakage, resolve, separated_pairs
+from pipelines.curate.grouping.split_groups import leakage, resolve, separated_pairs
 from pipelines.curate.split.balance import Balance
 from pipelines.curate.split.stratify import Ints
 from pipelines.errors import SplitConflict
@@ -69,16 +68,17 @@ def run(
     ledger = vault.assignments(corpus, version=section.version)
     promised = _promised(ledger, imported, corpus=corpus)
     unfit = chosen & set(items_of(tables.read(folder / "gold" / "drops.parquet", name="drops")))
-    sampled = _among(everything.items, chosen - (unfit - promised.keys()))
+    sampled = among(everything.table, chosen - (unfit - promised.keys()))
     # found without the index of dedupe, so that a pair which that one missed is not separated
     near = exhaustive_search.pairs(corpus, chosen, params=params, vault=vault, root=root)
     links, missed = _with(near, everything)
 
     gold = tables.read(folder / "gold" / "gold.parquet", name="gold").to_pylist()
-    balance = Balance.of(everything, gold, section=section, labelled_in=params.gold[corpus].splits)
-    assigned = _indices(everything.items, promised, section=section, corpus=corpus)
+    rows = np.flatnonzero(among(everything.table, chosen))
+    balance = Balance.of(everything, gold, sampled=rows, section=section, labelled_in=params.gold[corpus].splits)
+    assigned = _indices(everything, promised, section=section, corpus=corpus)
     units = resolve(links, assigned=assigned)
-    earlier = np.where(sampled & _among(everything.items, ledger.keys()), assigned, -1)
+    earlier = np.where(sampled & among(everything.table, ledger.keys()), assigned, -1)
     separated, later = separated_pairs(links, assigned=earlier)
     withheld = np.isin(np.arange(len(assigned)), later)
     within = np.flatnonzero(sampled & ~units.excluded & ~withheld)
@@ -89,25 +89,25 @@ def run(
         raise SplitConflict(corpus=corpus, detail=f"{leaks} near-duplicate pairs or authors are in two splits{where}")
 
     report = balance.report(split, units, within)
-    begun = _indices(everything.items, imported, section=section, corpus=corpus)
+    begun = _indices(everything, imported, section=section, corpus=corpus)
     held = balance.labelled & (assigned >= 0) & (begun < 0)
     # below this no split could be enough better
     of = report.get("labels")
     if held.any() and of and _exceeds(of["mean_deviation"], of["bound_mean"]):
         fresh = resolve(links, assigned=begun)
-        free = _among(everything.items, chosen - (unfit - imported.keys())) & ~fresh.excluded
+        free = among(everything.table, chosen - (unfit - imported.keys())) & ~fresh.excluded
         other = balance.of_labels(balance.place(fresh, np.flatnonzero(free)))
         of |= {"new_version": other, "unused": _exceeds(of["mean_deviation"], other["mean_deviation"])}
     reasons = {"bridges_splits": sampled & units.excluded, "leaks": withheld}
-    out = {everything.items[i]: reason for reason, which in reasons.items() for i in np.flatnonzero(which)}
+    out = {item: reason for reason, which in reasons.items() for item in everything.items(np.flatnonzero(which))}
     report |= {"leakage": leaks, "missed_pairs": missed, "unfit": len(unfit - promised.keys())}
     report |= {"excluded": len(out) - len(later), "separated_pairs": separated, "withheld": len(later)}
     if separated:
         log.warning("split %s: %d near-duplicate pairs were assigned to two splits earlier", corpus, separated)
-    order = list(section.ratios)
-    rows = {everything.items[i]: order[split[i]] for i in within}
-    log.info("split %s: %d of %d items were assigned before", corpus, len(rows.keys() & promised.keys()), len(rows))
-    _write(rows, out, _group_names(everything.items, units, within), folder=folder / "split")
+    order, items = list(section.ratios), everything.items(within)
+    placed = {item: order[i] for item, i in zip(items, split[within].tolist(), strict=True)}
+    log.info("split %s: %d of %d items were assigned before", corpus, len(placed.keys() & promised.keys()), len(placed))
+    _write(placed, out, _group_names(items, units.unit[within]), folder=folder / "split")
     return write_metrics(report, root / "metrics" / corpus / "split.json")
 
 
@@ -122,10 +122,6 @@ def remember(corpus: str, *, params: Params, vault: Vault, now: datetime, root: 
     vault.assign(corpus, version=params.split[corpus].version, rows=rows, now=now)
 
 
-def _among(items: Sequence[Item], wanted: Collection[Item]) -> NDArray[np.bool_]:
-    return np.array([item in wanted for item in items], bool)
-
-
 def _exceeds(deviation: float | None, other: float | None) -> bool:
     """Return whether a deviation is more than :data:`UNUSED` times another; ``None`` was not measured."""
     return deviation is not None and other is not None and deviation > UNUSED * other
@@ -133,13 +129,13 @@ def _exceeds(deviation: float | None, other: float | None) -> bool:
 
 def _with(near: Collection[tuple[Item, Item]], everything: CorpusItems) -> tuple[Links, int]:
     """Return the links of the corpus with these near-duplicate pairs added, and the number of added pairs."""
-    at = {item: i for i, item in enumerate(everything.items)}
+    at = everything.at({item for pair in near for item in pair})
     left, right, author = everything.links.left, everything.links.right, everything.links.author
-    known = set(zip(left.tolist(), right.tolist(), strict=True))
-    pairs = [(at[one], at[other]) for one, other in near]
-    added = [(i, j) for i, j in pairs if (i, j) not in known and (j, i) not in known]
-    more = np.array(added, np.int64).reshape(-1, 2)
-    return Links(np.concatenate([left, more[:, 0]]), np.concatenate([right, more[:, 1]]), author), len(added)
+    one, other = np.array([(at[one], at[other]) for one, other in near], np.int64).reshape(-1, 2).T
+    known = np.minimum(left, right) << 32 | np.maximum(left, right)
+    added = ~np.isin(np.minimum(one, other) << 32 | np.maximum(one, other), known)
+    more = one[added], other[added]
+    return Links(np.concatenate([left, more[0]]), np.concatenate([right, more[1]]), author), int(added.sum())
 
 
 def _promised(ledger: Mapping[Item, str], imported: Mapping[Item, str], *, corpus: str) -> dict[Item, str]:
@@ -152,7 +148,7 @@ def _promised(ledger: Mapping[Item, str], imported: Mapping[Item, str], *, corpu
     return {**ledger, **imported}
 
 
-def _indices(items: list[Item], promised: Mapping[Item, str], *, section: Split, corpus: str) -> Ints:
+def _indices(everything: CorpusItems, promised: Mapping[Item, str], *, section: Split, corpus: str) -> Ints:
     """Return the assigned split index of each item, or -1."""
     index = {name: i for i, name in enumerate(section.ratios)}
     unknown = set(promised.values()) - index.keys()
@@ -160,7 +156,10 @@ def _indices(items: list[Item], promised: Mapping[Item, str], *, section: Split,
         raise SplitConflict(
             corpus=corpus, detail=f"split.{corpus}.ratios lacks {sorted(unknown)}, to which items are assigned"
         )
-    return np.array([index[promised[item]] if item in promised else -1 for item in items], np.int64)
+    found = np.full(len(everything), -1, np.int64)
+    for item, i in everything.at(promised).items():
+        found[i] = index[promised[item]]
+    return found
 
 
 def _write(rows: Mapping[Item, str], out: Mapping[Item, str], groups: Mapping[Item, str], *, folder: Path) -> None:
@@ -175,9 +174,9 @@ def _write(rows: Mapping[Item, str], out: Mapping[Item, str], groups: Mapping[It
     write_exclusions(out, folder / "drops.parquet", step="split")
 
 
-def _group_names(items: list[Item], units: Units, within: Ints) -> dict[Item, str]:
-    """Return each item's group name: its smallest member in the sample (``within`` is in the order of the items)."""
+def _group_names(items: list[Item], units: Ints) -> dict[Item, str]:
+    """Return each sampled item's group name: its smallest member in the sample (the items are sorted)."""
     name: dict[int, str] = {}
-    for i in within.tolist():
-        name.setdefault(int(units.unit[i]), f"{items[i][0]}/{items[i][1]}")
-    return {items[i]: name[int(units.unit[i])] for i in within.tolist()}
+    for (record_id, image), unit in zip(items, units.tolist(), strict=True):
+        name.setdefault(unit, f"{record_id}/{image}")
+    return {item: name[unit] for item, unit in zip(items, units.tolist(), strict=True)}
