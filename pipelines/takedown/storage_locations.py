@@ -128,6 +128,14 @@ SINKS = (
         writers=("takedown/object_versions", "takedown/receipts", "takedown/steps", "takedown/takedown"),
     ),
     Sink(
+        "index",
+        "ids",
+        "the entries of removed objects are removed with them (`objects`), on other hosts by their next sweep; each id "
+        "is a digest under a key of the project",
+        paths=_home("object_index"),
+        writers=("takedown/record_index",),
+    ),
+    Sink(
         "requests",
         "ids",
         "the file is removed when all is done",
