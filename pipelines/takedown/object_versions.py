@@ -122,21 +122,23 @@ class Objects:
     def named(self, gone: Gone, *, among: Collection[str] | None = None) -> list[str]:
         """Return the digests of the objects (of ``among``, or all) that contain the id of a deleted record.
 
-        Only those objects are read, and those that the index does not know. Folder objects are lists of digests and
-        name no records.
+        Only objects that the index does not know are read. Folder objects are lists of digests and name no records.
         """
         every = sorted(self.digests() if among is None else among)
         if among is None:
             self._index.keep(every)
         wanted, found = self._index.digests_of(gone.ids), []
         for digest in every:
-            if digest.endswith(TREE) or self._index.names(digest, wanted) is False:
+            if digest.endswith(TREE):
                 continue
-            with self.file(digest) as path:
-                if gone.within(path):
-                    found.append(digest)
-                else:
-                    self._index.add(digest, path)
+            named = self._index.names(digest, wanted)
+            if named is None:
+                with self.file(digest) as path:
+                    named = bool(gone.within(path))
+                    if not named:
+                        self._index.add(digest, path)
+            if named:
+                found.append(digest)
         return found
 
     def without(self, digest: str, gone: Gone) -> Change:

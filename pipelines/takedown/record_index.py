@@ -58,7 +58,7 @@ class RecordIndex:
     def names(self, digest: str, wanted: Digests | None) -> bool | None:
         """Return whether an object names one of these records; ``None`` if only reading the object shows it.
 
-        Two ids have the same 8 bytes with a chance of 2^-64, so that ``True`` is for the object to confirm.
+        Two ids have the same 8 bytes with a chance of 2^-64; such an object is rewritten to the same bytes.
         """
         if wanted is None or (data := self._read(digest)) is None:
             return None

@@ -10,7 +10,7 @@ import binascii
 import mmap
 import re
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -152,7 +152,9 @@ class Gone:
 
     def _mentions(self, column: pa.ChunkedArray) -> pa.Array:
         """Return the values of a column of texts, or of lists of texts, that name one of the records."""
-        return tables.strings([v for v in _likely(column).to_pylist() if not self.ids.isdisjoint(TOKEN.findall(v))])
+        one, starts, rest = _parted(column)
+        found = one.filter(pc.is_in(starts, value_set=self.array)).to_pylist()
+        return tables.strings(found + [v for v in rest.to_pylist() if not self.ids.isdisjoint(TOKEN.findall(v))])
 
     def _blanked(self, value: str) -> str:
         return TOKEN.sub(lambda match: BLANK if match.group() in self.ids else match.group(), value)
@@ -170,7 +172,7 @@ def ids_in(path: Path) -> bytes:
     if is_table(path):
         file = pq.ParquetFile(path)
         texts = [field.name for field in file.schema_arrow if _is_text(field.type)]
-        return b"".join(part for name in texts for part in _ids(file.read(columns=[name])[name]))
+        return b"".join(_ids(file.read(columns=[name])[name], whole=name in ABOUT) for name in texts)
     if not path.stat().st_size:
         return b""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -208,20 +210,27 @@ def _flat(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.list_flatten(column) if pa.types.is_list(column.type) else column
 
 
-def _likely(column: pa.ChunkedArray) -> pa.Array:
-    """Return the distinct values of a column of texts, or of lists of texts, that may contain an id."""
+def _parted(column: pa.ChunkedArray) -> tuple[pa.Array, pa.Array, pa.Array]:
+    """Return the distinct values of a column of texts, or of lists of texts, that may contain an id, in two parts.
+
+    Returns:
+        The values that begin with an id and contain no other, these ids, and the other values.
+    """
     values = _flat(column).unique().drop_null()
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
-    return values.filter(pc.match_substring_regex(values, "[0-9a-f]{32}"))
+    likely = values.filter(pc.match_substring_regex(values, "[0-9a-f]{32}"))
+    begins = pc.match_substring_regex(likely, ONE_ID)
+    one = likely.filter(begins)
+    return one, pc.utf8_slice_codeunits(one, 0, 32).cast(pa.string()), likely.filter(pc.invert(begins))
 
 
-def _ids(column: pa.ChunkedArray) -> Iterator[bytes]:
-    values = _likely(column)
-    one = pc.match_substring_regex(values, ONE_ID)
-    yield binascii.unhexlify("".join(pc.utf8_slice_codeunits(values.filter(one), 0, 32).to_pylist()))
-    for value in values.filter(pc.invert(one)).to_pylist():
-        yield binascii.unhexlify("".join(TOKEN.findall(value)))
+def _ids(column: pa.ChunkedArray, *, whole: bool) -> bytes:
+    """Return the ids in a column, or only the values that are an id as a ``whole``."""
+    one, starts, rest = _parted(column)
+    if whole:
+        return binascii.unhexlify("".join(starts.filter(pc.equal(pc.utf8_length(one), 32)).to_pylist()))
+    return binascii.unhexlify("".join([*starts.to_pylist(), *TOKEN.findall(" ".join(rest.to_pylist()))]))
 
 
 def _renamed(table: pa.Table, name: str, *, mentions: set[str], blank: object) -> list[object]:
