@@ -76,7 +76,9 @@ class RecordIndex:
     def remove(self, digests: Collection[str]) -> None:
         """Delete the entries of objects."""
         for digest in digests if not self._read_only else ():
-            (self._folder / digest).unlink(missing_ok=True)
+            # what cannot be deleted is not authentic, or names an object that is gone
+            with suppress(OSError):
+                (self._folder / digest).unlink()
 
     def keep(self, digests: Collection[str]) -> None:
         """Delete all entries except those of these objects, and what killed processes left half-written."""
