@@ -37,7 +37,7 @@ class AnotherDatabase(ConfigError):
 
 
 def addresses(settings: Settings) -> dict[str, str]:
-    """Return the address of each database of the project, of MLflow and of Airflow, as far as they are known here."""
+    """Return the address of each database of the project, of MLflow and of Airflow, if it is known here."""
     home = settings.home
     found = {
         "answers": settings.answers_url,

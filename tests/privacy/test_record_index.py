@@ -122,7 +122,7 @@ def altered(path: Path, _corpus: Used) -> None:
 
 def exchanged(path: Path, corpus: Used) -> None:
     """Put the entry of an object in its place that names no record."""
-    harmless = next(p for p in corpus.entries() if p.name not in corpus.truth and p.is_file())
+    harmless = next(p for p in corpus.entries() if p.name not in corpus.truth and p != path and p.is_file())
     shutil.copy(harmless, path)
 
 
