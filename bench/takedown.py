@@ -29,6 +29,8 @@ from pipelines.config.settings import Settings
 from pipelines.config.takedown import Takedown
 from pipelines.storage import seal, tables
 from pipelines.takedown import takedown
+from pipelines.takedown.object_versions import Objects
+from pipelines.takedown.redaction import Gone
 from pipelines.takedown.selection import Selection
 from pipelines.vault.vault import Vault
 from pipelines.workspace import trust
@@ -193,6 +195,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, quiet_errors():
         with quiet():
             settings, ids = begin(Path(folder) / "home")
+            # as the daily sweep does: it adds the objects of the day to the index of records
+            with workspace(settings) as clone, Objects.opened(clone) as objects:
+                objects.named(Gone(["0" * 32]))
         saved, rng, lines, first = Path(folder) / "saved", random.Random(1), [], 0.0
         shutil.copytree(settings.home, saved)
         for count in (1, 1_000):

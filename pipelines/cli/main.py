@@ -19,6 +19,7 @@ from typer.core import TyperGroup
 
 from pipelines.cli.airflow import app as airflow
 from pipelines.cli.annotate import app as annotate
+from pipelines.cli.backup import app as backup
 from pipelines.cli.collect import app as collect
 from pipelines.cli.curate import app as curate
 from pipelines.cli.doctor import app as doctor
@@ -108,7 +109,7 @@ def status(as_json: AsJson = False) -> None:
         numbers.show(gathered)
 
 
-for layer in (init, repository, collect, curate, annotate, label, train, evaluate, registry, privacy, doctor):
+for layer in (init, repository, backup, collect, curate, annotate, label, train, evaluate, registry, privacy, doctor):
     app.add_typer(layer)
 app.add_typer(params, name="params", rich_help_panel="Repository")
 app.add_typer(plan, name="plan", rich_help_panel="Repository")

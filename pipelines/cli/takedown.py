@@ -32,6 +32,12 @@ DryRun = Annotated[
 ]
 
 
+Scan = Annotated[
+    bool,
+    typer.Option("--scan", help="read every object of every version, whatever the index of records says; takes longer"),
+]
+
+
 @takedowns.callback()
 def takedown(
     context: typer.Context,
@@ -61,6 +67,7 @@ def takedown(
     ] = None,
     who: Who = "corpus takedown",
     dry_run: DryRun = False,
+    scan: Scan = False,
     yes: Yes = False,
 ) -> None:
     """Delete posts wherever they are stored, also in old corpus versions; repeat the command if it was interrupted."""
@@ -93,6 +100,7 @@ def takedown(
         near=near,
     )
     agree = partial(_agree, yes=yes)
+    _forget_index(settings, scan=scan, dry_run=dry_run)
     with open_vault(settings) as vault:
         given: dict[str, Any] = {"dry_run": dry_run, "agree": agree, "settings": settings, "vault": vault}
         emit(_taken_down(asked, reason=reason or "", who=who, **given))
@@ -150,6 +158,7 @@ def retention() -> None:
 @takedowns.command("run-pending")
 def run_pending(
     dry_run: DryRun = False,
+    scan: Scan = False,
     yes: Yes = False,
     who: Who = "corpus takedown run-pending",
     tombstones: Annotated[
@@ -172,6 +181,7 @@ def run_pending(
     from pipelines.workspace.clone import workspace
 
     settings = Settings.from_env()
+    _forget_index(settings, scan=scan, dry_run=dry_run)
     with open_vault(settings) as vault:
         saved = read_tombstones(tombstones) if tombstones else {}
         with workspace(settings) as clone:
@@ -212,6 +222,16 @@ def models(settings: Settings, *, vault: Vault) -> Iterator[Context | None]:
 
     with opened(settings, vault=vault) as context:
         yield context
+
+
+def _forget_index(settings: Settings, *, scan: bool, dry_run: bool) -> None:
+    """Empty the index of records for a person who asked for a scan."""
+    from pipelines.takedown.record_index import RecordIndex
+
+    if scan and dry_run:
+        raise typer.BadParameter("empties the index of records, which --dry-run does not", param_hint="'--scan'")
+    if scan:
+        RecordIndex.of(settings).clear(now=now())
 
 
 def _agree(count: int, *, yes: bool) -> None:

@@ -62,7 +62,11 @@ class Takedown(Section):
             it loses its aliases, and rollback skips it. With a smaller share, it may be used until the deadline.
         weights_days: days from the takedown to the deadline, on which the weights of every model that was trained on a
             deleted record are removed, and its alias moves to another version. Until then, train the model again.
+        scan_days: the index of records is rebuilt from the objects by the first daily sweep that is this many days
+            after the last rebuild. It should be within the month that the GDPR allows for an erasure (Art. 12(3)), so
+            that an entry that is authentic but wrong delays a deletion no longer than that.
     """
 
     withdraw_share: Fraction
     weights_days: Positive = 30
+    scan_days: Positive = 28

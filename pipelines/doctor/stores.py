@@ -13,6 +13,7 @@ from pipelines.doctor.deployment import Deployment
 from pipelines.doctor.finding import Finding, failure, ok, warning
 from pipelines.errors import CorpusError
 from pipelines.process import umask
+from pipelines.takedown.receipts import TOMBSTONES
 from pipelines.vault import checks
 from pipelines.vault.engine import database_file
 from pipelines.vault.vault import Vault
@@ -80,7 +81,9 @@ def backup(deployment: Deployment) -> Finding:
             fix="Set CORPUS_VAULT_BACKUP to the file or folder of the backups (docs/privacy.md).",
         )
     files = [path for path in (place, *place.rglob("*")) if path.is_file()]
-    fix = 'Make a backup: `sqlite3 vault.sqlite ".backup copy.sqlite"` or `pg_dump`, and check the job that makes it.'
+    # of `corpus backup`, only a manifest is a whole backup; a takedown also writes to the folder
+    files = [path for path in files if path.match("*Z.json")] or [path for path in files if path.name != TOMBSTONES]
+    fix = "Make a backup: `corpus backup`, and check the job that makes it."
     if not files:
         return failure("there is no backup at CORPUS_VAULT_BACKUP", fix=fix)
     newest = datetime.fromtimestamp(max(path.stat().st_mtime for path in files), UTC)

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from pipelines.config.settings import Settings
 from pipelines.errors import DataError
+from pipelines.takedown.record_index import RecordIndex
 from pipelines.takedown.redaction import Gone, Left
 from pipelines.workspace.clone import Workspace
 from pipelines.workspace.objects import TREE, file_digest, tree_bytes
@@ -58,20 +59,23 @@ class Change:
 class Objects:
     """All objects in DVC's cache and remote, by digest."""
 
-    def __init__(self, clone: Workspace, *, scratch: Path) -> None:
+    def __init__(self, clone: Workspace, *, scratch: Path, read_only: bool) -> None:
         """Use :meth:`opened` instead."""
         self._cache = clone.objects.cache
         self._remote = clone.objects.remote
         self._results = clone.results
         self._scratch = scratch
-        self._clean: set[str] = set()
+        self._index = RecordIndex.of(clone.settings, read_only=read_only)
 
     @classmethod
     @contextmanager
-    def opened(cls, clone: Workspace) -> Iterator[Objects]:
-        """Open DVC's cache and the remote of a clone of the corpus; remove temporary files at the end."""
+    def opened(cls, clone: Workspace, *, read_only: bool = False) -> Iterator[Objects]:
+        """Open DVC's cache and the remote of a clone of the corpus; remove temporary files at the end.
+
+        With ``read_only``, a search adds nothing to the index of records.
+        """
         with tempfile.TemporaryDirectory(dir=clone.path.parent) as folder:
-            yield cls(clone, scratch=Path(folder))
+            yield cls(clone, scratch=Path(folder), read_only=read_only)
 
     def digests(self) -> list[str]:
         """Return the sorted digests of the objects of all versions of the corpus."""
@@ -118,24 +122,30 @@ class Objects:
     def named(self, gone: Gone, *, among: Collection[str] | None = None) -> list[str]:
         """Return the digests of the objects (of ``among``, or all) that contain the id of a deleted record.
 
-        An object that names none of the records is not read again by later calls. Folder objects are lists of digests
-        and name no records.
+        Only objects that the index does not know are read. Folder objects are lists of digests and name no records.
         """
-        found = []
-        for digest in sorted(self.digests() if among is None else among):
-            if digest.endswith(TREE) or digest in self._clean:
+        every = sorted(self.digests() if among is None else among)
+        if among is None:
+            self._index.keep(every)
+        wanted, found = self._index.digests_of(gone.ids), []
+        for digest in every:
+            if digest.endswith(TREE):
                 continue
-            with self.file(digest) as path:
-                if gone.within(path):
-                    found.append(digest)
-                else:
-                    self._clean.add(digest)
+            named = self._index.names(digest, wanted)
+            if named is None:
+                with self.file(digest) as path:
+                    named = bool(gone.within(path))
+                    if not named:
+                        self._index.add(digest, path)
+            if named:
+                found.append(digest)
         return found
 
     def without(self, digest: str, gone: Gone) -> Change:
         """Store a copy of an object without the deleted records in cache and remote, and return the change."""
         change = self.rewritten(digest, gone.without)
-        self._clean.add(change.digest)
+        with self.file(change.digest) as path:
+            self._index.add(change.digest, path)
         return change
 
     def rewritten(self, digest: str, how: Callable[[Path, Path], Left]) -> Change:
@@ -177,6 +187,7 @@ class Objects:
             trees = [digest for digest in self.digests() if digest.endswith(TREE)]
             dangling = {digest for digest in trees if not doomed.isdisjoint(self.tree(digest).values())}
             self._results.forget(doomed | dangling)
+            self._index.remove(doomed)
         for place in (self._remote, self._cache):
             for digest in sorted(doomed):
                 if place.exists(digest):

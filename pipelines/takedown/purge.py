@@ -198,7 +198,7 @@ def running(settings: Settings) -> int:
     """Count the temporary clones of the corpus whose process still runs, on any host.
 
     Such a clone may contain deleted records, and is removed after its process has ended. If the process pushes deleted
-    records, the next takedown or daily sweep finds them, because both read every object again.
+    records, the next takedown or daily sweep finds them, because both search every object again.
     """
     return sum(in_use(folder) for folder in _inside(settings.home / "scratch"))
 

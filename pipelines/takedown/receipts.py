@@ -11,7 +11,7 @@ from __future__ import annotations
 import fcntl
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -99,15 +99,23 @@ class TakedownRequest:
 
     def finish(self, *, now: datetime, vault: Vault, settings: Settings) -> None:
         """Export the tombstones and turn the unfinished request into its receipt atomically."""
-        kept = {i: [t.deleted_at.isoformat(), t.reason] for i, t in vault.tombstones().items()}
-        write_whole(_folder(settings) / TOMBSTONES, json.dumps(kept, indent=0))
-        self.ended, self.tombstones = now.isoformat(timespec="seconds"), len(kept)
+        write_whole(_folder(settings) / TOMBSTONES, text := tombstone_text(vault))
+        if settings.vault_backup is not None and settings.vault_backup.is_dir():
+            # a backup folder that cannot be written now gets them with the next backup
+            with suppress(OSError):
+                write_whole(settings.vault_backup / TOMBSTONES, text)
+        self.ended, self.tombstones = now.isoformat(timespec="seconds"), len(json.loads(text))
         self.save(settings)
         (_folder(settings) / f"{self.request}{OPEN}").replace(_folder(settings) / f"{self.request}.json")
 
     def text(self) -> str:
         """Return this request as the JSON text of its file."""
         return json.dumps(asdict(self), indent=2, sort_keys=True) + "\n"
+
+
+def tombstone_text(vault: Vault) -> str:
+    """Return all tombstones as the JSON text that :func:`read_tombstones` reads."""
+    return json.dumps({i: [t.deleted_at.isoformat(), t.reason] for i, t in vault.tombstones().items()}, indent=0)
 
 
 def read_tombstones(path: Path) -> dict[str, Tombstone]:

@@ -6,6 +6,7 @@ made of ids (a cluster or group of near-duplicates is named after one of its rec
 
 from __future__ import annotations
 
+import binascii
 import mmap
 import re
 import shutil
@@ -30,6 +31,8 @@ SETS = ("cluster", "group")
 LISTS = (tuple(tables.SCHEMAS["splits"].names), ("record_id",))
 TOKEN = re.compile(r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])")
 TOKEN_BYTES = re.compile(TOKEN.pattern.encode())
+# A text that begins with an id and is too short for a second one.
+ONE_ID = r"^[0-9a-f]{32}(?:[^0-9a-f][\s\S]{0,31})?$"
 BLANK = "0" * 32
 # Files in which each line is about one record; a DVC object has no suffix and is recognised by its header.
 LINES = frozenset({".csv", ".tsv", ".jsonl", ".txt"})
@@ -149,11 +152,9 @@ class Gone:
 
     def _mentions(self, column: pa.ChunkedArray) -> pa.Array:
         """Return the values of a column of texts, or of lists of texts, that name one of the records."""
-        values = _flat(column).unique().drop_null()
-        if pa.types.is_dictionary(values.type):
-            values = values.dictionary_decode()
-        likely = values.filter(pc.match_substring_regex(values, "[0-9a-f]{32}"))
-        return tables.strings([v for v in likely.to_pylist() if not self.ids.isdisjoint(TOKEN.findall(v))])
+        one, starts, rest = _parted(column)
+        found = one.filter(pc.is_in(starts, value_set=self.array)).to_pylist()
+        return tables.strings(found + [v for v in rest.to_pylist() if not self.ids.isdisjoint(TOKEN.findall(v))])
 
     def _blanked(self, value: str) -> str:
         return TOKEN.sub(lambda match: BLANK if match.group() in self.ids else match.group(), value)
@@ -164,6 +165,18 @@ class Gone:
             return []
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return [match.start() for match in TOKEN_BYTES.finditer(data) if match.group() in self._bytes]
+
+
+def ids_in(path: Path) -> bytes:
+    """Return all ids that :meth:`Gone.within` could find in a file: 16 bytes each, in any order, with repetitions."""
+    if is_table(path):
+        file = pq.ParquetFile(path)
+        texts = [field.name for field in file.schema_arrow if _is_text(field.type)]
+        return b"".join(_ids(file.read(columns=[name])[name], whole=name in ABOUT) for name in texts)
+    if not path.stat().st_size:
+        return b""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return binascii.unhexlify(b"".join(TOKEN_BYTES.findall(data)))
 
 
 def is_table(path: Path) -> bool:
@@ -195,6 +208,29 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _flat(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.list_flatten(column) if pa.types.is_list(column.type) else column
+
+
+def _parted(column: pa.ChunkedArray) -> tuple[pa.Array, pa.Array, pa.Array]:
+    """Return the distinct values of a column of texts, or of lists of texts, that may contain an id, in two parts.
+
+    Returns:
+        The values that begin with an id and contain no other, these ids, and the other values.
+    """
+    values = _flat(column).unique().drop_null()
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    likely = values.filter(pc.match_substring_regex(values, "[0-9a-f]{32}"))
+    begins = pc.match_substring_regex(likely, ONE_ID)
+    one = likely.filter(begins)
+    return one, pc.utf8_slice_codeunits(one, 0, 32).cast(pa.string()), likely.filter(pc.invert(begins))
+
+
+def _ids(column: pa.ChunkedArray, *, whole: bool) -> bytes:
+    """Return the ids in a column, or only the values that are an id as a ``whole``."""
+    one, starts, rest = _parted(column)
+    if whole:
+        return binascii.unhexlify("".join(starts.filter(pc.equal(pc.utf8_length(one), 32)).to_pylist()))
+    return binascii.unhexlify("".join([*starts.to_pylist(), *TOKEN.findall(" ".join(rest.to_pylist()))]))
 
 
 def _renamed(table: pa.Table, name: str, *, mentions: set[str], blank: object) -> list[object]:

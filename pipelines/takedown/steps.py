@@ -129,7 +129,7 @@ def _objects(
         _keep([change.left for change in changes.values()], vault=vault, now=now)
         remember(changes, settings=settings)
         say("objects replaced")
-        objects.remove(named)
+        objects.remove([digest for digest in named if digest not in changes or changes[digest].digest != digest])
         request.note("objects", {"halves": objects.remove_halves(now=now)}, settings=settings)
         say("objects removed")
         request.note("objects", {"in_history": rewrite.in_history(clone, gone)}, settings=settings)

@@ -128,6 +128,14 @@ SINKS = (
         writers=("takedown/object_versions", "takedown/receipts", "takedown/steps", "takedown/takedown"),
     ),
     Sink(
+        "index",
+        "ids",
+        "the entries of removed objects are removed with them (`objects`), on other hosts by their next sweep; each id "
+        "is a digest under a key of the project",
+        paths=_home("object_index"),
+        writers=("takedown/record_index",),
+    ),
+    Sink(
         "requests",
         "ids",
         "the file is removed when all is done",
@@ -259,8 +267,10 @@ SINKS = (
         "backups",
         "content",
         "",
-        keeps="the vault's keys, until backups expire: see the rules in docs/privacy.md",
+        keeps="the vault's keys and the earlier tables, until `corpus backup --keep-days` deletes the backup; the "
+        "tombstones beside the backups keep them from coming back: see the rules in docs/privacy.md",
         settings=("vault_backup",),
+        writers=("backup/backup", "backup/database_copies", "backup/pool", "backup/restore"),
     ),
     Sink(
         "clones that people made",
@@ -273,7 +283,7 @@ SINKS = (
         "Airflow and logs",
         "nothing",
         "",
-        paths=_home("airflow", "graph", "logs", "run", "ports.json", "services.env", "dvc-airflow*"),
+        paths=_home("airflow", "airflow.dump", "graph", "logs", "run", "ports.json", "services.env", "dvc-airflow*"),
         writers=(
             "cli/airflow", "deployment/airflow_setup", "deployment/postgres", "deployment/services", "doctor/servers",
             "forkclient", "forkserver", "sandbox/demo/promotions", "timing", "workspace/dag_graph",

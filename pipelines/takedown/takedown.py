@@ -23,6 +23,7 @@ from pipelines.registry.candidate import Context, opened
 from pipelines.takedown import affected_models, expiry, purge, receipts, rewrite
 from pipelines.takedown.object_versions import Objects
 from pipelines.takedown.receipts import TakedownRequest
+from pipelines.takedown.record_index import RecordIndex
 from pipelines.takedown.redaction import Gone
 from pipelines.takedown.selection import Selection
 from pipelines.takedown.steps import Say, TakedownUnfinished, corpora_of, finish, finish_all
@@ -109,7 +110,7 @@ def revisit(
     """Finish open takedowns, delete again every record with a tombstone in all places, and remove weights that are due.
 
     After a restored backup, replay the tombstones, then call this. A task that was running during a takedown may have
-    pushed records that it had read before; this removes them.
+    pushed records that it had read before; this removes them. Every ``terms.scan_days`` it reads all objects.
 
     Returns the receipts of the finished takedowns and, if something was found, of the revisit itself.
 
@@ -120,7 +121,9 @@ def revisit(
     with receipts.alone(settings):
         ended = [request for request in receipts.opened(settings) if "tombstone" in request.done]
         finish_all(ended, settings=settings, vault=vault, terms=terms, now=now, context=context, say=silent)
-        gone = Gone(vault.tombstones())
+        gone, index = Gone(vault.tombstones()), RecordIndex.of(settings)
+        if index.is_due(now=now, days=terms.scan_days):
+            index.clear(now=now)
         with workspace(settings) as clone, Objects.opened(clone) as objects:
             found = bool(objects.named(gone)) or bool(rewrite.lines_without(clone, gone))
         # a version may have been packed before a takedown and registered after it
@@ -174,7 +177,7 @@ def dry_run(
         ``selected`` and ``records``; for each step its counts, by place; ``-1`` for a place that cannot be read.
     """
     gone = Gone(selection.records)
-    with workspace(settings) as clone, Objects.opened(clone) as objects:
+    with workspace(settings) as clone, Objects.opened(clone, read_only=True) as objects:
         live = rewrite.look(clone, gone, objects=objects)
         named = len(objects.named(gone))
     site = purge.Site(gone, settings, vault, corpora_of(live))

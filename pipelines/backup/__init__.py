@@ -1,0 +1,1 @@
+"""Back up everything that a corpus cannot make again, and restore it to another place."""

@@ -1,0 +1,224 @@
+"""Write a consistent backup of everything that a corpus cannot make again, without the project secret.
+
+What refers to something is copied before it: git before the objects that its commits name, MLflow's database before the
+files that it names, and last the vault, which has the keys of everything. If the corpus branch has moved meanwhile, git
+and objects are copied again, because a takedown removes objects that an earlier commit names.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from crisis_corpus.journal import KEY_FILE
+from pipelines.backup import database_copies
+from pipelines.backup.database_copies import VAULT
+from pipelines.backup.pool import BackupManifest, Pool, each
+from pipelines.config.private_file import write_private
+from pipelines.config.settings import Settings
+from pipelines.deployment import mlflow_app
+from pipelines.errors import BadArgument, DataError
+from pipelines.progress import silent
+from pipelines.takedown.object_versions import write_whole
+from pipelines.takedown.receipts import FOLDER, TOMBSTONES, tombstone_text
+from pipelines.takedown.steps import Say
+from pipelines.vault.vault import Vault
+from pipelines.workspace.address import branches
+from pipelines.workspace.clone import BRANCH, Workspace, workspace
+from pipelines.workspace.git import git
+
+BUNDLE = "corpus.bundle"
+MLFLOW_FILES = "mlflow"
+# Prefix of the folder for copies of databases before they are in the pool.
+HALF = ".half-"
+# Ours: attempts when commits come faster than the new objects are copied.
+ATTEMPTS = 5
+
+
+class BackupRunning(DataError):
+    """A backup was started while another one was writing to the same folder."""
+
+    message = "Another backup is being written to {folder}."
+    remedy = "Repeat the command when it has ended."
+    exit_code = 75
+
+
+class BackupOvertaken(DataError):
+    """The corpus branch moved during each attempt to copy it together with its objects."""
+
+    message = "The corpus changed while it was copied, {attempts} times in a row."
+    remedy = "Repeat the command when fewer tasks publish: it resumes, and copies only what is new."
+    exit_code = 75
+
+
+def run(
+    folder: Path, *, settings: Settings, now: datetime, keep_days: int | None = None, verify: bool = False,
+    say: Say = silent,
+) -> dict[str, Any]:  # fmt: skip
+    """Write a backup to a folder, and return its name and counts; an interrupted one resumes.
+
+    Args:
+        folder: the folder of all backups of this project.
+        settings: the locations of the deployment.
+        now: the time of the backup, which becomes its name.
+        keep_days: afterwards, delete older backups, and the files that only they need; ``None`` keeps them.
+        verify: first compare every file of earlier backups with its digest, and remove the damaged ones.
+        say: called after each part.
+
+    Raises:
+        BackupRunning: another process is writing a backup there.
+        BackupOvertaken: other processes committed to the corpus branch all the time.
+        BackupDamaged: an object on the DVC remote does not have its digest.
+        DatabaseNotCopied: a database cannot be read now.
+    """
+    pool = Pool(folder, secret=settings.secret())
+    files: dict[str, tuple[int, str]] = {}
+    databases: dict[str, str] = {}
+    with _alone(folder), tempfile.TemporaryDirectory(prefix=HALF, dir=folder) as half:
+        counts = Counter(damaged=pool.verify() if verify else 0)
+        commit, objects = _corpus(pool, Path(half), files=files, counts=counts, settings=settings, say=say)
+        for name, url in _databases(settings).items():
+            if name == VAULT:
+                _copy_files(pool, files, settings=settings)
+                say("files")
+            made = database_copies.dump(name, url, Path(half))
+            databases[name], files[made.name] = made.name, pool.put(made)
+            made.unlink()
+            say(name)
+        with Vault.existing(settings) as vault:
+            write_whole(folder / TOMBSTONES, tombstone_text(vault))
+        manifest = BackupManifest(now.isoformat(timespec="seconds"), commit, databases, files, objects)
+        name = pool.write(manifest)
+        pruned = 0 if keep_days is None else pool.prune(days=keep_days, now=now)
+    told = {"backup": name, "commit": commit, "databases": sorted(databases), "bytes": sum(manifest.sizes.values())}
+    return told | {"files": len(files), "objects": len(objects), "pruned": pruned, **counts}
+
+
+def sizes(folder: Path, *, settings: Settings) -> dict[str, int]:
+    """Return the bytes of each part that a backup would hold, and of ``new`` objects; write nothing."""
+    pool = Pool(folder, secret=settings.secret())
+    with workspace(settings) as clone:
+        remote = clone.objects.remote
+        with each(lambda digest: int(remote.fs.size(remote.oid_to_path(digest))), held := list(remote.all())) as found:
+            objects = dict(zip(held, found, strict=True))
+    return {
+        "objects": sum(objects.values()),
+        "new": sum(size for digest, size in objects.items() if not pool.path(digest).exists()),
+        "files": sum(path.stat().st_size for path in _files(settings).values()),
+        **{name: database_copies.size(url) for name, url in _databases(settings).items()},
+    }
+
+
+def write_secret(path: Path, *, folder: Path, settings: Settings) -> None:
+    """Write the project secret to a file of mode 600, apart from the backups.
+
+    Raises:
+        BadArgument: the file is in the folder of the backups, or exists with other content.
+    """
+    if path.resolve().is_relative_to(folder.resolve()):
+        raise BadArgument(where="--secret-to", detail="is in the folder of the backups, which must not open them")
+    text = settings.secret().hex()
+    if path.exists() and path.read_text().strip() != text:
+        raise BadArgument(where="--secret-to", detail="exists, and does not have the present secret")
+    write_private(path, text)
+
+
+def artifacts(settings: Settings) -> Path:
+    """Return the folder in which the embedded MLflow stores the files of runs and models."""
+    return Path(os.environ.get(mlflow_app.ARTIFACTS) or settings.home / "mlflow")
+
+
+def _corpus(
+    pool: Pool,
+    half: Path,
+    *,
+    files: dict[str, tuple[int, str]],
+    counts: Counter[str],
+    settings: Settings,
+    say: Say,
+) -> tuple[str, dict[str, int]]:
+    for _ in range(ATTEMPTS):
+        with workspace(settings) as clone:
+            commit, bundle = clone.head, _bundle(settings, half)
+            objects = _objects(pool, clone, counts=counts)
+            say("objects")
+            if (branches(settings.repo) or {}).get(BRANCH) == commit:
+                files[BUNDLE] = pool.put(bundle)
+                return commit, objects
+    raise BackupOvertaken(attempts=ATTEMPTS)
+
+
+def _bundle(settings: Settings, half: Path) -> Path:
+    """Write all branches and tags of the corpus repository to one file."""
+    with tempfile.TemporaryDirectory(dir=half) as mirror:
+        git("clone", "--quiet", "--mirror", settings.repo, mirror)
+        git("--git-dir", mirror, "bundle", "create", "--quiet", str(half / BUNDLE), "--all")
+    return half / BUNDLE
+
+
+def _objects(pool: Pool, clone: Workspace, *, counts: Counter[str]) -> dict[str, int]:
+    """Copy the objects of the DVC remote that the pool lacks; return the sizes of all."""
+    remote = clone.objects.remote
+
+    def copy(digest: str) -> tuple[str, bool | None]:
+        try:
+            return digest, pool.add(digest, partial(_fetch, remote, digest))
+        except FileNotFoundError:
+            # removed by a takedown since it was listed
+            return digest, None
+
+    # DVC also lists half-written files
+    with each(copy, [digest for digest in remote.all() if len(digest.removesuffix(".dir")) == 32]) as done:
+        copied = {digest: fresh for digest, fresh in done if fresh is not None}
+    counts["copied"] += sum(map(bool, copied.values()))
+    return {digest: pool.path(digest).stat().st_size for digest in sorted(copied)}
+
+
+def _fetch(remote: Any, digest: str, half: Path) -> None:
+    remote.fs.get_file(remote.oid_to_path(digest), str(half))
+
+
+def _databases(settings: Settings) -> dict[str, str]:
+    """Return the addresses of the databases that exist, the vault last."""
+    return {name: url for name, url in database_copies.addresses(settings).items() if database_copies.exists(url)}
+
+
+def _copy_files(pool: Pool, files: dict[str, tuple[int, str]], *, settings: Settings) -> None:
+    for name, path in _files(settings).items():
+        # a file that is removed or replaced meanwhile belongs to the next backup
+        with suppress(FileNotFoundError):
+            files[name] = pool.put(path)
+
+
+def _files(settings: Settings) -> dict[str, Path]:
+    """Return the files of the home that belong to a backup, by their path in it."""
+    home = settings.home
+    found = [home / KEY_FILE, *(home / "releases").rglob("*"), *(home / FOLDER).glob("*.json")]
+    named = {path.relative_to(home).as_posix(): path for path in found}
+    root = artifacts(settings)
+    named |= {f"{MLFLOW_FILES}/{path.relative_to(root).as_posix()}": path for path in root.rglob("*")}
+    # tombstones are kept once, in the newest state: an old list would say less
+    left_out = (f"{FOLDER}/{TOMBSTONES}", "releases/.lock")
+    return {name: path for name, path in sorted(named.items()) if path.is_file() and name not in left_out}
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with (folder / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BackupRunning(folder=folder) from None
+        for left in folder.glob(f"{HALF}*"):
+            shutil.rmtree(left)
+        yield
