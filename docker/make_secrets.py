@@ -39,7 +39,7 @@ def write(folder: Path, *, sandbox: bool = False) -> list[str]:
         return path.read_text()
 
     def draw(name: str) -> str:
-        return keep(name, secrets.token_hex(24))
+        return keep(name, secrets.token_hex(32))
 
     address = {name: f"{name}:{draw(f'postgres_{name}')}@postgres:5432/{name}" for name in DATABASES}
     draw("postgres_admin")

@@ -29,6 +29,17 @@ app = typer.Typer(
 )
 
 
+@app.callback()
+def prepare() -> None:
+    """Clear the caches of this host if a takedown has run on another one: a vault that is a file has one host."""
+    settings = Settings.from_env()
+    if not settings.vault_url.startswith("sqlite"):
+        from pipelines.takedown import host_caches
+
+        with open_vault(settings) as vault:
+            host_caches.follow(settings=settings, vault=vault)
+
+
 def _commit(value: str) -> str:
     # another name, such as a branch or an option of git, could lead to code that no publish has checked
     if not re.fullmatch("[0-9a-f]{40}", value):

@@ -7,7 +7,6 @@ vault.
 
 from __future__ import annotations
 
-import fcntl
 import json
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from crisis_corpus import hydrate
 from pipelines.config.settings import Settings
 from pipelines.errors import ConfigError, DataError
 from pipelines.release.rekey import checked_name, own_key
+from pipelines.vault.locks import alone
 
 # A release that is retired is not handed out any more; its removal list continues.
 DRAFT, APPROVED, RETIRED = "DRAFT", "APPROVED", "RETIRED"
@@ -83,11 +83,10 @@ def dumped(value: Mapping[str, Any]) -> str:
 
 @contextmanager
 def locked(settings: Settings) -> Iterator[Path]:
-    """Lock the folder of all releases for one writer at a time, across processes, and yield the folder."""
+    """Lock the folder of all releases for one writer at a time, on all hosts that share it, and yield the folder."""
     home = settings.home / "releases"
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (home / ".lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with alone(settings, "releases"):
         yield home
 
 

@@ -3,12 +3,11 @@
 A request is a file in ``<CORPUS_HOME>/takedowns``: ``<request>.open.json`` while it is open, ``<request>.json`` as its
 receipt. The file holds no record ids, not even while the request is open: once the tombstones are written, they define
 the deleted records; until then the requester repeats the selection. The folder also holds ``tombstones.json``, for the
-replay after a restore (docs/privacy.md), and the lock that admits one takedown at a time.
+replay after a restore (docs/privacy.md). All hosts of a corpus share it.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -21,6 +20,7 @@ from pipelines.config.settings import Settings
 from pipelines.errors import BadArgument, DataError
 from pipelines.takedown.object_versions import write_whole
 from pipelines.takedown.selection import Selection
+from pipelines.vault import locks
 from pipelines.vault.vault import Tombstone, Vault
 
 FOLDER, OPEN, TOMBSTONES = "takedowns", ".open.json", "tombstones.json"
@@ -30,7 +30,7 @@ OTHERS = frozenset({TOMBSTONES, "objects.json"})
 class TakedownRunning(DataError):
     """A takedown was started while another one was running; both would rewrite the same tables."""
 
-    message = "Another takedown is running on this CORPUS_HOME."
+    message = "Another takedown is running on this corpus."
     remedy = "Repeat the command when it has ended; nothing was changed."
     exit_code = 75
 
@@ -161,18 +161,14 @@ def told(settings: Settings, *, now: datetime) -> dict[str, Any]:
 
 @contextmanager
 def alone(settings: Settings) -> Iterator[None]:
-    """Hold the lock that permits one takedown at a time; the kernel releases it when the process ends.
+    """Hold the lock that permits one takedown at a time, on all hosts of the corpus.
 
     Raises:
         TakedownRunning: another process holds the lock.
     """
-    folder = _folder(settings)
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with (folder / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise TakedownRunning() from None
+    with locks.alone(settings, "takedowns", wait=False) as held:
+        if not held:
+            raise TakedownRunning()
         yield
 
 

@@ -11,7 +11,7 @@ from pipelines.config.settings import Settings
 from pipelines.config.takedown import Takedown
 from pipelines.errors import CorpusError, DataError
 from pipelines.registry.candidate import Context
-from pipelines.takedown import affected_models, purge, rewrite
+from pipelines.takedown import affected_models, host_caches, purge, rewrite
 from pipelines.takedown.object_versions import Objects, remember, replaced
 from pipelines.takedown.receipts import TakedownRequest
 from pipelines.takedown.redaction import Gone, Left
@@ -91,6 +91,7 @@ def finish(
         request.save(settings)
         detail = ", ".join(f"{place} ({error})" for place, error in sorted(request.pending.items()))
         raise TakedownUnfinished(request=request.request, detail=detail)
+    host_caches.announce(settings=settings, vault=vault)
     request.finish(now=now, vault=vault, settings=settings)
     say("receipt")
 

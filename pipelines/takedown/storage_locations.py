@@ -293,8 +293,13 @@ SINKS = (
         "house",
         "nothing",
         "",
-        paths=_home("secret", "argilla-accounts.json", "rounds.lock", "kernels", "label-studio-env"),
+        paths=_home(
+            "secret", "argilla-accounts.json", "followed", "locks", "rounds.lock", "kernels", "label-studio-env",
+        ),
         settings=("home", "label_studio_env"),
-        writers=("annotate/backends/argilla/argilla", "config/private_file", "config/settings", "vault/engine"),
+        writers=(
+            "annotate/backends/argilla/argilla", "config/private_file", "config/settings", "takedown/host_caches",
+            "vault/engine", "vault/locks",
+        ),
     ),
 )  # fmt: skip

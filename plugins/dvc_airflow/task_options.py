@@ -125,6 +125,7 @@ def _known(deployment: Mapping[str, Any], *, project: Mapping[str, Any]) -> None
     dags = {path.stem for path in (settings.ROOT / "dags").glob("*.py")}
     for key in deployment:
         dag, _, rest = str(key).partition(".")
-        task = rest if dag in dags else str(key)
+        # a Dag and its only task may have the same name, such as `deliver`
+        task = rest if rest and dag in dags else str(key)
         if key != EVERY and task.partition("__")[0] not in steps:
             raise BadTaskOptions(f"CORPUS_AIRFLOW_TASKS: no Dag has a task '{key}'.")

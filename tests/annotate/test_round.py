@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import shutil
@@ -29,6 +28,7 @@ from pipelines.config.settings import Settings
 from pipelines.errors import BackendUnavailable, CommitLost, RoundState, UnknownRound
 from pipelines.storage import tables
 from pipelines.taxonomy import load as load_scheme
+from pipelines.vault import locks
 from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
@@ -368,22 +368,19 @@ class Racing(Files):
 class Knocking(Files):
     """Tries whether another command could begin while the answers are read."""
 
-    home: Path
+    settings: Settings
     shut = False
 
     def answers(self, queue: Queue) -> list[AnnotatorAnswer]:
-        with (self.home / store.LOCK).open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                Knocking.shut = True
+        with locks.alone(self.settings, "rounds", wait=False) as held:
+            Knocking.shut = not held
         return super().answers(queue)
 
 
 def test_commands_wait_for_each_other(lab: Lab) -> None:
     """A pull that read an open round must not fill queues that a close has emptied meanwhile."""
     lab.do(rounds.open_round, "calibration")
-    lab.kind, Knocking.home = Knocking, lab.settings.home
+    lab.kind, Knocking.settings = Knocking, lab.settings
     lab.do(rounds.pull, "calibration")
     assert Knocking.shut
 

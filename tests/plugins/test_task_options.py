@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -40,6 +41,15 @@ def test_a_task_that_no_dag_has(monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
     monkeypatch.setattr(task_options, "graph", dict)
     with pytest.raises(task_options.BadTaskOptions, match=f"no Dag has a task '{key}'"):
         task_options.place({}, dag="promote")
+
+
+def test_the_options_of_the_containers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of these tasks have the name of their Dag."""
+    monkeypatch.setattr(settings, "TASKS", str(ROOT / "docker" / "tasks.yaml"))
+    monkeypatch.setattr(task_options, "graph", dict)
+    fetch = SimpleNamespace(partial_kwargs=None)
+    task_options.place({"deliver": fetch}, dag="deliver")
+    assert fetch.queue == "internet"
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -18,6 +17,7 @@ from pipelines.config.settings import Settings
 from pipelines.errors import CommitLost, ConfigError, UnknownRound
 from pipelines.storage import tables
 from pipelines.storage.seal import open_column, write_rows
+from pipelines.vault.locks import alone
 from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import Workspace, workspace
 
@@ -25,7 +25,6 @@ T = TypeVar("T")
 
 # Ours: attempts when another publisher moves the branch first.
 ATTEMPTS = 5
-LOCK = "rounds.lock"
 
 
 class NotMade(ConfigError):
@@ -69,27 +68,18 @@ def on_tip(settings: Settings, work: Callable[[Workspace], T]) -> T:
 
     If another publisher pushes first, ``work`` is repeated in a new clone.
 
-    A lock in ``CORPUS_HOME`` allows one ``work`` at a time, so that the queues do not change between its reads and its
-    writes.
+    A lock allows one ``work`` at a time, on all hosts of the corpus, so that the queues do not change between its reads
+    and its writes.
 
     Raises:
         CommitLost: another publisher pushed first in :data:`ATTEMPTS` attempts.
     """
-    with _alone(settings):
+    with alone(settings, "rounds"):
         for _ in range(ATTEMPTS - 1):
             with suppress(CommitLost), workspace(settings) as clone:
                 return work(clone)
         with workspace(settings) as clone:
             return work(clone)
-
-
-@contextmanager
-def _alone(settings: Settings) -> Iterator[None]:
-    """Hold the lock of all rounds; the kernel releases it when the process ends."""
-    settings.home.mkdir(parents=True, exist_ok=True)
-    with (settings.home / LOCK).open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def read(clone: Workspace, *, corpus: str, name: str, vault: Vault) -> StoredRound:

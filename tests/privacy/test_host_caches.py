@@ -1,0 +1,74 @@
+"""What hosts with homes of their own share: the locks of the vault, and the end of a takedown for their caches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from pipelines.config.params import load
+from pipelines.config.settings import Settings
+from pipelines.config.takedown import Takedown
+from pipelines.takedown import host_caches, takedown
+from pipelines.takedown.object_versions import Objects
+from pipelines.takedown.selection import Criteria, select
+from pipelines.vault import locks
+from pipelines.vault.vault import Vault
+from pipelines.workspace.clone import workspace
+from tests.postgres import BOTH, address
+from tests.privacy import used_corpus as used
+
+REPO = Path(__file__).resolve().parents[2]
+WHO = {"memes": (0, 3), "posts": (0, 5)}
+
+
+def in_cache(settings: Settings, ids: set[str]) -> list[Path]:
+    return [path for path in used.naming(settings, ids) if path.is_relative_to(settings.cache)]
+
+
+@contextmanager
+def two_hosts(folder: Path) -> Iterator[tuple[Settings, Settings, Vault]]:
+    """Yield the settings of two hosts that share vault, repository and remote, and the open vault."""
+    one = used.copy(folder / "one")
+    shared = {name: getattr(one, name) for name in ("vault_url", "repo", "remote", "answers_url", "refresh_url")}
+    other = used.copy(folder / "other").model_copy(update=shared)
+    with used.vault_of(one) as vault:
+        yield one, other, vault
+
+
+def test_a_host_clears_its_caches_after_a_takedown_on_another_one(tmp_path: Path) -> None:
+    with two_hosts(tmp_path) as (one, other, vault):
+        assert host_caches.follow(settings=other, vault=vault) == 0
+        names = [used.fullname(corpus, number) for corpus, numbers in WHO.items() for number in numbers]
+        ids = {vault.record_id(name) for name in names}
+        with workspace(one) as clone, Objects.opened(clone) as objects:
+            chosen = select(Criteria(posts=tuple(names)), vault=vault, objects=objects, params=load(REPO))
+        checkpoint = other.home / "train" / "posts" / "model" / "epoch-1"
+        page = other.home / "resume" / "page"
+        for path in (checkpoint, page):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+        terms = Takedown(withdraw_share=0.01)
+        takedown.run(chosen, reason="r", who="w", settings=one, vault=vault, terms=terms, now=used.NOW)
+        before = len(in_cache(other, ids))
+        assert not in_cache(one, ids) and before
+        assert host_caches.follow(settings=one, vault=vault) == 0, "the takedown has cleared its own host"
+        assert host_caches.follow(settings=other, vault=vault) == before
+        assert not in_cache(other, ids) and not checkpoint.exists() and not page.exists()
+        assert host_caches.follow(settings=other, vault=vault) == 0
+
+
+@pytest.mark.parametrize("request_", BOTH, indirect=False)
+def test_one_process_at_a_time(request: pytest.FixtureRequest, request_: str, tmp_path: Path) -> None:
+    request.param = request_
+    url = address(request, "locks", folder=tmp_path)
+    homes = [tmp_path / "one", tmp_path / ("other" if request_ == "postgresql" else "one")]
+    first, second = (used.settings_of(home).model_copy(update={"vault_url": url}) for home in homes)
+    with locks.alone(first, "takedowns", wait=False) as held:
+        assert held
+        with locks.alone(second, "takedowns", wait=False) as twice, locks.alone(second, "rounds") as other:
+            assert (twice, other) == (False, True)
+    with locks.alone(second, "takedowns", wait=False) as held:
+        assert held
