@@ -7,6 +7,7 @@ sorted by the schema's key and written with fixed settings, so that the same row
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -330,6 +331,15 @@ def items_of(table: pa.Table) -> list[Item]:
 def examples(snapshot: Path) -> frozenset[Item]:
     """Return the items that prompts show as few-shot examples, from the result of the stage ``few_shot``."""
     return frozenset(items_of(read(snapshot / "few_shot" / "examples.parquet", name="examples")))
+
+
+def values(column: pa.ChunkedArray) -> list[Any]:
+    """Return a column as a list; texts and bytes without a Python call for each value."""
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        found: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
+        return found
+    return list(column.to_pylist())
 
 
 def strings(values: list[str]) -> pa.Array:
