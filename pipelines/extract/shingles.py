@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from functools import cache
+from hashlib import sha1
 from itertools import chain
 from math import ceil
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -54,9 +57,17 @@ def similarity(one: set[str], other: set[str]) -> float:
 
 def signature(words: Sequence[str], *, params: Texts) -> bytes:
     """Return the MinHash signature of a text: ``permutations`` little-endian 32-bit numbers."""
-    made = MinHash(num_perm=params.permutations, seed=SEED, scheme=SCHEME)
-    made.update_batch([s.encode() for s in sorted(shingles(words, size=params.shingle_words))])
+    count = params.permutations
+    digests = [sha1(s.encode(), usedforsecurity=False).digest()[:4] for s in shingles(words, size=params.shingle_words)]
+    # datasketch would draw its permutations anew and hash in Python for every text
+    made = MinHash(num_perm=count, seed=SEED, scheme=SCHEME, permutations=_permutations(count), hashfunc=int)
+    made.update_batch(np.frombuffer(b"".join(digests), "<u4").tolist())
     return bytes(made.hashvalues.astype("<u4").tobytes())
+
+
+@cache
+def _permutations(count: int) -> Any:
+    return MinHash(num_perm=count, seed=SEED, scheme=SCHEME).permutations
 
 
 def candidates(signatures: Sequence[bytes], *, threshold: float) -> Iterator[tuple[int, int]]:
