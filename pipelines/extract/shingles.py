@@ -59,7 +59,7 @@ def signature(words: Sequence[str], *, params: Texts) -> bytes:
     """Return the MinHash signature of a text: ``permutations`` little-endian 32-bit numbers."""
     count = params.permutations
     digests = [sha1(s.encode(), usedforsecurity=False).digest()[:4] for s in shingles(words, size=params.shingle_words)]
-    # datasketch would draw its permutations anew and hash in Python for every text
+    # datasketch would draw its permutations and hash in Python for every text
     made = MinHash(num_perm=count, seed=SEED, scheme=SCHEME, permutations=_permutations(count), hashfunc=int)
     made.update_batch(np.frombuffer(b"".join(digests), "<u4").tolist())
     return bytes(made.hashvalues.astype("<u4").tobytes())

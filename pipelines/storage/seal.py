@@ -10,36 +10,28 @@ the vault is older and :func:`resealed` was not applied to all of its tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from functools import cache, partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain, compress
-from numbers import Integral
 from pathlib import Path
 from threading import get_ident
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import zstandard
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
 from pipelines.errors import SchemaMismatch, SealBroken
+from pipelines.parallel import in_parts
 from pipelines.storage import tables
-from pipelines.storage.parallel import in_parts
+from pipelines.storage.cells import Cells, alone, codecs, column_values, wrapped_keys
 from pipelines.vault.vault import Vault
 
-# zstd's default; every setting is explicit, because a changed default would change every sealed byte.
-LEVEL = 3
 # Rows, and bytes of their plain content, in memory at once.
 BATCH, BATCH_BYTES = 2**16, 2**28
 # Rows for which a further process takes more time than it saves: a fork and the pipe take about 20 ms.
 LEAST = 4096
-# The first associated datum of a value of a table; a value sealed alone has a single datum, its place.
-FORMAT = b"crisis-corpus/row/2"
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def seal(key: bytes, *, record_id: str, column: str, data: bytes) -> bytes:
@@ -51,7 +43,7 @@ def seal(key: bytes, *, record_id: str, column: str, data: bytes) -> bytes:
         column: the column (``title``, or ``bytes#0`` for image 0); bound to the result.
         data: the plain content.
     """
-    return _seal(AESSIV(key), bound=_alone(record_id, column), data=data)
+    return _seal(AESSIV(key), bound=alone(record_id, column), data=data)
 
 
 def unseal(key: bytes, *, record_id: str, column: str, data: bytes) -> bytes:
@@ -61,7 +53,7 @@ def unseal(key: bytes, *, record_id: str, column: str, data: bytes) -> bytes:
         SealBroken: the value was altered, moved from another cell, or sealed under another key.
     """
     try:
-        return _unseal(AESSIV(key), bound=_alone(record_id, column), data=data)
+        return _unseal(AESSIV(key), bound=alone(record_id, column), data=data)
     except (InvalidTag, ValueError):
         raise SealBroken(record_id=record_id, column=column) from None
 
@@ -115,7 +107,7 @@ def open_columns(table: pa.Table, *, name: str, columns: Sequence[str], vault: V
         raise SchemaMismatch(table=name, detail=f"{min(unsealed)} is not a content column")
     if missing := {*columns, *tables.bound_columns(name)} - set(table.column_names):
         raise SchemaMismatch(table=name, detail=f"missing columns {sorted(missing)}")
-    cells = _Cells.of(table, {c: tables.values(table[c]) for c in columns}, name=name, vault=vault)
+    cells = Cells.of(table, {c: column_values(table[c]) for c in columns}, name=name, vault=vault)
     opened = partial(cells.opened, old=vault.opens_old_seals())
     return _joined(in_parts(opened, count=len(table), least=LEAST))
 
@@ -128,7 +120,7 @@ def resealed(table: pa.Table, *, name: str, vault: Vault) -> pa.Table:
     """
     columns = tables.sealed_columns(tables.SCHEMAS[name])
     opened = open_columns(table, name=name, columns=columns, vault=vault)
-    cells = _Cells.of(table, dict(zip(columns, opened, strict=True)), name=name, vault=vault)
+    cells = Cells.of(table, dict(zip(columns, opened, strict=True)), name=name, vault=vault)
     for column, fresh in zip(columns, cells.sealed(0, len(table)), strict=True):
         field = table.schema.field(column)
         made = pc.coalesce(pa.array(fresh, field.type), table[column])
@@ -144,84 +136,6 @@ def open_posts(table: pa.Table, *, vault: Vault) -> Iterator[tuple[str, str, str
         for record_id, title, body in zip(part["record_id"].to_pylist(), titles, bodies, strict=True):
             if title is not None and body is not None:
                 yield record_id, title.decode(), body.decode()
-
-
-@dataclass(frozen=True)
-class _Cells:
-    """Content cells of a table, with what is needed to encrypt or decrypt those of any part of its rows."""
-
-    name: str
-    bound: Mapping[str, list[Any]]
-    """The columns to which content is bound; ``record_id`` is the first."""
-    content: Mapping[str, list[Any]]
-    wrapped: Mapping[str, bytes]
-    """The keys of live records, encrypted: each process decrypts those of its part."""
-    vault: Vault
-
-    @classmethod
-    def of(cls, table: pa.Table, content: Mapping[str, list[Any]], *, name: str, vault: Vault) -> _Cells:
-        """Return the cells ``content`` of a table; the record of a cell that is not null must be in the vault."""
-        bound = {column: tables.values(table[column]) for column in tables.bound_columns(name)}
-        filled = {
-            record_id
-            for cells in content.values()
-            for record_id, cell in zip(bound["record_id"], cells, strict=True)
-            if cell is not None
-        }
-        return cls(name, bound, content, _wrapped(filled, vault=vault), vault)
-
-    def sealed(self, start: int, end: int) -> list[list[bytes | None]]:
-        """Return the encrypted cells of these rows, by column."""
-        shrink = _zstd(get_ident())[0].compress
-
-        def sealed_cell(cipher: AESSIV, bound: list[bytes], value: Any, _row: int) -> bytes:
-            return cipher.encrypt(shrink(_plain(value, name=self.name, column=bound[2])), bound)
-
-        return self._each(sealed_cell, start, end)
-
-    def opened(self, start: int, end: int, *, old: bool) -> list[list[bytes | None]]:
-        """Return the decrypted cells of these rows, by column; ``old``: also accept the former format."""
-        expand = _zstd(get_ident())[1].decompress
-
-        def opened_cell(cipher: AESSIV, bound: list[bytes], value: bytes, row: int) -> bytes:
-            try:
-                return expand(cipher.decrypt(value, bound))
-            except (InvalidTag, ValueError):
-                record_id, where = self._alone(bound[2].decode(), row)
-            try:
-                return expand(cipher.decrypt(value, _alone(record_id, where) if old else bound))
-            except (InvalidTag, ValueError):
-                raise SealBroken(record_id=record_id, column=where) from None
-
-        return self._each(opened_cell, start, end)
-
-    def _each(
-        self, treat: Callable[[AESSIV, list[bytes], Any, int], bytes], start: int, end: int
-    ) -> list[list[bytes | None]]:
-        """Return ``treat(cipher, associated data, value, row)`` of these rows' cells by column.
-
-        A cell that is null or has no key is ``None``.
-        """
-        ids = self.bound["record_id"][start:end]
-        keys = self.vault.unwrap({r: self.wrapped[r] for r in ids if r in self.wrapped})
-        bound = [_encoded(values[start:end], name=self.name, column=c) for c, values in self.bound.items()]
-        content = [values[start:end] for values in self.content.values()]
-        made: list[list[bytes | None]] = [[] for _ in content]
-        columns = [([FORMAT, self.name.encode(), c.encode()], out) for c, out in zip(self.content, made, strict=True)]
-        last, cipher = None, None
-        rows = zip(ids, zip(*bound, strict=True), zip(*content, strict=True), strict=True)
-        for row, (record_id, place, values) in enumerate(rows, start):
-            if record_id != last:
-                key = keys.get(record_id)
-                last, cipher = record_id, AESSIV(key) if key else None
-            for value, (head, out) in zip(values, columns, strict=True):
-                out.append(None if value is None or cipher is None else treat(cipher, [*head, *place], value, row))
-        return made
-
-    def _alone(self, column: str, row: int) -> tuple[str, str]:
-        """Return the record of a row, and the name of its cell in the former format."""
-        images = self.bound.get("image")
-        return self.bound["record_id"][row], f"{column}#{images[row]}" if images else column
 
 
 def _batches(
@@ -245,13 +159,13 @@ def _batches(
 
 def _sealed(columns: dict[str, list[Any]], *, name: str, vault: Vault) -> dict[str, list[Any]]:
     """Return the rows of live records with their content encrypted."""
-    wrapped = _wrapped(columns["record_id"], vault=vault)
+    wrapped = wrapped_keys(columns["record_id"], vault=vault)
     if not wrapped.keys() >= set(columns["record_id"]):
         live = [record_id in wrapped for record_id in columns["record_id"]]
         columns = {column: list(compress(values, live)) for column, values in columns.items()}
     content = {column: columns[column] for column in tables.sealed_columns(tables.SCHEMAS[name])}
     bound = {column: columns[column] for column in tables.bound_columns(name)}
-    cells = _Cells(name, bound, content, wrapped, vault)
+    cells = Cells(name, bound, content, wrapped, vault)
     parts = in_parts(cells.sealed, count=len(columns["record_id"]), least=LEAST)
     return columns | dict(zip(content, _joined(parts), strict=True))
 
@@ -260,65 +174,12 @@ def _joined(parts: list[list[list[bytes | None]]]) -> list[list[bytes | None]]:
     return [list(chain.from_iterable(column)) for column in zip(*parts, strict=True)]
 
 
-def _wrapped(record_ids: Iterable[str], *, vault: Vault) -> dict[str, bytes]:
-    """Return the encrypted keys of those records that were not taken down.
-
-    Raises:
-        UnknownRecord: a record is not in the vault.
-    """
-    wanted = set(record_ids)
-    wrapped = vault.wrapped_keys(wanted)
-    vault.require_known(wanted - wrapped.keys())
-    return wrapped
-
-
-def _encoded(values: Iterable[object], *, name: str, column: str) -> list[bytes]:
-    """Return a column's values as associated data."""
-    return [
-        b"=" + value.encode("utf-8", "surrogatepass")
-        if type(value) is str
-        else _encoded_other(value, name=name, column=column)
-        for value in values
-    ]
-
-
-def _encoded_other(value: object, *, name: str, column: str) -> bytes:
-    if value is None:
-        return b"-"
-    if isinstance(value, datetime):
-        value = (value if value.tzinfo else value.replace(tzinfo=UTC)).astimezone(UTC)
-        value = (value - EPOCH) // timedelta(microseconds=1)
-    if not isinstance(value, str | Integral):
-        raise SchemaMismatch(table=name, detail=f"{column} holds {type(value).__name__}")
-    return b"=" + str(value).encode(errors="surrogatepass")
-
-
-def _alone(record_id: str, column: str) -> list[bytes]:
-    return [f"{record_id}/{column}".encode()]
-
-
-def _plain(value: object, *, name: str, column: bytes) -> bytes:
-    if isinstance(value, str):
-        # an unpaired surrogate, which JSON allows, is not encodable: it becomes a question mark
-        return value.encode(errors="replace")
-    if not isinstance(value, bytes):
-        raise SchemaMismatch(table=name, detail=f"{column.decode()} holds {type(value).__name__}, not text or bytes")
-    return value
-
-
-@cache
-def _zstd(thread: int) -> tuple[zstandard.ZstdCompressor, zstandard.ZstdDecompressor]:
-    # neither is thread-safe
-    compressor = zstandard.ZstdCompressor(level=LEVEL, write_checksum=False, write_content_size=True, threads=0)
-    return compressor, zstandard.ZstdDecompressor()
-
-
 def _seal(cipher: AESSIV, *, bound: list[bytes], data: bytes) -> bytes:
-    return cipher.encrypt(_zstd(get_ident())[0].compress(data), bound)
+    return cipher.encrypt(codecs(get_ident())[0].compress(data), bound)
 
 
 def _unseal(cipher: AESSIV, *, bound: list[bytes], data: bytes) -> bytes:
-    return _zstd(get_ident())[1].decompress(cipher.decrypt(data, bound))
+    return codecs(get_ident())[1].decompress(cipher.decrypt(data, bound))
 
 
 def _array(values: list[Any], *, field: pa.Field, name: str) -> pa.Array:

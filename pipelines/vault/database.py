@@ -158,25 +158,25 @@ class Database(Engine):
                     connection.exec_driver_sql(statement)
 
 
-class _Texts(FunctionElement[str]):
+class _JsonList(FunctionElement[str]):
     """The texts of a JSON list as rows: one parameter, and so one statement, for any number of them."""
 
     inherit_cache = True
 
 
-@compiles(_Texts, "sqlite")
-def _sqlite(element: _Texts, compiler: SQLCompiler, **options: Any) -> str:
+@compiles(_JsonList, "sqlite")
+def _sqlite(element: _JsonList, compiler: SQLCompiler, **options: Any) -> str:
     listed = compiler.process(element.clause_expr, **options)
     return f"(SELECT value FROM json_each{listed})"  # noqa: S608 - the texts are a parameter
 
 
-@compiles(_Texts, "postgresql")
-def _postgresql(element: _Texts, compiler: SQLCompiler, **options: Any) -> str:
+@compiles(_JsonList, "postgresql")
+def _postgresql(element: _JsonList, compiler: SQLCompiler, **options: Any) -> str:
     listed = compiler.process(element.clause_expr, **options)
     return f"(SELECT json_array_elements_text(({listed})::json))"
 
 
 def among(ids: Collection[str]) -> sa.ColumnElement[bool]:
     """Return the SQL condition that selects the rows of the table ``records`` with these ids (at most one chunk)."""
-    listed = _Texts(sa.literal(json.dumps(list(ids)), sa.Text()))
+    listed = _JsonList(sa.literal(json.dumps(list(ids)), sa.Text()))
     return records.c.record_id.op("IN", is_comparison=True)(listed)
