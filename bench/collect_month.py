@@ -1,14 +1,14 @@
 """Measure the steps of one month of posts: collect, one shard of texts, and partition.
 
 Writes a dump of the month (posts of about 160 words, no other subreddit) in a temporary folder and runs the steps' own
-functions. Figures are posts per CPU second of all processes; the time of the shard is that of every shard.
+functions. Figures are posts per CPU second of all processes; the shard's include the load of the language models.
+There is no baseline, so `make bench` adds nothing to its table.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import os
 import random
 import resource
@@ -78,8 +78,7 @@ def main() -> None:
             result = call()
             spent, wall = sum(os.times()[:4]) - before, time.monotonic() - begin
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-            figures = {"ours": round(posts / spent), "unit": "posts per CPU second", "posts": posts}
-            print(json.dumps({"name": f"collect_month_{label}", **figures, "seconds": round(wall, 1), "peak_mb": peak}))
+            print(f"{label}: {posts / spent:.0f} of {posts} posts per CPU second, {wall:.1f} s, peak {peak} MB")
             return result
 
         with Vault.open(f"sqlite:///{root}/vault.sqlite", secret=bytes(32)) as vault:
