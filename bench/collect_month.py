@@ -78,7 +78,7 @@ def main() -> None:
             result = call()
             spent, wall = sum(os.times()[:4]) - before, time.monotonic() - begin
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-            print(f"{label}: {posts / spent:.0f} of {posts} posts per CPU second, {wall:.1f} s, peak {peak} MB")
+            print(f"{label}: {posts / spent:.0f} posts per CPU second ({posts} posts), {wall:.1f} s, peak {peak} MB")
             return result
 
         with Vault.open(f"sqlite:///{root}/vault.sqlite", secret=bytes(32)) as vault:
