@@ -22,6 +22,7 @@ APART = (
     "crisis_corpus/errors.py",
     "pipelines/errors.py",
     "pipelines/process.py",
+    "pipelines/parallel.py",
     "pipelines/progress.py",
     "pipelines/timing.py",
     "pipelines/workspace/git.py",

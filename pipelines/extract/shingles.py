@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from functools import cache
+from hashlib import sha1
 from itertools import chain
 from math import ceil
+from typing import Any
 
+import numpy as np
 from datasketch import MinHash
 
 from pipelines.config.collect import Texts
@@ -49,14 +52,16 @@ def similarity(one: set[str], other: set[str]) -> float:
     return len(one & other) / len(one | other)
 
 
-@cache
-def _permuted(count: int) -> MinHash:
-    # drawing the permutations takes as long as hashing a short text
-    return MinHash(num_perm=count, seed=SEED, scheme=SCHEME)
-
-
 def signature(words: Sequence[str], *, params: Texts) -> bytes:
     """Return the MinHash signature of a text: ``permutations`` little-endian 32-bit numbers."""
-    made = _permuted(params.permutations).copy()
-    made.update_batch([s.encode() for s in sorted(shingles(words, size=params.shingle_words))])
+    count = params.permutations
+    digests = [sha1(s.encode(), usedforsecurity=False).digest()[:4] for s in shingles(words, size=params.shingle_words)]
+    # datasketch would draw its permutations and hash in Python for every text
+    made = MinHash(num_perm=count, seed=SEED, scheme=SCHEME, permutations=_permutations(count), hashfunc=int)
+    made.update_batch(np.frombuffer(b"".join(digests), "<u4").tolist())
     return bytes(made.hashvalues.astype("<u4").tobytes())
+
+
+@cache
+def _permutations(count: int) -> Any:
+    return MinHash(num_perm=count, seed=SEED, scheme=SCHEME).permutations

@@ -20,12 +20,14 @@ def ranks() -> dict[str, int]:
 def rank(word: str) -> int | None:
     """Return the rank of a word, ignoring case, possessives and apostrophes, or ``None`` if it is unknown."""
     known = ranks()
+    if "'" not in word:
+        return known.get(word)
     forms = (word, word.removesuffix("'s"), word.replace("'", ""))
     return min((known[form] for form in forms if form in known), default=None)
 
 
 def share_known(words: Sequence[str], *, below: int) -> float:
     """Return the share of letters that belong to words ranked below ``below``, or 0.0 without words."""
-    total = sum(len(word) for word in words)
-    known = sum(len(word) for word in words if (place := rank(word)) is not None and place < below)
+    total = sum(map(len, words))
+    known = sum([len(word) for word in words if (place := rank(word)) is not None and place < below])
     return known / total if total else 0.0

@@ -43,6 +43,8 @@ class _DigitGroup:
 def spans(text: str) -> list[tuple[int, int]]:
     """Return the (start, end) positions of the telephone numbers in ``text``, in order and without overlap."""
     found: list[tuple[int, int]] = []
+    if not _GROUP.search(text):  # the search for runs takes ten times as long
+        return found
     for run in _RUN.finditer(text):
         if run.end() - run.start() >= 7:
             found += _cut(text, start=run.start(), end=run.end())

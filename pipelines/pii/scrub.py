@@ -31,6 +31,7 @@ _USER = re.compile(rf"(?:/(?:u|user)/|(?<!\w)u/){_NAME}{_GLUED}", re.IGNORECASE)
 _SUBREDDIT = re.compile(rf"(?:/r/|(?<!\w)r/){_NAME}{_GLUED}", re.IGNORECASE)
 _HOST = re.compile(r"(?<![\w@/\\-])[\w-]++(?:\.[\w-]++)++")
 _REST = re.compile(r"(?:/|:[0-9]|[?#]\w)[^\s<>\[\]\"`|]*+")
+_DIGIT = re.compile("[0-9]")
 _IP4 = re.compile(rf"(?<![\w.])(?P<ip>[0-9]{{1,3}}(?:\.[0-9]{{1,3}}){{3}})(?![0-9]|\.[0-9])(?:[:/@%\w]{_GLUED})?")
 _IP6 = re.compile(r"(?:(?<![\w.])(?=[0-9A-Fa-f]{0,4}:)|(?=::))[0-9A-Fa-f:.]++")
 _BEHIND_IP6 = re.compile(rf"[%/@]{_GLUED}")
@@ -145,6 +146,8 @@ def _within(host: str, *, offset: int) -> list[tuple[int, int]]:
 
 
 def _ip4(text: str) -> list[tuple[int, int]]:
+    if not _DIGIT.search(text):
+        return []
     return [(m.start(), _end(m)) for m in _IP4.finditer(text) if _valid(IPv4Address, text=m["ip"])]
 
 

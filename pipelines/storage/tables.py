@@ -30,19 +30,20 @@ def _schema(key: str, *fields: pa.Field | tuple[str, pa.DataType]) -> pa.Schema:
     return pa.schema(columns, metadata={b"key": key.encode()})
 
 
+def _all(kind: pa.DataType, *names: str) -> list[tuple[str, pa.DataType]]:
+    return [(name, kind) for name in names]
+
+
 Item = tuple[str, int]
 """A record and the number of its image; a text is image 0."""
-RECORD = ("record_id", pa.string())
-IMAGE = ("image", pa.int16())
-
+RECORD, IMAGE = ("record_id", pa.string()), ("image", pa.int16())
 LABELS = ("labels", pa.list_(pa.string()))
 
 SCHEMAS: dict[str, pa.Schema] = {
     "posts": _schema(
         "record_id",
         RECORD,
-        ("author_id", pa.string()),
-        ("subreddit", pa.string()),
+        *_all(pa.string(), "author_id", "subreddit"),
         ("created", UTC),
         ("kind", pa.string()),
         _sealed("title"),
@@ -50,9 +51,7 @@ SCHEMAS: dict[str, pa.Schema] = {
         _sealed("media"),
         ("nsfw", pa.bool_()),
         ("spoiler", pa.bool_()),
-        ("source", pa.string()),
-        ("source_digest", pa.string()),
-        ("scrubbed", pa.string()),
+        *_all(pa.string(), "source", "source_digest", "scrubbed"),
     ),
     "images": _schema(
         "record_id,image",
@@ -74,13 +73,7 @@ SCHEMAS: dict[str, pa.Schema] = {
         ("energy", pa.float32()),
     ),
     # The items of a text corpus, one row per post; an image corpus has ``images`` instead.
-    "texts": _schema(
-        "record_id",
-        RECORD,
-        ("words", pa.int32()),
-        ("language", pa.string()),
-        _sealed("signature"),
-    ),
+    "texts": _schema("record_id", RECORD, ("words", pa.int32()), ("language", pa.string()), _sealed("signature")),
     "drops": _schema("record_id,image,step", RECORD, IMAGE, ("step", pa.string()), ("reason", pa.string())),
     # What no source could show of a month: of each subreddit, the times of creation from ``start`` to before ``end``.
     "gaps": _schema("subreddit,start", ("subreddit", pa.string()), ("start", UTC), ("end", UTC)),
@@ -89,9 +82,7 @@ SCHEMAS: dict[str, pa.Schema] = {
         RECORD,
         IMAGE,
         ("other_id", pa.string()),
-        ("other_image", pa.int16()),
-        ("hamming", pa.int16()),
-        ("word_difference", pa.int16()),
+        *_all(pa.int16(), "other_image", "hamming", "word_difference"),
     ),
     "clusters": _schema(
         "record_id,image",
@@ -99,8 +90,7 @@ SCHEMAS: dict[str, pa.Schema] = {
         IMAGE,
         ("cluster", pa.string()),
         ("keeper", pa.bool_()),
-        ("hamming", pa.int16()),
-        ("word_difference", pa.int16()),
+        *_all(pa.int16(), "hamming", "word_difference"),
     ),
     "sample": _schema("record_id,image", RECORD, IMAGE),
     "splits": _schema("record_id,image", RECORD, IMAGE, ("group", pa.string()), ("split", pa.string())),
@@ -109,8 +99,7 @@ SCHEMAS: dict[str, pa.Schema] = {
         "record_id,image,annotator",
         RECORD,
         IMAGE,
-        ("annotator", pa.string()),
-        ("round", pa.string()),
+        *_all(pa.string(), "annotator", "round"),
         ("batch", pa.int16()),
         ("position", pa.int32()),
     ),
@@ -119,12 +108,9 @@ SCHEMAS: dict[str, pa.Schema] = {
         "record_id,image,annotator,category",
         RECORD,
         IMAGE,
-        ("annotator", pa.string()),
-        ("category", pa.string()),
-        ("round", pa.string()),
+        *_all(pa.string(), "annotator", "category", "round"),
         ("batch", pa.int16()),
-        ("guideline", pa.string()),
-        ("outcome", pa.string()),
+        *_all(pa.string(), "guideline", "outcome"),
         LABELS,
         ("seconds", pa.float32()),
         ("answered", UTC),
@@ -137,9 +123,7 @@ SCHEMAS: dict[str, pa.Schema] = {
         IMAGE,
         ("category", pa.string()),
         ("decided", UTC),
-        ("round", pa.string()),
-        ("guideline", pa.string()),
-        ("adjudicator", pa.string()),
+        *_all(pa.string(), "round", "guideline", "adjudicator"),
         LABELS,
         ("sides", pa.int16()),
         _sealed("rationale"),
@@ -150,19 +134,14 @@ SCHEMAS: dict[str, pa.Schema] = {
         IMAGE,
         ("category", pa.string()),
         LABELS,
-        ("how", pa.string()),
-        ("round", pa.string()),
+        *_all(pa.string(), "how", "round"),
     ),
     # The items whose gold labels the prompts show; no model is scored on them.
     "examples": _schema("record_id,image", RECORD, IMAGE),
     "votes": _schema(
         "record_id,labeller,category",
         RECORD,
-        ("labeller", pa.string()),
-        ("category", pa.string()),
-        ("prompt", pa.string()),
-        ("outcome", pa.string()),
-        ("reason", pa.string()),
+        *_all(pa.string(), "labeller", "category", "prompt", "outcome", "reason"),
         ("repaired", pa.bool_()),
         LABELS,
         ("scores", pa.list_(pa.float32())),
@@ -173,11 +152,9 @@ SCHEMAS: dict[str, pa.Schema] = {
     "silver": _schema(
         "record_id,category",
         RECORD,
-        ("category", pa.string()),
-        ("ensemble", pa.string()),
+        *_all(pa.string(), "category", "ensemble"),
         LABELS,
-        ("agreement", pa.string()),
-        ("how", pa.string()),
+        *_all(pa.string(), "agreement", "how"),
         # probabilities of the label set, and of each label in the scheme's order (label/silver/label_models.py)
         ("posterior", pa.float32()),
         ("scores", pa.list_(pa.float32())),
@@ -188,11 +165,9 @@ SCHEMAS: dict[str, pa.Schema] = {
         "record_id,image,task,model,seed",
         RECORD,
         IMAGE,
-        ("task", pa.string()),
-        ("model", pa.string()),
+        *_all(pa.string(), "task", "model"),
         ("seed", pa.int32()),
-        ("split", pa.string()),
-        ("outcome", pa.string()),
+        *_all(pa.string(), "split", "outcome"),
         ("scores", pa.list_(pa.float32())),
         LABELS,
         ("alerts", pa.list_(pa.string())),
@@ -202,8 +177,7 @@ SCHEMAS: dict[str, pa.Schema] = {
         "record_id,image,labeller",
         RECORD,
         IMAGE,
-        ("labeller", pa.string()),
-        ("outcome", pa.string()),
+        *_all(pa.string(), "labeller", "outcome"),
         _sealed("remarks"),
     ),
     # The training posts of a tuned model of kind knn; an embedding is content.
@@ -294,24 +268,29 @@ def _sortable(table: pa.Table) -> pa.Table:
 def read(path: Path, *, name: str, columns: list[str] | None = None) -> pa.Table:
     """Read columns of the table ``name`` from a file, without decryption.
 
-    The columns that are needed to decrypt a requested column are read, too.
-
-    A column of :data:`ADDED` that the file lacks is null.
+    The columns that are needed to decrypt a requested column are read, too. A column of :data:`ADDED` that the file
+    lacks is null. A table that need not be in memory as a whole is read with :mod:`pipelines.storage.row_groups`.
 
     Raises:
         SchemaMismatch: a column is missing.
     """
     wanted, known = with_bound(name, columns or SCHEMAS[name].names), pq.read_schema(path).names
-    later = [column for column in wanted if column not in known and column in ADDED.get(name, ())]
-    missing = set(wanted) - set(known) - set(later)
-    if missing:
+    stored = [column for column in wanted if column in known]
+    return completed(pq.read_table(path, columns=columns and stored), name=name, columns=wanted)
+
+
+def completed(table: pa.Table, *, name: str, columns: list[str]) -> pa.Table:
+    """Return the table with nulls for those ``columns`` that an earlier release did not write.
+
+    Raises:
+        SchemaMismatch: another column is missing.
+    """
+    later = [column for column in columns if column not in table.column_names]
+    if missing := set(later) - set(ADDED.get(name, ())):
         raise SchemaMismatch(table=name, detail=f"missing columns {sorted(missing)}")
-    if not later:
-        return pq.read_table(path, columns=columns and wanted)
-    table = pq.read_table(path, columns=[column for column in wanted if column in known])
-    for column in later:
-        table = table.append_column(SCHEMAS[name].field(column), pa.nulls(len(table), SCHEMAS[name].field(column).type))
-    return table.select(wanted)
+    for field in map(SCHEMAS[name].field, later):
+        table = table.append_column(field, pa.nulls(len(table), field.type))
+    return table.select(columns) if later else table
 
 
 def concat(paths: list[Path], *, name: str, columns: list[str] | None = None) -> pa.Table:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
 
 from pipelines.errors import NoVault, VaultUnavailable
 from pipelines.vault.engine import Engine
@@ -153,6 +158,25 @@ class Database(Engine):
                     connection.exec_driver_sql(statement)
 
 
+class _JsonList(FunctionElement[str]):
+    """The texts of a JSON list as rows: one parameter, and so one statement, for any number of them."""
+
+    inherit_cache = True
+
+
+@compiles(_JsonList, "sqlite")
+def _sqlite(element: _JsonList, compiler: SQLCompiler, **options: Any) -> str:
+    listed = compiler.process(element.clause_expr, **options)
+    return f"(SELECT value FROM json_each{listed})"  # noqa: S608 - the texts are a parameter
+
+
+@compiles(_JsonList, "postgresql")
+def _postgresql(element: _JsonList, compiler: SQLCompiler, **options: Any) -> str:
+    listed = compiler.process(element.clause_expr, **options)
+    return f"(SELECT json_array_elements_text(({listed})::json))"
+
+
 def among(ids: Collection[str]) -> sa.ColumnElement[bool]:
     """Return the SQL condition that selects the rows of the table ``records`` with these ids (at most one chunk)."""
-    return records.c.record_id.in_(ids)
+    listed = _JsonList(sa.literal(json.dumps(list(ids)), sa.Text()))
+    return records.c.record_id.op("IN", is_comparison=True)(listed)

@@ -143,7 +143,19 @@ class Vault:
         Raises:
             SealBroken: a wrapped key was altered.
         """
-        return self._open(record_ids, column="key")
+        return self.unwrap(self.wrapped_keys(record_ids))
+
+    def wrapped_keys(self, record_ids: Collection[str]) -> dict[str, bytes]:
+        """Return the keys of these records still encrypted, for a process that has no connection to unwrap them."""
+        return self._wrapped(record_ids, column="key")
+
+    def unwrap(self, wrapped: Mapping[str, bytes]) -> dict[str, bytes]:
+        """Decrypt keys that :meth:`wrapped_keys` returned; the database is not used.
+
+        Raises:
+            SealBroken: a wrapped key was altered.
+        """
+        return self._keyring.unwrap(wrapped.items(), column="key")
 
     def fullnames(self, record_ids: Collection[str]) -> dict[str, str]:
         """Return the Reddit fullnames of these live records; only the deletion sweep may use them.
@@ -151,7 +163,8 @@ class Vault:
         Raises:
             SealBroken: a sealed fullname was altered.
         """
-        return {r: name.decode() for r, name in self._open(record_ids, column="fullname").items()}
+        opened = self._keyring.unwrap(self._wrapped(record_ids, column="fullname").items(), column="fullname")
+        return {r: name.decode() for r, name in opened.items()}
 
     def tombstoned(self, record_ids: Collection[str]) -> set[str]:
         """Return which of these records have a tombstone, which means that they were taken down."""
@@ -284,15 +297,14 @@ class Vault:
             total, tombstones = connection.execute(query).one()
         return {"records": total - tombstones, "tombstones": tombstones}
 
-    def _open(self, record_ids: Collection[str], *, column: str) -> dict[str, bytes]:
+    def _wrapped(self, record_ids: Collection[str], *, column: str) -> dict[str, bytes]:
         wrapped = records.c[column]
-        opened: dict[str, bytes] = {}
+        found: dict[str, bytes] = {}
         with self._database.reading() as connection:
             for ids in chunks(record_ids):
                 query = sa.select(records.c.record_id, wrapped).where(among(ids), wrapped.is_not(None))
-                rows = connection.execute(query)
-                opened |= self._keyring.unwrap(rows, column=column)
-        return opened
+                found.update((record_id, bytes(value)) for record_id, value in connection.execute(query))
+        return found
 
     def _new_row(self, record_id: str, *, fullname: str, corpus: str, month: str, now: datetime) -> dict[str, object]:
         wrap, key = self._keyring.wrap, secrets.token_bytes(SIV_KEY_BYTES)

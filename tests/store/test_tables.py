@@ -7,12 +7,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipelines.errors import SchemaMismatch
-from pipelines.storage import tables
+from pipelines.storage import row_groups, tables
 
 VALUES = {
     pa.string(): st.sampled_from(["", "a", "é", "zz"]),
@@ -110,6 +111,35 @@ def test_columns_can_be_chosen_and_files_joined(tmp_path: Path) -> None:
     assert tables.concat([], name="sample").num_rows == 0
     with pytest.raises(SchemaMismatch):
         tables.read(paths[0], name="sample", columns=["image", "nothing"])
+
+
+def test_a_table_is_read_in_parts_of_any_size_and_across_row_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "ROW_GROUP_BYTES", 200)
+    path, schema = tmp_path / "s.parquet", tables.SCHEMAS["sample"]
+    tables.write(pa.Table.from_pylist([{"record_id": f"r{n:02d}", "image": n} for n in range(50)], schema=schema),
+                 path, name="sample")  # fmt: skip
+    assert pq.ParquetFile(path).num_row_groups > 2
+    whole = tables.read(path, name="sample")
+    for size in (1, 7, 50, 99):
+        parts = list(row_groups.batches(path, name="sample", size=size))
+        assert max(map(len, parts)) <= size
+        assert pa.concat_tables(parts).to_pylist() == whole.to_pylist()
+    monkeypatch.setattr(row_groups, "BATCH", 9)
+    for start, count in ((0, 50), (0, 3), (8, 2), (13, 30), (49, 9), (50, 5)):
+        part = row_groups.part(path, name="sample", columns=["record_id", "image"], start=start, count=count)
+        assert part.to_pylist() == whole.slice(start, count).to_pylist()
+    with pytest.raises(SchemaMismatch):
+        next(row_groups.batches(path, name="sample", columns=["nothing"]))
+
+
+def test_a_part_of_an_older_table_has_nulls_for_columns_that_came_later(tmp_path: Path) -> None:
+    path = tmp_path / "i.parquet"
+    old = tables.SCHEMAS["images"].empty_table().drop_columns(list(tables.ADDED["images"]))
+    pq.write_table(pa.Table.from_pylist([{"record_id": "r", "image": 0}], schema=old.schema), path)
+    [part] = row_groups.batches(path, name="images", columns=["record_id", "inner_fingerprint"])
+    assert part.to_pylist() == [{"record_id": "r", "inner_fingerprint": None}]
 
 
 def test_content_columns_are_marked() -> None:
