@@ -13,7 +13,7 @@ from pathlib import Path
 import psycopg2
 import pytest
 
-from pipelines.deployment.postgres import AS_NOBODY, NOBODY, program
+from pipelines.deployment.postgres import AS_NOBODY, UNPRIVILEGED, program
 
 
 @pytest.fixture(scope="session")
@@ -23,7 +23,7 @@ def postgres() -> Iterator[Path]:
     home = Path(tempfile.mkdtemp(prefix="pg"))
     root = os.geteuid() == 0
     if root:
-        os.chown(home, NOBODY, NOBODY)
+        os.chown(home, UNPRIVILEGED, UNPRIVILEGED)
 
     def call(name: str, *argv: str) -> None:
         command = [*(AS_NOBODY if root else ()), program(name), *argv]

@@ -19,9 +19,9 @@ import psutil
 
 USER = "airflow"
 # PostgreSQL refuses to run as root. Run it as "nobody", which may still enter a private home (DAC_OVERRIDE).
-NOBODY = 65534
+UNPRIVILEGED = 65534
 AS_NOBODY = (
-    "setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups",
+    "setpriv", f"--reuid={UNPRIVILEGED}", f"--regid={UNPRIVILEGED}", "--clear-groups",
     "--inh-caps=+dac_override", "--ambient-caps=+dac_override",
 )  # fmt: skip
 OPTIONS = {
@@ -77,7 +77,7 @@ class Postgres:
         # a unique name: the initdb of a killed process may still be writing to another one
         new = Path(tempfile.mkdtemp(prefix=f"{self.folder.name}.new-", dir=self.folder.parent))
         if os.geteuid() == 0:
-            os.chown(new, NOBODY, NOBODY)
+            os.chown(new, UNPRIVILEGED, UNPRIVILEGED)
         argv = [program("initdb"), "-D", str(new), "-U", USER, "--auth=scram-sha-256", "--pwfile=/dev/stdin",
                 "--encoding=UTF8", "--locale=C", "--no-sync"]  # fmt: skip
         with log.open("ab") as out:

@@ -30,7 +30,7 @@ from pipelines.config.settings import Settings
 from pipelines.deployment import mlflow_app
 from pipelines.deployment.airflow_api import Login
 from pipelines.deployment.components import answers
-from pipelines.deployment.postgres import AS_NOBODY, NOBODY
+from pipelines.deployment.postgres import AS_NOBODY, UNPRIVILEGED
 from pipelines.workspace.git import git
 from tests.airflow_client import AirflowClient
 from tests.ports import free_port
@@ -38,7 +38,7 @@ from tests.ports import free_port
 HERE = Path(__file__).resolve().parent
 DOCKER = HERE.parents[1] / "docker"
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]
-# Which services of compose each worker stands for.
+# The services of compose whose queues each worker serves.
 WORKERS = {"fetch": "default,internet", "gpu": "default,gpu"}
 # What all homes share, as docs/howto/containers.md says.
 SHARED = ("annotation", "graph", "releases", "requests", "takedowns")
@@ -382,7 +382,7 @@ class Cluster:
         data = self.home("pg") / "data"
         data.parent.mkdir()
         if os.geteuid() == 0:
-            os.chown(data.parent, NOBODY, NOBODY)
+            os.chown(data.parent, UNPRIVILEGED, UNPRIVILEGED)
         argv = [*_as_nobody(), _postgres("initdb"), "-D", str(data), "-U", "postgres", "-A", "scram-sha-256",
                 "--auth-local=trust", "--pwfile=/dev/stdin", "-E", "UTF8", "--locale=C"]  # fmt: skip
         given = (self.secrets / "postgres_admin").read_bytes()
