@@ -104,18 +104,6 @@ class Cells:
         return self.bound["record_id"][row], f"{column}#{images[row]}" if images else column
 
 
-def _wrapped(record_ids: Iterable[str], *, vault: Vault) -> dict[str, bytes]:
-    """Return the encrypted keys of those records that were not taken down.
-
-    Raises:
-        UnknownRecord: a record is not in the vault.
-    """
-    wanted = set(record_ids)
-    wrapped = vault.wrapped_keys(wanted)
-    vault.require_known(wanted - wrapped.keys())
-    return wrapped
-
-
 def wrapped_keys(record_ids: Iterable[str], *, vault: Vault) -> dict[str, bytes]:
     """Return the encrypted keys of those records that were not taken down.
 

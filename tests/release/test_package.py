@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import re
 import shutil
@@ -22,6 +21,7 @@ from pipelines.release.rekey import Content, own_key
 from pipelines.release.release_store import ReleaseApproved, locked, manifest_of
 from pipelines.release.released_posts import ReleasedPost
 from pipelines.storage import tables
+from pipelines.vault import locks
 from pipelines.workspace.clone import workspace
 from tests import small_corpus
 from tests.release.small_release import AGREED, IMPORTED, NOW, TERMS, World, table
@@ -70,10 +70,13 @@ def test_a_key_of_a_release_is_made_once_and_refused_once_it_is_damaged(tmp_path
         own_key(path)
 
 
-def test_releases_have_one_writer_at_a_time(tmp_path: Path) -> None:
-    settings = Settings.model_construct(home=tmp_path)
-    with locked(settings) as home, (home / ".lock").open("w") as file, pytest.raises(BlockingIOError):
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+def test_releases_have_one_writer_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CORPUS_HOME", str(tmp_path))
+    settings = Settings.from_env()
+    with locked(settings), locks.alone(settings, "releases", wait=False) as held:
+        assert not held
+    with locks.alone(settings, "releases", wait=False) as held:
+        assert held
 
 
 def test_cradle_has_a_file_a_split_with_the_subset(world: World) -> None:
