@@ -48,11 +48,19 @@ LONGEST_FREEZE = 30.0
 KILLED, FROZEN, REPLACED, DOUBLED = 0.25, 0.25, 0.15, 0.4
 # Seconds within which a disturbance begins: a task of the undisturbed run takes so long on a busy machine.
 SOON = 12.0
+LABELLERS = ("characters", "words", "embedding")
+AGGREGATES = ("mean_logit", "label_set_majority", "k_of_n", "weighted", "dawid_skene")
+ENSEMBLES = tuple(aggregate.replace("_", "") for aggregate in AGGREGATES)
+FIRST = ("dedupe", "agreement", "sample", "gold", "split", "quality")
 STAGES = {
-    "memes": (("dedupe", "sample", "gold", "split", "quality"), ("few_shot",)),
+    "memes": (FIRST, ("few_shot",)),
     "posts": (
-        ("dedupe", "sample", "gold", "split", "quality"),
-        ("few_shot", "votes-characters", "votes-words", "votes-embedding", "silver-offline", "injection_test-offline"),
+        FIRST,
+        (
+            "few_shot",
+            *(f"votes-{labeller}" for labeller in LABELLERS),
+            *(f"{stage}-{ensemble}" for ensemble in ENSEMBLES for stage in ("silver", "injection_test")),
+        ),
     ),
 }
 
@@ -552,9 +560,13 @@ def _smaller(profile: dict[str, Any]) -> None:
     profile["collect"]["shard_size"] = 40
     profile["sample"] = {"memes": {"size": 40}, "posts": {"size": 110}}
     profile["split"]["posts"] = {name: {"train": 30, "dev": 50, "test": 30} for name in ("ratios", "sizes")}
-    profile["votes"]["labellers"] = ["characters", "words", "embedding"]
+    profile["votes"]["labellers"] = list(LABELLERS)
     profile["votes"]["min_positives"] = 3
-    profile["silver"] |= {"ensembles": ["offline"], "min_probability": 0.0}
+    profile["ensembles"] = {
+        name: {"members": list(LABELLERS), "aggregate": aggregate, "fallback": None}
+        for name, aggregate in zip(ENSEMBLES, AGGREGATES, strict=True)
+    }
+    profile["silver"] |= {"ensembles": list(ENSEMBLES), "min_probability": 0.0}
     profile["injection_test"]["size"] = 10
 
 
