@@ -3,6 +3,9 @@
 Most of the Airflow tier waits for the scheduler. The quick tier uses the rest of the processors, at a lower priority,
 so that the time-outs of the Airflow tier hold. Show the quick tier's progress while it runs, the Airflow tier's report
 when both have ended, and the summary lines of both at the end.
+
+Temporary folders are in memory where there is enough of it: the tests create and delete many thousands of small files,
+and on ext4 a new file costs more the more files were deleted in the seconds before.
 """
 
 from __future__ import annotations
@@ -15,18 +18,22 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
+
 ROOT = Path(__file__).resolve().parents[1]
 PYTEST = [sys.executable, "-m", "pytest"]
 AIRFLOW = [*PYTEST, "-m", "airflow and not faults", "tests/airflow"]
 # one more than processors, because many tests wait for processes and time-outs. `tests/conftest.py` orders the files.
 WORKERS = ["-n", str(len(os.sched_getaffinity(0)) + 1), "--dist", "loadfile", "--no-loadscope-reorder"]
+MEMORY, NEEDED = "/dev/shm", 14e9
 QUICK = ["nice", "-n", "15", *PYTEST, "-m", "not faults and not argilla and not airflow", "--ignore=tests/airflow"]
 
 
 def main() -> int:
     """Run both tiers to their end; return 0 if both have passed."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    with tempfile.TemporaryFile("w+") as kept:
+    with tempfile.TemporaryFile("w+") as kept, tempfile.TemporaryDirectory(prefix="t", dir=in_memory()) as folder:
+        os.environ["TMPDIR"] = folder
         airflow = subprocess.Popen(AIRFLOW, cwd=ROOT, stdout=kept, stderr=subprocess.STDOUT)
         try:
             quick, shown = run([*QUICK, *WORKERS])
@@ -42,6 +49,16 @@ def main() -> int:
     say(f"quick tier:   {summary(shown)} (exit status {quick})\n")
     say(f"Airflow tier: {summary(report)} (exit status {status})\n")
     return int(bool(quick or status))
+
+
+def in_memory() -> str | None:
+    """Return a file system in memory if it has room for the tests (3 GB) beside their processes, else None."""
+    with suppress(OSError):
+        free = os.statvfs(MEMORY).f_bavail * os.statvfs(MEMORY).f_frsize
+        runs_programs = not os.statvfs(MEMORY).f_flag & os.ST_NOEXEC
+        if runs_programs and min(free, psutil.virtual_memory().available) > NEEDED:
+            return MEMORY
+    return None
 
 
 def run(command: list[str]) -> tuple[int, str]:
