@@ -16,6 +16,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from pipelines.config import renamed
 from pipelines.config.added_corpora import complete
+from pipelines.config.dataset_analysis import Analysis
 from pipelines.config.annotate import Agreement, GoldParams, Round
 from pipelines.config.base import Section, faults
 from pipelines.config.collect import (
@@ -119,6 +120,7 @@ class Params(Section):
     predict_finetuned: PredictFinetuned
     repeats: Repeats
     baselines: Baselines
+    analysis: Analysis
     evaluate: Evaluate
     report: Report
     train: Train
