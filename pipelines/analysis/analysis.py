@@ -16,6 +16,7 @@ no id and no small count. Features are computed from decrypted content in memory
       "lexicons": [{"name", "title", "sha256", "categories": int, "skipped": int, "message"}],
       "plan": {"alpha", "confidence", "least", "seed"},
       "blocks": {block: [feature]},                   # visual, text, default, liwc, nrc
+      "order": {"labels" | "types": {category: [name]}, "levels": {factor: [level]}, "lengths": [class]},   # of display
       "family": int, "factors": {factor: {feature: Test}}   # a feature is "<block>.<name>"; Test: group_comparison
     }
 """
@@ -41,6 +42,7 @@ from pipelines.storage.metrics_file import rounded, write_metrics
 from pipelines.storage.seal import open_columns, open_posts
 from pipelines.storage.tables import Item
 from pipelines.taxonomy import Scheme, load
+from pipelines.taxonomy.guideline import offered
 from pipelines.vault.vault import Vault
 
 VISUAL = "visual"
@@ -160,6 +162,12 @@ def describe(
         "lengths": label_counts.by_length([int(n) for n in words], least=settings.least),
         "lexicons": [_told(opened) for opened in lexicons],
         "plan": vars(plan),
+        "order": {
+            "labels": {key: [label.name for label in offered(c)] for key, c in scheme.categories.items()},
+            "types": {key: list(label_counts.types_of(c, scheme=scheme)) for key, c in scheme.categories.items()},
+            "levels": {key: list(found.levels) for key, found in factors.items()},
+            "lengths": label_counts.CLASSES,
+        },
         "blocks": {block: list(each) for block, each in blocks.items()},
         **compare(features, factors=factors, units=found.units, plan=plan),
     }

@@ -65,10 +65,11 @@ def compare(features: Mapping[str, Floats], *, factors: Mapping[str, Factor], un
 
     Returns:
         ``family`` (the number of tests, m) and ``factors``: factor -> feature -> ``n`` (units), ``levels`` (level ->
-        ``n``, ``mean``, ``sd``, ``median``), ``left_out`` (levels with too few units, by name), and for a feature that
-        varies in two or more levels ``h``, ``df``, ``p``, ``p_adjusted``, ``q``, ``eta_squared`` (value and interval),
-        ``significant`` and, after a significant test, ``pairs``: ``a``, ``b``, ``z``, ``p``, ``p_wilcoxon``,
-        ``p_adjusted`` (of the larger one), ``delta`` (Cliff's; value and interval), ``significant``.
+        ``n``, ``mean`` with ``low`` and ``high``, ``sd``, ``median``), ``left_out`` (names of the levels with too few
+        units), and for a feature that varies in two or more levels ``h``, ``df``, ``p``, ``p_adjusted``, ``q``,
+        ``eta_squared`` (value and interval), ``significant`` and, after a significant test, ``pairs``: ``a``, ``b``,
+        ``z``, ``p``, ``p_wilcoxon``, ``p_adjusted`` (of the larger p), ``delta`` (Cliff's; value and interval),
+        ``significant``.
     """
     order = np.random.default_rng(plan.seed).permutation(len(units))
     unit = np.unique(np.array(units, str), return_inverse=True)[1]
@@ -81,7 +82,7 @@ def compare(features: Mapping[str, Floats], *, factors: Mapping[str, Factor], un
             rows = order[(level[order] >= 0) & np.isfinite(values[order])]
             rows = rows[np.unique(unit[rows], return_index=True)[1]]
             samples = {name: values[rows[level[rows] == i]] for i, name in enumerate(given.levels)}
-            cell, kept = _described(samples, least=plan.least)
+            cell, kept = _described(samples, least=plan.least, confidence=plan.confidence)
             found[factor][feature] = cell
             whole = np.concatenate([*kept.values(), np.zeros(0)])
             if len(kept) > 1 and np.ptp(whole) > 0:
@@ -99,20 +100,20 @@ def compare(features: Mapping[str, Floats], *, factors: Mapping[str, Factor], un
     return {"family": family, "factors": found}
 
 
-def _described(samples: Mapping[str, Floats], *, least: int) -> tuple[Json, dict[str, Floats]]:
+def _described(samples: Mapping[str, Floats], *, least: int, confidence: float) -> tuple[Json, dict[str, Floats]]:
     """Return the figures of the levels with enough units, and these levels' values."""
     kept = {name: sample for name, sample in samples.items() if len(sample) >= least}
-    levels = {
-        name: {
-            "n": len(sample),
-            "mean": float(sample.mean()),
-            "sd": float(sample.std(ddof=1)),
-            "median": float(np.median(sample)),
-        }
-        for name, sample in kept.items()
-    }
+    levels = {name: _level(sample, confidence=confidence) for name, sample in kept.items()}
     left_out = [name for name in samples if name not in kept]
     return {"n": sum(map(len, kept.values())), "levels": levels, "left_out": left_out}, kept
+
+
+def _level(sample: Floats, *, confidence: float) -> Json:
+    """Return the figures of one level; the interval of the mean is Student's."""
+    mean, sd = float(sample.mean()), float(sample.std(ddof=1))
+    width = float(stats.t.ppf((1 + confidence) / 2, len(sample) - 1)) * sd / float(np.sqrt(len(sample)))
+    figures = {"mean": mean, "low": mean - width, "high": mean + width, "sd": sd, "median": float(np.median(sample))}
+    return {"n": len(sample), **figures}
 
 
 def _omnibus(samples: Sequence[Floats], *, confidence: float) -> Json:
@@ -136,8 +137,9 @@ def eta_squared(h: float, *, k: int, n: int, confidence: float) -> Json:
         0.0 if central < share or not np.isfinite(bound) else bound
         for bound, share in zip(bounds, (1 - tail, tail), strict=True)
     )
-    value, low, high = (min(1.0, max(0.0, x / (n - k))) if n > k else None for x in (h - k + 1, low, high))
-    return {"value": value, "low": low, "high": high}
+    found = dict(zip(("value", "low", "high"), (h - k + 1, low, high), strict=True))
+    # one unit in each level leaves no variance within them
+    return {name: min(1.0, max(0.0, x / (n - k))) if n > k else None for name, x in found.items()}
 
 
 def pairs(samples: Mapping[str, Floats], *, tests: int, plan: Plan) -> list[Json]:

@@ -22,6 +22,7 @@ from pipelines.taxonomy.guideline import offered
 Gold = Mapping[Item, frozenset[str]]
 # Ours: upper ends of the classes of lengths in words
 LENGTHS = (0, 4, 9, 19, 49, 99, 199, 499, 999)
+CLASSES = ["0", *(f"{low + 1:,}–{high:,}" for low, high in pairwise(LENGTHS)), f"{LENGTHS[-1] + 1:,} and more"]
 
 
 def category_counts(category: Category, *, gold: Gold, scheme: Scheme) -> Json:
@@ -97,9 +98,7 @@ def by_length(words: Sequence[int], *, least: int) -> Json:
     if not words:
         return {"n": 0, "classes": {}}
     found = np.searchsorted(LENGTHS, words)
-    ends = [f"{low + 1:,}–{high:,}" for low, high in pairwise(LENGTHS)]
-    classes = ["0", *ends, f"{LENGTHS[-1] + 1:,} and more"]
-    counts = {name: int((found == i).sum()) for i, name in enumerate(classes)}
+    counts = {name: int((found == i).sum()) for i, name in enumerate(CLASSES)}
     low, middle, high = (float(q) for q in np.percentile(words, [25, 50, 75]))
     figures = {"n": len(words), "mean": float(np.mean(words)), "quartiles": [low, middle, high]}
     return {**figures, "classes": shown(counts, least=least)}

@@ -24,9 +24,10 @@ OURS = Path(__file__).with_name("default.dic")
 LIWC, NRC, DEFAULT = "liwc", "nrc", "default"
 TITLES = {
     DEFAULT: "this project's own open word list, which is not validated",
-    LIWC: "the LIWC dictionary of section analysis.lexicons",
-    NRC: "the NRC emotion lexicon (EmoLex) of section analysis.lexicons",
+    LIWC: "the dictionary of analysis.lexicons.liwc",
+    NRC: "the NRC emotion lexicon (EmoLex)",
 }
+NAMES = {LIWC: "A dictionary in LIWC's format", NRC: "The NRC emotion lexicon"}
 # LIWC 2015 adds a longer name in brackets
 CATEGORY = re.compile(r"\s*(\d+)\s+(\S+)")
 
@@ -75,8 +76,8 @@ def open_all(files: Mapping[str, LexiconFile]) -> list[Opened]:
 
 def _named(name: str, given: LexiconFile) -> Opened:
     if given.path is None:
-        what = "is licensed and not part of this project; state the path of your copy"
-        return Opened(name, None, message=f"No {TITLES[name]}: it {what} as analysis.lexicons.{name}.path.")
+        what = "It is licensed and not part of this project; state the path of your copy in params.yaml"
+        return Opened(name, None, message=f"{NAMES[name]} is missing. {what}, as analysis.lexicons.{name}.path.")
     return _opened(name, Path(given.path), given.sha256)
 
 

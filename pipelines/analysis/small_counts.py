@@ -7,6 +7,7 @@ would hide exactly one count hides its next smallest one, too (complementary sup
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +34,7 @@ def shown_table(
 
 def _hidden(counts: NDArray[np.int64], *, least: int, columns: bool) -> NDArray[np.bool_]:
     hide = (counts > 0) & (counts < least)
-    lines = [(i, slice(None)) for i in range(counts.shape[0])]
+    lines: list[Any] = [(i, slice(None)) for i in range(counts.shape[0])]
     lines += [(slice(None), j) for j in range(counts.shape[1])] if columns else []
     changed = True
     while changed:

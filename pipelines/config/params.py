@@ -16,7 +16,6 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from pipelines.config import renamed
 from pipelines.config.added_corpora import complete
-from pipelines.config.dataset_analysis import Analysis
 from pipelines.config.annotate import Agreement, GoldParams, Round
 from pipelines.config.base import Section, faults
 from pipelines.config.collect import (
@@ -36,6 +35,7 @@ from pipelines.config.collect import (
 )
 from pipelines.config.consent import Consent
 from pipelines.config.curate import Dedupe, Quality, Sample, Split
+from pipelines.config.dataset_analysis import Analysis
 from pipelines.config.doctor import Doctor
 from pipelines.config.label import (
     Ensemble,

@@ -112,6 +112,8 @@ svg .grid{stroke:var(--line);stroke-width:1}
 svg .over{fill:var(--orange)}
 svg .under,svg .ours{fill:var(--blue)}
 svg .ours{fill-opacity:.6}
+svg .dot{fill:var(--blue);stroke:var(--paper);stroke-width:1}
+svg .open{fill:var(--paper);stroke:var(--blue);stroke-width:2}
 svg .whisker{stroke:var(--ink);stroke-width:1.5;fill:none}
 svg .paper{fill:var(--orange);stroke:var(--paper);stroke-width:1}
 .wide{overflow-x:auto;width:fit-content;max-width:100%;border:1px solid var(--line);border-radius:.4rem}

@@ -2,8 +2,8 @@
 
 ``ocr/confined_engine.py`` starts this module through ``confined_child.py``. The answer to a picture is one ``READING``
 (outcome, confidence, unread, area, length) and the text. The engine is loaded, and has read a drawn picture, before the
-first request: afterwards no file can be opened. The program ``tesseract`` must still be started for each picture; its process
-keeps read access to the system's folders and the models.
+first request: afterwards no file can be opened. The program ``tesseract`` must still be started for each picture; its
+process keeps read access to the system's folders and the models.
 """
 
 from __future__ import annotations
