@@ -16,7 +16,8 @@ no id and no small count. Features are computed from decrypted content in memory
       "lexicons": [{"name", "title", "sha256", "categories": int, "skipped": int, "message"}],
       "plan": {"alpha", "confidence", "least", "seed"},
       "blocks": {block: [feature]},                   # visual, text, default, liwc, nrc
-      "order": {"labels" | "types": {category: [name]}, "levels": {factor: [level]}, "lengths": [class]},   # of display
+      "order": {"categories" | "factors": [category], "labels" | "types": {category: [name]},    # of display
+                "levels": {factor: [level]}, "lengths": [class]},
       "family": int, "factors": {factor: {feature: Test}}   # a feature is "<block>.<name>"; Test: group_comparison
     }
 """
@@ -163,6 +164,8 @@ def describe(
         "lexicons": [_told(opened) for opened in lexicons],
         "plan": vars(plan),
         "order": {
+            "categories": list(scheme.categories),
+            "factors": list(factors),
             "labels": {key: [label.name for label in offered(c)] for key, c in scheme.categories.items()},
             "types": {key: list(label_counts.types_of(c, scheme=scheme)) for key, c in scheme.categories.items()},
             "levels": {key: list(found.levels) for key, found in factors.items()},

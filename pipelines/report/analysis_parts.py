@@ -24,8 +24,8 @@ BLOCKS = {
     "liwc": "LIWC",
     "nrc": "NRC emotion lexicon",
 }
-# Ours: plots of levels per section; the tables have all
-MOST_PLOTS = 6
+# Ours: plots of levels, and rows of the plot of effects, per factor; the tables have all
+MOST_PLOTS, MOST_ROWS = 6, 12
 READING = (
     "Each test uses one item of each author or near-duplicate group, because items of one are not independent; n "
     "counts such units. Levels with too few of them are not tested.",
@@ -74,7 +74,7 @@ def in_order(metrics: Json) -> Json:
     """Return the content of ``analysis.json`` with labels, types, levels and lengths in the order of display."""
     order = metrics["order"]
     labels = {}
-    for key in order["labels"]:
+    for key in order["categories"]:
         if key in metrics["labels"]:
             counts = metrics["labels"][key]
             types = {"types": _by(counts["types"], order["types"][key])} if "types" in counts else {}
@@ -89,7 +89,7 @@ def in_order(metrics: Json) -> Json:
             name: {**test, "levels": _by(test["levels"], order["levels"][factor])}
             for name, test in metrics["factors"][factor].items()
         }
-        for factor in sorted(metrics["factors"], key=list(order["labels"]).index)
+        for factor in order["factors"]
     }
     lengths = {**metrics["lengths"], "classes": _by(metrics["lengths"]["classes"], order["lengths"])}
     return {**metrics, "labels": labels, "pairs": pairs, "factors": factors, "lengths": lengths}
@@ -107,8 +107,8 @@ def _labels(metrics: Json, *, cradle: bool) -> Iterator[Block]:
         f"{least} are hidden."
     )
     for key, counts in metrics["labels"].items():
-        of = "items" if counts["kind"] == "single" else "items, several labels each"
-        yield _counted(f"{title_of(key)}: labels ({of})", counts["labels"], whole=counts["items"], first="Label")
+        of = "items by label" if counts["kind"] == "single" else "items by label, several each"
+        yield _counted(f"{title_of(key)}: {of}", counts["labels"], whole=counts["items"], first="Label")
         if "types" in counts:
             # CRADLE's percentages are of labels
             labels = sum(counts["types"].values())
@@ -141,11 +141,7 @@ def _together(metrics: Json) -> Iterator[Block]:
             (label, *(_share(cells[c], n=pair["counts"][label][c], least=least) for c in columns))
             for label, cells in pair["shares"].items()
         )
-        title = (
-            f"{title_of(pair['rows'])} by {title_of(pair['columns']).lower()}: share of the row in percent, and items"
-        )
-        if same:
-            one, other = title_of(pair["rows"]), title_of(pair["columns"]).lower()
+        one, other = title_of(pair["rows"]), title_of(pair["columns"]).lower()
         of = f"{one}: labels of one item (diagonal: alone)" if same else f"{one} by {other}"
         title = f"{of}, in percent of the row, and items"
         yield Heat(Sheet(title, ("Label", *columns), rows), values)
@@ -169,7 +165,9 @@ def _items(metrics: Json) -> Iterator[Block]:
             yield f"A dot marks a month that is hidden, because fewer than {least[1:]} authors posted in it."
     if lengths["n"]:
         caption = "Words per item"
-        rows = [Bar(name, n, least if n is None else f"{n:,}") for name, n in lengths["classes"].items()]
+        used = [i for i, n in enumerate(lengths["classes"].values()) if n != 0]
+        classes = list(lengths["classes"].items())[used[0] : used[-1] + 1]
+        rows = [Bar(name, n, least if n is None else f"{n:,}") for name, n in classes]
         numbers = tuple((row.label, row.words) for row in rows)
         yield Drawing(caption, plots.bars(rows, title=caption), Sheet(caption, ("Words", "Items"), numbers))
         low, middle, high = (short(q) for q in lengths["quartiles"])
@@ -226,9 +224,10 @@ def _factor(
         f"{metrics['plan']['alpha']:g}). {_rated(alpha)}"
     )
     order = sorted(done, key=lambda name: (-done[name]["eta_squared"]["value"], name))
-    caption = f"{by}: effect sizes"
-    drawn = [Estimate(name_of(name), *_three(done[name]["eta_squared"]), done[name]["significant"]) for name in order]
-    numbers = tuple((row.label, *_cells(done[name]["eta_squared"])) for row, name in zip(drawn, order, strict=True))
+    caption = f"{by}: effect sizes" + (f", the {MOST_ROWS} largest" if len(order) > MOST_ROWS else "")
+    effects = {name: done[name]["eta_squared"] for name in order[:MOST_ROWS]}
+    drawn = [Estimate(name_of(name), *_three(cell), done[name]["significant"]) for name, cell in effects.items()]
+    numbers = tuple((name_of(name), *_cells(cell)) for name, cell in effects.items())
     svg = plots.estimates(drawn, title=caption, zero=True, words=("significant", "not significant"))
     yield Drawing(caption, svg, Sheet(caption, ("Feature", "η²", "Low", "High"), numbers))
     yield from (_means(name, done[name], by=title_of(factor)) for name in order[:MOST_PLOTS] if name in sure)

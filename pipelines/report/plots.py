@@ -14,6 +14,7 @@ from pipelines.report.figures import LEFT, PLOT, TYPE, WIDTH, axis, drawing, pt,
 ROW = 42.0
 # Ours: of the columns of the months
 TALL = 150.0
+LETTER = 7.6  # a wide letter of the values' type
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def bars(rows: Sequence[Bar], *, title: str) -> str:
         if row.count:
             shapes.append(f'<rect class="ours" x="{LEFT}" y="{pt(top + 19)}" width="{pt(width)}" height="14"/>')
         # beside the bar, or in front of its end where there is no room
-        inside = LEFT + width + 6 + 6.6 * len(row.words) > WIDTH
+        inside = LEFT + width + 6 + LETTER * len(row.words) > WIDTH
         x, anchor = (LEFT + width - 6, "end") if inside else (LEFT + width + 6, "start")
         shapes.append(text(x, top + 30.5, row.words, kind="value", anchor=anchor))
         top += ROW
@@ -77,7 +78,7 @@ def columns(rows: Sequence[Bar], *, title: str) -> str:
             tall = TALL * row.count / end
             place = f'x="{pt(x + room * 0.12)}" y="{pt(top + TALL - tall)}"'
             shapes.append(f'<rect class="ours" {place} width="{pt(room * 0.76)}" height="{pt(tall)}"/>')
-        if (i == 0 or row.label.endswith("-01")) and x - last > 52:
+        if (room > 56 or i == 0 or row.label.endswith("-01")) and x - last > 52:
             anchor = "end" if x + 46 > WIDTH else "start"
             shapes.append(
                 text(WIDTH - 6 if anchor == "end" else x, top + TALL + 17, row.label, kind="tick", anchor=anchor)
@@ -98,7 +99,7 @@ def estimates(rows: Sequence[Estimate], *, title: str, zero: bool, words: tuple[
     shapes, top = [], 28.0
     if words:
         shapes += [_dot(LEFT + 6, 10, filled=True), text(LEFT + 18, 14.5, words[0], kind="tick")]
-        x = LEFT + 40 + 6.6 * len(words[0])
+        x = LEFT + 40 + LETTER * len(words[0])
         shapes += [_dot(x, 10, filled=False), text(x + 12, 14.5, words[1], kind="tick")]
     for row in rows:
         middle = top + 26
@@ -116,11 +117,9 @@ def estimates(rows: Sequence[Estimate], *, title: str, zero: bool, words: tuple[
 
 
 def short(value: float) -> str:
-    """Return a number with three significant digits, without an exponent or needless zeros."""
-    if abs(value) >= 100:
-        return f"{value:,.0f}"
-    found = f"{value:.3g}"
-    return found if "e" not in found else f"{value:.4f}"
+    """Return a number with three significant digits, but at most three decimals."""
+    digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2 if abs(value) >= 1 else 3
+    return f"{value:,.{digits}f}".rstrip("0").rstrip(".") if digits else f"{value:,.0f}"
 
 
 def _range(low: float, high: float) -> tuple[float, float, float]:
