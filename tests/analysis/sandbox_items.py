@@ -25,13 +25,13 @@ from tests.small_corpus import MONTHS, ROOT, full, write_table
 
 
 def memes(root: Path, *, vault: Vault, submissions: int, drawn: bool, seed: int = 7) -> Params:
-    """Write the labelled memes of a sandbox; with ``drawn`` their pictures, else one of four grey ones at random."""
+    """Write the labelled memes of a sandbox; with ``drawn`` their pictures, else one of nine plain ones at random."""
     rng = Random(seed)
     sandbox = Sandbox(seed=seed, months=MONTHS, submissions=submissions, posts=300, port=8125)
     posts = [p for p in World(sandbox).build() if p.figsim and p.pictures and p.pictures[0].rendering]
-    plain = [_noise(n) for n in range(4)]
+    plain = [_plain(n) for n in range(9)]
     rows, images, gold, units = [], [], {}, {}
-    vault.admit([(vault.record_id(p.fullname), p.fullname) for p in posts], corpus="memes", month="x", now=small_corpus.NOW)
+    small_corpus.admit(vault, {vault.record_id(p.fullname): p.fullname for p in posts}, corpus="memes", month=MONTHS[0])
     for post in posts:
         record, picture = vault.record_id(post.fullname), post.pictures[0]
         rows.append({"record_id": record, "author_id": post.author, "created": post.created, "title": post.title})
@@ -51,8 +51,8 @@ def posts(root: Path, *, vault: Vault, count: int, seed: int = 7) -> Params:
     """Write the posts of a sandbox with their labels."""
     sandbox = Sandbox(seed=seed, months=MONTHS, submissions=310, posts=count, port=8125)
     kept = [p for p in PostWorld(sandbox).build() if p.expected == "kept"]
-    vault.admit([(vault.record_id(p.fullname), p.fullname) for p in kept], corpus="posts", month="x", now=small_corpus.NOW)
     ids = {p.fullname: vault.record_id(p.fullname) for p in kept}
+    small_corpus.admit(vault, {record: fullname for fullname, record in ids.items()}, corpus="posts", month=MONTHS[0])
     rows = [
         {"record_id": ids[p.fullname], "created": p.created, "title": p.title, "body": p.body, "author_id": p.author}
         for p in kept
@@ -73,8 +73,11 @@ def _snapshot(root: Path, *, corpus: str, gold: dict, units: dict) -> None:  # t
     write_table(folder / "split" / "splits.parquet", splits, name="splits")
 
 
-def _noise(seed: int) -> bytes:
-    grey = np.random.default_rng(seed).integers(0, 255, (48, 64), np.uint8)
+def _plain(seed: int) -> bytes:
+    """Return a small picture of two random colours."""
+    rng = np.random.default_rng(seed)
+    image = Image.new("RGB", (64, 64), tuple(rng.integers(0, 255, 3).tolist()))
+    image.paste(tuple(rng.integers(0, 255, 3).tolist()), (0, 0, 64, int(rng.integers(10, 50))))
     out = io.BytesIO()
-    Image.fromarray(grey).convert("RGB").save(out, "JPEG")
+    image.save(out, "JPEG")
     return out.getvalue()
