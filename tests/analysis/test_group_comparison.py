@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scikit_posthocs
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -53,12 +54,11 @@ def test_the_test_of_all_levels_is_scipys(drawn: list[list[int]]) -> None:
 
 @given(SAMPLES)
 def test_pairs_are_dunns_of_scikit_posthocs(drawn: list[list[int]]) -> None:
-    posthocs = pytest.importorskip("scikit_posthocs", reason="dev.lock has it: make .venv/.dev")
     samples = given_samples(drawn)
     if np.ptp(np.concatenate(list(samples.values()))) == 0:
         return
     for adjustment in (None, "bonferroni"):
-        theirs = posthocs.posthoc_dunn(list(samples.values()), p_adjust=adjustment).to_numpy()
+        theirs = scikit_posthocs.posthoc_dunn(list(samples.values()), p_adjust=adjustment).to_numpy()
         names, pairs = list(samples), len(samples) * (len(samples) - 1) / 2
         for (a, b), (_, p) in comparison.dunn(samples).items():
             ours = p if adjustment is None else min(1.0, p * pairs)
