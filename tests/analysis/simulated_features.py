@@ -19,7 +19,7 @@ SEVERITY = {
     "None": 161, "Wish to be dead": 189, "Suicide ideation": 339, "Suicide planning": 163, "Suicide attempts": 167,
     "Suicide death": 30,
 }  # fmt: skip
-# The planted effect: memes of the two levels are higher by this many standard deviations (eta squared .05).
+# The planted effect: memes of the two levels are higher by this many standard deviations (eta squared about .065).
 RAISED, SHIFT = ("Suicide planning", "Suicide attempts"), 0.6
 EQUAL = tuple(level for level in SEVERITY if level not in RAISED)
 PLANTED = ("planted.normal", "planted.skewed", "planted.share")
