@@ -119,6 +119,7 @@ def layout(boxes: list[Box]) -> list[list[Box]]:
             for a, b in pairwise(row):
                 b.x = max(aim[b], a.x + (a.width + b.width) / 2 + GAP)
             shift = min(sum(aim[a] - a.x for a in row) / len(row), WIDTH - GAP - row[-1].width / 2 - row[-1].x)
+            shift = max(shift, GAP + row[0].width / 2 - row[0].x)
             for a in row:
                 a.x += shift
     return edges

@@ -57,7 +57,7 @@ class NothingToAnalyse(ConfigError):
 
 
 @dataclass(frozen=True)
-class Described:
+class AnalysedItems:
     """The items with gold that were not taken down, in order: independent unit, month, text, and visual features."""
 
     items: tuple[Item, ...]
@@ -120,7 +120,7 @@ def read_gold(corpus: str, *, root: Path) -> tuple[dict[str, dict[Item, frozense
 
 
 def describe(
-    found: Described,
+    found: AnalysedItems,
     *,
     gold: Mapping[str, label_counts.Gold],
     scheme: Scheme,
@@ -188,7 +188,7 @@ def _told(opened: Opened) -> Json:
     }
 
 
-def _memes(corpus: str, *, items: Sequence[Item], units: Mapping[Item, str], vault: Vault, root: Path) -> Described:
+def _memes(corpus: str, *, items: Sequence[Item], units: Mapping[Item, str], vault: Vault, root: Path) -> AnalysedItems:
     """Read the memes: text and visual features of each picture, whose bytes are not kept."""
     wanted = set(items)
     visual = VisualFeatures()
@@ -207,7 +207,7 @@ def _memes(corpus: str, *, items: Sequence[Item], units: Mapping[Item, str], vau
             if data is not None:
                 found[item] = (text or b"").decode(), visual.of(data, text_area=area)
     kept = tuple(sorted(found))
-    return Described(
+    return AnalysedItems(
         items=kept,
         units=tuple(units[item] for item in kept),
         months=tuple(months[item[0]] for item in kept),
@@ -216,7 +216,7 @@ def _memes(corpus: str, *, items: Sequence[Item], units: Mapping[Item, str], vau
     )
 
 
-def _posts(corpus: str, *, items: Sequence[Item], units: Mapping[Item, str], vault: Vault, root: Path) -> Described:
+def _posts(corpus: str, *, items: Sequence[Item], units: Mapping[Item, str], vault: Vault, root: Path) -> AnalysedItems:
     """Read the posts: title and body, without the boilerplate of the collectors' form (SPEC 22)."""
     from pipelines.datasets.post import BOILERPLATE
 
@@ -230,7 +230,7 @@ def _posts(corpus: str, *, items: Sequence[Item], units: Mapping[Item, str], vau
         for record_id, title, body in open_posts(table, vault=vault)
     }
     kept = tuple(item for item in items if item[0] in texts)
-    return Described(
+    return AnalysedItems(
         items=kept,
         units=tuple(units[item] for item in kept),
         months=tuple(months[item[0]] for item in kept),

@@ -1,6 +1,6 @@
 """Count labels: by category, per item, by type, in pairs; and items by month and length.
 
-FigSIM's Figures 2 and 6, CRADLE's Figure 1 and Tables 1 and 2. Label totals are printed as they are, as in all reports;
+FigSIM's Figures 2 and 6, CRADLE's Figure 1 and Tables 1 and 2. Label totals are printed in full, as in all reports;
 counts of pairs, months and lengths are hidden where they are small (:mod:`pipelines.analysis.small_counts`).
 """
 

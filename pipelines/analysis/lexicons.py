@@ -5,7 +5,7 @@ and, so that a changed file makes the stage run again, its SHA-256. A lexicon th
 a message that says why. The default list (``default.dic``) is this project's own: short, open, not validated.
 
 A ``.dic`` file has the categories between two lines ``%`` (number, name), then one word per line with the numbers of
-its categories; a word that ends with ``*`` stands for all words that begin so. LIWC's conditions for single words
+its categories; a word that ends with ``*`` means all words that begin so. LIWC's conditions for single words
 (such as ``<of>131/125``) are not numbers and are skipped, and so are entries of several words; both are counted. A line
 of the NRC lexicon (word-level file) has a word, an emotion and 1 or 0.
 """

@@ -14,7 +14,7 @@ from pipelines.metrics.label_tables import UNDEFINED, Sheet, percent
 from pipelines.report import plots
 from pipelines.report.page import Block, Drawing, Folded, Heat, Notice, PageSection, Points
 from pipelines.report.parts import title_of
-from pipelines.report.plots import Bar, Estimate, short
+from pipelines.report.plots import Bar, Dot, short
 from pipelines.report.sections import p_value, section
 
 BLOCKS = {
@@ -226,7 +226,7 @@ def _factor(
     order = sorted(done, key=lambda name: (-done[name]["eta_squared"]["value"], name))
     caption = f"{by}: effect sizes" + (f", the {MOST_ROWS} largest" if len(order) > MOST_ROWS else "")
     effects = {name: done[name]["eta_squared"] for name in order[:MOST_ROWS]}
-    drawn = [Estimate(name_of(name), *_three(cell), done[name]["significant"]) for name, cell in effects.items()]
+    drawn = [Dot(name_of(name), *_three(cell), done[name]["significant"]) for name, cell in effects.items()]
     numbers = tuple((name_of(name), *_cells(cell)) for name, cell in effects.items())
     svg = plots.estimates(drawn, title=caption, zero=True, words=("significant", "not significant"))
     yield Drawing(caption, svg, Sheet(caption, ("Feature", "η²", "Low", "High"), numbers))
@@ -263,7 +263,7 @@ def _cells(cell: Json, *, digits: int = 3) -> tuple[str, str, str]:
 def _means(feature: str, test: Json, *, by: str) -> Drawing:
     caption = f"{name_of(feature)} by {by.lower()}: mean"
     rows = [
-        Estimate(f"{level} ({found['n']:,})", found["mean"], found["low"], found["high"])
+        Dot(f"{level} ({found['n']:,})", found["mean"], found["low"], found["high"])
         for level, found in test["levels"].items()
     ]
     numbers = tuple(

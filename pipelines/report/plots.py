@@ -1,6 +1,6 @@
 """Draw the plots of the dataset's description as SVG: bars, columns by month, effect sizes, means by level.
 
-They have the look of :mod:`pipelines.report.figures`, whose shapes and classes they use: nothing is told by colour
+They have the look of :mod:`pipelines.report.figures`, whose shapes and classes they use: nothing is shown by colour
 alone, a hidden count has words instead of a bar, and the same numbers always give the same text.
 """
 
@@ -27,7 +27,7 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class Dot:
     """A labelled value with its interval, if any; ``marked`` ones have a filled dot, others an open one."""
 
     label: str
@@ -87,7 +87,7 @@ def columns(rows: Sequence[Bar], *, title: str) -> str:
     return drawing(title, shapes, height=top + TALL + 26)
 
 
-def estimates(rows: Sequence[Estimate], *, title: str, zero: bool, words: tuple[str, str] | None = None) -> str:
+def estimates(rows: Sequence[Dot], *, title: str, zero: bool, words: tuple[str, str] | None = None) -> str:
     """Draw one dot with its interval per row; ``zero``: the axis begins at 0; ``words``: on filled and open dots."""
     ends = [x for row in rows for x in (row.value, row.low, row.high) if x is not None]
     low, high = (0.0 if zero else min(ends, default=0.0)), max(ends, default=1.0)

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from pipelines.analysis import analysis, lexicons
-from pipelines.analysis.analysis import Described
+from pipelines.analysis.analysis import AnalysedItems
 from pipelines.config.params import load as load_params
 from pipelines.report import analysis_parts, methods, plots
 from pipelines.report.page import Drawing, Heat, Notice, Page, PageSection, html
-from pipelines.report.plots import Bar, Estimate
+from pipelines.report.plots import Bar, Dot
 from pipelines.taxonomy import load
 from tests.small_corpus import ROOT
 
@@ -37,7 +37,7 @@ def metrics() -> dict[str, Any]:
     metaphor = {item: frozenset({"Metaphor"}) if rng.random() < 0.5 else frozenset[str]() for item in items}
     planning = np.arange(240) % 4 == 3
     visual = rng.uniform(0.2, 0.4, (240, 8)) + 0.2 * planning[:, None] * (np.arange(8) == 0)
-    found = Described(
+    found = AnalysedItems(
         items=tuple(items),
         units=tuple(f"u{i}" for i in range(240)),
         months=("2022-11",) * 238 + ("2022-12",) * 2,
@@ -145,7 +145,7 @@ def test_plots_show_hidden_counts_and_significance_without_colour() -> None:
     assert "&lt;5" in bars
     months = plots.columns([Bar("2022-12", 3, ""), Bar("2023-01", None, "")], title="t")
     assert (months.count("<rect"), months.count('class="open"')) == (1, 1)
-    dots = plots.estimates([Estimate("x", 0.5, 0.1, 0.9), Estimate("y", 0.2, None, None, False)], title="t", zero=True)
+    dots = plots.estimates([Dot("x", 0.5, 0.1, 0.9), Dot("y", 0.2, None, None, False)], title="t", zero=True)
     assert (dots.count('class="dot"'), dots.count('class="open"'), dots.count("whisker")) == (1, 1, 1)
     assert plots.columns([], title="t").count("<svg") == 1
 
