@@ -240,8 +240,10 @@ def _posts(corpus: str, *, items: Sequence[Item], units: Mapping[Item, str], vau
 
 
 def _months(corpus: str, *, root: Path) -> dict[str, str]:
-    """Return the month of creation of each record."""
+    """Return the month of creation of each record, empty if it is not known, as of an imported one."""
     paths = sorted((root / "data" / corpus).glob("*/posts.parquet"))
     table = tables.concat(paths, name="posts", columns=["record_id", "created"])
     created = table["created"].to_pylist()
-    return {record: f"{at:%Y-%m}" for record, at in zip(table["record_id"].to_pylist(), created, strict=True)}
+    return {
+        record: f"{at:%Y-%m}" if at else "" for record, at in zip(table["record_id"].to_pylist(), created, strict=True)
+    }

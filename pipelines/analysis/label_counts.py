@@ -84,8 +84,11 @@ def pair_counts(rows: Category, columns: Category, *, gold: Mapping[str, Gold], 
 
 
 def by_month(months: Sequence[str], *, units: Sequence[str], least: int) -> Json:
-    """Return the items by month; a month with fewer than ``least`` authors or groups of near-duplicates is hidden."""
-    counts = Counter(months)
+    """Return the items by month; a month with fewer than ``least`` authors or groups of near-duplicates is hidden.
+
+    Items without a month are not counted.
+    """
+    counts = Counter(month for month in months if month)
     distinct = Counter(month for month, _ in set(zip(months, units, strict=True)))
     # a month of few authors counts as a small one, whatever they posted
     small = {month: n if distinct[month] >= least else min(n, least - 1) for month, n in sorted(counts.items())}

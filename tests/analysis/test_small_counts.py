@@ -34,6 +34,6 @@ def test_no_line_of_a_table_hides_one_count_that_a_total_tells(counts: Any) -> N
 
 
 def test_a_month_of_few_authors_is_hidden_whatever_they_posted() -> None:
-    months = ["2022-11"] * 40 + ["2022-12"] * 30 + ["2023-01"] * 20
-    units = ["one"] * 40 + [f"u{i}" for i in range(30)] + [f"v{i}" for i in range(20)]
+    months = ["2022-11"] * 40 + ["2022-12"] * 30 + ["2023-01"] * 20 + [""]
+    units = ["one"] * 40 + [f"u{i}" for i in range(30)] + [f"v{i}" for i in range(20)] + ["imported"]
     assert label_counts.by_month(months, units=units, least=5) == {"2022-11": None, "2022-12": 30, "2023-01": None}
