@@ -150,7 +150,7 @@ def _together(metrics: Json) -> Iterator[Block]:
 def _share(share: float | None, *, n: int | None, least: int) -> str:
     if n is None:
         return f"<{least}"
-    return UNDEFINED if share is None else f"{100 * share:.0f} ({n:,})"
+    return UNDEFINED if share is None else f"{100 * share:.0f} ({n:,})" if n else "0"
 
 
 def _items(metrics: Json) -> Iterator[Block]:

@@ -142,7 +142,11 @@ tbody th{max-width:10rem}
 .prose td:empty{display:none}
 .prose td::before{content:attr(data-column);display:block;color:var(--soft);font-size:.78rem}
 }
-@media print{nav{display:none}.wide{overflow:visible}h2{break-after:avoid}figure{break-inside:avoid}}
+@media print{nav{display:none}.wide{overflow:visible}h2{break-after:avoid}figure{break-inside:avoid}
+.h,svg *{print-color-adjust:exact}
+table{font-size:.7rem}
+tbody th{min-width:0;position:static}
+th,td,.n{padding:.15rem .3rem;white-space:normal;overflow-wrap:anywhere}}
 """
 
 
