@@ -118,9 +118,16 @@ def layout(boxes: list[Box]) -> list[list[Box]]:
             row[0].x = aim[row[0]]
             for a, b in pairwise(row):
                 b.x = max(aim[b], a.x + (a.width + b.width) / 2 + GAP)
-            shift = min(sum(aim[a] - a.x for a in row) / len(row), WIDTH - GAP - row[-1].width / 2 - row[-1].x)
+            shift = sum(aim[a] - a.x for a in row) / len(row)
             for a in row:
                 a.x += shift
+            # back into the picture, from the right and then from the left
+            row[-1].x = min(row[-1].x, WIDTH - GAP - row[-1].width / 2)
+            for b, a in pairwise(reversed(row)):
+                a.x = min(a.x, b.x - (a.width + b.width) / 2 - GAP)
+            row[0].x = max(row[0].x, GAP + row[0].width / 2)
+            for a, b in pairwise(row):
+                b.x = max(b.x, a.x + (a.width + b.width) / 2 + GAP)
     return edges
 
 

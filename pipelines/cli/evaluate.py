@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import typer
 
-from pipelines.cli.shared import STAGES, CorpusName, emit
+from pipelines.cli.shared import STAGES, CorpusName, emit, run_stage
 from pipelines.config.params import load
 
 app = typer.Typer()
+
+
+@app.command(rich_help_panel=STAGES)
+def analysis(corpus: CorpusName) -> None:
+    """Describe a corpus's items with gold: labels, lengths, months, and features tested by label."""
+    from pipelines.analysis import analysis as stage
+
+    run_stage(stage.run, corpus, needs_settings=False)
 
 
 @app.command(rich_help_panel=STAGES)

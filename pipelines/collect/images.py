@@ -178,4 +178,5 @@ class _PictureReader:
             "outer_fingerprint": hashes.outer,
             "fingerprint_id": FINGERPRINT_ID,
             "energy": hashes.energy,
+            "text_area": reading.area,
         }

@@ -35,6 +35,7 @@ from pipelines.config.collect import (
 )
 from pipelines.config.consent import Consent
 from pipelines.config.curate import Dedupe, Quality, Sample, Split
+from pipelines.config.dataset_analysis import Analysis
 from pipelines.config.doctor import Doctor
 from pipelines.config.label import (
     Ensemble,
@@ -119,6 +120,7 @@ class Params(Section):
     predict_finetuned: PredictFinetuned
     repeats: Repeats
     baselines: Baselines
+    analysis: Analysis
     evaluate: Evaluate
     report: Report
     train: Train

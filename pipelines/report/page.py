@@ -112,6 +112,8 @@ svg .grid{stroke:var(--line);stroke-width:1}
 svg .over{fill:var(--orange)}
 svg .under,svg .ours{fill:var(--blue)}
 svg .ours{fill-opacity:.6}
+svg .dot{fill:var(--blue);stroke:var(--paper);stroke-width:1}
+svg .open{fill:var(--paper);stroke:var(--blue);stroke-width:2}
 svg .whisker{stroke:var(--ink);stroke-width:1.5;fill:none}
 svg .paper{fill:var(--orange);stroke:var(--paper);stroke-width:1}
 .wide{overflow-x:auto;width:fit-content;max-width:100%;border:1px solid var(--line);border-radius:.4rem}
@@ -140,7 +142,11 @@ tbody th{max-width:10rem}
 .prose td:empty{display:none}
 .prose td::before{content:attr(data-column);display:block;color:var(--soft);font-size:.78rem}
 }
-@media print{nav{display:none}.wide{overflow:visible}h2{break-after:avoid}figure{break-inside:avoid}}
+@media print{nav{display:none}.wide{overflow:visible}h2{break-after:avoid}figure{break-inside:avoid}
+.h,svg *{print-color-adjust:exact}
+table{font-size:.7rem}
+tbody th{min-width:0;position:static}
+th,td,.n{padding:.15rem .3rem;white-space:normal;overflow-wrap:anywhere}}
 """
 
 

@@ -14,24 +14,29 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pipelines.config.collect import Corpus
 from pipelines.config.params import Params
 from pipelines.errors import DataError
 from pipelines.evaluate.model_scores import Json
+from pipelines.report import analysis_parts, export, methods
 from pipelines.report import page as report_page
 from pipelines.report import parts as report_parts
 from pipelines.report.cradle import parts as cradle_parts
 from pipelines.report.figsim import parts as figsim_parts
 from pipelines.report.page import Block, Notice, Page
 from pipelines.report.parts import best_of, noun_of
+from pipelines.report.sections import section
 from pipelines.taxonomy import load
 
 SANDBOX = "These are the sandbox's synthetic {noun} and tiny models."
 FORM = "The paper's numbers beside them show the format and are not for comparison."
+FILES = "Every table of this page, and the numbers of every plot, are in the folder tables as CSV and LaTeX."
 OTHER = (
     "The paper's numbers are from its own {noun}, split and runs. Another corpus, even one collected in the same way, "
     "is not a replication: the two columns show orders of magnitude, not which models are better."
 )
 WITH_PAPER = ("figsim", "cradle")
+TABLES = "tables"  # the folder of their files
 
 
 class NotEvaluated(DataError):
@@ -46,7 +51,8 @@ def run(corpus: str, *, params: Params, root: Path = Path()) -> dict[str, Any]:
 
     Returns:
         ``best``: by task the best model, its macro-F1 and the baselines' (0 to 1); ``models``: number of
-        models by task; ``sha256`` of both files.
+        models by task; ``sha256`` of both files; ``tables``: number of tables in
+        ``tables``, each as CSV and LaTeX.
 
     Raises:
         NotEvaluated: the corpus has no ``evaluate.json``.
@@ -62,6 +68,9 @@ def run(corpus: str, *, params: Params, root: Path = Path()) -> dict[str, Any]:
         title=params.report.titles.get(corpus, load(params.corpora[corpus].scheme, root=root).title),
         silver=_read(folder / f"silver-{params.finetune.ensemble}.json"),
         models={name: params.models[name].model_dump(mode="json") for name in params.finetune.models},
+        analysis=_read(folder / "analysis.json"),
+        agreement=_read(folder / "agreement.json"),
+        source=_source(params.corpora[corpus]),
     )
     folder = root / "snapshot" / corpus / "report"
     folder.mkdir(parents=True, exist_ok=True)
@@ -72,7 +81,13 @@ def run(corpus: str, *, params: Params, root: Path = Path()) -> dict[str, Any]:
         (folder / name).unlink(missing_ok=True)
         (folder / name).write_bytes(content)
         digests[name] = hashlib.sha256(content).hexdigest()
-    return {**summary(metrics), "sha256": digests}
+    return {**summary(metrics), "sha256": digests, "tables": len(export.write(page, folder / TABLES))}
+
+
+def _source(corpus: Corpus) -> dict[str, str]:
+    """Return the words of a methods paragraph on where the items are from."""
+    names = ", ".join(f"r/{name}" for name in corpus.subreddits)
+    return {"subreddits": names, "first_month": corpus.first_month, "last_month": corpus.last_month or "today"}
 
 
 def _read(path: Path) -> Json | None:
@@ -99,6 +114,9 @@ def build(
     title: str = "The benchmark",
     silver: Json | None = None,
     models: Mapping[str, Json] | None = None,
+    analysis: Json | None = None,
+    agreement: Json | None = None,
+    source: Mapping[str, str] | None = None,
 ) -> Page:
     """Build a corpus's report page from its metrics.
 
@@ -109,6 +127,9 @@ def build(
         title: the title of the page.
         silver: metrics of the silver labels that models learnt from.
         models: the entries of ``params.models`` that are fine-tuned, by name.
+        analysis: ``analysis.json``, the description of the corpus.
+        agreement: ``agreement.json``, of the raters.
+        source: where the items are from; see :mod:`pipelines.report.methods`.
     """
     metrics = report_parts.in_order(metrics)
     items = ", ".join(f"{n:,} {split}" for split, n in metrics["items"].items())
@@ -124,4 +145,9 @@ def build(
         sections = figsim_parts.sections(metrics)
     else:
         sections = cradle_parts.sections(metrics, silver=silver, models=models or {})
-    return Page(title, tuple(head), tuple(sections))
+    more = analysis_parts.sections(analysis, agreement=agreement, paper=published)
+    if source:
+        told = methods.paragraphs(metrics, analysis=analysis, agreement=agreement, source=source)
+        more.append(section("methods", "Methods, for a paper", [*told, FILES]))
+    ending = [part for part in sections if part.key in ("discrepancies", "reading")]
+    return Page(title, tuple(head), (*(part for part in sections if part not in ending), *more, *ending))

@@ -71,6 +71,7 @@ SCHEMAS: dict[str, pa.Schema] = {
         ("outer_fingerprint", pa.uint64()),
         ("fingerprint_id", pa.string()),
         ("energy", pa.float32()),
+        ("text_area", pa.float32()),
     ),
     # The items of a text corpus, one row per post; an image corpus has ``images`` instead.
     "texts": _schema("record_id", RECORD, ("words", pa.int32()), ("language", pa.string()), _sealed("signature")),
@@ -185,7 +186,7 @@ SCHEMAS: dict[str, pa.Schema] = {
 }
 
 # Columns that tables of earlier releases lack.
-ADDED = {"predictions": ("alerts",), "images": ("inner_fingerprint", "outer_fingerprint")}
+ADDED = {"predictions": ("alerts",), "images": ("inner_fingerprint", "outer_fingerprint", "text_area")}
 
 # Columns that change with the content of a row: content is bound to them, so that an older value does not open.
 VERSION = {

@@ -375,8 +375,11 @@ def test_a_picture_that_crashes_the_ocr_engine_costs_one_picture() -> None:
     assert engine.read(blank.getvalue()).text == ""
 
 
-@pytest.mark.parametrize("reply", [(9e9, 0.0, 3), (float("nan"), 0.0, 3), (0.5, -1.0, 3), (0.5, 0.0, 2**40)])
-def test_an_ocr_engine_that_was_taken_over_gives_a_text_or_nothing(reply: tuple[float, float, int]) -> None:
+@pytest.mark.parametrize(
+    "reply",
+    [(9e9, 0.0, 0.0, 3), (float("nan"), 0.0, 0.0, 3), (0.5, -1.0, 0.0, 3), (0.5, 0.0, 2.0, 3), (0.5, 0.0, 0.0, 2**40)],
+)
+def test_an_ocr_engine_that_was_taken_over_gives_a_text_or_nothing(reply: tuple[float, float, float, int]) -> None:
     engine = open_engine(OCR)
 
     def lies(_: bytes, *, read: Any) -> Any:

@@ -154,15 +154,16 @@ def test_a_run_writes_both_files_and_prints_the_result(
     write(metrics, tmp_path)
     answer = report.run("memes", params=settings, root=tmp_path)
     folder = tmp_path / "snapshot" / "memes" / "report"
-    assert sorted(path.name for path in folder.iterdir()) == ["report.html", "report.md"]
+    assert sorted(path.name for path in folder.iterdir()) == ["report.html", "report.md", "tables"]
+    assert [len(list(folder.glob(f"tables/*.{end}"))) for end in ("csv", "tex")] == [answer["tables"]] * 2
     severity = answer["best"]["severity"]
     assert severity["model"] == "bert"
     assert severity["macro_f1"] > severity["baselines"]["majority"]
     assert answer["models"] == {"figurative": 3, "severity": 3, "related": 3}
     assert (folder / "report.md").read_text().startswith("# The FigSIM benchmark\n")
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    before = {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert report.run("memes", params=settings, root=tmp_path) == answer
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
 def test_a_file_that_is_linked_to_the_cache_is_replaced(

@@ -166,7 +166,7 @@ def test_everybody_has_one_grade_in_each_prediction(ran: Ran) -> None:
 
 def test_the_stages_are_those_of_every_corpus_of_posts(ran: Ran) -> None:
     before = ["dedupe", "sample", "gold", "split", "few_shot", "votes", "silver"]
-    after = ["finetune", "predict_finetuned", "baselines", "evaluate", "report"]
+    after = ["finetune", "predict_finetuned", "baselines", "evaluate", "agreement", "analysis", "report"]
     tuned = {"finetune": 2, "predict_finetuned": 2, "repeats": 4}
     assert Counter(name.partition("@")[0] for name in ran.stages) == dict.fromkeys([*before, *after], 1) | tuned
     assert "finetune@posts-gold-tiny-encoder" in ran.stages

@@ -21,13 +21,15 @@ class OcrReading:
     ``text`` has single spaces and is ``""`` if nothing was read. ``confidence`` is the engine's mean over the lines,
     weighted by their length; a line that was detected but not recognized counts as 0 (0.0 without text). ``unread`` is
     the share of the lines' total length that was detected but not recognized. It is near 1 for a script that the engine
-    does not support, which would otherwise pass as a picture without text. Both are in 0..1, rounded to four digits.
+    does not support, which would otherwise pass as a picture without text. ``area`` is the share of the picture within
+    the upright boxes of the lines that were read. All three are in 0..1, rounded to four digits.
     """
 
     text: str
     confidence: float
     engine: str
     unread: float = 0.0
+    area: float = 0.0
 
 
 class OcrEngine(Protocol):

@@ -71,18 +71,18 @@ class ConfinedEngine:
             raise OcrFailed("ocr_timeout") from None
 
     def _answer(self, source: BinaryIO) -> OcrReading:
-        outcome, confidence, unread, size = READING.unpack(source.read(READING.size))
+        outcome, confidence, unread, area, size = READING.unpack(source.read(READING.size))
         if outcome == UNREADABLE:
             raise DataError(detail="An image of the corpus cannot be decoded; rebuild its partition.")
         if outcome == FAILED:
             raise StepFailed(command=self._engine, returncode="an error")
         # a picture may have taken over the child
-        if not (0 <= confidence <= 1 and 0 <= unread <= 1 and size <= MAX_TEXT):
+        if not (all(0 <= share <= 1 for share in (confidence, unread, area)) and size <= MAX_TEXT):
             raise ChildCrashed
         text = source.read(size)
         if len(text) != size:
             raise ChildCrashed
-        return OcrReading(text=text.decode(), confidence=confidence, engine=self.identity, unread=unread)
+        return OcrReading(text=text.decode(), confidence=confidence, engine=self.identity, unread=unread, area=area)
 
     def close(self) -> None:
         """End the child and remove its folder."""

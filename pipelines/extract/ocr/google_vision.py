@@ -78,18 +78,21 @@ class GoogleVision:
 
 def parse(answer: Any, *, engine: str) -> OcrReading:
     """Convert one ``AnnotateImageResponse``: words above the threshold, with confidences weighted by letters."""
-    pieces, letters, score = [], 0, 0.0
+    pieces, letters, score, area = [], 0, 0.0, 0.0
     for word in _words(answer.full_text_annotation):
         if word.confidence >= MIN_CONFIDENCE:
             pieces += [symbol.text + _after(symbol) for symbol in word.symbols]
             letters += len(word.symbols)
             score += len(word.symbols) * word.confidence
+            area += _box(word)
+    pixels = sum(page.width * page.height for page in answer.full_text_annotation.pages)
     text = normalise("".join(pieces))
     found = bool(words(text))
     return OcrReading(
         text=text if found else "",
         confidence=round(min(1.0, score / letters), 4) if found else 0.0,
         engine=engine,
+        area=round(min(1.0, area / pixels), 4) if found and pixels else 0.0,
     )
 
 
@@ -98,6 +101,13 @@ def _words(annotation: Any) -> Any:
         for block in page.blocks:
             for paragraph in block.paragraphs:
                 yield from paragraph.words
+
+
+def _box(word: Any) -> float:
+    """Return the area of a word's upright box in pixels."""
+    corners = word.bounding_box.vertices
+    wide, high = ([getattr(corner, axis) for corner in corners] or [0] for axis in ("x", "y"))
+    return float((max(wide) - min(wide)) * (max(high) - min(high)))
 
 
 def _after(symbol: Any) -> str:

@@ -117,8 +117,11 @@ def _area(boxes: Sequence[Box]) -> float:
     return sum(box.width * box.height for box in boxes)
 
 
-def compose(boxes: Sequence[Box], *, engine: str, split_words_from: int) -> OcrReading:
-    """Join ``boxes`` to one ``OcrReading``; split joined words of ``split_words_from`` letters or more."""
+def compose(boxes: Sequence[Box], *, engine: str, split_words_from: int, pixels: int) -> OcrReading:
+    """Join ``boxes`` to one ``OcrReading``; split joined words of ``split_words_from`` letters or more.
+
+    ``pixels`` is the area of the picture in which the boxes are.
+    """
     boxes = _caption(boxes)
     kept = [box for box in boxes if box.read and box.text.strip()]
     text = normalise(" ".join(block.text for block in reading_order(kept)))
@@ -132,4 +135,5 @@ def compose(boxes: Sequence[Box], *, engine: str, split_words_from: int) -> OcrR
         confidence=round(min(1.0, score / total), 4) if found else 0.0,
         engine=engine,
         unread=round(min(1.0, unread / total), 4) if total else 0.0,
+        area=round(min(1.0, _area(kept) / pixels), 4) if found else 0.0,
     )

@@ -1,9 +1,9 @@
 """Read the text of pictures with an OCR engine, in a process with few resources and no permissions.
 
 ``ocr/confined_engine.py`` starts this module through ``confined_child.py``. The answer to a picture is one ``READING``
-(outcome, confidence, unread, length) and the text. The engine is loaded, and has read a drawn picture, before the first
-request: afterwards no file can be opened. The program ``tesseract`` must still be started for each picture; its process
-keeps read access to the system's folders and the models.
+(outcome, confidence, unread, area, length) and the text. The engine is loaded, and has read a drawn picture, before the
+first request: afterwards no file can be opened. The program ``tesseract`` must still be started for each picture; its
+process keeps read access to the system's folders and the models.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pipelines.errors import DataError, EngineMissing, StepFailed
 from pipelines.extract.confine import allow_only, announce, confine, limit, serve
 from pipelines.extract.ocr import OcrEngine
 
-READING = struct.Struct(">BddQ")
+READING = struct.Struct(">BdddQ")
 READ, UNREADABLE, FAILED = range(3)
 # Ours: address space of RapidOCR with its models and of Tesseract, each about a third of this on large pictures.
 MEMORY_MB = 4096
@@ -35,11 +35,11 @@ def answer(data: bytes, *, engine: OcrEngine) -> tuple[bytes, bytes]:
     try:
         reading = engine.read(data)
     except DataError:
-        return READING.pack(UNREADABLE, 0.0, 0.0, 0), b""
+        return READING.pack(UNREADABLE, 0.0, 0.0, 0.0, 0), b""
     except StepFailed:
-        return READING.pack(FAILED, 0.0, 0.0, 0), b""
+        return READING.pack(FAILED, 0.0, 0.0, 0.0, 0), b""
     text = reading.text.encode(errors="replace")
-    return READING.pack(READ, reading.confidence, reading.unread, len(text)), text
+    return READING.pack(READ, reading.confidence, reading.unread, reading.area, len(text)), text
 
 
 def main(arguments: list[str]) -> None:

@@ -112,7 +112,9 @@ class RapidOcr:
         rows = [] if empty else list(zip(found.boxes, lines.txts, lines.scores, strict=True))
         self._read_curved(rows, scaled)
         boxes = (_box(*row, len(scaled)) for row in rows)
-        return compose([box for box in boxes if box], engine=self.identity, split_words_from=self._split_words_from)
+        height, width = scaled.shape[:2]
+        split = self._split_words_from
+        return compose([b for b in boxes if b], engine=self.identity, split_words_from=split, pixels=height * width)
 
     def _read_curved(self, rows: list[tuple[Any, str, float]], picture: Any) -> None:
         """Read curved lines again after straightening them; a line keeps the text of the higher confidence."""

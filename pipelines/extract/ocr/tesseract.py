@@ -74,7 +74,9 @@ class Tesseract:
         except OSError:
             raise DataError(detail="An image of the corpus cannot be decoded; rebuild its partition.") from None
         found = _words(picture.convert("L"), mode=PAPER, scale=1) + _words(_white(picture), mode=SCATTERED, scale=2)
-        return compose(_surest(found), engine=self.identity, split_words_from=self._split_words_from)
+        pixels = picture.width * picture.height
+        split = self._split_words_from
+        return compose(_surest(found), engine=self.identity, split_words_from=split, pixels=pixels)
 
 
 def _white(picture: Image.Image) -> Image.Image:

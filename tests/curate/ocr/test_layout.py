@@ -37,21 +37,26 @@ def test_confidence_and_unread_are_weighted_by_length():
         [box("read", 0, 0, width=300, confidence=0.8), box("", 0, 100, confidence=0.9, read=False)],
         engine="e",
         split_words_from=8,
+        pixels=40_000,
     )
     assert (reading.text, reading.confidence, reading.unread) == ("read", 0.6, 0.25)
+    assert reading.area == 300 * 20 / 40_000  # of the line that was read
 
 
 def test_a_sign_in_another_script_is_not_the_caption():
     sign, caption = box("营业时间", 40, 60, width=60, height=15), box("me today", 0, 0, width=200, height=40)
-    assert compose([caption, sign], engine="e", split_words_from=8).text == "me today"
+    assert compose([caption, sign], engine="e", split_words_from=8, pixels=10**6).text == "me today"
     chinese = box("终于坐下来的时候", 0, 0, width=300, height=40)
-    assert compose([chinese, box("EXIT 12", 40, 60, width=60)], engine="e", split_words_from=8).text == chinese.text
+    assert (
+        compose([chinese, box("EXIT 12", 40, 60, width=60)], engine="e", split_words_from=8, pixels=10**6).text
+        == chinese.text
+    )
     both = [caption, box("我今天", 0, 60, width=160, height=40)]
-    assert compose(both, engine="e", split_words_from=8).text == "me today 我今天"
+    assert compose(both, engine="e", split_words_from=8, pixels=10**6).text == "me today 我今天"
 
 
 def test_nothing_but_punctuation_is_nothing():
-    reading = compose([box("...", 0, 0)], engine="e", split_words_from=8)
+    reading = compose([box("...", 0, 0)], engine="e", split_words_from=8, pixels=10**6)
     assert (reading.text, reading.confidence) == ("", 0.0)
 
 
@@ -76,7 +81,7 @@ def test_every_box_is_read_exactly_once(given_boxes):
 
 @given(boxes)
 def test_reading_stays_in_bounds(given_boxes):
-    reading = compose(given_boxes, engine="e", split_words_from=8)
+    reading = compose(given_boxes, engine="e", split_words_from=8, pixels=10**6)
     assert 0 <= reading.confidence <= 1
     assert reading.unread == 0
     assert len(words(reading.text)) == len(given_boxes)

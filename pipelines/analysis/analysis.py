@@ -1,0 +1,249 @@
+"""Run the stage ``analysis``: describe the items with gold, and test how their features differ between labels.
+
+The result is ``metrics/<corpus>/analysis.json``, which the report shows. It holds counts, means and tests, but no text,
+no id and no small count. Features are computed from decrypted content in memory and are not kept. Its shape::
+
+    {
+      "scheme": str, "content": "images" | "texts",
+      "items": int, "units": int, "taken_down": int,  # with gold; authors or near-duplicate groups; left out
+      "without": {"picture" | "text": int},           # items whose features of this kind are undefined
+      "labels": {category: {"kind", "items", "labels": {label: int}, "sizes": {str(labels): int}, "mean",
+                            "types": {type: int}}},   # types: only where labels have one (CRADLE Figure 1)
+      "pairs": [{"rows": category, "columns": category,     # FigSIM Figure 6
+                 "counts": {row: {column: int | null}}, "shares": {the same, of the row}}],
+      "months": {month: int | null},
+      "lengths": {"n", "mean", "quartiles": [3], "classes": {class: int | null}},
+      "lexicons": [{"name", "title", "sha256", "categories": int, "skipped": int, "message"}],
+      "plan": {"alpha", "confidence", "least", "seed"},
+      "blocks": {block: [feature]},                   # visual, text, default, liwc, nrc
+      "order": {"categories" | "factors": [category], "labels" | "types": {category: [name]},    # of display
+                "levels": {factor: [level]}, "lengths": [class]},
+      "family": int, "factors": {factor: {feature: Test}}   # a feature is "<block>.<name>"; Test: group_comparison
+    }
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.analysis import label_counts, text_features
+from pipelines.analysis.group_comparison import Floats, Json, Plan, compare
+from pipelines.analysis.lexicons import TITLES, Opened, open_all
+from pipelines.analysis.visual_features import NAMES, VisualFeatures
+from pipelines.config.params import Params
+from pipelines.errors import ConfigError
+from pipelines.storage import tables
+from pipelines.storage.metrics_file import rounded, write_metrics
+from pipelines.storage.seal import open_columns, open_posts
+from pipelines.storage.tables import Item
+from pipelines.taxonomy import Scheme, load
+from pipelines.taxonomy.guideline import offered
+from pipelines.vault.vault import Vault
+
+VISUAL = "visual"
+
+
+class NothingToAnalyse(ConfigError):
+    """The current folder, a clone of the corpus, lacks the gold labels or the split that the stage describes."""
+
+    message = "snapshot/{corpus}/split or gold is missing in the current folder."
+    remedy = "Run the preceding stage: `dvc repro split@{corpus}`."
+
+
+@dataclass(frozen=True)
+class AnalysedItems:
+    """The items with gold that were not taken down, in order: independent unit, month, text, and visual features."""
+
+    items: tuple[Item, ...]
+    units: tuple[str, ...]
+    months: tuple[str, ...]
+    texts: tuple[str, ...]
+    visual: tuple[Sequence[float], ...] | None
+
+
+def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> Json:
+    """Write ``metrics/<corpus>/analysis.json`` (shape: module docstring).
+
+    Returns:
+        ``items``, ``units``, ``family`` (number of tests), ``significant`` (of them) and, by lexicon without features,
+        its ``messages``.
+
+    Raises:
+        NothingToAnalyse: the gold or the split is missing.
+        SealBroken: a value was altered, or belongs to another vault.
+    """
+    gold, units = read_gold(corpus, root=root)
+    wanted = sorted(set().union(*gold.values()))
+    texts = params.corpora[corpus].content == "texts"
+    found = (_posts if texts else _memes)(corpus, items=wanted, units=units, vault=vault, root=root)
+    scheme = load(params.corpora[corpus].scheme, root=root)
+    settings = params.analysis
+    files = {"liwc": settings.lexicons.liwc, "nrc": settings.lexicons.nrc}
+    metrics = describe(found, gold=gold, scheme=scheme, params=params, lexicons=open_all(files))
+    metrics |= {"content": params.corpora[corpus].content, "taken_down": len(wanted) - len(found.items)}
+    write_metrics(rounded(metrics), root / "metrics" / corpus / "analysis.json")
+    tests = [test for features in metrics["factors"].values() for test in features.values()]
+    return {
+        "items": metrics["items"],
+        "units": metrics["units"],
+        "family": metrics["family"],
+        "significant": sum(test.get("significant", False) for test in tests),
+        "messages": {each["name"]: each["message"] for each in metrics["lexicons"] if each["message"]},
+    }
+
+
+def read_gold(corpus: str, *, root: Path) -> tuple[dict[str, dict[Item, frozenset[str]]], dict[Item, str]]:
+    """Return the gold labels (category -> item -> labels) of the items of the split, and the unit of each item.
+
+    Raises:
+        NothingToAnalyse: a table is missing.
+    """
+    folder = root / "snapshot" / corpus
+    paths = folder / "split" / "splits.parquet", folder / "gold" / "gold.parquet"
+    if not all(path.is_file() for path in paths):
+        raise NothingToAnalyse(corpus=corpus)
+    splits = tables.read(paths[0], name="splits", columns=["record_id", "image", "group"])
+    units = dict(zip(tables.items_of(splits), splits["group"].to_pylist(), strict=True))
+    gold: dict[str, dict[Item, frozenset[str]]] = {}
+    rows = tables.read(paths[1], name="gold", columns=["record_id", "image", "category", "labels"])
+    columns = rows["category"].to_pylist(), rows["labels"].to_pylist()
+    for item, category, labels in zip(tables.items_of(rows), *columns, strict=True):
+        if item in units:
+            gold.setdefault(category, {})[item] = frozenset(labels)
+    return gold, units
+
+
+def describe(
+    found: AnalysedItems,
+    *,
+    gold: Mapping[str, label_counts.Gold],
+    scheme: Scheme,
+    params: Params,
+    lexicons: Sequence[Opened],
+) -> Json:
+    """Return the content of ``analysis.json`` but for ``content`` and ``taken_down``."""
+    settings = params.analysis
+    there = set(found.items)
+    known = {key: {i: labels for i, labels in each.items() if i in there} for key, each in gold.items()}
+    plan = Plan(settings.alpha, settings.confidence, settings.least, settings.seed)
+    blocks = text_features.of(found.texts, lexicons=lexicons)
+    if found.visual is not None:
+        table = np.array(found.visual, float).reshape(-1, len(NAMES))
+        blocks = {VISUAL: {name: table[:, i] for i, name in enumerate(NAMES)}, **blocks}
+    features: dict[str, Floats] = {f"{b}.{name}": v for b, each in blocks.items() for name, v in each.items()}
+    keys = [key for key in settings.factors if known.get(key) and key in scheme.categories]
+    categories = [scheme.categories[key] for key in keys or [key for key in scheme.categories if known.get(key)]]
+    factors = {c.key: label_counts.factor(c, items=found.items, gold=known[c.key], scheme=scheme) for c in categories}
+    words = blocks["text"]["words"]
+    without = {"text": int((words == 0).sum())}
+    if VISUAL in blocks:
+        without["picture"] = int(np.isnan(blocks[VISUAL]["brightness"]).sum())
+    return {
+        "scheme": scheme.name,
+        "items": len(found.items),
+        "units": len(set(found.units)),
+        "without": without,
+        "labels": {
+            key: label_counts.category_counts(category, gold=known[key], scheme=scheme)
+            for key, category in scheme.categories.items()
+            if known.get(key)
+        },
+        "pairs": [
+            label_counts.pair_counts(scheme.categories[a], scheme.categories[b], gold=known, least=settings.least)
+            for a, b in settings.heatmaps
+            if known.get(a) and known.get(b) and {a, b} <= set(scheme.categories)
+        ],
+        "months": label_counts.by_month(found.months, units=found.units, least=settings.least),
+        "lengths": label_counts.by_length([int(n) for n in words], least=settings.least),
+        "lexicons": [_told(opened) for opened in lexicons],
+        "plan": vars(plan),
+        "order": {
+            "categories": list(scheme.categories),
+            "factors": list(factors),
+            "labels": {key: [label.name for label in offered(c)] for key, c in scheme.categories.items()},
+            "types": {key: list(label_counts.types_of(c, scheme=scheme)) for key, c in scheme.categories.items()},
+            "levels": {key: list(found.levels) for key, found in factors.items()},
+            "lengths": label_counts.CLASSES,
+        },
+        "blocks": {block: list(each) for block, each in blocks.items()},
+        **compare(features, factors=factors, units=found.units, plan=plan),
+    }
+
+
+def _told(opened: Opened) -> Json:
+    lexicon = opened.lexicon
+    return {
+        "name": opened.name,
+        "title": TITLES[opened.name],
+        "sha256": opened.sha256,
+        "categories": len(lexicon.categories) if lexicon else 0,
+        "skipped": lexicon.skipped if lexicon else 0,
+        "message": opened.message,
+    }
+
+
+def _memes(corpus: str, *, items: Sequence[Item], units: Mapping[Item, str], vault: Vault, root: Path) -> AnalysedItems:
+    """Read the memes: text and visual features of each picture, whose bytes are not kept."""
+    wanted = set(items)
+    visual = VisualFeatures()
+    months: dict[str, str] = _months(corpus, root=root)
+    found: dict[Item, tuple[str, list[float]]] = {}
+    for path in sorted((root / "data" / corpus).glob("*/images/*.parquet")):
+        there = tables.items_of(tables.read(path, name="images", columns=["record_id", "image"]))
+        keep = [item in wanted for item in there]
+        if not any(keep):
+            continue
+        table = tables.read(path, name="images", columns=["record_id", "image", "text_area", "text", "bytes"])
+        table = table.filter(pa.array(keep, pa.bool_()))
+        areas = table["text_area"].to_pylist()
+        texts, pictures = open_columns(table, name="images", columns=["text", "bytes"], vault=vault)
+        for item, text, data, area in zip(tables.items_of(table), texts, pictures, areas, strict=True):
+            if data is not None:
+                found[item] = (text or b"").decode(), visual.of(data, text_area=area)
+    kept = tuple(sorted(found))
+    return AnalysedItems(
+        items=kept,
+        units=tuple(units[item] for item in kept),
+        months=tuple(months[item[0]] for item in kept),
+        texts=tuple(found[item][0] for item in kept),
+        visual=tuple(found[item][1] for item in kept),
+    )
+
+
+def _posts(corpus: str, *, items: Sequence[Item], units: Mapping[Item, str], vault: Vault, root: Path) -> AnalysedItems:
+    """Read the posts: title and body, without the boilerplate of the collectors' form (SPEC 22)."""
+    from pipelines.datasets.post import BOILERPLATE
+
+    months = _months(corpus, root=root)
+    ids = tables.strings(sorted({record_id for record_id, _ in items}))
+    paths = sorted((root / "data" / corpus).glob("*/posts.parquet"))
+    table = tables.concat(paths, name="posts", columns=["record_id", "title", "body"])
+    table = table.filter(pc.is_in(table["record_id"], value_set=ids))
+    texts = {
+        record_id: "\n".join(BOILERPLATE.sub("", part).strip() for part in (title, body))
+        for record_id, title, body in open_posts(table, vault=vault)
+    }
+    kept = tuple(item for item in items if item[0] in texts)
+    return AnalysedItems(
+        items=kept,
+        units=tuple(units[item] for item in kept),
+        months=tuple(months[item[0]] for item in kept),
+        texts=tuple(texts[item[0]] for item in kept),
+        visual=None,
+    )
+
+
+def _months(corpus: str, *, root: Path) -> dict[str, str]:
+    """Return the month of creation of each record, empty if it is not known, as of an imported one."""
+    paths = sorted((root / "data" / corpus).glob("*/posts.parquet"))
+    table = tables.concat(paths, name="posts", columns=["record_id", "created"])
+    created = table["created"].to_pylist()
+    return {
+        record: f"{at:%Y-%m}" if at else "" for record, at in zip(table["record_id"].to_pylist(), created, strict=True)
+    }

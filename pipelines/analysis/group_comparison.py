@@ -1,0 +1,196 @@
+"""Test whether features differ between groups of items: Kruskal-Wallis, Dunn's test, Bonferroni, effect sizes.
+
+The tests need independent observations, and items of one author or one near-duplicate group are none. Each test
+therefore uses one item of each such unit, drawn with a fixed seed (one draw for all tests).
+
+Bonferroni's family are all tests of a corpus: with m tests (features x factors) and P pairs of levels, Kruskal-Wallis'
+p-values are multiplied by m and those of a pair by m P. Pairs are only tested after a significant Kruskal-Wallis test.
+Then the probability of any false finding among all tests and pairs is at most alpha, whichever differences exist: the
+tests whose levels do not differ share alpha m0/m, and the equal pairs of the others at most alpha/m per test.
+
+Dunn's test takes its variance from the ranks of all levels, which is too small for two equal levels if the others lie
+between their values. A pair is therefore significant only if the Wilcoxon-Mann-Whitney test of these two levels, which
+no other level can influence, is so as well.
+
+Sources: Kruskal and Wallis (1952); Dunn (1964), with its correction for ties; eta squared of H (Tomczak and Tomczak
+2014), whose interval inverts the noncentral chi-square distribution of H; Cliff's delta (1993), with DeLong's variance
+(1988) and an interval on Fisher's z scale. Benjamini and Hochberg's q (1995) is for exploration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special, stats
+
+Floats = NDArray[np.float64]
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The settings of all tests of a corpus.
+
+    ``alpha``: the probability of any false finding; ``confidence``: of intervals; ``least``: units of a level, below
+    which it is not tested; ``seed``: of the draw of one item of each unit.
+    """
+
+    alpha: float
+    confidence: float
+    least: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Factor:
+    """What items are compared by: the ``levels`` in their order, and the level of each item, ``None`` without one."""
+
+    levels: tuple[str, ...]
+    of: Sequence[str | None]
+
+
+def compare(features: Mapping[str, Floats], *, factors: Mapping[str, Factor], units: Sequence[str], plan: Plan) -> Json:
+    """Return the tests of every feature by every factor.
+
+    Args:
+        features: values of each item by feature; NaN where an item has none.
+        factors: by name.
+        units: the independent unit of each item.
+        plan: the settings.
+
+    Returns:
+        ``family`` (the number of tests, m) and ``factors``: factor -> feature -> ``n`` (units), ``levels`` (level ->
+        ``n``, ``mean`` with ``low`` and ``high``, ``sd``, ``median``), ``left_out`` (names of the levels with too few
+        units), and for a feature that varies in two or more levels ``h``, ``df``, ``p``, ``p_adjusted``, ``q``,
+        ``eta_squared`` (value and interval), ``significant`` and, after a significant test, ``pairs``: ``a``, ``b``,
+        ``z``, ``p``, ``p_wilcoxon``, ``p_adjusted`` (of the larger p), ``delta`` (Cliff's; value and interval),
+        ``significant``.
+    """
+    order = np.random.default_rng(plan.seed).permutation(len(units))
+    unit = np.unique(np.array(units, str), return_inverse=True)[1]
+    found: dict[str, dict[str, Json]] = {}
+    tested: list[tuple[Json, dict[str, Floats]]] = []
+    for factor, given in factors.items():
+        level = np.array([given.levels.index(name) if name is not None else -1 for name in given.of], np.int64)
+        found[factor] = {}
+        for feature, values in features.items():
+            rows = order[(level[order] >= 0) & np.isfinite(values[order])]
+            rows = rows[np.unique(unit[rows], return_index=True)[1]]
+            samples = {name: values[rows[level[rows] == i]] for i, name in enumerate(given.levels)}
+            cell, kept = _described(samples, least=plan.least, confidence=plan.confidence)
+            found[factor][feature] = cell
+            whole = np.concatenate([*kept.values(), np.zeros(0)])
+            if len(kept) > 1 and np.ptp(whole) > 0:
+                cell |= _omnibus(list(kept.values()), confidence=plan.confidence)
+                tested.append((cell, kept))
+    family = len(tested)
+    if tested:
+        for (cell, _), q in zip(tested, stats.false_discovery_control([c["p"] for c, _ in tested]), strict=True):
+            cell["p_adjusted"] = min(1.0, cell["p"] * family)
+            cell["q"] = float(q)
+            cell["significant"] = cell["p_adjusted"] <= plan.alpha
+    for cell, kept in tested:
+        if cell["significant"]:
+            cell["pairs"] = pairs(kept, tests=family, plan=plan)
+    return {"family": family, "factors": found}
+
+
+def _described(samples: Mapping[str, Floats], *, least: int, confidence: float) -> tuple[Json, dict[str, Floats]]:
+    """Return the figures of the levels with enough units, and these levels' values."""
+    kept = {name: sample for name, sample in samples.items() if len(sample) >= least}
+    levels = {name: _level(sample, confidence=confidence) for name, sample in kept.items()}
+    left_out = [name for name in samples if name not in kept]
+    return {"n": sum(map(len, kept.values())), "levels": levels, "left_out": left_out}, kept
+
+
+def _level(sample: Floats, *, confidence: float) -> Json:
+    """Return the figures of one level; the interval of the mean is Student's."""
+    mean, sd = float(sample.mean()), float(sample.std(ddof=1))
+    width = float(stats.t.ppf((1 + confidence) / 2, len(sample) - 1)) * sd / float(np.sqrt(len(sample)))
+    figures = {"mean": mean, "low": mean - width, "high": mean + width, "sd": sd, "median": float(np.median(sample))}
+    return {"n": len(sample), **figures}
+
+
+def _omnibus(samples: Sequence[Floats], *, confidence: float) -> Json:
+    """Return the Kruskal-Wallis test with its effect size."""
+    h, p = stats.kruskal(*samples)
+    return {
+        "h": float(h),
+        "df": len(samples) - 1,
+        "p": float(p),
+        "eta_squared": eta_squared(float(h), k=len(samples), n=sum(map(len, samples)), confidence=confidence),
+    }
+
+
+def eta_squared(h: float, *, k: int, n: int, confidence: float) -> Json:
+    """Return eta squared of H, (H - k + 1) / (n - k), and its interval; each at least 0 and at most 1."""
+    tail = (1 - confidence) / 2
+    # the noncentrality under which H is at its upper or lower tail; 0 if it is there without a difference
+    bounds = [float(special.chndtrinc(h, k - 1, 1 - tail)), float(special.chndtrinc(h, k - 1, tail))]
+    central = float(stats.chi2.cdf(h, k - 1))
+    low, high = (
+        0.0 if central < share or not np.isfinite(bound) else bound
+        for bound, share in zip(bounds, (1 - tail, tail), strict=True)
+    )
+    found = dict(zip(("value", "low", "high"), (h - k + 1, low, high), strict=True))
+    # one unit in each level leaves no variance within them
+    return {name: min(1.0, max(0.0, x / (n - k))) if n > k else None for name, x in found.items()}
+
+
+def pairs(samples: Mapping[str, Floats], *, tests: int, plan: Plan) -> list[Json]:
+    """Return Dunn's test of every pair of levels, adjusted for all pairs of all ``tests``."""
+    found = []
+    for (a, b), (z, p) in dunn(samples).items():
+        both = np.concatenate([samples[a], samples[b]])
+        wilcoxon = float(stats.kruskal(samples[a], samples[b]).pvalue) if np.ptp(both) > 0 else 1.0
+        many = tests * len(samples) * (len(samples) - 1) / 2
+        adjusted = min(1.0, many * max(p, wilcoxon))
+        found.append(
+            {
+                "a": a,
+                "b": b,
+                "z": z,
+                "p": p,
+                "p_wilcoxon": wilcoxon,
+                "p_adjusted": adjusted,
+                "delta": cliffs_delta(samples[a], samples[b], confidence=plan.confidence),
+                "significant": adjusted <= plan.alpha,
+            }
+        )
+    return found
+
+
+def dunn(samples: Mapping[str, Floats]) -> dict[tuple[str, str], tuple[float, float]]:
+    """Return z and the two-sided p-value, not adjusted, of every pair of levels (Dunn 1964)."""
+    whole = np.concatenate(list(samples.values()))
+    n = len(whole)
+    ranks = stats.rankdata(whole)
+    _, tied = np.unique(whole, return_counts=True)
+    variance = n * (n + 1) / 12 - float((tied.astype(float) ** 3 - tied).sum()) / (12 * (n - 1))
+    ends = np.cumsum([len(sample) for sample in samples.values()])
+    mean = dict(zip(samples, (part.mean() for part in np.split(ranks, ends[:-1])), strict=True))
+    found = {}
+    for a, b in combinations(samples, 2):
+        z = (mean[a] - mean[b]) / np.sqrt(variance * (1 / len(samples[a]) + 1 / len(samples[b])))
+        found[a, b] = float(z), float(2 * stats.norm.sf(abs(z)))
+    return found
+
+
+def cliffs_delta(a: Floats, b: Floats, *, confidence: float) -> Json:
+    """Return Cliff's delta, P(a > b) - P(a < b), and its interval, which is undefined if the delta is 1 or -1."""
+    n, m = len(a), len(b)
+    ranks = stats.rankdata(np.concatenate([a, b]))
+    # placements: the share of the other sample below a value, ties counted half
+    below_a, below_b = (ranks[:n] - stats.rankdata(a)) / m, (ranks[n:] - stats.rankdata(b)) / n
+    delta = float(2 * below_a.mean() - 1)
+    if abs(delta) >= 1:
+        return {"value": delta, "low": None, "high": None}
+    error = 2 * float(np.sqrt(below_a.var(ddof=1) / n + below_b.var(ddof=1) / m))
+    width = float(stats.norm.ppf((1 + confidence) / 2)) * error / (1 - delta**2)
+    low, high = (float(np.tanh(np.arctanh(delta) + sign * width)) for sign in (-1, 1))
+    return {"value": delta, "low": low, "high": high}

@@ -1,0 +1,126 @@
+"""Count labels: by category, per item, by type, in pairs; and items by month and length.
+
+FigSIM's Figures 2 and 6, CRADLE's Figure 1 and Tables 1 and 2. Label totals are printed in full, as in all reports;
+counts of pairs, months and lengths are hidden where they are small (:mod:`pipelines.analysis.small_counts`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from pipelines.analysis.group_comparison import Factor, Json
+from pipelines.analysis.small_counts import shown, shown_table
+from pipelines.metrics.label_tables import Distribution, Layout
+from pipelines.storage.tables import Item
+from pipelines.taxonomy import Category, Scheme
+from pipelines.taxonomy.guideline import offered
+
+Gold = Mapping[Item, frozenset[str]]
+# Ours: upper ends of the classes of lengths in words
+LENGTHS = (0, 4, 9, 19, 49, 99, 199, 499, 999)
+CLASSES = ["0", *(f"{low + 1:,}–{high:,}" for low, high in pairwise(LENGTHS)), f"{LENGTHS[-1] + 1:,} and more"]
+
+
+def category_counts(category: Category, *, gold: Gold, scheme: Scheme) -> Json:
+    """Return the counts of one category over the items with gold.
+
+    Returns:
+        ``kind``, ``items``, ``labels`` (of annotators, with the category's None for an empty set), ``sizes`` (items by
+        number of labels, None not counted), ``mean`` (labels per item) and, for labels with types, ``types``.
+    """
+    counts = Distribution.of(named(labels, category) for labels in gold.values())
+    sizes = Counter(len(labels - {category.none}) for labels in gold.values())
+    found: Json = {
+        "kind": category.kind,
+        "items": counts.instances,
+        "labels": {label.name: counts.labels.get(label.name, 0) for label in offered(category)},
+        "sizes": {str(size): sizes[size] for size in sorted(sizes)},
+        "mean": sum(size * n for size, n in sizes.items()) / len(gold) if gold else None,
+    }
+    types = types_of(category, scheme=scheme)
+    if any(len(labels) > 1 for labels in types.values()):
+        found["types"] = {name: sum(counts.labels.get(x, 0) for x in labels) for name, labels in types.items()}
+    return found
+
+
+def types_of(category: Category, *, scheme: Scheme) -> Mapping[str, tuple[str, ...]]:
+    """Return the labels of each type of a category; a label without a type is one of its own."""
+    return Layout.of(scheme, category=category).types
+
+
+def named(labels: frozenset[str], category: Category) -> frozenset[str]:
+    """Return the labels, or the category's None for an empty set."""
+    return labels if labels or category.none is None else frozenset({category.none})
+
+
+def pair_counts(rows: Category, columns: Category, *, gold: Mapping[str, Gold], least: int) -> Json:
+    """Return the items with each pair of labels of two categories, or of one (FigSIM Figure 6).
+
+    The diagonal of one category counts the items that have this label alone.
+    """
+    names = [[label.name for label in offered(category)] for category in (rows, columns)]
+    places = [{name: i for i, name in enumerate(each)} for each in names]
+    counts = np.zeros([len(each) for each in names], np.int64)
+    same = rows.key == columns.key
+    for item, labels in gold.get(rows.key, {}).items():
+        here = sorted(named(labels, rows))
+        there = here if same else sorted(named(gold.get(columns.key, {}).get(item, frozenset()), columns))
+        if same or item in gold.get(columns.key, {}):
+            for one in here:
+                for other in there:
+                    if not same or one != other or len(here) == 1:
+                        counts[places[0][one], places[1][other]] += 1
+    table = shown_table(counts, rows=names[0], columns=names[1], least=least)
+    totals = counts.sum(axis=1)
+    shares = {
+        row: {column: None if n is None or not total else n / int(total) for column, n in cells.items()}
+        for (row, cells), total in zip(table.items(), totals, strict=True)
+    }
+    return {"rows": rows.key, "columns": columns.key, "counts": table, "shares": shares}
+
+
+def by_month(months: Sequence[str], *, units: Sequence[str], least: int) -> Json:
+    """Return the items by month; a month with fewer than ``least`` authors or groups of near-duplicates is hidden.
+
+    Items without a month are not counted.
+    """
+    counts = Counter(month for month in months if month)
+    distinct = Counter(month for month, _ in set(zip(months, units, strict=True)))
+    # a month of few authors counts as a small one, whatever they posted
+    small = {month: n if distinct[month] >= least else min(n, least - 1) for month, n in sorted(counts.items())}
+    masked = shown(small, least=least)
+    return {month: None if masked[month] is None else counts[month] for month in small}
+
+
+def by_length(words: Sequence[int], *, least: int) -> Json:
+    """Return figures of the number of words per item, and the items by classes of length."""
+    if not words:
+        return {"n": 0, "classes": {}}
+    found = np.searchsorted(LENGTHS, words)
+    counts = {name: int((found == i).sum()) for i, name in enumerate(CLASSES)}
+    low, middle, high = (float(q) for q in np.percentile(words, [25, 50, 75]))
+    figures = {"n": len(words), "mean": float(np.mean(words)), "quartiles": [low, middle, high]}
+    return {**figures, "classes": shown(counts, least=least)}
+
+
+def factor(category: Category, *, items: Sequence[Item], gold: Gold, scheme: Scheme) -> Factor:
+    """Return what items are compared by in one category: every item has at most one level.
+
+    A category of single labels has its labels. One of several labels whose empty set is valid is compared by whether an
+    item has any. Of another, such as CRADLE's, the levels are types, and an item with labels of several has none.
+    """
+    found = [gold.get(item) for item in items]
+    if category.kind == "single":
+        names = tuple(label.name for label in offered(category))
+        return Factor(names, [next(iter(labels)) if labels and len(labels) == 1 else None for labels in found])
+    if category.none not in category.names:
+        names = (f"{category.key}: none", f"{category.key}: any")
+        return Factor(names, [None if labels is None else names[bool(labels - {category.none})] for labels in found])
+    types = types_of(category, scheme=scheme)
+    kind = {label: name for name, labels in types.items() for label in labels}
+    sets = [{kind[label] for label in labels or () if label in kind} for labels in found]
+    return Factor(tuple(types), [next(iter(each)) if len(each) == 1 else None for each in sets])

@@ -1,0 +1,314 @@
+"""Build the report's sections that describe the corpus, from ``analysis.json`` and the agreement of its raters.
+
+FigSIM's Figures 2 and 6 and section 4.3, CRADLE's Figure 1. Nothing is computed from items here, and a count that the
+stage hides is shown as "fewer than".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pipelines.evaluate.model_scores import Json
+from pipelines.metrics.label_tables import UNDEFINED, Sheet, percent
+from pipelines.report import plots
+from pipelines.report.page import Block, Drawing, Folded, Heat, Notice, PageSection, Points
+from pipelines.report.parts import title_of
+from pipelines.report.plots import Bar, Dot, short
+from pipelines.report.sections import p_value, section
+
+BLOCKS = {
+    "visual": "Visual features",
+    "text": "Length of texts",
+    "default": "Words of our own list",
+    "liwc": "LIWC",
+    "nrc": "NRC emotion lexicon",
+}
+# Ours: plots of levels, and rows of the plot of effects, per factor; the tables have all
+MOST_PLOTS, MOST_ROWS = 6, 12
+READING = (
+    "Each test uses one item of each author or near-duplicate group, because items of one are not independent; n "
+    "counts such units. Levels with too few of them are not tested.",
+    "p (adjusted) is Bonferroni's over all tests of this corpus, and a pair's over all pairs of all of them. The "
+    "probability of any false finding in these sections, pairs included, is at most alpha. q is Benjamini and "
+    "Hochberg's, for exploration only.",
+    "A pair of levels counts as different if Dunn's test and the Wilcoxon-Mann-Whitney test of the two agree on it: "
+    "Dunn's variance comes from all levels and may be too small for two of them.",
+    "η² is that of Kruskal-Wallis' H: about .01 is small, .06 medium, .14 large (Cohen 1988). Cliff's δ is the "
+    "probability that an item of the first level has the larger value, less that of the reverse. Intervals are not "
+    "adjusted for the number of tests.",
+    "α is Krippendorff's, of the raters who gave the labels. Wrong labels mix the levels, so that real differences "
+    "look smaller. Raters saw the texts and pictures whose features are tested: a difference says how labelled items "
+    "look, not what causes what.",
+)
+
+
+def sections(metrics: Json | None, *, agreement: Json | None, paper: bool) -> list[PageSection]:
+    """Return the sections that have content.
+
+    Args:
+        metrics: ``analysis.json``, if the stage has run.
+        agreement: ``agreement.json``, if there are annotation rounds.
+        paper: whether the titles name a paper's figures.
+    """
+    if metrics is None:
+        return []
+    metrics = in_order(metrics)
+    figsim, cradle = (paper and metrics["scheme"] == name for name in ("figsim", "cradle"))
+    titles = (" (Figure 2)" if figsim else " (Figure 1)" if cradle else ""), (" (Figure 6)" if figsim else "")
+    found = [
+        section("labels-of-items", f"Labels of the corpus{titles[0]}", _labels(metrics, cradle=cradle)),
+        section("labels-together", f"Labels that occur together{titles[1]}", _together(metrics)),
+        section("items", "Months and lengths", _items(metrics)),
+        *(
+            section(f"features-{block}", f"{title} by label", _block(block, metrics, agreement=agreement))
+            for block, title in BLOCKS.items()
+        ),
+    ]
+    if metrics["family"]:
+        found.append(section("features-reading", "How to read the tests", [Points(READING)]))
+    return [part for part in found if part.blocks]
+
+
+def in_order(metrics: Json) -> Json:
+    """Return the content of ``analysis.json`` with labels, types, levels and lengths in the order of display."""
+    order = metrics["order"]
+    labels = {}
+    for key in order["categories"]:
+        if key in metrics["labels"]:
+            counts = metrics["labels"][key]
+            types = {"types": _by(counts["types"], order["types"][key])} if "types" in counts else {}
+            labels[key] = {**counts, "labels": _by(counts["labels"], order["labels"][key]), **types}
+    pairs = []
+    for pair in metrics["pairs"]:
+        rows, columns = (order["labels"][pair[side]] for side in ("rows", "columns"))
+        tables = {name: _by({k: _by(v, columns) for k, v in pair[name].items()}, rows) for name in ("counts", "shares")}
+        pairs.append({**pair, **tables})
+    factors = {
+        factor: {
+            name: {**test, "levels": _by(test["levels"], order["levels"][factor])}
+            for name, test in metrics["factors"][factor].items()
+        }
+        for factor in order["factors"]
+    }
+    lengths = {**metrics["lengths"], "classes": _by(metrics["lengths"]["classes"], order["lengths"])}
+    return {**metrics, "labels": labels, "pairs": pairs, "factors": factors, "lengths": lengths}
+
+
+def _by(found: Mapping[str, Any], order: Sequence[str]) -> dict[str, Any]:
+    return {name: found[name] for name in order if name in found}
+
+
+def _labels(metrics: Json, *, cradle: bool) -> Iterator[Block]:
+    least = metrics["plan"]["least"]
+    yield (
+        f"{metrics['items']:,} items have gold; they come from {metrics['units']:,} authors or groups of "
+        f"near-duplicates. {metrics['taken_down']:,} more were taken down. Counts of pairs, months and lengths below "
+        f"{least} are hidden."
+    )
+    for key, counts in metrics["labels"].items():
+        of = "items by label" if counts["kind"] == "single" else "items by label, several each"
+        yield _counted(f"{title_of(key)}: {of}", counts["labels"], whole=counts["items"], first="Label")
+        if "types" in counts:
+            # CRADLE's percentages are of labels
+            labels = sum(counts["types"].values())
+            title = f"{title_of(key)}: types, in percent of labels"
+            yield _counted(f"Figure 1. {title}" if cradle else title, counts["types"], whole=labels, first="Type")
+    rows = [
+        (title_of(key), size, f"{n:,}", percent(n, counts["items"]), f"{counts['mean']:.2f}")
+        for key, counts in metrics["labels"].items()
+        if counts["kind"] == "multi"
+        for size, n in counts["sizes"].items()
+    ]
+    if rows:
+        yield Sheet("Labels per item, None not counted", ("Category", "Labels", "Items", "%", "Mean"), tuple(rows))
+
+
+def _counted(caption: str, counts: Mapping[str, int], *, whole: int, first: str) -> Drawing:
+    shares = {name: percent(n, whole, digits=1) for name, n in counts.items()}
+    rows = [Bar(name, n, f"{n:,} ({shares[name]} %)") for name, n in counts.items()]
+    numbers = tuple((name, f"{n:,}", shares[name]) for name, n in counts.items())
+    return Drawing(caption, plots.bars(rows, title=caption), Sheet(caption, (first, "Items", "%"), numbers))
+
+
+def _together(metrics: Json) -> Iterator[Block]:
+    least = metrics["plan"]["least"]
+    for pair in metrics["pairs"]:
+        columns = list(next(iter(pair["shares"].values())))
+        same = pair["rows"] == pair["columns"]
+        values = tuple(tuple(cells[column] for column in columns) for cells in pair["shares"].values())
+        rows = tuple(
+            (label, *(_share(cells[c], n=pair["counts"][label][c], least=least) for c in columns))
+            for label, cells in pair["shares"].items()
+        )
+        one, other = title_of(pair["rows"]), title_of(pair["columns"]).lower()
+        of = f"{one}: labels of one item (diagonal: alone)" if same else f"{one} by {other}"
+        title = f"{of}, in percent of the row, and items"
+        yield Heat(Sheet(title, ("Label", *columns), rows), values)
+
+
+def _share(share: float | None, *, n: int | None, least: int) -> str:
+    if n is None:
+        return f"<{least}"
+    return UNDEFINED if share is None else f"{100 * share:.0f} ({n:,})" if n else "0"
+
+
+def _items(metrics: Json) -> Iterator[Block]:
+    least = f"<{metrics['plan']['least']}"
+    months, lengths = metrics["months"], metrics["lengths"]
+    if months:
+        caption = "Items with gold by month of creation"
+        rows = [Bar(month, n, "") for month, n in months.items()]
+        numbers = tuple((month, least if n is None else f"{n:,}") for month, n in months.items())
+        yield Drawing(caption, plots.columns(rows, title=caption), Sheet(caption, ("Month", "Items"), numbers))
+        if None in months.values():
+            yield f"A dot marks a month that is hidden, because fewer than {least[1:]} authors posted in it."
+    if lengths["n"]:
+        caption = "Words per item"
+        used = [i for i, n in enumerate(lengths["classes"].values()) if n != 0]
+        classes = list(lengths["classes"].items())[used[0] : used[-1] + 1]
+        rows = [Bar(name, n, least if n is None else f"{n:,}") for name, n in classes]
+        numbers = tuple((row.label, row.words) for row in rows)
+        yield Drawing(caption, plots.bars(rows, title=caption), Sheet(caption, ("Words", "Items"), numbers))
+        low, middle, high = (short(q) for q in lengths["quartiles"])
+        yield f"Words per item: mean {short(lengths['mean'])}, median {middle}, quartiles {low} and {high}."
+
+
+def _block(block: str, metrics: Json, *, agreement: Json | None) -> Iterator[Block]:
+    """Yield the tests of one block of features by every factor, or why the block has none."""
+    for lexicon in metrics["lexicons"]:
+        if lexicon["name"] == block and lexicon["message"]:
+            yield Notice(lexicon["message"])
+        elif lexicon["name"] == block:
+            skipped = f", {lexicon['skipped']:,} of its entries are not used" if lexicon["skipped"] else ""
+            yield (
+                f"Share of an item's words in each of {lexicon['categories']} categories of {lexicon['title']} "
+                f"(SHA-256 {lexicon['sha256'][:16]}…{skipped})."
+            )
+    if block not in metrics["blocks"]:
+        return
+    missing = metrics["without"].get("picture" if block == "visual" else "text", 0)
+    if missing and block != "text":
+        what = "readable picture" if block == "visual" else "words"
+        yield f"{missing:,} items have no {what}, and are not in these tests."
+    for factor, features in metrics["factors"].items():
+        tests = {f"{block}.{name}": name for name in metrics["blocks"][block]}
+        yield from _factor(
+            factor,
+            {name: features[key] for key, name in tests.items()},
+            metrics=metrics,
+            alpha=_alpha(factor, agreement),
+            block=block,
+        )
+
+
+def _alpha(factor: str, agreement: Json | None) -> Json | None:
+    """Return Krippendorff's alpha of the raters of a category, with its items; ``None`` without rounds."""
+    if not agreement or not agreement.get("rounds"):
+        return None
+    found: Json | None = agreement["overall"]["categories"].get(factor)
+    return found
+
+
+def _factor(
+    factor: str, tests: Mapping[str, Json], *, metrics: Json, alpha: Json | None, block: str
+) -> Iterator[Block]:
+    done = {name: test for name, test in tests.items() if "p" in test}
+    by = f"{BLOCKS[block]} by {title_of(factor).lower()}"
+    if not done:
+        yield f"{by}: no feature varies in two levels with {metrics['plan']['least']} units or more."
+        return
+    sure = [name for name, test in done.items() if test["significant"]]
+    yield (
+        f"{by}: {len(sure)} of {len(done)} features differ (Kruskal-Wallis, adjusted p at most "
+        f"{metrics['plan']['alpha']:g}). {_rated(alpha)}"
+    )
+    order = sorted(done, key=lambda name: (-done[name]["eta_squared"]["value"], name))
+    caption = f"{by}: effect sizes" + (f", the {MOST_ROWS} largest" if len(order) > MOST_ROWS else "")
+    effects = {name: done[name]["eta_squared"] for name in order[:MOST_ROWS]}
+    drawn = [Dot(name_of(name), *_three(cell), done[name]["significant"]) for name, cell in effects.items()]
+    numbers = tuple((name_of(name), *_cells(cell)) for name, cell in effects.items())
+    svg = plots.estimates(drawn, title=caption, zero=True, words=("significant", "not significant"))
+    yield Drawing(caption, svg, Sheet(caption, ("Feature", "η²", "Low", "High"), numbers))
+    yield from (_means(name, done[name], by=title_of(factor)) for name in order[:MOST_PLOTS] if name in sure)
+    yield _tests(f"{by}: tests", tests, alpha=alpha)
+    if pairs := _pairs(f"{by}: different pairs of levels", done):
+        yield pairs
+    yield Folded(_levels(f"{by}: means by level", tests))
+
+
+def _rated(alpha: Json | None) -> str:
+    if alpha is None or alpha["alpha"]["value"] is None:
+        return "The agreement of the raters is not known: no item of this corpus has two answers of annotation rounds."
+    found, kappa = alpha["alpha"], alpha["kappa"]["value"]
+    around = "" if found["low"] is None else f" [{found['low']:.2f}, {found['high']:.2f}]"
+    told = "" if kappa is None else f", mean κ {kappa:.2f}"
+    return f"Agreement of the raters: α {found['value']:.2f}{around}{told} over {alpha['items']:,} items."
+
+
+def name_of(feature: str) -> str:
+    """Return a feature's name for people, such as ``Words per sentence``."""
+    return feature.replace("_", " ").strip().capitalize() if feature.islower() else feature
+
+
+def _three(cell: Json) -> tuple[float, float | None, float | None]:
+    return cell["value"], cell["low"], cell["high"]
+
+
+def _cells(cell: Json, *, digits: int = 3) -> tuple[str, str, str]:
+    value, low, high = (UNDEFINED if x is None else f"{x:.{digits}f}" for x in _three(cell))
+    return value, low, high
+
+
+def _means(feature: str, test: Json, *, by: str) -> Drawing:
+    caption = f"{name_of(feature)} by {by.lower()}: mean"
+    rows = [
+        Dot(f"{level} ({found['n']:,})", found["mean"], found["low"], found["high"])
+        for level, found in test["levels"].items()
+    ]
+    numbers = tuple(
+        (level, f"{found['n']:,}", *(short(found[key]) for key in ("mean", "low", "high")))
+        for level, found in test["levels"].items()
+    )
+    svg = plots.estimates(rows, title=caption, zero=False)
+    return Drawing(caption, svg, Sheet(caption, ("Level", "n", "Mean", "Low", "High"), numbers))
+
+
+def _tests(title: str, tests: Mapping[str, Json], *, alpha: Json | None) -> Sheet:
+    rated = UNDEFINED if alpha is None or alpha["alpha"]["value"] is None else f"{alpha['alpha']['value']:.2f}"
+    rows = []
+    for name, test in tests.items():
+        figures: Sequence[str] = (UNDEFINED,) * 8
+        if "p" in test:
+            adjusted = p_value(test["p_adjusted"]), p_value(test["q"])
+            figures = (short(test["h"]), str(test["df"]), p_value(test["p"]), *adjusted, *_cells(test["eta_squared"]))
+        rows.append((name_of(name), f"{test['n']:,}", rated, *figures))
+    columns = ("Feature", "n", "α of raters", "H", "df", "p", "p (adjusted)", "q", "η²", "Low", "High")
+    return Sheet(title, columns, tuple(rows))
+
+
+def _pairs(title: str, tests: Mapping[str, Json]) -> Sheet | None:
+    rows = tuple(
+        (
+            f"{name_of(name)}: {pair['a']} / {pair['b']}",
+            f"{test['levels'][pair['a']]['n']:,} / {test['levels'][pair['b']]['n']:,}",
+            f"{pair['z']:.2f}",
+            p_value(pair["p"]),
+            p_value(pair["p_adjusted"]),
+            *_cells(pair["delta"], digits=2),
+        )
+        for name, test in tests.items()
+        for pair in test.get("pairs", ())
+        if pair["significant"]
+    )
+    columns = ("Feature and levels", "n", "Dunn's z", "p", "p (adjusted)", "Cliff's δ", "Low", "High")
+    return Sheet(title, columns, rows) if rows else None
+
+
+def _levels(title: str, tests: Mapping[str, Json]) -> Sheet:
+    rows = tuple(
+        (f"{name_of(name)}: {level}", f"{found['n']:,}", *(short(found[key]) for key in ("mean", "sd", "median")))
+        for name, test in tests.items()
+        for level, found in test["levels"].items()
+    )
+    return Sheet(title, ("Feature and level", "n", "Mean", "SD", "Median"), rows)

@@ -1,0 +1,125 @@
+"""Write every table and every plot's numbers of a report page as CSV and LaTeX files.
+
+Names are ``<number>-<words of the title>``; the numbers are in the order of the page. A cell with an interval, such as
+``12.3 [11.0, 13.9]``, has three columns in the CSV. The LaTeX needs the package ``booktabs`` only.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pipelines.metrics.label_tables import UNDEFINED, Sheet
+from pipelines.report.page import Drawing, Folded, Heat, Page, Prose
+
+NUMBER = r"[-−–]?\d[\d,]*(?:\.\d+)?|[-−–]?\.\d+"
+INTERVAL = re.compile(rf"({NUMBER}) \[({NUMBER}), ({NUMBER})\]")
+PLAIN = re.compile(rf"({NUMBER})")
+SPECIAL = {
+    **{c: f"\\{c}" for c in "&%$#_{}"},
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
+    ">": r"\textgreater{}", "–": "--", "—": "---", "−": "$-$", "±": r"$\pm$", "≈": r"$\approx$", "≠": r"$\neq$",
+    "≤": r"$\leq$", "≥": r"$\geq$", "×": r"$\times$", "·": r"$\cdot$", "→": r"$\rightarrow$", "²": r"$^2$",
+    "α": r"$\alpha$", "κ": r"$\kappa$", "η": r"$\eta$", "δ": r"$\delta$", "ε": r"$\varepsilon$", "χ": r"$\chi$",
+    "…": r"\ldots{}", "“": "``", "”": "''", "’": "'", "‘": "`", "\u2009": r"\,", "\u00a0": "~", "§": r"\S{}",
+}  # fmt: skip
+
+
+def write(page: Page, folder: Path) -> list[str]:
+    """Write the files of a page into an emptied folder, and return the names without their suffixes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.iterdir():
+        old.unlink()
+    names = []
+    for place, sheet in enumerate(sheets(page), start=1):
+        names.append(f"{place:02d}-{_slug(sheet.title)}")
+        (folder / f"{names[-1]}.csv").write_bytes(to_csv(sheet).encode())
+        (folder / f"{names[-1]}.tex").write_bytes(to_latex(sheet, label=names[-1]).encode())
+    return names
+
+
+def sheets(page: Page) -> Iterator[Sheet]:
+    """Yield the tables of a page and of its plots, in order."""
+    for block in [*page.blocks, *(block for section in page.sections for block in section.blocks)]:
+        match block:
+            case Sheet():
+                yield block
+            case Drawing(caption, _, sheet):
+                yield Sheet(caption, sheet.columns, sheet.rows)
+            case Prose(sheet) | Folded(sheet) | Heat(sheet, _):
+                yield sheet
+
+
+def to_csv(sheet: Sheet) -> str:
+    """Return a table as CSV (RFC 4180) with numbers that programs read; an undefined value is empty.
+
+    A row that is a heading has its words in the first column, and nothing else.
+    """
+    split = [any(INTERVAL.fullmatch(row[i]) for row in sheet.rows) for i in range(len(sheet.columns))]
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\r\n")
+    names = [
+        [name, f"{name} low", f"{name} high"] if three else [name]
+        for name, three in zip(sheet.columns, split, strict=True)
+    ]
+    writer.writerow([name for each in names for name in each])
+    for row in sheet.rows:
+        writer.writerow([c for cell, three in zip(row, split, strict=True) for c in _cells(cell, three=three)])
+    return out.getvalue()
+
+
+def _cells(cell: str, *, three: bool) -> Sequence[str]:
+    if found := INTERVAL.fullmatch(cell):
+        return [_machine(part) for part in found.groups()]
+    value = "" if cell == UNDEFINED else _machine(cell) if PLAIN.fullmatch(cell) else _inert(cell)
+    return [value, "", ""] if three else [value]
+
+
+def _machine(number: str) -> str:
+    return re.sub("[−–]", "-", number).replace(",", "")
+
+
+def _inert(words: str) -> str:
+    """Return words that a spreadsheet does not take for a formula (OWASP, CSV injection)."""
+    return f"'{words}" if words[:1] in ("=", "+", "-", "@", "\t", "\r") else words
+
+
+def to_latex(sheet: Sheet, *, label: str) -> str:
+    """Return a table as LaTeX, with the first column to the left and numbers to the right."""
+    width = len(sheet.columns)
+    kinds = "".join("l" if i == 0 or not _numeric([row[i] for row in sheet.rows]) else "r" for i in range(width))
+    lines = [
+        "% \\usepackage{booktabs}",
+        "\\begin{table}",
+        f"\\caption{{{escaped(sheet.title)}}}",
+        f"\\label{{tab:{label}}}",
+        "\\centering",
+        f"\\begin{{tabular}}{{{kinds}}}",
+        "\\toprule",
+        " & ".join(map(escaped, sheet.columns)) + r" \\",
+        "\\midrule",
+    ]
+    for row in sheet.rows:
+        if width > 1 and not any(row[1:]):
+            lines.append(f"\\multicolumn{{{width}}}{{l}}{{\\textit{{{escaped(row[0])}}}}} \\\\")
+        else:
+            # a row that began with [ would be read as an option of the row before
+            lines.append("{}" * row[0].startswith("[") + " & ".join(map(escaped, row)) + r" \\")
+    return "\n".join([*lines, "\\bottomrule", "\\end{tabular}", "\\end{table}", ""])
+
+
+def escaped(text: str) -> str:
+    """Return text for LaTeX; a character that it cannot set without further packages is left out."""
+    return "".join(SPECIAL.get(c, c if c.isascii() or "À" <= c <= "ÿ" else "") for c in text)
+
+
+def _numeric(cells: Sequence[str]) -> bool:
+    filled = [cell for cell in cells if cell not in ("", UNDEFINED)]
+    return bool(filled) and all(re.match(r"[-−<≈]?\.?\d", cell) for cell in filled)
+
+
+def _slug(title: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:60].rstrip("-")

@@ -1,0 +1,83 @@
+"""Write the sandbox's memes and posts as small sealed corpora with gold, for the stage ``analysis``.
+
+The sandbox plants differences by label: its captions say the severity in phrases (``sandbox/reddit/markers.py``) while
+its scenes are drawn from seeds that know no label.
+"""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from random import Random
+
+import numpy as np
+from PIL import Image
+
+from pipelines.config.collect import Sandbox
+from pipelines.config.params import Params
+from pipelines.config.params import load as load_params
+from pipelines.sandbox.reddit.post_world import PostWorld
+from pipelines.sandbox.reddit.variants import render
+from pipelines.sandbox.reddit.world import World
+from pipelines.vault.vault import Vault
+from tests import small_corpus
+from tests.small_corpus import MONTHS, ROOT, full, write_table
+
+
+def memes(root: Path, *, vault: Vault, submissions: int, drawn: bool, seed: int = 7) -> Params:
+    """Write the labelled memes of a sandbox; with ``drawn`` their pictures, else one of nine plain ones at random."""
+    rng = Random(seed)
+    sandbox = Sandbox(seed=seed, months=MONTHS, submissions=submissions, posts=300, port=8125)
+    posts = [p for p in World(sandbox).build() if p.figsim and p.pictures and p.pictures[0].rendering]
+    plain = [_plain(n) for n in range(9)]
+    rows, images, gold, units = [], [], {}, {}
+    small_corpus.admit(vault, {vault.record_id(p.fullname): p.fullname for p in posts}, corpus="memes", month=MONTHS[0])
+    for post in posts:
+        record, picture = vault.record_id(post.fullname), post.pictures[0]
+        rows.append({"record_id": record, "author_id": post.author, "created": post.created, "title": post.title})
+        data = render(picture.rendering) if drawn and picture.rendering else rng.choice(plain)
+        area = rng.uniform(0.05, 0.3)
+        images.append({"record_id": record, "image": 0, "bytes": data, "text": picture.text, "text_area": area})
+        labels = post.figsim.names() if post.figsim else {}
+        gold[record, 0] = {k: [v] if isinstance(v, str) else list(v) for k, v in labels.items()}  # type: ignore[call-overload]
+        units[record, 0] = post.family
+    small_corpus.write_posts(root, rows, corpus="memes", month=MONTHS[0], vault=vault)
+    small_corpus.write_images(root, [images], corpus="memes", month=MONTHS[0], vault=vault)
+    _snapshot(root, corpus="memes", gold=gold, units=units)
+    return load_params(ROOT)
+
+
+def posts(root: Path, *, vault: Vault, count: int, seed: int = 7) -> Params:
+    """Write the posts of a sandbox with their labels."""
+    sandbox = Sandbox(seed=seed, months=MONTHS, submissions=310, posts=count, port=8125)
+    kept = [p for p in PostWorld(sandbox).build() if p.expected == "kept"]
+    ids = {p.fullname: vault.record_id(p.fullname) for p in kept}
+    small_corpus.admit(vault, {record: fullname for fullname, record in ids.items()}, corpus="posts", month=MONTHS[0])
+    rows = [
+        {"record_id": ids[p.fullname], "created": p.created, "title": p.title, "body": p.body, "author_id": p.author}
+        for p in kept
+    ]
+    small_corpus.write_posts(root, rows, corpus="posts", month=MONTHS[0], vault=vault)
+    gold = {(ids[p.fullname], 0): {"labels": list(p.cradle)} for p in kept}
+    _snapshot(root, corpus="posts", gold=gold, units={(ids[p.fullname], 0): p.author for p in kept})
+    return load_params(ROOT)
+
+
+def _snapshot(root: Path, *, corpus: str, gold: dict, units: dict) -> None:  # type: ignore[type-arg]
+    folder = root / "snapshot" / corpus
+    write_table(folder / "gold" / "gold.parquet", small_corpus.gold_rows(gold), name="gold")
+    splits = [
+        full("splits", record_id=record, image=image, group=str(unit), split="test")
+        for (record, image), unit in units.items()
+    ]
+    write_table(folder / "split" / "splits.parquet", splits, name="splits")
+
+
+def _plain(seed: int) -> bytes:
+    """Return a small picture of two random colours."""
+    rng = np.random.default_rng(seed)
+    image = Image.new("RGB", (64, 64), tuple(rng.integers(0, 255, 3).tolist()))
+    image.paste(tuple(rng.integers(0, 255, 3).tolist()), (0, 0, 64, int(rng.integers(10, 50))))
+    out = io.BytesIO()
+    image.save(out, "JPEG")
+    return out.getvalue()

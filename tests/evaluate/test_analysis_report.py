@@ -1,0 +1,157 @@
+"""The report's sections on the corpus say what ``analysis.json`` says, and hide what it hides."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipelines.analysis import analysis, lexicons
+from pipelines.analysis.analysis import AnalysedItems
+from pipelines.config.params import load as load_params
+from pipelines.report import analysis_parts, methods, plots
+from pipelines.report.page import Drawing, Heat, Notice, Page, PageSection, html
+from pipelines.report.plots import Bar, Dot
+from pipelines.taxonomy import load
+from tests.small_corpus import ROOT
+
+SEVERITIES = ("None", "Wish to be dead", "Suicide ideation", "Suicide planning")
+AGREEMENT = {
+    "rounds": {"large": {}},
+    "overall": {
+        "categories": {
+            "severity": {"alpha": {"value": 0.78, "low": 0.7, "high": 0.84}, "kappa": {"value": 0.8}, "items": 900}
+        }
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def metrics() -> dict[str, Any]:
+    """Real metrics of 240 invented memes: those of planning are brighter and say so; the last month has two memes."""
+    rng = np.random.default_rng(5)
+    items = [(f"r{i:03}", 0) for i in range(240)]
+    severity = {item: frozenset({SEVERITIES[i % 4]}) for i, item in enumerate(items)}
+    metaphor = {item: frozenset({"Metaphor"}) if rng.random() < 0.5 else frozenset[str]() for item in items}
+    planning = np.arange(240) % 4 == 3
+    visual = rng.uniform(0.2, 0.4, (240, 8)) + 0.2 * planning[:, None] * (np.arange(8) == 0)
+    found = AnalysedItems(
+        items=tuple(items),
+        units=tuple(f"u{i}" for i in range(240)),
+        months=("2022-11",) * 238 + ("2022-12",) * 2,
+        texts=tuple("my plan is ready" if one else "just a cat" for one in planning),
+        visual=tuple(row.tolist() for row in visual),
+    )
+    made = analysis.describe(
+        found,
+        gold={"severity": severity, "figurative": metaphor},
+        scheme=load("figsim"),
+        params=load_params(ROOT),
+        lexicons=lexicons.open_all({}),
+    )
+    whole = {**made, "content": "images", "taken_down": 1}
+    read: dict[str, Any] = json.loads(json.dumps(whole, sort_keys=True))
+    return read
+
+
+@pytest.fixture(scope="module")
+def parts(metrics: dict[str, Any]) -> dict[str, PageSection]:
+    return {part.key: part for part in analysis_parts.sections(metrics, agreement=AGREEMENT, paper=True)}
+
+
+def drawing(part: PageSection, start: str) -> Drawing:
+    return next(block for block in part.blocks if isinstance(block, Drawing) and block.caption.startswith(start))
+
+
+def test_labels_are_in_the_order_of_the_scheme(parts: dict[str, PageSection]) -> None:
+    assert parts["labels-of-items"].title == "Labels of the corpus (Figure 2)"
+    severity = drawing(parts["labels-of-items"], "Suicide severity").sheet
+    assert [row[0] for row in severity.rows][:4] == list(SEVERITIES)
+    assert [row[1] for row in severity.rows] == ["60"] * 4 + ["0", "0"]
+
+
+def test_pairs_are_shares_of_a_row(parts: dict[str, PageSection], metrics: dict[str, Any]) -> None:
+    [heat] = [block for block in parts["labels-together"].blocks if isinstance(block, Heat)]
+    assert heat.sheet.title.startswith("Figurative phenomenon by suicide severity")
+    pair = metrics["pairs"][0]
+    row = heat.sheet.rows[0]
+    n = pair["counts"]["Metaphor"]["Suicide planning"]
+    assert row[0] == "Metaphor"
+    assert (
+        row[1 + SEVERITIES.index("Suicide planning")]
+        == f"{100 * n / sum(pair['counts']['Metaphor'].values()):.0f} ({n})"
+    )
+
+
+def test_a_small_month_and_what_gives_it_away_are_hidden(parts: dict[str, PageSection]) -> None:
+    months = drawing(parts["items"], "Items with gold by month").sheet
+    assert months.rows == (("2022-11", "<5"), ("2022-12", "<5"))
+
+
+def test_tests_have_sample_sizes_and_the_raters_agreement(parts: dict[str, PageSection]) -> None:
+    tables = {block.title: block for block in parts["features-visual"].blocks if hasattr(block, "columns")}
+    severity = tables["Visual features by suicide severity: tests"]
+    rows = {row[0]: dict(zip(severity.columns, row, strict=True)) for row in severity.rows}
+    assert (rows["Brightness"]["n"], rows["Brightness"]["α of raters"]) == ("240", "0.78")
+    assert rows["Brightness"]["p (adjusted)"] == "<.001"
+    assert rows["Contrast"]["p (adjusted)"] != "<.001"
+    assert tables["Visual features by figurative phenomenon: tests"].rows[0][2] == "–"
+    pairs = tables["Visual features by suicide severity: different pairs of levels"]
+    assert len(pairs.rows) == 3
+    assert all("Suicide planning" in row[0] and row[0].startswith("Brightness") for row in pairs.rows)
+    assert any("α 0.78 [0.70, 0.84], mean κ 0.80 over 900 items" in str(b) for b in parts["features-visual"].blocks)
+    levels = drawing(parts["features-visual"], "Brightness by suicide severity").sheet
+    assert [row[0] for row in levels.rows] == list(SEVERITIES)
+
+
+def test_a_missing_lexicon_is_a_message_and_nothing_else(parts: dict[str, PageSection]) -> None:
+    for name in ("liwc", "nrc"):
+        [block] = parts[f"features-{name}"].blocks
+        assert isinstance(block, Notice)
+        assert f"analysis.lexicons.{name}.path" in block.text
+    assert "Planning" in str(parts["features-default"].blocks)
+
+
+def test_without_the_stage_there_are_no_sections() -> None:
+    assert analysis_parts.sections(None, agreement=None, paper=True) == []
+
+
+def test_the_methods_say_what_was_run(metrics: dict[str, Any]) -> None:
+    evaluated = {
+        "scheme": "figsim", "split": "test", "items": {"test": 60}, "tasks": {},
+        "sampling": {"resamples": 200, "seed": 1, "confidence": 0.95},
+    }  # fmt: skip
+    source = {"subreddits": "r/SuicideMeme", "first_month": "2018-04", "last_month": "2022-12"}
+    told = " ".join(methods.paragraphs(evaluated, analysis=metrics, agreement=AGREEMENT, source=source))
+    plan = load_params(ROOT).analysis
+    assert "r/SuicideMeme, 2018-04 to 2022-12" in told
+    assert f"seed {plan.seed}; 240 units of 240 items" in told
+    assert f"all {metrics['family']} tests" in told
+    assert "suicide severity 0.78 (900)" in told
+
+
+def test_a_section_is_a_page_without_scripts_or_addresses(parts: dict[str, PageSection]) -> None:
+    text = html(Page("t", (), tuple(parts.values())))
+    assert "<script" not in text
+    assert text.count("http") == text.count("http://www.w3.org/2000/svg") + text.count("http-equiv")
+    assert "r000" not in text
+
+
+def test_plots_show_hidden_counts_and_significance_without_colour() -> None:
+    bars = plots.bars([Bar("a", 12, "12"), Bar("b", None, "<5")], title="t")
+    assert bars.count("<rect") == 1
+    assert "&lt;5" in bars
+    months = plots.columns([Bar("2022-12", 3, ""), Bar("2023-01", None, "")], title="t")
+    assert (months.count("<rect"), months.count('class="open"')) == (1, 1)
+    dots = plots.estimates([Dot("x", 0.5, 0.1, 0.9), Dot("y", 0.2, None, None, False)], title="t", zero=True)
+    assert (dots.count('class="dot"'), dots.count('class="open"'), dots.count("whisker")) == (1, 1, 1)
+    assert plots.columns([], title="t").count("<svg") == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [(0.0004, "0"), (0.0126, "0.013"), (3.0, "3"), (12.34, "12.3"), (1049, "1,049")]
+)
+def test_numbers_are_short(value: float, words: str) -> None:
+    assert plots.short(value) == words
