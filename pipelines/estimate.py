@@ -76,7 +76,7 @@ def run(
         spent = sum(answers.spent()) / NANO
     expected = sum(one.cost["usd_expected"] for one in found)
     left = params.votes.budget_usd - spent
-    if expected > left and any(one.cost["to_ask"] for one in found):
+    if expected > max(left, 0.0):
         raise BudgetTooSmall(requests=sum(one.cost["to_ask"] for one in found), expected=expected, left=left)
     return {
         "steps": chosen,

@@ -34,7 +34,8 @@ class Audit:
         items = list(found.items)
         self._drawn: dict[str, Any] = {"resamples": params.resamples, "seed": params.seed}
         self.groups = np.array([found.groups[item] for item in items])
-        self.levels = [label.name for label in found.by.labels]
+        merged = {merge.into for merge in found.by.merges.values()}
+        self.levels = [label.name for label in found.by.labels if label.name not in merged]
         held = [found.levels(item) for item in items]
         self._at: dict[str, Bools] = {
             name: np.array([name in labels for labels in held], dtype=np.bool_) for name in self.levels

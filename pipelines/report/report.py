@@ -17,6 +17,7 @@ from typing import Any
 from pipelines.config.params import Params
 from pipelines.errors import DataError
 from pipelines.evaluate.model_scores import Json
+from pipelines.report import moderation_tables
 from pipelines.report import page as report_page
 from pipelines.report import parts as report_parts
 from pipelines.report.cradle import parts as cradle_parts
@@ -61,6 +62,7 @@ def run(corpus: str, *, params: Params, root: Path = Path()) -> dict[str, Any]:
         synthetic=params.sandbox is not None,
         title=params.report.titles.get(corpus, load(params.corpora[corpus].scheme, root=root).title),
         silver=_read(folder / f"silver-{params.finetune.ensemble}.json"),
+        moderation=_read(folder / "moderation.json"),
         models={name: params.models[name].model_dump(mode="json") for name in params.finetune.models},
     )
     folder = root / "snapshot" / corpus / "report"
@@ -99,6 +101,7 @@ def build(
     title: str = "The benchmark",
     silver: Json | None = None,
     models: Mapping[str, Json] | None = None,
+    moderation: Json | None = None,
 ) -> Page:
     """Build a corpus's report page from its metrics.
 
@@ -109,6 +112,7 @@ def build(
         title: the title of the page.
         silver: metrics of the silver labels that models learnt from.
         models: the entries of ``params.models`` that are fine-tuned, by name.
+        moderation: ``moderation.json``.
     """
     metrics = report_parts.in_order(metrics)
     items = ", ".join(f"{n:,} {split}" for split, n in metrics["items"].items())
@@ -124,4 +128,6 @@ def build(
         sections = figsim_parts.sections(metrics)
     else:
         sections = cradle_parts.sections(metrics, silver=silver, models=models or {})
+    # before the last two: the paper's discrepancies, and how to read the page
+    sections[-2:-2] = moderation_tables.sections(moderation, scheme=metrics["scheme"])
     return Page(title, tuple(head), tuple(sections))
