@@ -53,7 +53,7 @@ def _effective(values: Floats, *, groups: Sequence[str]) -> float:
         return float(len(sums))
     residuals = sums[:, 0] - p * sums[:, 1]
     variance = len(sums) / (len(sums) - 1) * float((residuals**2).sum()) / n**2
-    return n / max(1.0, variance * n / (p * (1 - p)))
+    return n / max(1.0, variance * (n - 1) / (p * (1 - p)))
 
 
 def mean(values: Floats, *, groups: Sequence[str], resamples: int, seed: int) -> Json:

@@ -178,7 +178,11 @@ def broken(answer: Any) -> Iterator[tuple[str, list[int]]]:
             numbers.append(len(numbers))
             status, headers, body, sent = answer(len(numbers))
             self.send_response(status)
-            for name, value in {"Content-Type": "application/json", "Content-Length": str(len(body)), **headers}.items():
+            for name, value in {
+                "Content-Type": "application/json",
+                "Content-Length": str(len(body)),
+                **headers,
+            }.items():
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(body[:sent])
