@@ -4,6 +4,8 @@
 FigSIM's benchmark on the present gold, which **gold** collects and **split** and **few_shot** use: **rationales**
 generates the rationales that models of kind m3h read (none, without such a model), **train** trains every model of
 `train.models` for every task and seed (pool `gpu`), **prompted** predicts with every model of `prompted.models`,
+**moderation** asks the moderation systems in `moderation.systems`, before these three **estimate** fails if they would
+exceed the budget,
 **evaluate** scores them on test, compares all pairs and analyses errors, **report** writes the report, **publish**
 commits all of it, **track** logs numbers and report to MLflow and returns the report's URL, **register** registers the
 models in section `registry` as versions.

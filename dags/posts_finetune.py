@@ -4,7 +4,8 @@
 Crisis models trained on the present silver labels, as in CRADLE Bench: **finetune** fine-tunes every model of
 `finetune.models` on every subset (pool `gpu`), **predict_finetuned** predicts dev and test with the fine-tuned models,
 **repeats** does both with further seeds (`repeats.seeds`) and keeps the predictions only,
-**baselines** collects predictions of untuned baselines, **evaluate** compares all of them on test, **report** writes
+**baselines** collects predictions of untuned baselines, **moderation** asks the systems in `moderation.systems` (after
+**estimate**, if there are any), **evaluate** compares all of them on test, **report** writes
 the report, **publish** commits all of it, **track** logs numbers and report to MLflow and returns the report's URL,
 **register** registers the models in section `registry` as versions.
 

@@ -17,8 +17,8 @@ from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.llm.asking import Planned
 from pipelines.llm.outcome import Outcome, check_failures
-from pipelines.moderation.figures import Audit
-from pipelines.moderation.items import AuditedItems, read
+from pipelines.moderation.audit_figures import Audit
+from pipelines.moderation.audited_items import AuditedItems, read
 from pipelines.moderation.systems import Judged, System
 from pipelines.moderation.wires import AzureWire, OpenAIWire
 from pipelines.progress import reporter
@@ -38,7 +38,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
     Returns:
         ``by`` (the category of the levels), ``levels``, ``items``, ``groups`` and ``taken_down``; ``systems``: the
         kind, model, input and ``scale`` of each with its ``requests``, ``cost`` in US dollars and figures (see
-        :meth:`pipelines.moderation.figures.Audit.system`); ``pairs`` (see its method ``pairs``).
+        :meth:`pipelines.moderation.audit_figures.Audit.system`); ``pairs`` (see its method ``pairs``).
 
     Raises:
         NoGold: the split or the gold is missing.

@@ -23,7 +23,7 @@ from pipelines.llm.costs import Size, usd
 from pipelines.llm.outcome import UNREADABLE, Outcome, Raw
 from pipelines.llm.pictures import shown
 from pipelines.llm.sender import LabelRequest
-from pipelines.moderation.client import ModerationClient
+from pipelines.moderation.moderation_client import ModerationClient
 from pipelines.moderation.verdict import Verdict, combined, malformed
 from pipelines.moderation.wires import AZURE_CHARACTERS, AzureWire, GuardWire, OpenAIWire, Wire
 from pipelines.storage.answers import NANO, AnswerStore, StoredAnswer

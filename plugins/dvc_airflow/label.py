@@ -65,7 +65,7 @@ def estimate(corpus: str, *steps: str, base: Any, results: Sequence[Any]) -> Any
 def before(corpus: str, *steps: str, base: Any) -> dict[str, Callable[[Mapping[str, Any]], Sequence[Any]]]:
     """Return for each step that asks providers what it waits for (see ``snapshot``): one common task ``estimate``.
 
-    Steps of which ``params.yaml`` names no model and no system ask nobody and wait for nothing.
+    Steps for which ``params.yaml`` names no model and no system send nothing and wait for nothing.
     """
     spending = asking(corpus)
     made: list[Any] = []

@@ -40,7 +40,7 @@ OTHER_CODE = {"openai": "violence", "azure": "Violence", "guard": "S1"}
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ItemView:
     """What a simulated system sees in one item: a text and a picture, a digest of both, and its draw."""
 
     text: str
@@ -51,7 +51,7 @@ class Look:
     strength: float
 
 
-def look(vendor: str, *, text: str, image: bytes, seed: int) -> Look:
+def look(vendor: str, *, text: str, image: bytes, seed: int) -> ItemView:
     """Judge an item: the same item always gets the same judgement."""
     read = reading(text)
     codes = [int(code[2:]) for code in read.codes if code.startswith("SS")]
@@ -62,7 +62,7 @@ def look(vendor: str, *, text: str, image: bytes, seed: int) -> Look:
     rates, other = RATES[vendor]
     figurative = any(code.startswith("F") for code in read.codes)
     strength = rng.random() * (1 - FIGURATIVE_LOSS if figurative else 1)
-    return Look(text, bool(image), rng, rng.random() < rates[level], rng.random() < other, strength)
+    return ItemView(text, bool(image), rng, rng.random() < rates[level], rng.random() < other, strength)
 
 
 class OpenAIModerations:
@@ -129,7 +129,7 @@ class AzureContentSafety:
         return {"error": {"code": code or usual, "message": message or told, "details": []}}
 
 
-class Guard:
+class GuardModel:
     """A guard model behind a server of OpenAI's protocol, which adds Llama Guard's policy to the message."""
 
     def answer(self, body: Body, *, temper: Temper, seed: int) -> tuple[int, Body]:
@@ -164,7 +164,7 @@ def judged(vendor: str, kind: str, *, body: Body, temper: Temper, seed: int) -> 
         return OpenAIModerations().answer(body, temper=temper, seed=seed)
     if vendor == "azure":
         return AzureContentSafety().answer(body, kind=kind, temper=temper, seed=seed)
-    return Guard().answer(body, temper=temper, seed=seed) if vendor == "guard" else None
+    return GuardModel().answer(body, temper=temper, seed=seed) if vendor == "guard" else None
 
 
 def _openai_input(given: Any) -> tuple[str, bytes]:

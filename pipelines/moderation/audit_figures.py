@@ -11,8 +11,8 @@ import numpy as np
 from pipelines.config.moderators import Moderation
 from pipelines.evaluate.paired import holm, mcnemar
 from pipelines.llm.outcome import Outcome, counted
-from pipelines.moderation.items import AuditedItems
-from pipelines.moderation.statistics import Bools, Floats, Json, adjusted, difference, mean, rate, trend
+from pipelines.moderation.audited_items import AuditedItems
+from pipelines.moderation.rate_statistics import Bools, Floats, Json, adjusted, difference, mean, rate, trend
 from pipelines.moderation.verdict import Verdict
 
 FLAGS = ("self_harm", "overall")
