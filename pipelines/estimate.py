@@ -1,4 +1,4 @@
-"""Estimate what steps that ask providers would cost and what would leave for whom, before anything is sent.
+"""Estimate what steps that ask providers would cost and what each receiver would get, before anything is sent.
 
 All of them share one budget, ``votes.budget_usd``: votes, rationales, prompted models and moderation.
 """
@@ -14,19 +14,22 @@ from pipelines.config.settings import Settings
 from pipelines.errors import LabellingError, UnknownName
 from pipelines.label import votes
 from pipelines.label.memes import rationales
-from pipelines.llm.asking import HERE, Planned
+from pipelines.llm.asking import HERE, PlannedRequests
 from pipelines.moderation import moderation
 from pipelines.predict import prompted
 from pipelines.storage.answers import NANO, AnswerStore
 from pipelines.vault.vault import Vault
 
 # The steps that ask providers, by the content of a corpus.
-IMAGES: Mapping[str, Callable[..., Iterator[Planned]]] = {
+IMAGES: Mapping[str, Callable[..., Iterator[PlannedRequests]]] = {
     "rationales": rationales.planned,
     "prompted": prompted.planned,
     "moderation": moderation.planned,
 }
-TEXTS: Mapping[str, Callable[..., Iterator[Planned]]] = {"votes": votes.planned, "moderation": moderation.planned}
+TEXTS: Mapping[str, Callable[..., Iterator[PlannedRequests]]] = {
+    "votes": votes.planned,
+    "moderation": moderation.planned,
+}
 SUMMED = ("records", "cached", "to_ask", "input_tokens", "output_tokens", "usd_expected", "usd_at_most")
 
 
@@ -90,7 +93,7 @@ def run(
     }
 
 
-def _by_name(found: Sequence[Planned]) -> dict[str, dict[str, Any]]:
+def _by_name(found: Sequence[PlannedRequests]) -> dict[str, dict[str, Any]]:
     """Return the costs by name; several kinds of requests, tasks or runs of one name are summed."""
     names = dict.fromkeys(one.name for one in found)
     return {
@@ -99,7 +102,7 @@ def _by_name(found: Sequence[Planned]) -> dict[str, dict[str, Any]]:
     }
 
 
-def _leaving(found: Sequence[Planned]) -> list[dict[str, Any]]:
+def _leaving(found: Sequence[PlannedRequests]) -> list[dict[str, Any]]:
     """Return what each provider would receive, those on this machine last."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for one in found:

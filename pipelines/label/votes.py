@@ -20,7 +20,7 @@ from pipelines.config.settings import Settings
 from pipelines.datasets.post import Post
 from pipelines.datasets.posts import SplitPosts
 from pipelines.label.remote import Remote
-from pipelines.llm.asking import Planned
+from pipelines.llm.asking import PlannedRequests
 from pipelines.llm.outcome import Answer, check_failures, counted, spent
 from pipelines.llm.prompting.prompts import DEV, Prompt, PromptExample, build, register
 from pipelines.progress import reporter
@@ -105,7 +105,9 @@ def ask(
     return done | {"outcomes": counted(answer.outcome for answer in answers)}
 
 
-def planned(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()) -> Iterator[Planned]:
+def planned(
+    corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()
+) -> Iterator[PlannedRequests]:
     """Yield what each remote labeller of ``votes.labellers`` would be sent, and at what cost; nothing is sent.
 
     ``jobs`` of a cost are the shards with unanswered records: one {labeller, provider, shard, batch} each (``batch``:
@@ -123,7 +125,7 @@ def planned(corpus: str, *, params: Params, settings: Settings, vault: Vault, ro
                 cost: dict[str, Any] = asked.estimate(posts)
                 job = {"labeller": name, "provider": asked.receiver, "batch": asked.batches}
                 cost["jobs"] = [job | {"shard": i} for i, shard in enumerate(shards) if asked.unanswered(shard)]
-                yield Planned("votes", name, asked.receiver, cost=cost, leaves=asked.leaving(posts))
+                yield PlannedRequests("votes", name, asked.receiver, cost=cost, leaves=asked.leaving(posts))
 
 
 def run(

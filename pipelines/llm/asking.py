@@ -32,7 +32,7 @@ HERE = "this machine"
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedRequests:
     """What one labeller, model or system of a step would send and cost, before anything is sent.
 
     Args:
@@ -51,7 +51,7 @@ class Planned:
 
 
 @dataclass(frozen=True)
-class Gathered:
+class GatheredAnswers:
     """The stored answers to items, in the order of the items, and why there is none.
 
     Args:
@@ -109,7 +109,7 @@ class Asking(ABC):
     def _client(self) -> AbstractAsyncContextManager[RequestClient]:
         """Return the client that sends the requests."""
 
-    def gather(self, posts: Sequence[Post], *, progress: Callable[[int], None] | None = None) -> Gathered:
+    def gather(self, posts: Sequence[Post], *, progress: Callable[[int], None] | None = None) -> GatheredAnswers:
         """Return the stored answer to each item after sending the requests without one; equal content is sent once.
 
         Raises:
@@ -134,7 +134,7 @@ class Asking(ABC):
             except BudgetSpent as error:
                 raise BudgetSpent(**{**error.fields, "left": len(posts) - report.done}) from None
             stored |= self._answers.get(missing.keys() - failed.keys(), vault=self._vault)
-        return Gathered(
+        return GatheredAnswers(
             [stored.get(key) if p.record_id in under else None for key, p in zip(keys, posts, strict=True)],
             [failed.get(key) for key in keys],
         )
@@ -148,7 +148,7 @@ class Asking(ABC):
         return sum(self._answers.spent()) / NANO
 
     def leaving(self, posts: Sequence[Post]) -> dict[str, Any]:
-        """Return what would be sent for the posts without a stored answer, and to whom.
+        """Return what would be sent for the posts without a stored answer, and the host that would receive it.
 
         Returns:
             ``to`` (the host, or "this machine"), ``texts`` and ``pictures`` (numbers), and ``consent``: "not needed",

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
-from pipelines.llm.asking import Planned
+from pipelines.llm.asking import PlannedRequests
 from pipelines.llm.outcome import Outcome, check_failures
 from pipelines.moderation.audit_figures import Audit
 from pipelines.moderation.audited_items import AuditedItems, read
@@ -60,8 +60,10 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
     return write_metrics(metrics, root / "metrics" / corpus / "moderation.json")
 
 
-def planned(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()) -> Iterator[Planned]:
-    """Yield what the stage would send to each system, to whom, and at what cost; nothing is sent."""
+def planned(
+    corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()
+) -> Iterator[PlannedRequests]:
+    """Yield what the stage would send to each system, the receiver, and the cost; nothing is sent."""
     names = params.moderation.of(corpus)
     if not names:
         return

@@ -18,7 +18,7 @@ from pipelines.config.moderators import AzureModerator, GuardModerator, Moderato
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.datasets.post import BOILERPLATE, Post
-from pipelines.llm.asking import Asking, Planned
+from pipelines.llm.asking import Asking, PlannedRequests
 from pipelines.llm.costs import Size, usd
 from pipelines.llm.outcome import UNREADABLE, Outcome, Raw
 from pipelines.llm.pictures import shown
@@ -187,12 +187,12 @@ class System:
         """Return the number of requests about the items, with or without a stored answer."""
         return sum(len(_fitting(channel, items)) for channel in self.channels)
 
-    def plan(self, items: Sequence[AuditedItem]) -> Iterator[Planned]:
+    def plan(self, items: Sequence[AuditedItem]) -> Iterator[PlannedRequests]:
         """Yield what would be sent and cost, by kind of request."""
         for channel in self.channels:
             fitting = [item for _, item in _fitting(channel, items)]
             cost, leaves = channel.plan(fitting), channel.leaving(fitting)
-            yield Planned(STEP, self.name, self.spec.provider, cost=cost, leaves=leaves)
+            yield PlannedRequests(STEP, self.name, self.spec.provider, cost=cost, leaves=leaves)
 
 
 def _wires(spec: Moderator) -> Iterator[tuple[Wire, str]]:

@@ -25,7 +25,7 @@ from pipelines.datasets.memes import load
 from pipelines.errors import ConfigError
 from pipelines.label.memes import meme_examples
 from pipelines.label.memes.meme_labels import MemeLabeller, MemePost, described, meme
-from pipelines.llm.asking import Planned
+from pipelines.llm.asking import PlannedRequests
 from pipelines.llm.outcome import Answer, Outcome, check_failures, counted, spent
 from pipelines.llm.prompting.prompts import Prompt, build, register
 from pipelines.progress import reporter
@@ -129,7 +129,9 @@ def run(
     return write_metrics(metrics, root / "metrics" / corpus / f"prompted-{model}.json")
 
 
-def planned(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()) -> Iterator[Planned]:
+def planned(
+    corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()
+) -> Iterator[PlannedRequests]:
     """Yield what each model of ``prompted.models`` would be sent for all tasks and runs, and at what cost."""
     with AnswerStore.open(settings.answers_url) as answers:
         for model in params.prompted.models:
@@ -190,14 +192,14 @@ class PromptedRun:
                 question, number, [told.get(e.item) or self._unseen(e, question=question) for e in question.items]
             )
 
-    def planned(self, question: PromptedTask, *, answers: AnswerStore) -> Iterator[Planned]:
+    def planned(self, question: PromptedTask, *, answers: AnswerStore) -> Iterator[PlannedRequests]:
         """Yield what each run would send for one task, and at what cost; examples of the prompt leave too."""
         posts = list(self._memes(question).values())
         shown = sum(len(example.post.images) for example in question.prompt.examples)
         for labeller in self._labellers(question, answers=answers):
             cost, leaves = labeller.estimate(posts), labeller.leaving(posts)
             leaves["pictures"] += shown if cost["to_ask"] else 0
-            yield Planned("prompted", self.model, labeller.receiver, cost=cost, leaves=leaves)
+            yield PlannedRequests("prompted", self.model, labeller.receiver, cost=cost, leaves=leaves)
 
     def _memes(self, question: PromptedTask) -> dict[Item, MemePost]:
         return {e.item: meme(e, words=self.words) for e in question.items if e.image is not None}

@@ -159,7 +159,7 @@ SINKS = (
         writers=(
             "annotate/backends/files/files", "annotate/backends/label_studio/label_studio",
             "annotate/backends/label_studio/erasure", "deployment/label_studio_server",
-            "deployment/label_studio_accounts", "label/memes/meme_labels",
+            "deployment/label_studio_accounts", "llm/pictures",
         ),
     ),
     Sink(

@@ -28,7 +28,7 @@ from pipelines.datasets.memes import memes
 from pipelines.datasets.post import Post
 from pipelines.label.memes.meme_labels import described, meme
 from pipelines.label.remote import Remote
-from pipelines.llm.asking import Planned
+from pipelines.llm.asking import PlannedRequests
 from pipelines.llm.outcome import Answer, Outcome, Raw, check_failures, counted
 from pipelines.llm.prompting.prompts import Prompt, register
 from pipelines.llm.response_parser import DECLINES, parse
@@ -161,7 +161,9 @@ def readers_of(params: Params) -> dict[str, str]:
     return {model: spec.labeller for model, spec in specs.items() if isinstance(spec, M3hModel)}
 
 
-def planned(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()) -> Iterator[Planned]:
+def planned(
+    corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()
+) -> Iterator[PlannedRequests]:
     """Yield what the stage would send to each labeller, and at what cost; nothing is sent."""
     labellers = sorted({*readers_of(params).values()})
     posts = [meme(e, words=True) for e in memes(corpus, params=params, vault=vault, root=root)[0]] if labellers else []
@@ -170,7 +172,9 @@ def planned(corpus: str, *, params: Params, settings: Settings, vault: Vault, ro
             asked = explainer(
                 name, corpus=corpus, params=params, settings=settings, vault=vault, root=root, stack=stack
             )
-            yield Planned("rationales", name, asked.receiver, cost=asked.estimate(posts), leaves=asked.leaving(posts))
+            yield PlannedRequests(
+                "rationales", name, asked.receiver, cost=asked.estimate(posts), leaves=asked.leaving(posts)
+            )
 
 
 def explainer(
