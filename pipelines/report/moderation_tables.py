@@ -84,10 +84,11 @@ def scores(name: str, system: Json, *, levels: list[str]) -> Drawing:
     caption = f"{name}: mean self-harm score ({system['scale']}) by level"
     caption += " and figurative language" if len(kinds) > 1 else ""
     rows = [
-        figures.Means(level, tuple((kind, *_ends(found[level][kind])) for kind in kinds)) for level in (*levels, EVERY)
+        figures.Means(_titled(level), tuple((kind, *_ends(found[level][kind])) for kind in kinds))
+        for level in (*levels, EVERY)
     ]
     cells = tuple(
-        (level, *(text for kind in kinds for text in _score(found[level][kind]))) for level in (*levels, EVERY)
+        (_titled(level), *(text for kind in kinds for text in _score(found[level][kind]))) for level in (*levels, EVERY)
     )
     heads = [head for kind in kinds for head in (f"{kind.capitalize()} [95 %]", f"{kind.capitalize()}, n")]
     sheet = Sheet(caption, ("Level", *heads), cells)
@@ -98,7 +99,7 @@ def _figurative(name: str, system: Json) -> Iterator[str]:
     found = system.get("figurative")
     if found and found["value"] is not None:
         apart = _interval(found, value=found["value"], digits=2)
-        yield f"{name}: figurative items score {apart} more than literal items of the same level."
+        yield f"{name}: mean score of figurative minus literal items of one level, over all levels: {apart}."
 
 
 def pairs(metrics: Json) -> Sheet:
@@ -132,6 +133,10 @@ def unanswered(metrics: Json) -> Sheet:
     )
     outcomes = ("Judged", "Refused", "Malformed", "Failed", "Not sent")
     return Sheet("Outcomes", ("System", "Model and input", *outcomes, "Judged in part", "Reasons"), rows)
+
+
+def _titled(level: str) -> str:
+    return "All" if level == EVERY else level
 
 
 def decimals(value: float | None, *, digits: int = 3) -> str:
