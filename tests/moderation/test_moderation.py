@@ -23,6 +23,8 @@ from pipelines import estimate
 from pipelines.config.consent import ProviderNotConsented
 from pipelines.errors import BudgetSpent, LabellerRefused, TooManyFailed, UnknownName
 from pipelines.llm.sender import WORKERS_PER_SLOT
+from pipelines.moderation.systems import AuditedItem, System
+from pipelines.storage.answers import AnswerStore
 from tests.label.conftest import VendorHost
 from tests.moderation.small_audit import SIZES, SYSTEMS, Audit, asked, audit, digest
 
@@ -48,7 +50,18 @@ def test_every_system_is_asked_once_about_every_item(lab: Audit, vendors: Vendor
     assert received == {vendor: vendors.counts(vendor)["received"] for vendor in received}, "nothing is asked twice"
 
 
-def test_another_snapshot_threshold_or_copy_asks_nothing_again(lab: Audit, vendors: VendorHost) -> None:
+def test_copies_of_an_item_are_asked_about_and_paid_once(lab: Audit, vendors: VendorHost) -> None:
+    ids = [record_id for record_id, _ in list(lab.memes.memes)[:3]]
+    copies = [AuditedItem(record_id, title="", body="a small one for the weekend") for record_id in ids]
+    with AnswerStore.open(lab.settings.answers_url) as answers:
+        given: dict[str, Any] = {"params": lab.params, "settings": lab.settings, "vault": lab.memes.vault}
+        told = System.of("azure", answers=answers, **given).judge(copies)
+    assert len({verdict.score for verdict in told.verdicts}) == 1
+    assert vendors.counts("azure")["received"] == 1
+    assert told.cost == pytest.approx(0.00038)
+
+
+def test_another_snapshot_or_threshold_asks_nothing_again(lab: Audit, vendors: VendorHost) -> None:
     first = lab.run(items=10)
     few = {vendor: vendors.counts(vendor)["keys"] for vendor in ("openai", "azure", "guard")}
     assert few["openai"] == 10
