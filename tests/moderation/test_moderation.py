@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import multiprocessing
 import os
@@ -105,7 +106,7 @@ def test_a_refusal_or_a_partial_answer_is_no_verdict(lab: Audit, vendors: Vendor
 
 def test_throttling_and_errors_are_waited_out(lab: Audit, vendors: VendorHost) -> None:
     vendors.change("openai", "azure", "guard", throttled=0.3, failing=0.3, retry_after=0.02)
-    told = lab.run()
+    told = lab.run(items=12)
     counts = {vendor: vendors.counts(vendor) for vendor in ("openai", "azure", "guard")}
     assert all(c["throttled"] and c["errors"] for c in counts.values())
     assert all(c["answered"] == c["keys"] for c in counts.values())
@@ -182,14 +183,16 @@ def test_a_record_that_was_taken_down_is_not_asked_about(lab: Audit, vendors: Ve
 def broken(answer: Any) -> Iterator[tuple[str, list[int]]]:
     """Serve a vendor whose ``answer(number)`` is (status, headers, body, bytes to send), and yield its address."""
     numbers: list[int] = []
+    count = itertools.count(1)
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
-            numbers.append(len(numbers))
-            status, headers, body, sent = answer(len(numbers))
+            number = next(count)
+            numbers.append(number)
+            status, headers, body, sent = answer(number)
             self.send_response(status)
             for name, value in {
                 "Content-Type": "application/json",
@@ -204,7 +207,11 @@ def broken(answer: Any) -> Iterator[tuple[str, list[int]]]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+        request_queue_size = 128
+
+    server = Server(("127.0.0.1", 0), Handler)
     Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}", numbers
     server.shutdown()
