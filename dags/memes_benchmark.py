@@ -4,8 +4,10 @@
 FigSIM's benchmark on the present gold, which **gold** collects and **split** and **few_shot** use: **rationales**
 generates the rationales that models of kind m3h read (none, without such a model), **train** trains every model of
 `train.models` for every task and seed (pool `gpu`), **prompted** predicts with every model of `prompted.models`,
-**evaluate** scores them on test, compares all pairs and analyses errors, **analysis** describes the memes with gold and
-tests their features by label (`agreement` measures that of the raters), **report** writes the report, **publish**
+**moderation** asks the moderation systems in `moderation.systems` (before these three **estimate** fails if they would
+exceed the budget), **evaluate** scores the predictions on test, compares all pairs and analyses errors, **analysis**
+describes the memes with gold and tests their features by label (`agreement` measures that of the raters), **report**
+writes the report, **publish**
 commits all of it, **track** logs numbers and report to MLflow and returns the report's URL, **register** registers the
 models in section `registry` as versions.
 

@@ -30,7 +30,7 @@ BANDS = {"partition": "one month of a corpus", "report": "all months, at one com
 KINDS = {"both": ("#ffffff", "task of both corpora (*)", 480), "memes": ("#fdebd3", "task of memes", 180),
          "posts": ("#dbeafe", "task of posts", 720), "dag": ("#dcf3d8", "Dag", 860)}  # fmt: skip
 # Pixels; a character of a monospaced font is .602 of its size wide.
-WIDTH, TOP, PITCH, TALL, GAP, LABEL, NAME, SMALL, EM, SWEEPS = 1000, 44, 54, 36, 18, 18, 12, 10, 0.602, 40
+WIDTH, TOP, PITCH, TALL, GAP, LABEL, NAME, SMALL, EM, SWEEPS = 1000, 44, 54, 36, 16, 18, 12, 10, 0.602, 40
 HEAD = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">
 <title>From a month of Reddit to registered models and releases</title><style>
 text {{ font: 12px DejaVu Sans Mono, Menlo, Consolas, monospace; text-anchor: middle }} .box {{ stroke: #475569 }}

@@ -1,4 +1,4 @@
-"""Define the commands that estimate labelling costs, request labels and aggregate votes."""
+"""Define the commands that estimate costs, request labels or moderation, and aggregate votes."""
 
 from __future__ import annotations
 
@@ -42,11 +42,25 @@ EnsembleName = Annotated[
 
 
 @app.command(rich_help_panel="Label")
-def estimate(corpus: CorpusName) -> None:
-    """Estimate the cost of labelling a corpus with the remote labellers (language models); nothing is sent."""
-    from pipelines.label import estimate as step
+def estimate(
+    corpus: CorpusName,
+    step: Annotated[
+        list[str] | None,
+        typer.Option(help="votes, rationales, prompted or moderation; default: all that the corpus has"),
+    ] = None,
+) -> None:
+    """Estimate the cost of the steps that ask providers, and list who would receive what; nothing is sent."""
+    from pipelines import estimate as estimates
 
-    run_stage(step.run, corpus)
+    run_stage(estimates.run, corpus, steps=step or ())
+
+
+@app.command(rich_help_panel=STAGES)
+def moderation(corpus: CorpusName) -> None:
+    """Ask moderation systems about the items with gold labels, and compare what they flag by severity."""
+    from pipelines.moderation import moderation as stage
+
+    run_stage(stage.run, corpus)
 
 
 @app.command(rich_help_panel=STEPS)

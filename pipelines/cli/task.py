@@ -124,11 +124,18 @@ def label(
 
 
 @app.command("estimate")
-def estimate(corpus: CorpusName, base: Base, run: RunName, results: Results = "[]") -> None:
-    """Estimate the cost of labelling the records of a commit, and list a task for each labeller and shard (part)."""
+def estimate(
+    corpus: CorpusName,
+    steps: Annotated[list[str], typer.Argument(help="the steps that ask providers, such as votes or moderation")],
+    *,
+    base: Base,
+    run: RunName,
+    results: Results = "[]",
+) -> None:
+    """Estimate the cost of steps that ask providers about the records of a commit, and list the jobs of labellers."""
     with _received(base=base, run=run, results=results) as (clone, _):
         clone.checkout(*_labelled(corpus))
-        emit(json.loads(clone.step("estimate", corpus)))
+        emit(json.loads(clone.step("estimate", corpus, *(word for step in steps for word in ("--step", step)))))
 
 
 @app.command("agreement")

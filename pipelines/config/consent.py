@@ -55,6 +55,14 @@ class Consent(Section):
             return
         raise ProviderNotConsented(provider=provider, detail=detail)
 
+    def told(self, provider: str, *, today: date) -> str:
+        """Return until when the consent lasts, as "until DATE", or what :meth:`check` finds wrong with it."""
+        try:
+            self.check(provider, today=today)
+        except ProviderNotConsented as error:
+            return str(error.fields["detail"])
+        return f"until {self.expires}"
+
 
 def on_this_machine(url: str | None) -> bool:
     """Return whether an address is on the loopback interface, so that nothing that is sent to it leaves the machine."""

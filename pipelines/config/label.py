@@ -8,11 +8,16 @@ from pydantic import Field
 
 from pipelines.config.base import Fraction, Positive, Section
 
+Api = Literal["openai", "anthropic", "google", "azure"]
+
 
 class Provider(Section):
-    """A service that serves language models: its API protocol (``api``), and the limits of the account there."""
+    """A service that serves models: its API protocol (``api``), and the limits of the account there.
 
-    api: Literal["openai", "anthropic", "google"]
+    ``azure`` is Azure AI Content Safety, which moderates and labels nothing.
+    """
+
+    api: Api
     concurrency: Positive
     requests_per_minute: Positive | None
     tokens_per_minute: Positive | None

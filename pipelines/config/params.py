@@ -63,6 +63,7 @@ from pipelines.config.models import (
     Report,
     Train,
 )
+from pipelines.config.moderators import API, Moderation, Moderator
 from pipelines.config.release import Release
 from pipelines.config.takedown import Sweep, Takedown
 from pipelines.errors import BadParams, ConfigError, UnknownName
@@ -110,6 +111,8 @@ class Params(Section):
     consents: dict[str, Consent] = Field(default_factory=dict)
     labellers: dict[str, Labeller]
     ensembles: dict[str, Ensemble]
+    moderators: dict[str, Moderator]
+    moderation: Moderation
     few_shot: FewShot
     votes: VotesParams
     silver: Silver
@@ -142,13 +145,17 @@ class Params(Section):
         candidates = {chosen.model for several in self.registry.values() for chosen in several}
         asked: dict[str, tuple[set[str], Mapping[str, object]]] = {
             "labellers": (set(self.votes.labellers) | members, self.labellers),
-            "providers": ({labeller.provider for labeller in remote}, self.providers),
+            "providers": ({one.provider for one in (*remote, *self.moderators.values())}, self.providers),
+            "moderators": ({n for names in self.moderation.systems.values() for n in names}, self.moderators),
             "ensembles": (set(self.silver.ensembles), self.ensembles),
             "models": (
                 {*self.train.models, *self.prompted.models, *self.finetune.models, *self.baselines.models, *candidates},
                 self.models,
             ),
-            "corpora": (set(self.sample) | set(self.split) | set(self.gold) | set(self.round.protocol), self.corpora),
+            "corpora": (
+                {*self.sample, *self.split, *self.gold, *self.round.protocol, *self.moderation.systems},
+                self.corpora,
+            ),
         }
         for section, (names, known) in asked.items():
             if missing := sorted(names - set(known)):
@@ -161,9 +168,20 @@ class Params(Section):
         return self
 
     @model_validator(mode="after")
+    def _protocols(self) -> Params:
+        """Refuse a labeller or a moderator whose provider speaks another protocol."""
+        remote = {n: one for n, one in self.labellers.items() if isinstance(one, RemoteLabeller)}
+        if wrong := [n for n, one in remote.items() if self.providers[one.provider].api == "azure"]:
+            raise ValueError(f"labellers.{wrong[0]}.provider is an Azure AI Content Safety, which labels nothing")
+        for name, moderator in self.moderators.items():
+            if self.providers[moderator.provider].api != API[moderator.kind]:
+                raise ValueError(f"moderators.{name}.provider does not have api: {API[moderator.kind]}")
+        return self
+
+    @model_validator(mode="after")
     def _arguments(self) -> Params:
         """Refuse a name that would be more than one argument of a stage's command, or an option."""
-        names = {*self.corpora, *self.labellers, *self.ensembles, *self.train.tasks}
+        names = {*self.corpora, *self.labellers, *self.ensembles, *self.moderators, *self.train.tasks}
         if wrong := ", ".join(repr(name) for name in sorted(names) if not ARGUMENT.fullmatch(name)):
             raise ValueError(f"{wrong} cannot be a name: it has other characters than letters, digits, _, - and .")
         return self

@@ -45,8 +45,8 @@ def load(corpus: str, *, task: Task, params: Params, vault: Vault, root: Path = 
         for row in tables.read(_path(root, corpus, name="gold"), name="gold").to_pylist()
         if row["category"] == task.key
     }
-    opened, gone = _live(root / "data" / corpus, items=placed.keys() & gold.keys(), placed=placed, vault=vault)
-    return material(task, placed=placed, gold=gold, opened=opened, gone=gone)
+    content, gone = _live(root / "data" / corpus, items=placed.keys() & gold.keys(), placed=placed, vault=vault)
+    return material(task, placed=placed, gold=gold, opened=content, gone=gone)
 
 
 def memes(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> tuple[tuple[Example, ...], int]:
@@ -61,10 +61,21 @@ def memes(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> 
     if not _path(root, corpus, name="splits").is_file():
         raise NoSplit(corpus=corpus)
     placed = _placed(corpus, params=params, root=root)
-    opened, gone = _live(root / "data" / corpus, items=placed.keys(), placed=placed, vault=vault)
+    content, gone = _live(root / "data" / corpus, items=placed.keys(), placed=placed, vault=vault)
     live = sorted(item for item in placed if item[0] not in gone)
-    examples = tuple(Example(item, placed[item][0], *opened[item], labels=None, group=placed[item][1]) for item in live)
+    examples = tuple(Example(i, placed[i][0], *content[i], labels=None, group=placed[i][1]) for i in live)
     return examples, len(placed) - len(examples)
+
+
+def opened(
+    corpus: str, *, items: Collection[Item], vault: Vault, root: Path = Path()
+) -> tuple[dict[Item, tuple[str, bytes | None]], Collection[str]]:
+    """Return the text and picture of some items, and which of their records were taken down.
+
+    Raises:
+        SchemaMismatch: an item that was not taken down is missing.
+    """
+    return _live(root / "data" / corpus, items=items, placed=items, vault=vault)
 
 
 def _path(root: Path, corpus: str, *, name: str) -> Path:
@@ -88,13 +99,13 @@ def _live(
     Raises:
         SchemaMismatch: an item that was not taken down is missing.
     """
-    opened = dict(_open(folder, items=items, vault=vault))
+    content = dict(_open(folder, items=items, vault=vault))
     # queried after the opening: a record taken down meanwhile opens as empty and must be excluded
     gone = vault.tombstoned({record_id for record_id, _ in placed})
-    lost = sum(item[0] not in gone and item not in opened for item in items)
+    lost = sum(item[0] not in gone and item not in content for item in items)
     if lost:
         raise SchemaMismatch(table="images", detail=f"{lost} items of the split are missing")
-    return opened, gone
+    return content, gone
 
 
 def _open(folder: Path, *, items: Collection[Item], vault: Vault) -> Iterator[tuple[Item, tuple[str, bytes | None]]]:

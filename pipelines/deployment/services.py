@@ -35,8 +35,14 @@ from pipelines.process import private_home
 
 # An idle machine takes 15; with four busy processes per core it took 70.
 READY_SECONDS = 240.0
-# URL paths of the sandbox's three vendors.
-VENDORS = {"openai": "/openai/v1", "anthropic": "/anthropic", "google": "/google"}
+# URL paths of the sandbox's vendors.
+VENDORS = {
+    "openai": "/openai/v1",
+    "anthropic": "/anthropic",
+    "google": "/google",
+    "azure": "/azure",
+    "guard": "/guard/v1",
+}
 # Write the pid file, then exec the component: `down` cannot stop a component without a pid file.
 NOTED = 'printf \'{"pid": %d}\' "$$" > "$1.$$" && mv "$1.$$" "$1" && shift && exec "$@"'
 

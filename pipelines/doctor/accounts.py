@@ -8,15 +8,16 @@ from http import HTTPStatus
 from pipelines.collect.month import Window
 from pipelines.config.collect import SourceName
 from pipelines.config.consent import Consent, on_this_machine
-from pipelines.config.label import RemoteLabeller
+from pipelines.config.label import Api, RemoteLabeller
 from pipelines.config.models import M3hModel, PromptedModel
 from pipelines.config.params import Params
 from pipelines.doctor.deployment import Deployment
 from pipelines.doctor.finding import Finding, failure, of_error, ok, warning
 from pipelines.errors import SourceNotApproved
 from pipelines.extract.ocr import GOOGLE_VISION
-from pipelines.llm.capabilities import Api, deprecated
-from pipelines.llm.client import ADDRESSES, NO_KEY
+from pipelines.llm.addresses import ADDRESSES
+from pipelines.llm.capabilities import deprecated
+from pipelines.llm.client import NO_KEY
 
 
 def sources(params: Params) -> list[SourceName]:
@@ -43,10 +44,11 @@ def approval(deployment: Deployment, name: SourceName) -> Finding:
 
 
 def recipients(params: Params) -> list[str]:
-    """Return the providers to which posts or images are sent: those of labellers in use and of a remote OCR engine."""
+    """Return the providers to which posts or images are sent: of labellers and moderators in use, and of remote OCR."""
     pictures = any(corpus.content == "images" for corpus in params.corpora.values())
     engines = {params.images.ocr.engine} & {GOOGLE_VISION} if pictures else set()
-    return sorted({labeller.provider for labeller in labellers(params).values()} | engines)
+    audited = {params.moderators[name].provider for names in params.moderation.systems.values() for name in names}
+    return sorted({labeller.provider for labeller in labellers(params).values()} | audited | engines)
 
 
 def consent(deployment: Deployment, name: str) -> Finding:

@@ -1,44 +1,42 @@
-"""Label posts with a language model over HTTP; every answer is paid for once and stored, even if the run is killed.
+"""Label posts with a language model over HTTP; every answer is paid for once and stored (``pipelines.llm.asking``).
 
-Every request has a key (the prompt, the model and the content). A stored answer under that key is used instead of a
-new request. A new answer is stored under its key, sealed, together with its cost, before anything else happens to it.
-The key is also sent as Idempotency-Key, for requests whose answers a killed run did not receive.
+The key of a request is made of the prompt, the model and the content.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pipelines.config.consent import Consent
 from pipelines.config.label import Provider, RemoteLabeller, VotesParams
 from pipelines.config.params import Params
 from pipelines.config.settings import Endpoint, Settings
 from pipelines.datasets.post import Post
-from pipelines.errors import BudgetSpent
-from pipelines.llm.budget import LabellingBudget
+from pipelines.llm.asking import Asking
 from pipelines.llm.capabilities import capabilities, price
 from pipelines.llm.costs import CHARACTERS_PER_TOKEN, estimate, size, tokens
 from pipelines.llm.outcome import Answer, Outcome, Raw
 from pipelines.llm.prompting.prompts import Prompt, delimiter
 from pipelines.llm.response_parser import interpret
-from pipelines.llm.sender import LabelRequest, RequestSender
+from pipelines.llm.sender import LabelRequest
 from pipelines.storage.answers import NANO, AnswerStore, BatchJob, StoredAnswer, cache_key
 from pipelines.taxonomy import Scheme
 from pipelines.vault.vault import Vault
+
+if TYPE_CHECKING:
+    from pipelines.llm.client import Client
 
 # Ours: the post gets at least this share of the context, however long the prompt and its examples are.
 LEAST_SHARE = 0.25
 CUT = " [...] "
 
 
-class Remote:
+class Remote(Asking):
     """A labeller: one model of one provider with one prompt over HTTP; later runs reuse its stored answers."""
 
     def __init__(
@@ -61,12 +59,21 @@ class Remote:
         Raises:
             ConfigError: the price of the model is unknown.
         """
-        self.name = name
-        self._labeller, self._provider, self._endpoint, self._votes = labeller, provider, endpoint, votes
+        super().__init__(
+            name,
+            provider=provider,
+            endpoint=endpoint,
+            receiver=labeller.provider,
+            budget_usd=votes.budget_usd,
+            answers=answers,
+            vault=vault,
+            consent=consent,
+        )
+        self._labeller, self._votes = labeller, votes
         self._prompt, self._scheme, self._secret = prompt, scheme, secret
-        self._answers, self._vault, self._consent = answers, vault, consent
+        self.schema = prompt.schema
         self._can = capabilities(labeller.model, api=provider.api)
-        self._price = price(labeller.model, api=provider.api, given=labeller.price, name=name)
+        self.price = price(labeller.model, api=provider.api, given=labeller.price, name=name)
         self._sampling = self._can.sampling(max_output_tokens=votes.max_output_tokens)
         self._cap = int(self._sampling["max_tokens"])
         self._decoding: dict[str, Any] = {}  # further settings to send
@@ -113,36 +120,12 @@ class Remote:
             LabellerRefused: the provider rejects the key, the model or the account; every answer so far is kept.
             ProviderNotConsented: no consent for the provider is on record, and a post would have to be sent.
         """
-        under = self._vault.keys({post.record_id for post in posts})
-        keys = [self._key(post) for post in posts]
-        stored = self._answers.get(set(keys), vault=self._vault)
-        report = _Progress(keys, tell=progress)
-        missing: dict[str, Post] = {}
-        for key, post in zip(keys, posts, strict=True):
-            if key not in stored and post.record_id in under:
-                missing.setdefault(key, post)
-        for key in keys:
-            if key not in missing:
-                report.one(key)
-        self._answers.count(self.name, wanted=len(posts), hits=report.done)
-        failed: dict[str, str] = {}
-        if missing:
-            try:
-                failed = asyncio.run(self._ask(missing, under=under, report=report))
-            except BudgetSpent as error:
-                raise BudgetSpent(**{**error.fields, "left": len(posts) - report.done}) from None
-            stored |= self._answers.get(missing.keys() - failed.keys(), vault=self._vault)
+        found = self.gather(posts, progress=progress)
         return [
             answer
-            for key, post in zip(keys, posts, strict=True)
-            for answer in self._answered(
-                post, stored=stored.get(key) if post.record_id in under else None, failed=failed.get(key)
-            )
+            for post, stored, failed in zip(posts, found.answers, found.failed, strict=True)
+            for answer in self._answered(post, stored=stored, failed=failed)
         ]
-
-    def unanswered(self, posts: Sequence[Post]) -> int:
-        """Return how many of the posts have no stored answer and would be sent."""
-        return len(self._missing(posts))
 
     def estimate(self, posts: Sequence[Post]) -> dict[str, int | float]:
         """Return the estimated tokens and US dollars of labelling posts, by :func:`pipelines.llm.costs.estimate`."""
@@ -150,16 +133,12 @@ class Remote:
         return estimate(
             (self._shortened(post) for post in missing),
             prompt=self._prompt,
-            price=self._price,
+            price=self.price,
             cached=len(posts) - len(missing),
             cap=self._cap,
             factor=self._can.max_tokens_factor,
             batch=self.batches,
         )
-
-    def spent(self) -> float:
-        """Return the amount in US dollars that all labellers together have spent or reserved."""
-        return sum(self._answers.spent()) / NANO
 
     @property
     def batches(self) -> bool:
@@ -181,24 +160,18 @@ class Remote:
         return [job.id for job in asyncio.run(submit())] if missing else []
 
     async def _ask(
-        self, missing: Mapping[str, Post], *, under: Mapping[str, bytes], report: _Progress
+        self, missing: Mapping[str, Post], *, under: Mapping[str, bytes], arrived: Callable[[str], None]
     ) -> dict[str, str]:
-        if self.batches:
-            # a batch of an earlier process may include other records, whose answers must be kept
-            jobs = self._answers.jobs(labeller=self.name)
-            under = {**self._vault.keys({r for job in jobs for r in job.records.values()}), **under}
-        requests = (self._request(key, post) for key, post in missing.items())
-        async with self._sender(under=under, arrived=report.one) as sender:
-            if self.batches:
-                await sender.batch(list(requests))
-            else:
-                await sender.send(requests)
+        if not self.batches:
+            return await super()._ask(missing, under=under, arrived=arrived)
+        # a batch of an earlier process may include other records, whose answers must be kept
+        jobs = self._answers.jobs(labeller=self.name)
+        under = {**self._vault.keys({r for job in jobs for r in job.records.values()}), **under}
+        async with self._sender(under=under, arrived=arrived) as sender:
+            await sender.batch(list(self._requests(missing)))
         return sender.failed
 
-    @asynccontextmanager
-    async def _sender(
-        self, *, under: Mapping[str, bytes], arrived: Callable[[str], None]
-    ) -> AsyncIterator[RequestSender]:
+    def _client(self) -> Client:
         # the providers' libraries take a second to import, which a run with all answers stored avoids
         from pipelines.llm.client import Client
 
@@ -211,16 +184,10 @@ class Remote:
             consent=self._consent,
         )
         client.sampling |= self._decoding
-        shared: dict[str, Any] = {"schema": self._prompt.schema, "price": self._price, "answers": self._answers}
-        with LabellingBudget(self._answers, limit=self._votes.budget_usd) as budget:
-            async with client:
-                yield RequestSender(client, **shared, budget=budget, under=under, arrived=arrived)
+        return client
 
-    def _missing(self, posts: Sequence[Post]) -> list[Post]:
-        live = self._vault.keys({post.record_id for post in posts})
-        keyed = {self._key(post): post for post in posts if post.record_id in live}
-        stored = self._answers.get(keyed.keys(), vault=self._vault)
-        return [post for key, post in keyed.items() if key not in stored]
+    def _sent(self, post: Post) -> Sequence[str | bytes]:
+        return (self._shortened(post).text, *post.images)
 
     def _key(self, post: Post) -> str:
         return cache_key(
@@ -282,19 +249,3 @@ class Remote:
             )
             for category in self._prompt.schema["properties"]
         ]
-
-
-class _Progress:
-    """Count posts as their keys are answered."""
-
-    def __init__(self, keys: Sequence[str], *, tell: Callable[[int], None] | None) -> None:
-        self._posts = Counter(keys)
-        self._tell = tell
-        self.done = 0
-
-    def one(self, key: str) -> None:
-        """Count the posts of this key as answered."""
-        for _ in range(self._posts.pop(key, 0)):
-            self.done += 1
-            if self._tell:
-                self._tell(self.done)

@@ -7,7 +7,7 @@ the gold of dev. Refused, malformed and failed answers become rows too, but only
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,6 +20,7 @@ from pipelines.config.settings import Settings
 from pipelines.datasets.post import Post
 from pipelines.datasets.posts import SplitPosts
 from pipelines.label.remote import Remote
+from pipelines.llm.asking import PlannedRequests
 from pipelines.llm.outcome import Answer, check_failures, counted, spent
 from pipelines.llm.prompting.prompts import DEV, Prompt, PromptExample, build, register
 from pipelines.progress import reporter
@@ -102,6 +103,29 @@ def ask(
             return done | {"batches": asked.hand_over(posts) if isinstance(asked, Remote) and asked.batches else []}
         answers = asked.label(posts, progress=reporter(labeller, total=len(posts)))
     return done | {"outcomes": counted(answer.outcome for answer in answers)}
+
+
+def planned(
+    corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()
+) -> Iterator[PlannedRequests]:
+    """Yield what each remote labeller of ``votes.labellers`` would be sent, and at what cost; nothing is sent.
+
+    ``jobs`` of a cost are the shards with unanswered records: one {labeller, provider, shard, batch} each (``batch``:
+    whether a batch endpoint is used).
+    """
+    names = [name for name in params.votes.labellers if isinstance(params.labellers[name], RemoteLabeller)]
+    if not names:
+        return
+    material = SplitPosts.read(corpus, params=params, vault=vault, root=root)
+    shards, posts = material.shards(size=params.votes.shard_size), list(material.posts.values())
+    with ExitStack() as stack:
+        for name in names:
+            asked = open_labeller(name, material=material, params=params, settings=settings, vault=vault, stack=stack)
+            if isinstance(asked, Remote):
+                cost: dict[str, Any] = asked.estimate(posts)
+                job = {"labeller": name, "provider": asked.receiver, "batch": asked.batches}
+                cost["jobs"] = [job | {"shard": i} for i, shard in enumerate(shards) if asked.unanswered(shard)]
+                yield PlannedRequests("votes", name, asked.receiver, cost=cost, leaves=asked.leaving(posts))
 
 
 def run(

@@ -15,11 +15,10 @@ import yaml
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from pipelines.config.label import Price
+from pipelines.config.label import Api, Price
 from pipelines.errors import ConfigError
 
 TABLE = Path(__file__).with_name("capabilities.yaml")
-Api = Literal["openai", "anthropic", "google"]
 # selects the newest listed price, so that the price does not depend on the hour of a run
 NEWEST = datetime(2100, 1, 1, 12, tzinfo=UTC)
 # priced as one small request, because a large total would fall into a dearer tier (SPEC 2.2)

@@ -1,6 +1,6 @@
 """Send one prompt to a language model in one HTTP request and return the raw answer (SPEC 2.2).
 
-This is the only module that calls language models. pydantic-ai's models implement the three protocols. Nothing here
+This is the only module that prompts language models. pydantic-ai's models implement the three protocols. Nothing here
 repeats a request, because that would differ from the paper's protocol; ``sender.py`` does retries, limits, the budget.
 """
 
@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from pipelines.config.consent import Consent, on_this_machine
+from pipelines.config.consent import Consent
 from pipelines.config.label import Provider, RemoteLabeller, VotesParams
 from pipelines.config.settings import Endpoint
 from pipelines.errors import ConfigError
+from pipelines.llm.addresses import ADDRESSES, admit
 from pipelines.llm.capabilities import capabilities
 from pipelines.llm.outcome import Raw
-from pipelines.process import now
 
 if TYPE_CHECKING:
     import httpx2
@@ -27,12 +27,6 @@ if TYPE_CHECKING:
 
     from pipelines.llm.provider_response import Target
 
-# the providers' own addresses, fixed so that no environment variable of the SDKs can send posts elsewhere
-ADDRESSES = {
-    "openai": "https://api.openai.com/v1",
-    "anthropic": "https://api.anthropic.com",
-    "google": "https://generativelanguage.googleapis.com",
-}
 NO_KEY = "none"
 MAGIC = {b"\xff\xd8\xff": "image/jpeg", b"\x89PNG": "image/png", b"GIF8": "image/gif", b"RIFF": "image/webp"}
 
@@ -103,9 +97,7 @@ class Client:
         )
         if self._endpoint.url is None and not self._endpoint.key.get_secret_value():
             raise self.asked.refused("no key is set")
-        if not on_this_machine(self._endpoint.url):
-            # the day on which items are sent, which for a retried task is not the day of its run
-            self._consent.check(self.labeller.provider, today=now().date())
+        admit(self._endpoint, consent=self._consent, provider=self.labeller.provider)
         # pool=None: requests never wait for a connection; Google's provider warns about a plain five seconds
         timeout = httpx2.Timeout(self.provider.timeout_seconds, pool=None)
         self._http = httpx2.AsyncClient(transport=transport.Connections(), timeout=timeout)

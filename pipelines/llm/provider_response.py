@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from pydantic_ai.exceptions import (
     ModelAPIError,
@@ -22,6 +22,7 @@ from pydantic_ai.exceptions import (
 )
 from pydantic_ai.messages import ModelResponse, TextPart
 
+from pipelines.config.label import Api
 from pipelines.errors import LabellerRefused
 from pipelines.llm.outcome import TOO_LONG, UNREADABLE, Passing, Raw, Throttled
 from pipelines.llm.transport import Exchange
@@ -46,7 +47,7 @@ class Target:
 
     labeller: str
     provider: str
-    api: Literal["openai", "anthropic", "google"]
+    api: Api
 
     def refused(self, detail: str) -> LabellerRefused:
         """Return the error that ends the labeller's run: the provider rejects its requests, because of ``detail``."""

@@ -9,9 +9,9 @@ import asyncio
 import zlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
-from pipelines.config.label import Price
+from pipelines.config.label import Price, Provider
 from pipelines.errors import LabellerRefused
 from pipelines.llm import batch
 from pipelines.llm.budget import LabellingBudget, nano
@@ -46,12 +46,22 @@ class LabelRequest:
     cut: bool
 
 
+class RequestClient(Protocol):
+    """Sends single requests to one provider, without retries; :class:`pipelines.llm.client.Client` is one."""
+
+    name: str
+    provider: Provider
+
+    async def send(self, system: str, parts: Sequence[str | bytes], *, schema: dict[str, Any], key: str) -> Raw:
+        """Send one request and return the answer; raise ``Throttled``, ``Passing`` or ``LabellerRefused``."""
+
+
 class RequestSender:
     """Sends one run's requests to one labeller; ``failed`` maps the key of each unanswered request to the reason."""
 
     def __init__(
         self,
-        client: Client,
+        client: RequestClient,
         *,
         schema: dict[str, Any],
         price: Price,
@@ -130,7 +140,9 @@ class RequestSender:
         held = sum(map(self._bound, requests))
         questions = [(request.key, request.system, request.parts) for request in requests]
         try:
-            name = await self._patiently(lambda: batch.submit(self._client, questions, schema=self._schema))
+            name = await self._patiently(
+                lambda: batch.submit(cast("Client", self._client), questions, schema=self._schema)
+            )
         except BaseException:
             self._answers.write([LedgerChange(hold=-held)])
             raise
@@ -140,7 +152,7 @@ class RequestSender:
 
     async def _collected(self, job: BatchJob) -> bool:
         """Store the answers of a batch if it has ended; a request without an answer has failed."""
-        found = await self._patiently(lambda: batch.collect(self._client, job.job))
+        found = await self._patiently(lambda: batch.collect(cast("Client", self._client), job.job))
         if found is None:
             return False
         changes = [

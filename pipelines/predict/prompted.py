@@ -20,11 +20,12 @@ import pyarrow as pa
 from pipelines.config.models import PromptedModel
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
-from pipelines.datasets.example import TEST, Example, only
+from pipelines.datasets.example import TEST, Example, Item, only
 from pipelines.datasets.memes import load
 from pipelines.errors import ConfigError
 from pipelines.label.memes import meme_examples
-from pipelines.label.memes.meme_labels import MemeLabeller, described, meme
+from pipelines.label.memes.meme_labels import MemeLabeller, MemePost, described, meme
+from pipelines.llm.asking import PlannedRequests
 from pipelines.llm.outcome import Answer, Outcome, check_failures, counted, spent
 from pipelines.llm.prompting.prompts import Prompt, build, register
 from pipelines.progress import reporter
@@ -128,6 +129,20 @@ def run(
     return write_metrics(metrics, root / "metrics" / corpus / f"prompted-{model}.json")
 
 
+def planned(
+    corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()
+) -> Iterator[PlannedRequests]:
+    """Yield what each model of ``prompted.models`` would be sent for all tasks and runs, and at what cost."""
+    with AnswerStore.open(settings.answers_url) as answers:
+        for model in params.prompted.models:
+            spec = params.models[model]
+            if not isinstance(spec, PromptedModel):
+                raise NotPrompted(model=model)
+            prompting = PromptedRun(corpus, model, spec, params, settings, vault, root)
+            for key in params.train.tasks:
+                yield from prompting.planned(prompting.question(key), answers=answers)
+
+
 @dataclass(frozen=True)
 class PromptedRun:
     """The stage ``prompted`` for one model: its inputs, and the steps that build the prompts and request answers."""
@@ -168,9 +183,31 @@ class PromptedRun:
 
     def ask(self, question: PromptedTask, *, answers: AnswerStore) -> Iterator[PromptedAnswers]:
         """Yield the model's answers by run: requested for a meme with a picture, an abstention for one without."""
-        memes = {e.item: meme(e, words=self.words) for e in question.items if e.image is not None}
+        memes = self._memes(question)
+        for number, labeller in enumerate(self._labellers(question, answers=answers), start=1):
+            progress = reporter(f"{self.model} {question.task.key} {number}/{self.spec.runs}", total=len(memes))
+            found = labeller.label(list(memes.values()), progress=progress)
+            told = dict(zip(memes, found, strict=True))
+            yield PromptedAnswers(
+                question, number, [told.get(e.item) or self._unseen(e, question=question) for e in question.items]
+            )
+
+    def planned(self, question: PromptedTask, *, answers: AnswerStore) -> Iterator[PlannedRequests]:
+        """Yield what each run would send for one task, and at what cost; examples of the prompt leave too."""
+        posts = list(self._memes(question).values())
+        shown = sum(len(example.post.images) for example in question.prompt.examples)
+        for labeller in self._labellers(question, answers=answers):
+            cost, leaves = labeller.estimate(posts), labeller.leaving(posts)
+            leaves["pictures"] += shown if cost["to_ask"] else 0
+            yield PlannedRequests("prompted", self.model, labeller.receiver, cost=cost, leaves=leaves)
+
+    def _memes(self, question: PromptedTask) -> dict[Item, MemePost]:
+        return {e.item: meme(e, words=self.words) for e in question.items if e.image is not None}
+
+    def _labellers(self, question: PromptedTask, *, answers: AnswerStore) -> Iterator[MemeLabeller]:
+        """Yield the labeller of each run, which has stored answers of its own."""
         for number in range(1, self.spec.runs + 1):
-            labeller = MemeLabeller.named(
+            yield MemeLabeller.named(
                 self.spec.labeller,
                 params=self.params,
                 settings=self.settings,
@@ -179,12 +216,6 @@ class PromptedRun:
                 answers=answers,
                 vault=self.vault,
                 repetition=number,
-            )
-            progress = reporter(f"{self.model} {question.task.key} {number}/{self.spec.runs}", total=len(memes))
-            found = labeller.label(list(memes.values()), progress=progress)
-            told = dict(zip(memes, found, strict=True))
-            yield PromptedAnswers(
-                question, number, [told.get(e.item) or self._unseen(e, question=question) for e in question.items]
             )
 
     def _unseen(self, example: Example, *, question: PromptedTask) -> Answer:

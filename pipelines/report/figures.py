@@ -1,4 +1,4 @@
-"""Draw the report's plots as SVG: FigSIM's Figures 4, 7 and 8, scores with intervals, and reliability.
+"""Draw the report's plots as SVG: FigSIM's Figures 3, 4, 7 and 8, scores with intervals, and reliability.
 
 Plain shapes in the page's own colours follow the light or dark theme and need nothing outside the page
 (``page.STYLE`` defines the classes). Bars are horizontal, below their labels, so that long labels fit a phone, and no
@@ -41,6 +41,14 @@ class Score:
     low: float | None = None
     high: float | None = None
     paper: float | None = None
+
+
+@dataclass(frozen=True)
+class Means:
+    """The means of one level, a bar for each kind: (kind, mean, low, high), where ``None`` is a missing number."""
+
+    label: str
+    bars: tuple[tuple[str, float | None, float | None, float | None], ...]
 
 
 @dataclass(frozen=True)
@@ -96,6 +104,29 @@ def scores(rows: Sequence[Score], *, title: str) -> str:
     if any(row.paper is not None for row in rows):
         keys.append(("paper", "the paper's"))
     return drawing(title, [*_key(keys), *axis(ticks, bottom=top - 2), *shapes], height=top + 18)
+
+
+def means(rows: Sequence[Means], *, title: str, most: float) -> str:
+    """Draw for each level a bar for each kind from 0 to ``most``, with its interval (FigSIM's Figure 3)."""
+    styles, plot = ("under", "over"), WIDTH - LEFT - 118
+    shapes: list[str] = []
+    top = 28.0
+    for row in rows:
+        shapes.append(text(LEFT, top + TYPE, row.label, kind="name"))
+        for i, (kind, value, low, high) in enumerate(row.bars):
+            y = top + 20 + 17 * i
+            if value is not None:
+                width = pt(plot * value / most)
+                shapes.append(f'<rect class="{styles[i % 2]}" x="{LEFT}" y="{pt(y)}" width="{width}" height="14"/>')
+                scaled = (None if end is None else plot / PLOT * end / most for end in (low, high))
+                shapes.extend(_whisker(Score(kind, value, *scaled), y=y + 7))
+            words = f"no item, {kind}" if value is None else f"{value:.2f} {kind}"
+            shapes.append(text(LEFT + (0 if value is None else plot + 8), y + 11.5, words, kind="value"))
+        top += 30 + 17 * len(row.bars)
+    steps = 7 if most == 7 else 5
+    ticks = [(f"{most * i / steps:.2g}", plot * i / steps) for i in range(steps + 1)]
+    keys = [(styles[i % 2], bar[0]) for i, bar in enumerate(rows[0].bars)] if rows else []
+    return drawing(title, [*_key(keys), *axis(ticks, bottom=top - 4), *shapes], height=top + 16)
 
 
 def reliability(bins: Sequence[Bin], *, title: str) -> str:

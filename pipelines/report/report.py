@@ -18,7 +18,7 @@ from pipelines.config.collect import Corpus
 from pipelines.config.params import Params
 from pipelines.errors import DataError
 from pipelines.evaluate.model_scores import Json
-from pipelines.report import analysis_parts, export, methods
+from pipelines.report import analysis_parts, export, methods, moderation_tables
 from pipelines.report import page as report_page
 from pipelines.report import parts as report_parts
 from pipelines.report.cradle import parts as cradle_parts
@@ -67,6 +67,7 @@ def run(corpus: str, *, params: Params, root: Path = Path()) -> dict[str, Any]:
         synthetic=params.sandbox is not None,
         title=params.report.titles.get(corpus, load(params.corpora[corpus].scheme, root=root).title),
         silver=_read(folder / f"silver-{params.finetune.ensemble}.json"),
+        moderation=_read(folder / "moderation.json"),
         models={name: params.models[name].model_dump(mode="json") for name in params.finetune.models},
         analysis=_read(folder / "analysis.json"),
         agreement=_read(folder / "agreement.json"),
@@ -117,6 +118,7 @@ def build(
     analysis: Json | None = None,
     agreement: Json | None = None,
     source: Mapping[str, str] | None = None,
+    moderation: Json | None = None,
 ) -> Page:
     """Build a corpus's report page from its metrics.
 
@@ -130,6 +132,7 @@ def build(
         analysis: ``analysis.json``, the description of the corpus.
         agreement: ``agreement.json``, of the raters.
         source: where the items are from; see :mod:`pipelines.report.methods`.
+        moderation: ``moderation.json``.
     """
     metrics = report_parts.in_order(metrics)
     items = ", ".join(f"{n:,} {split}" for split, n in metrics["items"].items())
@@ -145,7 +148,8 @@ def build(
         sections = figsim_parts.sections(metrics)
     else:
         sections = cradle_parts.sections(metrics, silver=silver, models=models or {})
-    more = analysis_parts.sections(analysis, agreement=agreement, paper=published)
+    more = moderation_tables.sections(moderation, scheme=metrics["scheme"])
+    more += analysis_parts.sections(analysis, agreement=agreement, paper=published)
     if source:
         told = methods.paragraphs(metrics, analysis=analysis, agreement=agreement, source=source)
         more.append(section("methods", "Methods, for a paper", [*told, FILES]))

@@ -1,4 +1,4 @@
-"""Serve Reddit's OAuth API, Arctic Shift's post search, an image host and three vendors from one loopback server.
+"""Serve Reddit's OAuth API, Arctic Shift's post search, an image host and the vendors from one loopback server.
 
 Unmodified PRAW (a Reddit client) and the vendors' own clients work with the server. The server enforces rate
 limits and credentials, and serves pictures slowly, truncated, redirected or not at all, as specified by
@@ -41,7 +41,7 @@ ROUTES = (
     ("preview", re.compile(r"/p/(?P<file>[\w.-]+)")),
     ("requests", re.compile(r"/_sandbox/requests")),
     ("vendors", re.compile(r"/_sandbox/vendors")),
-    ("vendor", re.compile(r"/(?P<vendor>openai|anthropic|google)(?P<rest>/.*)")),
+    ("vendor", re.compile(r"/(?P<vendor>openai|anthropic|google|azure|guard)(?P<rest>/.*)")),
 )
 # Left out of /_sandbox/requests: requests about the server itself, and the vendors' requests, which are frequent.
 UNCOUNTED = ("requests", "vendors", "vendor")

@@ -195,7 +195,8 @@ class AnswerStore(Store):
         with self._engine.writing() as connection:
             total = sum(connection.execute(sa.select(spending.c.paid, spending.c.held)).one()) + pay + hold
             for change in changes:
-                allowed = change.limit is None or total + change.hold <= change.limit
+                # what is free of charge exceeds no limit, even one that was lowered below what is spent
+                allowed = change.limit is None or not change.hold or total + change.hold <= change.limit
                 if allowed and change.limit is not None:
                     total, hold = total + change.hold, hold + change.hold
                 made.append(allowed)

@@ -173,6 +173,12 @@ SCHEMAS: dict[str, pa.Schema] = {
         LABELS,
         ("alerts", pa.list_(pa.string())),
     ),
+    # What a moderation system says about an item; only the outcome vote has flags, ``score`` is that of self-harm.
+    "moderation": _schema(
+        "record_id,image,system",
+        *(RECORD, IMAGE, *_all(pa.string(), "system", "outcome", "reason"), ("categories", LABELS[1])),
+        *(*_all(pa.bool_(), "partial", "self_harm", "overall"), ("score", pa.float32())),
+    ),
     # A labeller's remarks on a meme beyond its text; null if the outcome is not a vote.
     "remarks": _schema(
         "record_id,image,labeller",

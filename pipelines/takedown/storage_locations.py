@@ -75,9 +75,9 @@ SINKS = (
             "collect/collect", "collect/images", "collect/month_ledger", "collect/partition", "collect/texts",
             "curate/dedupe/dedupe", "curate/sample", "curate/split/split", "doctor/remotes", "label/few_shot",
             "label/memes/rationales", "label/silver/silver", "label/votes", "metrics/recall_constraints",
-            "predict/baselines", "predict/predict_finetuned", "predict/prompted", "report/report",
-            "storage/exclusions", "storage/seal", "storage/tables", "takedown/object_versions", "takedown/redaction",
-            "takedown/reseal", "train/classifiers/train", "train/predictors/neighbours",
+            "moderation/moderation", "predict/baselines", "predict/predict_finetuned", "predict/prompted",
+            "report/report", "storage/exclusions", "storage/seal", "storage/tables", "takedown/object_versions",
+            "takedown/redaction", "takedown/reseal", "train/classifiers/train", "train/predictors/neighbours",
             "train/predictors/training_records", "workspace/results", "workspace/stages",
         ),
     ),
@@ -159,7 +159,7 @@ SINKS = (
         writers=(
             "annotate/backends/files/files", "annotate/backends/label_studio/label_studio",
             "annotate/backends/label_studio/erasure", "deployment/label_studio_server",
-            "deployment/label_studio_accounts", "label/memes/meme_labels",
+            "deployment/label_studio_accounts", "llm/pictures",
         ),
     ),
     Sink(

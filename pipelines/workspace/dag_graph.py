@@ -111,8 +111,9 @@ def resolve(texts: Mapping[str, str]) -> dict[str, Any]:
     """Return the content of the stage graph's file, resolved from the texts of ``dvc.yaml`` and ``params.yaml``.
 
     The keys are ``stages`` (name, description and upstream stages of each), ``corpora`` (the section), ``ensembles``
-    and ``providers`` (those that label), ``protocols`` (the corpora that people annotate), ``registry`` (the names of
-    registered models), ``batch_predict`` (the section), ``refresh`` (its schedule).
+    and ``providers`` (those that label), ``asking`` (by corpus the other steps that ask providers), ``protocols`` (the
+    corpora that people annotate), ``registry`` (the names of registered models), ``batch_predict`` (the section),
+    ``refresh`` (its schedule).
 
     Matrix entries and parameters are filled in from ``params.yaml`` with the text of a ``profile`` over it.
     """
@@ -148,8 +149,19 @@ def resolve(texts: Mapping[str, str]) -> dict[str, Any]:
         "registry": sorted(values["registry"]),
         "batch_predict": values["batch_predict"],
         "refresh": (values.get("refresh") or {}).get("schedule", Refresh().schedule),
+        "asking": {name: _asking(name, values) for name in values["corpora"]},
         "providers": sorted({labeller["provider"] for labeller in asked if labeller["kind"] == "remote"}),
     }
+
+
+def _asking(corpus: str, values: Mapping[str, Any]) -> list[str]:
+    """Return the steps of a corpus, beside votes, for which the parameters name models or systems to ask."""
+    models, audited = values["models"], (values.get("moderation") or {}).get("systems") or {}
+    asked = {"moderation": bool(audited.get(corpus))}
+    if values["corpora"][corpus]["content"] == "images":
+        asked["prompted"] = bool(values["prompted"]["models"])
+        asked["rationales"] = any(models[name]["kind"] == "m3h" for name in values["train"]["models"])
+    return sorted(step for step, asks in asked.items() if asks)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from airflow.sdk import (
 
 from dvc_airflow import notify, settings, task_options
 from dvc_airflow.graph import ensembles, period, refreshes, scoring
-from dvc_airflow.label import ask
+from dvc_airflow.label import ask, before
 from dvc_airflow.names import asset, description, mentioned, named
 from dvc_airflow.tasks import (
     DEFAULT_ARGS,
@@ -201,8 +201,15 @@ def benchmark_dag(corpus: str, *, doc: str) -> DAG:
 
 
 def _benchmark(corpus: str, *, below: Sequence[str], woken: bool = True) -> None:
+    base = pin()
     published = snapshot(
-        f"report@{corpus}", corpus=corpus, asset=asset(f"benchmark/{corpus}"), below=below, woken=woken
+        f"report@{corpus}",
+        corpus=corpus,
+        asset=asset(f"benchmark/{corpus}"),
+        base=base,
+        below=below,
+        woken=woken,
+        waits=before(corpus, "rationales", "prompted", "moderation", base=base),
     )
     published >> track(corpus)
     register(corpus, published=published)

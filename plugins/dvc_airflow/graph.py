@@ -94,6 +94,11 @@ def providers() -> list[str]:
     return list(resolved()["providers"])
 
 
+def asking(corpus: str) -> list[str]:
+    """Return the steps of a corpus, other than votes, for which ``params.yaml`` names models or systems to ask."""
+    return list(resolved()["asking"].get(corpus, ()))
+
+
 def protocols() -> list[str]:
     """Return the names of the corpora that have an annotation protocol."""
     return list(resolved()["protocols"])

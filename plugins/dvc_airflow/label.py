@@ -1,16 +1,20 @@
-"""Define the Airflow tasks that request labels: a cost estimate, then one mapped task per labeller and shard."""
+"""Define the Airflow tasks that ask providers: a cost estimate, then one mapped task per labeller and shard."""
 
 from __future__ import annotations
 
 import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from airflow.sdk import TaskGroup, task
 
 from dvc_airflow.command import run
-from dvc_airflow.graph import providers
+from dvc_airflow.graph import asking, providers
 from dvc_airflow.names import named
 from dvc_airflow.tasks import run_of
+
+log = logging.getLogger(__name__)
 
 
 def ask(corpus: str, *, base: Any, few_shot: Any) -> list[Any]:
@@ -26,15 +30,53 @@ def ask(corpus: str, *, base: Any, few_shot: Any) -> list[Any]:
         few_shot: the task of the stage ``few_shot``, whose result is the examples of the prompts.
     """
 
-    @task(task_id="estimate", doc_md="estimate the cost of labelling; fail if it exceeds the budget")
-    def estimate(base: str, few_shot: dict[str, Any], *, dag_run: Any = None) -> list[dict[str, Any]]:
-        argv = ("--base", base, *run_of(dag_run), "--results", "-")
-        return list(run("task", "estimate", corpus, *argv, given=json.dumps([few_shot]))["jobs"])
-
-    estimated = estimate(base, few_shot)
+    estimated = estimate(corpus, "votes", base=base, results=[few_shot])
     with TaskGroup("label", prefix_group_id=False):
         asked = [_ask_provider(corpus, name, base=base, few_shot=few_shot, jobs=estimated) for name in providers()]
     return [estimated, *asked]
+
+
+def estimate(corpus: str, *steps: str, base: Any, results: Sequence[Any]) -> Any:
+    """Return the task ``estimate``, which fails if the steps cost more than what is left of the budget.
+
+    Its result are the jobs of labellers; its log has who would receive what.
+
+    Args:
+        corpus: the corpus of the records.
+        steps: the steps that ask providers.
+        base: the commit that the run works on.
+        results: the stage tasks of this run whose results the steps read.
+    """
+
+    @task(task_id="estimate", doc_md="estimate the cost of asking providers; fail if it exceeds the budget")
+    def estimate_steps(base: str, results: list[dict[str, Any]], *, dag_run: Any = None) -> list[dict[str, Any]]:
+        argv = (*steps, "--base", base, *run_of(dag_run), "--results", "-")
+        found = run("task", "estimate", corpus, *argv, given=json.dumps(results))
+        for row in found["leaves"]:
+            text = "%s (%s): %d requests, %d texts, %d pictures; consent: %s"
+            told = (row[name] for name in ("provider", "to", "requests", "texts", "pictures", "consent"))
+            log.info(text, *told)
+        log.info("expected %s US dollars, at most %s", found["usd_expected"], found["usd_at_most"])
+        return list(found["jobs"])
+
+    return estimate_steps(base, list(results))
+
+
+def before(corpus: str, *steps: str, base: Any) -> dict[str, Callable[[Mapping[str, Any]], Sequence[Any]]]:
+    """Return for each step that asks providers what it waits for (see ``snapshot``): one common task ``estimate``.
+
+    Steps for which ``params.yaml`` names no model and no system send nothing and wait for nothing.
+    """
+    spending = asking(corpus)
+    made: list[Any] = []
+
+    def first(stages: Mapping[str, Any]) -> Sequence[Any]:
+        if not made:
+            read = [stages[name] for name in (f"gold@{corpus}", f"split@{corpus}") if name in stages]
+            made.append(estimate(corpus, *(step for step in steps if step in spending), base=base, results=read))
+        return made
+
+    return {step: first for step in steps if step in spending}
 
 
 def _ask_provider(corpus: str, provider: str, *, base: Any, few_shot: Any, jobs: Any) -> Any:

@@ -249,6 +249,16 @@ def test_stages_are_tasks_with_the_edges_of_dvc_yaml(dags: dict[str, Any]) -> No
     assert upstream["publish"] == ["pin", "quality"]
 
 
+def test_the_cost_is_estimated_before_every_step_that_spends(dags: dict[str, Any]) -> None:
+    """With the sandbox's parameters, whose memes are prompted and moderated, and whose posts are labelled."""
+    upstream = {task_id: task["upstream"] for task_id, task in dags["memes_benchmark"]["tasks"].items()}
+    assert upstream["estimate"] == ["gold", "pin", "split"]
+    spending = {task_id for task_id, names in upstream.items() if "estimate" in names}
+    assert spending == {"moderation", "prompted__gpt-5-mini-zero"}
+    assert dags["posts_label"]["tasks"]["jobs__openai"]["upstream"] == ["estimate"]
+    assert "estimate" not in dags["posts_finetune"]["tasks"], "nothing is asked, so nothing is estimated"
+
+
 def test_stages_of_a_kind_are_a_group(dags: dict[str, Any]) -> None:
     assert dags["memes_benchmark"]["groups"] == ["train"]
     assert "votes" in dags["posts_label"]["groups"]

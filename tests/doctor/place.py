@@ -82,6 +82,7 @@ class Place:
             CORPUS_OPENAI_URL=f"{sandbox}/openai/v1", CORPUS_OPENAI_KEY="key",
             CORPUS_ANTHROPIC_URL=f"{sandbox}/anthropic", CORPUS_ANTHROPIC_KEY="key",
             CORPUS_GOOGLE_URL=f"{sandbox}/google", CORPUS_GOOGLE_KEY="key",
+            CORPUS_AZURE_URL=f"{sandbox}/azure", CORPUS_GUARD_URL=f"{sandbox}/guard/v1",
             MLFLOW_TRACKING_URI=mlflow, CORPUS_AIRFLOW_URL=place.airflow.address,
         )  # fmt: skip
         place.backup()

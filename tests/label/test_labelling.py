@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from pipelines import estimate
 from pipelines.annotate import gold
 from pipelines.collect import collect, partition, texts
 from pipelines.collect.month import Window
@@ -26,7 +27,7 @@ from pipelines.curate.dedupe import dedupe
 from pipelines.curate.split import split
 from pipelines.datasets.example import NoGold
 from pipelines.errors import BudgetSpent
-from pipelines.label import estimate, few_shot, injection_test, votes, votes_report
+from pipelines.label import few_shot, injection_test, votes, votes_report
 from pipelines.label.silver import silver
 from pipelines.storage import tables
 from pipelines.vault.vault import Vault

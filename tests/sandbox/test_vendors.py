@@ -226,7 +226,9 @@ def test_refusals_come_in_each_vendors_own_way(served: SandboxServer) -> None:
     blocked = generated(served, text)
     assert blocked.candidates is None and blocked.prompt_feedback.block_reason == "PROHIBITED_CONTENT"
     counts = served.vendors.counts()
-    assert {v: c["refused"] == c["answered"] == c["received"] for v, c in counts.items()} == dict.fromkeys(MODELS, True)
+    assert {
+        v: counts[v]["refused"] == counts[v]["answered"] == counts[v]["received"] > 0 for v in MODELS
+    } == dict.fromkeys(MODELS, True)
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ Everything else is shared with posts: the sealed store of answers, the budget, t
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
@@ -19,6 +18,7 @@ from pipelines.errors import ConfigError
 from pipelines.label.remote import Remote
 from pipelines.llm.capabilities import capabilities
 from pipelines.llm.client import CannotSee
+from pipelines.llm.pictures import shown
 
 if TYPE_CHECKING:
     from pipelines.datasets.example import Example
@@ -27,11 +27,6 @@ if TYPE_CHECKING:
 MAX_OUTPUT_TOKENS = 128
 # FigSIM T10. The stop string removes the closing brace; the parser restores it (the repair "brace").
 STOP = "}"
-# Anthropic scales longer sides down before its models see them (its guide to vision), and the other providers not much
-# later; without scaling, the largest pictures would be rejected.
-SIDE = 1568
-# Ours: a scaled picture is encoded once, without visible loss.
-QUALITY = 90
 
 
 class NotAsked(ConfigError):
@@ -63,20 +58,6 @@ def meme(example: Example, *, words: bool) -> MemePost:
     record_id, _ = example.item
     images = (shown(example.image),) if example.image is not None else ()
     return MemePost(record_id, title="", body=example.text if words else "", images=images)
-
-
-def shown(image: bytes) -> bytes:
-    """Return a meme's picture to send to a labeller: unchanged, or as a JPEG whose longer side has ``SIDE`` pixels."""
-    from PIL import Image
-
-    with Image.open(io.BytesIO(image)) as picture:
-        if max(picture.size) <= SIDE:
-            return image
-        small = picture.convert("RGB")
-    small.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
-    out = io.BytesIO()
-    small.save(out, "JPEG", quality=QUALITY)
-    return out.getvalue()
 
 
 def described(name: str, *, params: Params) -> RemoteLabeller:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from pipelines.datasets.memes import memes
 from pipelines.datasets.post import Post
 from pipelines.label.memes.meme_labels import described, meme
 from pipelines.label.remote import Remote
+from pipelines.llm.asking import PlannedRequests
 from pipelines.llm.outcome import Answer, Outcome, Raw, check_failures, counted
 from pipelines.llm.prompting.prompts import Prompt, register
 from pipelines.llm.response_parser import DECLINES, parse
@@ -122,8 +124,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
         BudgetSpent: the budget is used up; every answer so far is kept.
         LabellerRefused: the provider rejects the key, the model or the account, or no key is set.
     """
-    specs = {model: params.models[model] for model in params.train.models}
-    readers = {model: spec.labeller for model, spec in specs.items() if isinstance(spec, M3hModel)}
+    specs, readers = params.train.models, readers_of(params)
     labellers = sorted(set(readers.values()))
     for labeller in labellers:
         described(labeller, params=params)
@@ -152,6 +153,41 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
         "cost": round(sum((found.cost for found in asked.values()), start=0.0), 6),
     }
     return write_metrics(metrics, root / "metrics" / corpus / "rationales.json")
+
+
+def readers_of(params: Params) -> dict[str, str]:
+    """Return the labeller of each model of ``train.models`` that reads rationales."""
+    specs = {model: params.models[model] for model in params.train.models}
+    return {model: spec.labeller for model, spec in specs.items() if isinstance(spec, M3hModel)}
+
+
+def planned(
+    corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()
+) -> Iterator[PlannedRequests]:
+    """Yield what the stage would send to each labeller, and at what cost; nothing is sent."""
+    labellers = sorted({*readers_of(params).values()})
+    posts = [meme(e, words=True) for e in memes(corpus, params=params, vault=vault, root=root)[0]] if labellers else []
+    with ExitStack() as stack:
+        for name in labellers:
+            asked = explainer(
+                name, corpus=corpus, params=params, settings=settings, vault=vault, root=root, stack=stack
+            )
+            yield PlannedRequests(
+                "rationales", name, asked.receiver, cost=asked.estimate(posts), leaves=asked.leaving(posts)
+            )
+
+
+def explainer(
+    name: str, *, corpus: str, params: Params, settings: Settings, vault: Vault, root: Path, stack: ExitStack
+) -> Explainer:
+    """Return the labeller ``name`` as it is asked for rationales; ``stack`` closes its store of answers."""
+    asked = described(name, params=params)
+    # batches are disabled: their jobs are recorded by labeller, and a job of labels must not be collected as remarks
+    votes = params.votes.model_copy(update={"max_output_tokens": OUTPUT_TOKENS, "batch": False})
+    answers = stack.enter_context(AnswerStore.open(settings.answers_url))
+    scheme, prompt = load(params.corpora[corpus].scheme, root=root), prompt_for(asked)
+    given: dict[str, Any] = {"votes": votes, "prompt": prompt, "scheme": scheme, "answers": answers, "vault": vault}
+    return Explainer.of(name, labeller=asked, params=params, settings=settings, **given)
 
 
 def prompt_for(labeller: RemoteLabeller) -> Prompt:
@@ -249,17 +285,13 @@ def ask(
         BudgetSpent: the budget is used up; every answer so far is kept.
         LabellerRefused: the provider rejects the key, the model or the account, or no key is set.
     """
-    asked = described(labeller, params=params)
-    prompt = prompt_for(asked)
+    prompt = prompt_for(described(labeller, params=params))
     register(prompt, tracking_uri=settings.mlflow_tracking_uri)
     posts = [meme(example, words=True) for example in examples]
-    # batches are disabled: their jobs are recorded by labeller, and a job of labels must not be collected as remarks
-    votes = params.votes.model_copy(update={"max_output_tokens": OUTPUT_TOKENS, "examples": 0, "batch": False})
-    with AnswerStore.open(settings.answers_url) as answers:
-        scheme = load(params.corpora[corpus].scheme, root=root)
-        given: dict[str, Any] = {"votes": votes, "prompt": prompt, "scheme": scheme, "answers": answers, "vault": vault}
-        explainer = Explainer.of(labeller, labeller=asked, params=params, settings=settings, **given)
-        outcomes, remarks, cost = explainer.explain(posts, progress=progress)
+    with ExitStack() as stack:
+        given: dict[str, Any] = {"params": params, "settings": settings, "vault": vault, "root": root, "stack": stack}
+        asked = explainer(labeller, corpus=corpus, **given)
+        outcomes, remarks, cost = asked.explain(posts, progress=progress)
     check_failures(outcomes, labeller=labeller, most=params.votes.max_failed)
     if not any(remarks):
         raise NoCues(detail=f"labeller '{labeller}' gave rationales for none of {len(posts)} memes")

@@ -141,6 +141,8 @@ SERVICES: Mapping[str, tuple[tuple[str, re.Pattern[str], Service], ...]] = {
         ("GET", re.compile(rf"/v1/batches/{NAME}"), _job(Batches.look, openai_job)),
         ("POST", re.compile(rf"/v1/batches/{NAME}/cancel"), _job(Batches.cancel, openai_job)),
     ),
+    "azure": (),
+    "guard": (("GET", re.compile(r"/v1/models"), _models),),
     "anthropic": (
         ("GET", re.compile(r"/v1/models/(?P<model>[^/:]+)"), _model),
         ("POST", re.compile(r"/v1/messages/batches"), _anthropic_submit),

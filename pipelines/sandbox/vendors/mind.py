@@ -99,6 +99,8 @@ TEMPERS: Mapping[str, Temper] = {
         },
         obeys_inside=0.05,
     ),
+    "azure": Temper(),
+    "guard": Temper(refuses_any=0.01),
 }
 
 

@@ -1,8 +1,9 @@
-"""Simulate three fallible vendors of language models: keys, rate limits, transport errors and request counts.
+"""Simulate fallible vendors of language models and of moderation: keys, rate limits, transport errors, counts.
 
-``/openai/v1`` serves chat completions, Responses, files and batches; ``/anthropic`` messages and their batches;
-``/google`` generateContent, files and batches. Every key is valid except ``wrong`` (401) and ``empty`` (429,
-insufficient_quota). A request with an already answered ``Idempotency-Key`` gets the same bytes again.
+``/openai/v1`` serves chat completions, Responses, moderations, files and batches; ``/anthropic`` messages and their
+batches; ``/google`` generateContent, files and batches; ``/azure`` Azure AI Content Safety; ``/guard/v1`` a guard
+model. Every key is valid except ``wrong`` (401) and ``empty`` (429, insufficient_quota). A request with an already
+answered ``Idempotency-Key`` gets the same bytes again.
 
 ``vendors.jsonl`` in the sandbox's folder has one line per question, batched ones included: vendor, model, SHA-256 of
 the key (for a batched question: of its custom id), status, whether the answer was sent completely, the batch. The file
@@ -30,6 +31,7 @@ from pipelines.sandbox.reddit.chance import seeded
 from pipelines.sandbox.vendors.batch_jobs import Batches, BatchLine, Result
 from pipelines.sandbox.vendors.endpoints import SERVICES, Service
 from pipelines.sandbox.vendors.mind import TEMPERS, Temper, reply
+from pipelines.sandbox.vendors.moderations import AzureContentSafety, judged
 from pipelines.sandbox.vendors.openai import OpenAI, Responses
 from pipelines.sandbox.vendors.protocols import Anthropic, Body, Call, Google, Rejected, Sent
 
@@ -38,7 +40,9 @@ WRONG, EMPTY = "wrong", "empty"
 Wires = OpenAI | Anthropic | Google
 # Vendor -> the paths of its questions; all other paths are served by SERVICES and are not counted.
 QUESTIONS = {
-    "openai": re.compile(r"/v1/(?P<kind>chat/completions|responses)"),
+    "openai": re.compile(r"/v1/(?P<kind>chat/completions|responses|moderations)"),
+    "azure": re.compile(r"/contentsafety/(?P<kind>(?:text|image):analyze)"),
+    "guard": re.compile(r"/v1/(?P<kind>chat/completions)"),
     "anthropic": re.compile(r"/v1/(?P<kind>messages)"),
     "google": re.compile(r"/v1(?:beta|alpha)?/models/(?P<model>[^/:]+):(?P<kind>generateContent)"),
 }
@@ -48,7 +52,13 @@ WIRES: Mapping[str, Wires] = {
     "messages": Anthropic(),
     "generateContent": Google(),
 }
-USUAL: Mapping[str, Wires] = {"openai": OpenAI(), "anthropic": Anthropic(), "google": Google()}
+USUAL: Mapping[str, Wires | AzureContentSafety] = {
+    "openai": OpenAI(),
+    "anthropic": Anthropic(),
+    "google": Google(),
+    "azure": AzureContentSafety(),
+    "guard": OpenAI(),
+}
 SETTLING_SECONDS = 2.0
 
 
@@ -190,16 +200,18 @@ class Vendors:
         return None
 
     def _said(self, vendor: str, kind: str, *, body: Body, model: str) -> Sent:
-        wire = WIRES[kind]
+        wire, temper = WIRES.get(kind, WIRES["chat/completions"]), self.tempers[vendor]
         try:
+            if told := judged(vendor, kind, body=body, temper=temper, seed=self._seed):
+                return Sent(told[0], orjson.dumps(told[1]))
             asked = wire.read(body, model=model)
         except (KeyError, TypeError, AttributeError, IndexError) as error:
             raise Rejected(f"The request does not have the documented form ({type(error).__name__}).") from None
         if asked.model.startswith("no-such"):
             raise Rejected(f"The model {asked.model[:80]} does not exist.", status=404)
-        answer = reply(asked, vendor=vendor, temper=self.tempers[vendor], seed=self._seed)
-        status, told = wire.write(asked, answer)
-        return Sent(status, orjson.dumps(told), refused=answer.refused is not None)
+        answer = reply(asked, vendor=vendor, temper=temper, seed=self._seed)
+        status, value = wire.write(asked, answer)
+        return Sent(status, orjson.dumps(value), refused=answer.refused is not None)
 
     def _judge(self, vendor: str, line: BatchLine, batch: str) -> Result:
         """Answer one request of a batch and log it."""
@@ -229,7 +241,8 @@ class Vendors:
 
     def _stopped(self, call: Call, *, query: str) -> Sent | None:
         """Return the error for a request with a bad key or without the header that its vendor requires."""
-        key = call.headers.get("x-api-key") or call.headers.get("x-goog-api-key")
+        names = ("x-api-key", "x-goog-api-key", "ocp-apim-subscription-key")
+        key = next((call.headers[name] for name in names if name in call.headers), None)
         key = key or call.headers.get("authorization", "").partition(" ")[2]
         if not key and (match := re.search(r"(?:^|&)key=([^&]+)", query)):
             key = match[1]
@@ -241,6 +254,8 @@ class Vendors:
             return self._failed(call.vendor, "quota")
         if call.vendor == "anthropic" and "anthropic-version" not in call.headers:
             return self._failed(call.vendor, "invalid", message="anthropic-version: header is required")
+        if call.vendor == "azure" and "api-version=" not in query:
+            return self._failed(call.vendor, "missing", message="The api-version query parameter is required.")
         return None
 
     def _unfit(self, vendor: str, error: Exception) -> Sent:

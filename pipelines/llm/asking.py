@@ -1,0 +1,211 @@
+"""Ask a provider about items over HTTP; every answer is paid for once and stored, even if the run is killed.
+
+Every request has a key. A stored answer under that key is used instead of a new request. A new answer is stored under
+its key, sealed, together with its cost, before anything else happens to it. The key is also sent as Idempotency-Key,
+for requests whose answers a killed run did not receive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from pipelines.config.consent import Consent, on_this_machine
+from pipelines.config.label import Price, Provider
+from pipelines.config.settings import Endpoint
+from pipelines.datasets.post import Post
+from pipelines.errors import BudgetSpent
+from pipelines.llm.addresses import ADDRESSES
+from pipelines.llm.budget import LabellingBudget
+from pipelines.llm.sender import LabelRequest, RequestClient, RequestSender
+from pipelines.process import now
+from pipelines.storage.answers import NANO, AnswerStore, StoredAnswer
+from pipelines.vault.vault import Vault
+
+HERE = "this machine"
+
+
+@dataclass(frozen=True)
+class PlannedRequests:
+    """What one labeller, model or system of a step would send and cost, before anything is sent.
+
+    Args:
+        step: the stage that sends it.
+        name: of the labeller, model or moderation system.
+        provider: the provider that receives it.
+        cost: see :func:`pipelines.llm.costs.estimate`.
+        leaves: see :meth:`Asking.leaving`.
+    """
+
+    step: str
+    name: str
+    provider: str
+    cost: Mapping[str, Any]
+    leaves: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class GatheredAnswers:
+    """The stored answers to items, in the order of the items, and why there is none.
+
+    Args:
+        answers: the stored answer; ``None`` if the request failed or the record was taken down.
+        failed: the reason why a request has no answer after all retries; ``None`` for all other items.
+    """
+
+    answers: Sequence[StoredAnswer | None]
+    failed: Sequence[str | None]
+
+
+class Asking(ABC):
+    """Asks one provider about items with one kind of request; later runs reuse the stored answers.
+
+    Args:
+        name: the labeller's or system's name in ``params.yaml``.
+        provider: the limits of the provider.
+        endpoint: its address and key.
+        receiver: the provider's name in ``params.yaml``.
+        budget_usd: the limit of all requests ever made from this store of answers.
+        answers: the store of answers.
+        vault: holds the keys of the records.
+        consent: the consent on record for the provider.
+    """
+
+    price: Price
+    schema: dict[str, Any]
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        provider: Provider,
+        endpoint: Endpoint,
+        receiver: str,
+        budget_usd: float,
+        answers: AnswerStore,
+        vault: Vault,
+        consent: Consent | None = None,
+    ) -> None:
+        self.name = name
+        self._provider, self._endpoint, self.receiver = provider, endpoint, receiver
+        self._budget_usd, self._consent = budget_usd, consent or Consent()
+        self._answers, self._vault = answers, vault
+
+    @abstractmethod
+    def _key(self, post: Post) -> str:
+        """Return the cache key of the request about an item."""
+
+    @abstractmethod
+    def _request(self, key: str, post: Post) -> LabelRequest:
+        """Return the request about an item."""
+
+    @abstractmethod
+    def _client(self) -> AbstractAsyncContextManager[RequestClient]:
+        """Return the client that sends the requests."""
+
+    def gather(self, posts: Sequence[Post], *, progress: Callable[[int], None] | None = None) -> GatheredAnswers:
+        """Return the stored answer to each item after sending the requests without one; equal content is sent once.
+
+        Raises:
+            BudgetSpent, LabellerRefused, ProviderNotConsented: every answer so far is kept.
+        """
+        under = self._vault.keys({post.record_id for post in posts})
+        keys = [self._key(post) for post in posts]
+        stored = self._answers.get(set(keys), vault=self._vault)
+        report = _Progress(keys, tell=progress)
+        missing: dict[str, Post] = {}
+        for key, post in zip(keys, posts, strict=True):
+            if key not in stored and post.record_id in under:
+                missing.setdefault(key, post)
+        for key in keys:
+            if key not in missing:
+                report.one(key)
+        self._answers.count(self.name, wanted=len(posts), hits=report.done)
+        failed: dict[str, str] = {}
+        if missing:
+            try:
+                failed = asyncio.run(self._ask(missing, under=under, arrived=report.one))
+            except BudgetSpent as error:
+                raise BudgetSpent(**{**error.fields, "left": len(posts) - report.done}) from None
+            stored |= self._answers.get(missing.keys() - failed.keys(), vault=self._vault)
+        return GatheredAnswers(
+            [stored.get(key) if p.record_id in under else None for key, p in zip(keys, posts, strict=True)],
+            [failed.get(key) for key in keys],
+        )
+
+    def unanswered(self, posts: Sequence[Post]) -> int:
+        """Return how many of the posts have no stored answer and would be sent."""
+        return len(self._missing(posts))
+
+    def spent(self) -> float:
+        """Return the amount in US dollars that all requests of this store of answers have spent or reserved."""
+        return sum(self._answers.spent()) / NANO
+
+    def leaving(self, posts: Sequence[Post]) -> dict[str, Any]:
+        """Return what would be sent for the posts without a stored answer, and the host that would receive it.
+
+        Returns:
+            ``to`` (the host, or "this machine"), ``texts`` and ``pictures`` (numbers), and ``consent``: "not needed",
+            "until DATE", or what is missing, as the error of the request would say it.
+        """
+        missing = self._missing(posts)
+        address = self._endpoint.url or ADDRESSES.get(self.receiver, "")
+        here = on_this_machine(address)
+        return {
+            "to": HERE if here else urlsplit(address).hostname or f"no address: {self.receiver}",
+            "texts": sum(any(isinstance(part, str) and part for part in self._sent(post)) for post in missing),
+            "pictures": sum(isinstance(part, bytes) for post in missing for part in self._sent(post)),
+            "consent": "not needed" if here else self._consent.told(self.receiver, today=now().date()),
+        }
+
+    def _sent(self, post: Post) -> Sequence[str | bytes]:
+        """Return the text and the pictures of an item that a request has."""
+        return (post.text, *post.images)
+
+    async def _ask(
+        self, missing: Mapping[str, Post], *, under: Mapping[str, bytes], arrived: Callable[[str], None]
+    ) -> dict[str, str]:
+        async with self._sender(under=under, arrived=arrived) as sender:
+            await sender.send(self._requests(missing))
+        return sender.failed
+
+    def _requests(self, missing: Mapping[str, Post]) -> Iterator[LabelRequest]:
+        return (self._request(key, post) for key, post in missing.items())
+
+    @asynccontextmanager
+    async def _sender(
+        self, *, under: Mapping[str, bytes], arrived: Callable[[str], None]
+    ) -> AsyncIterator[RequestSender]:
+        shared: dict[str, Any] = {"schema": self.schema, "price": self.price, "answers": self._answers}
+        client = self._client()
+        with LabellingBudget(self._answers, limit=self._budget_usd) as budget:
+            async with client as opened:
+                yield RequestSender(opened, **shared, budget=budget, under=under, arrived=arrived)
+
+    def _missing(self, posts: Sequence[Post]) -> list[Post]:
+        live = self._vault.keys({post.record_id for post in posts})
+        keyed = {self._key(post): post for post in posts if post.record_id in live}
+        stored = self._answers.get(keyed.keys(), vault=self._vault)
+        return [post for key, post in keyed.items() if key not in stored]
+
+
+class _Progress:
+    """Count posts as their keys are answered."""
+
+    def __init__(self, keys: Sequence[str], *, tell: Callable[[int], None] | None) -> None:
+        self._posts = Counter(keys)
+        self._tell = tell
+        self.done = 0
+
+    def one(self, key: str) -> None:
+        """Count the posts of this key as answered."""
+        for _ in range(self._posts.pop(key, 0)):
+            self.done += 1
+            if self._tell:
+                self._tell(self.done)

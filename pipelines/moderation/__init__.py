@@ -1,0 +1,1 @@
+"""Audit moderation systems: what they flag, by severity and figurative language."""

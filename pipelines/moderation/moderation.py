@@ -1,0 +1,127 @@
+"""Run the stage ``moderation``: ask moderation systems about the items with gold, and compare what they flag.
+
+FigSIM 4.4: flag rates by severity (Table 2), and the mean score of self-harm by severity and figurative language
+(Figure 3). An item without a verdict (refused, malformed, failed) is in no rate: it is counted beside them. Answers are
+first looked up in the encrypted store of answers, so a killed stage and a later snapshot request only missing ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.config.params import Params
+from pipelines.config.settings import Settings
+from pipelines.llm.asking import PlannedRequests
+from pipelines.llm.outcome import Outcome, check_failures
+from pipelines.moderation.audit_figures import Audit
+from pipelines.moderation.audited_items import AuditedItems, read
+from pipelines.moderation.systems import Judged, System
+from pipelines.moderation.wires import AzureWire, OpenAIWire
+from pipelines.progress import reporter
+from pipelines.storage import tables
+from pipelines.storage.answers import AnswerStore
+from pipelines.storage.metrics_file import write_metrics
+from pipelines.vault.vault import Vault
+
+SCALES = {wire.kind: wire.scale for wire in (OpenAIWire, AzureWire)}
+
+
+def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()) -> dict[str, Any]:
+    """Audit ``moderation.systems``; write ``snapshot/<corpus>/moderation/moderation.parquet`` and metrics.
+
+    Without a system, nothing is decrypted or sent, and the table is empty.
+
+    Returns:
+        ``by`` (the category of the levels), ``levels``, ``items``, ``groups`` and ``taken_down``; ``systems``: the
+        kind, model, input and ``scale`` of each with its ``requests``, ``cost`` in US dollars and figures (see
+        :meth:`pipelines.moderation.audit_figures.Audit.system`); ``pairs`` (see its method ``pairs``).
+
+    Raises:
+        NoGold: the split or the gold is missing.
+        TooManyFailed: more than ``votes.max_failed`` of a system's items failed; nothing was written.
+        BudgetSpent: the budget is used up; every answer so far is kept.
+        LabellerRefused: the provider rejects the key, the model or the account, or no address or key is set.
+        ProviderNotConsented: no consent for a provider is on record; every answer so far is kept.
+    """
+    names = params.moderation.of(corpus)
+    metrics: dict[str, Any] = {"items": 0, "systems": {}, "pairs": []}
+    rows: list[dict[str, Any]] = []
+    if names:
+        found = read(corpus, params=params, vault=vault, root=root)
+        judged = _judged(names, found=found, params=params, settings=settings, vault=vault)
+        rows = [row for name, told in judged.items() for row in _rows(name, told=told, found=found)]
+        metrics = _metrics(found, judged=judged, params=params)
+    table = pa.Table.from_pylist(rows, schema=tables.SCHEMAS["moderation"])
+    tables.write(table, root / "snapshot" / corpus / "moderation" / "moderation.parquet", name="moderation")
+    return write_metrics(metrics, root / "metrics" / corpus / "moderation.json")
+
+
+def planned(
+    corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()
+) -> Iterator[PlannedRequests]:
+    """Yield what the stage would send to each system, the receiver, and the cost; nothing is sent."""
+    names = params.moderation.of(corpus)
+    if not names:
+        return
+    items = list(read(corpus, params=params, vault=vault, root=root).items.values())
+    with AnswerStore.open(settings.answers_url) as answers:
+        for name in names:
+            system = System.of(name, params=params, settings=settings, answers=answers, vault=vault)
+            yield from system.plan(items)
+
+
+def _judged(
+    names: tuple[str, ...], *, found: AuditedItems, params: Params, settings: Settings, vault: Vault
+) -> dict[str, Judged]:
+    items = list(found.items.values())
+    judged: dict[str, Judged] = {}
+    with AnswerStore.open(settings.answers_url) as answers:
+        for name in names:
+            system = System.of(name, params=params, settings=settings, answers=answers, vault=vault)
+            judged[name] = system.judge(items, progress=reporter(name, total=system.wanted(items)))
+    # after all systems, so that the answers of every system are kept if one fails
+    for name, told in judged.items():
+        check_failures([one.outcome for one in told.verdicts], labeller=name, most=params.votes.max_failed)
+    return judged
+
+
+def _rows(name: str, *, told: Judged, found: AuditedItems) -> Iterator[dict[str, Any]]:
+    for (record_id, image), verdict in zip(found.items, told.verdicts, strict=True):
+        answered = verdict.outcome is Outcome.VOTE
+        yield {
+            "record_id": record_id,
+            "image": image,
+            "system": name,
+            "outcome": str(verdict.outcome),
+            "reason": verdict.reason,
+            "partial": verdict.partial,
+            "self_harm": verdict.self_harm,
+            "overall": verdict.overall,
+            "score": verdict.score,
+            "categories": list(verdict.categories) if answered else None,
+        }
+
+
+def _metrics(found: AuditedItems, *, judged: dict[str, Judged], params: Params) -> dict[str, Any]:
+    audit = Audit(found, params=params.moderation)
+    systems = {}
+    for name, told in judged.items():
+        spec = params.moderators[name]
+        described = {"kind": spec.kind, "model": getattr(spec, "model", spec.kind), "input": spec.input}
+        if spec.kind == "azure":
+            described |= {"flag_from": spec.flag_from, "model": f"contentsafety {spec.api_version}"}
+        described["scale"] = SCALES.get(spec.kind)
+        systems[name] = described | {"requests": told.requests, "cost": told.cost} | audit.system(told.verdicts)
+    return {
+        "by": found.by.key,
+        "levels": audit.levels,
+        "items": len(found.items),
+        "groups": len({*found.groups.values()}),
+        "taken_down": found.taken_down,
+        "systems": systems,
+        "pairs": audit.pairs({name: told.verdicts for name, told in judged.items()}),
+    }

@@ -1,0 +1,251 @@
+"""Write requests to moderation systems and read their answers, each in its vendor's published format.
+
+Sources: OpenAI's SDK (``openai.types.moderation*``); the REST reference and the SDK of Azure AI Content Safety
+(``azure.ai.contentsafety.models``, version 2024-09-01); the model cards of Llama Guard 3 and 4, whose chat template
+adds the policy to the user's message. An answer that lacks what its format promises is malformed, never "not flagged".
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from pipelines.config.label import Price
+from pipelines.config.moderators import AzureModerator, GuardModerator, OpenAIModerator
+from pipelines.llm.costs import Size, size
+from pipelines.llm.outcome import Outcome
+from pipelines.moderation.verdict import Verdict, malformed
+
+Json = dict[str, Any]
+Parts = Sequence[str | bytes]
+SELF_HARM = ("self-harm", "self-harm/intent", "self-harm/instructions")
+# Azure counts text in records of so many characters (its price list), and takes so many in one request.
+RECORD_CHARACTERS, AZURE_CHARACTERS = 1_000, 10_000
+AZURE = ("Hate", "SelfHarm", "Sexual", "Violence")
+MILLION = 1_000_000
+TOKENS = ("prompt_tokens", "completion_tokens")
+# Pictures of a corpus are stored as JPEG.
+MAGIC = {b"\x89PNG": "image/png", b"GIF8": "image/gif", b"RIFF": "image/webp"}
+
+
+class Wire(ABC):
+    """One kind of request to a moderation system.
+
+    ``kind`` is part of the keys of stored answers; ``scale`` is the range of the scores, ``None`` without scores.
+    """
+
+    kind: ClassVar[str]
+    scale: ClassVar[str | None] = None
+
+    @property
+    @abstractmethod
+    def price(self) -> Price:
+        """The price of a million of the units that :meth:`size` counts."""
+
+    @property
+    @abstractmethod
+    def path(self) -> str:
+        """The path below the provider's address."""
+
+    @property
+    @abstractmethod
+    def settings(self) -> Json:
+        """The request's body without content."""
+
+    @abstractmethod
+    def body(self, parts: Parts) -> Json:
+        """Return the request's body for a text, a picture or both, the text first."""
+
+    @abstractmethod
+    def verdict(self, answer: Mapping[str, Any]) -> Verdict:
+        """Return what an answer with status 200 says.
+
+        Raises:
+            KeyError, TypeError, ValueError, IndexError, AttributeError: it does not have the published form.
+        """
+
+    def headers(self, key: str) -> dict[str, str]:
+        """Return the header with the provider's key."""
+        return {"Authorization": f"Bearer {key}"}
+
+    def size(self, parts: Parts) -> Size:
+        """Return the units that a request is charged for, expected and at most: tokens if not stated otherwise."""
+        return size("", parts, schema={}, cap=0)
+
+    def used(self, answer: Mapping[str, Any], *, expected: Size) -> tuple[int, int]:
+        """Return the input and output units of an answer, as the provider counts them, else as expected."""
+        usage = answer.get("usage")
+        counts = [usage.get(name) for name in TOKENS] if isinstance(usage, Mapping) else []
+        read, written = (n if isinstance(n, int) else 0 for n in counts or (expected.read, 0))
+        return read, written
+
+
+@dataclass(frozen=True)
+class OpenAIWire(Wire):
+    """OpenAI's endpoint ``moderations``."""
+
+    spec: OpenAIModerator
+    kind: ClassVar[str] = "openai"
+    scale: ClassVar[str | None] = "0 to 1"
+
+    @property
+    def price(self) -> Price:
+        """The price that ``params.yaml`` states; OpenAI charges nothing."""
+        return self.spec.price
+
+    @property
+    def path(self) -> str:
+        """OpenAI's path."""
+        return "/moderations"
+
+    @property
+    def settings(self) -> Json:
+        """The model."""
+        return {"model": self.spec.model}
+
+    def body(self, parts: Parts) -> Json:
+        """Return text and picture as one multi-modal input; one picture is what a request may have."""
+        return self.settings | {"input": [_part(part) for part in parts]}
+
+    def verdict(self, answer: Mapping[str, Any]) -> Verdict:
+        """Return the flags of the only result; the score is the greatest of the three categories of self-harm."""
+        [result] = answer["results"]
+        categories, scores = result["categories"], result["category_scores"]
+        if any(not isinstance(categories[name], bool) for name in SELF_HARM):
+            return malformed("no_self_harm")
+        return Verdict(
+            Outcome.VOTE,
+            self_harm=any(categories[name] for name in SELF_HARM),
+            overall=_boolean(result["flagged"]),
+            score=max(float(scores[name]) for name in SELF_HARM),
+            categories=tuple(sorted(name for name, flagged in categories.items() if flagged is True)),
+        )
+
+
+@dataclass(frozen=True)
+class AzureWire(Wire):
+    """Azure AI Content Safety: ``text:analyze`` with eight severities, or ``image:analyze``, which has four of them."""
+
+    spec: AzureModerator
+    part: Literal["text", "image"]
+    kind: ClassVar[str] = "azure"
+    scale: ClassVar[str | None] = "0 to 7"
+
+    @property
+    def price(self) -> Price:
+        """The price of a million text records or pictures."""
+        each = self.spec.usd_per_1000_texts if self.part == "text" else self.spec.usd_per_1000_images
+        return Price(input=each * MILLION / 1000, output=0)
+
+    @property
+    def path(self) -> str:
+        """The operation with its version."""
+        return f"/contentsafety/{self.part}:analyze?api-version={self.spec.api_version}"
+
+    @property
+    def settings(self) -> Json:
+        """The levels of severity; all four categories are analysed by default."""
+        return {"outputType": "EightSeverityLevels" if self.part == "text" else "FourSeverityLevels"}
+
+    def body(self, parts: Parts) -> Json:
+        """Return the text, or the picture in base64."""
+        [part] = parts
+        content = {"text": part} if isinstance(part, str) else {"image": {"content": base64.b64encode(part).decode()}}
+        return self.settings | content
+
+    def headers(self, key: str) -> dict[str, str]:
+        """Return Azure's own header of the key."""
+        return {"Ocp-Apim-Subscription-Key": key}
+
+    def size(self, parts: Parts) -> Size:
+        """Return the number of text records, or 1 for a picture."""
+        [part] = parts
+        units = 1 if isinstance(part, bytes) else max(1, math.ceil(len(part) / RECORD_CHARACTERS))
+        return Size(read=units, read_at_most=units, written=0, written_at_most=0)
+
+    def verdict(self, answer: Mapping[str, Any]) -> Verdict:
+        """Return the flags from ``flag_from`` on; an answer without one of the four categories is partial."""
+        severities = {str(one["category"]): one["severity"] for one in answer["categoriesAnalysis"]}
+        if any(not isinstance(severities.get(name), int) for name in AZURE):
+            return malformed("category_missing")
+        flagged = sorted(name for name in AZURE if severities[name] >= self.spec.flag_from)
+        return Verdict(
+            Outcome.VOTE,
+            self_harm="SelfHarm" in flagged,
+            overall=bool(flagged),
+            score=float(severities["SelfHarm"]),
+            categories=tuple(flagged),
+        )
+
+
+@dataclass(frozen=True)
+class GuardWire(Wire):
+    """A guard model behind ``chat/completions`` of OpenAI's protocol: its server adds the policy to the message."""
+
+    spec: GuardModerator
+    kind: ClassVar[str] = "guard"
+
+    @property
+    def price(self) -> Price:
+        """The price that ``params.yaml`` states; a server of one's own has none."""
+        return self.spec.price
+
+    @property
+    def path(self) -> str:
+        """The path of chat completions."""
+        return "/chat/completions"
+
+    @property
+    def settings(self) -> Json:
+        """The model, decoded greedily, as its authors do."""
+        return {"model": self.spec.model, "temperature": 0, "max_tokens": self.spec.max_output_tokens}
+
+    def body(self, parts: Parts) -> Json:
+        """Return one message of the user; a text alone is a plain string, which every chat template accepts."""
+        content: Any = [_part(part) for part in parts]
+        if len(parts) == 1 and isinstance(parts[0], str):
+            content = parts[0]
+        return self.settings | {"messages": [{"role": "user", "content": content}]}
+
+    def size(self, parts: Parts) -> Size:
+        """Return tokens; the policy of the chat template counts too."""
+        return size("", parts, schema={}, cap=self.spec.max_output_tokens)
+
+    def verdict(self, answer: Mapping[str, Any]) -> Verdict:
+        """Return the verdict of an answer such as "safe", or "unsafe" and a line of codes."""
+        [choice] = answer["choices"]
+        message = choice["message"]
+        if message.get("refusal") or choice.get("finish_reason") == "content_filter":
+            return Verdict(Outcome.REFUSED, "model_refusal")
+        said = str(message["content"] or "")
+        unsafe = bool(re.search(self.spec.unsafe, said))
+        if unsafe == bool(re.search(self.spec.safe, said)):
+            return malformed("no_verdict")
+        codes = tuple(sorted({match[0] for match in re.finditer(self.spec.category, said)})) if unsafe else ()
+        if unsafe and not codes:
+            return malformed("no_category")
+        return Verdict(
+            Outcome.VOTE,
+            self_harm=bool({*codes} & {*self.spec.self_harm}),
+            overall=unsafe,
+            categories=codes,
+        )
+
+
+def _part(part: str | bytes) -> Json:
+    """Return a text or a picture as a part of OpenAI's multi-modal input."""
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+    kind = next((kind for magic, kind in MAGIC.items() if part.startswith(magic)), "image/jpeg")
+    return {"type": "image_url", "image_url": {"url": f"data:{kind};base64,{base64.b64encode(part).decode()}"}}
+
+
+def _boolean(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError
+    return value

@@ -1,0 +1,165 @@
+"""Build the report section on moderation systems: FigSIM's Table 2 and Figure 3, paired tests, and unanswered items.
+
+All values come from ``metrics/<corpus>/moderation.json`` (see :mod:`pipelines.moderation.moderation`). Rates have three
+decimals, as the paper prints them; a rate counts the judged items only, and a refusal is never "not flagged".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from pipelines.evaluate.model_scores import Json
+from pipelines.metrics.label_tables import UNDEFINED, Sheet
+from pipelines.report import figures
+from pipelines.report.page import Block, Drawing, Folded, PageSection, Points
+from pipelines.report.papers import printed
+from pipelines.report.sections import p_value, section
+
+FLAGS = {"self_harm": "Suicide/self-harm", "overall": "Any harm"}
+EVERY = "all"
+KINDS = ("figurative", "literal")
+OUTCOMES = ("vote", "refused", "malformed", "failed", "abstained")
+# The greatest score of each scale.
+MOST = {"0 to 7": 7.0, "0 to 1": 1.0}
+READING = (
+    "A rate is the share of the judged items that a system flags. Items that a system refused, that failed, or whose "
+    "answer is incomplete are in no rate; they are counted below.",
+    "[ ] is a 95 % interval: Wilson's at the effective sample size of near-duplicate groups for rates, a percentile "
+    "bootstrap over groups for scores and differences.",
+    "Flags say what a system does today; the corpus has no label for harmfulness, so neither a higher nor a lower rate "
+    "is better.",
+)
+
+
+def sections(metrics: Json | None, *, scheme: str) -> list[PageSection]:
+    """Return the section on moderation, or nothing if no system was asked."""
+    if not metrics or not metrics["systems"]:
+        return []
+    number = " (Table 2 and Figure 3)" if scheme == "figsim" else ""
+    return [section("moderation", f"What moderation systems flag{number}", _blocks(metrics, scheme=scheme))]
+
+
+def _blocks(metrics: Json, *, scheme: str) -> Iterator[Block]:
+    paper = printed("figsim_moderation")["table_2"] if scheme == "figsim" else {}
+    yield f"{metrics['items']:,} items with gold in {metrics['groups']:,} groups of near-duplicates were sent."
+    for flag, title in FLAGS.items():
+        yield rates(metrics, flag=flag, title=title, paper=paper)
+    yield from _trends(metrics)
+    for name, system in metrics["systems"].items():
+        if system["scores"]:
+            yield scores(name, system, levels=metrics["levels"])
+            yield from _figurative(name, system)
+    if metrics["pairs"]:
+        yield Folded(pairs(metrics))
+    yield unanswered(metrics)
+    yield Points(READING)
+
+
+def rates(metrics: Json, *, flag: str, title: str, paper: Mapping[str, Json]) -> Sheet:
+    """Return flag rates by level (FigSIM's Table 2): for each system the paper's, ours, and flagged of judged items."""
+    columns, cells = [metrics["by"].capitalize()], [[*metrics["levels"], "All"]]
+    for name, system in metrics["systems"].items():
+        published = dict(zip(paper.get("levels", ()), paper.get(flag, {}).get(system["kind"], ()), strict=False))
+        found = [system["flags"][flag][level] for level in (*metrics["levels"], EVERY)]
+        if published:
+            columns.append(f"{name}, paper")
+            cells.append([decimals(published.get(level)) for level in (*metrics["levels"], EVERY)])
+        columns += [f"{name} [95 %]", f"{name}, flagged"]
+        cells.append([_interval(each, value=each["rate"], digits=3) for each in found])
+        cells.append([f"{each['flagged']:,}/{each['n']:,}" for each in found])
+    return Sheet(f"{title}: flag rates by {metrics['by']}", tuple(columns), tuple(zip(*cells, strict=True)))
+
+
+def _trends(metrics: Json) -> Iterator[str]:
+    tests = {name: system["trend"]["self_harm"] for name, system in metrics["systems"].items() if "trend" in system}
+    told = [f"{name} z = {one['z']:.1f}, p {_p(one['p'])}" for name, one in tests.items() if one["z"] is not None]
+    if told:
+        yield f"Trend of the flags for self-harm over severity (Cochran-Armitage, groups ignored): {'; '.join(told)}."
+
+
+def scores(name: str, system: Json, *, levels: list[str]) -> Drawing:
+    """Draw the mean self-harm score of figurative and literal items by level (FigSIM's Figure 3)."""
+    found = system["scores"]
+    kinds = KINDS if any(found[level][kind]["n"] for level in levels for kind in KINDS) else (EVERY,)
+    caption = f"{name}: mean self-harm score ({system['scale']}) by level"
+    caption += " and figurative language" if len(kinds) > 1 else ""
+    rows = [
+        figures.Means(_titled(level), tuple((kind, *_ends(found[level][kind])) for kind in kinds))
+        for level in (*levels, EVERY)
+    ]
+    cells = tuple(
+        (_titled(level), *(text for kind in kinds for text in _score(found[level][kind]))) for level in (*levels, EVERY)
+    )
+    heads = [head for kind in kinds for head in (f"{kind.capitalize()} [95 %]", f"{kind.capitalize()}, n")]
+    sheet = Sheet(caption, ("Level", *heads), cells)
+    return Drawing(caption, figures.means(rows, title=caption, most=MOST[system["scale"]]), sheet)
+
+
+def _figurative(name: str, system: Json) -> Iterator[str]:
+    found = system.get("figurative")
+    if found and found["value"] is not None:
+        apart = _interval(found, value=found["value"], digits=2)
+        yield f"{name}: mean score of figurative minus literal items of one level, over all levels: {apart}."
+
+
+def pairs(metrics: Json) -> Sheet:
+    """Return the paired tests between systems, on the items that both judged."""
+    rows = tuple(
+        (
+            f"{pair['a']} against {pair['b']}",
+            FLAGS[pair["flag"]],
+            f"{pair['n']:,}",
+            _interval(pair["difference"], value=pair["difference"]["value"], digits=3),
+            f"{pair['a_only']:,} / {pair['b_only']:,}",
+            *(f"{p_value(pair['p'][test])} ({p_value(pair['holm'][test])})" for test in ("mcnemar", "randomisation")),
+        )
+        for pair in metrics["pairs"]
+    )
+    columns = ("A against B", "Flag", "Both judged", "Rate, A−B [95 %]", "Flagged alone: A / B")
+    return Sheet("Paired tests", (*columns, "McNemar, p (Holm)", "Randomisation, p (Holm)"), rows)
+
+
+def unanswered(metrics: Json) -> Sheet:
+    """Return by system how many items were judged and why the others were not; refusals and failures stand apart."""
+    rows = tuple(
+        (
+            name,
+            f"{system['model']}, {system['input']}",
+            *(f"{system['outcomes'].get(outcome, 0):,}" for outcome in OUTCOMES),
+            f"{system['partial']:,}",
+            ", ".join(f"{word} {n:,}" for word, n in system["reasons"].items()) or UNDEFINED,
+        )
+        for name, system in metrics["systems"].items()
+    )
+    outcomes = ("Judged", "Refused", "Malformed", "Failed", "Not sent")
+    return Sheet("Outcomes", ("System", "Model and input", *outcomes, "Judged in part", "Reasons"), rows)
+
+
+def _titled(level: str) -> str:
+    return "All" if level == EVERY else level
+
+
+def decimals(value: float | None, *, digits: int = 3) -> str:
+    """Format a rate or a mean with a fixed number of decimals, as the paper prints it; a dash if undefined."""
+    return UNDEFINED if value is None else f"{value:.{digits}f}"
+
+
+def _interval(cell: Json, *, value: float | None, digits: int) -> str:
+    if value is None:
+        return UNDEFINED
+    if cell["low"] is None:
+        return decimals(value, digits=digits)
+    return f"{value:.{digits}f} [{cell['low']:.{digits}f}, {cell['high']:.{digits}f}]"
+
+
+def _ends(cell: Json) -> tuple[float | None, float | None, float | None]:
+    return cell["mean"], cell["low"], cell["high"]
+
+
+def _score(cell: Json) -> tuple[str, str]:
+    return _interval(cell, value=cell["mean"], digits=2), f"{cell['n']:,}"
+
+
+def _p(value: float) -> str:
+    found = p_value(value)
+    return found if found.startswith("<") else f"= {found}"

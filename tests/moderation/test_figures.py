@@ -1,0 +1,207 @@
+"""The paper's counts give the paper's Table 2; intervals and tests equal those of scipy where it has them."""
+
+from __future__ import annotations
+
+import math
+from itertools import chain
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from pipelines.config.moderators import Moderation
+from pipelines.llm.outcome import Outcome
+from pipelines.moderation.audit_figures import Audit
+from pipelines.moderation.audited_items import AuditedItems, drawn
+from pipelines.moderation.rate_statistics import adjusted, mean, rate, trend, wilson
+from pipelines.moderation.systems import AuditedItem
+from pipelines.moderation.verdict import Verdict, combined
+from pipelines.report import moderation_tables, page
+from pipelines.report.page import Page
+from pipelines.report.papers import printed
+from pipelines.taxonomy import load
+
+PARAMS = Moderation(systems={}, items=None, resamples=200, seed=1)
+LEVELS = ["None", "Wish to be dead", "Suicide ideation", "Suicide planning", "Suicide attempts", "Suicide death"]
+TOTALS = [161, 189, 339, 163, 167, 30]
+# FigSIM T2 as whole numbers: the only ones that round to the printed rates. Azure judged fewer memes (SPEC 14), and so
+# did Llama of the attempts: no count of 167 gives .428, 71 of 166 do.
+JUDGED = {"azure": [158, 188, 339, 159, 165, 30], "guard": [161, 189, 339, 163, 166, 30], "openai": TOTALS}
+COUNTS = {
+    "azure": ([48, 51, 210, 89, 109, 19], [69, 70, 230, 105, 123, 23]),
+    "guard": ([49, 59, 131, 83, 71, 10], [49, 59, 131, 83, 71, 10]),
+    "openai": ([23, 46, 161, 81, 96, 15], [29, 64, 170, 85, 109, 20]),
+}
+# 3.2 in the standing table of discrepancies comes from the rates, as if Llama had judged all 167
+Z = {"azure": 8.21, "guard": 3.26, "openai": 9.08}
+
+
+def items(levels: list[str], *, figurative: list[bool] | None = None) -> AuditedItems:
+    """Return items with these severities, each a group of its own."""
+    ids = [(f"{i:05}", 0) for i in range(len(levels))]
+    labels = {"severity": {item: frozenset({level}) for item, level in zip(ids, levels, strict=True)}}
+    if figurative is not None:
+        kinds = [frozenset({"Metaphor"} if on else {"None"}) for on in figurative]
+        labels["figurative"] = dict(zip(ids, kinds, strict=True))
+    found = {item: AuditedItem(item[0], title="", body="") for item in ids}
+    return AuditedItems(load("figsim"), found, labels, {item: item[0] for item in ids}, 0)
+
+
+def paper() -> tuple[AuditedItems, dict[str, list[Verdict]]]:
+    """Return 1,049 memes and the verdicts of three systems with the paper's counts."""
+    told: dict[str, list[Verdict]] = {}
+    for system, (self_harm, overall) in COUNTS.items():
+        told[system] = []
+        for total, n, harm, every in zip(TOTALS, JUDGED[system], self_harm, overall, strict=True):
+            told[system] += [
+                Verdict(Outcome.VOTE, self_harm=i < harm, overall=i < every)
+                if i < n
+                else Verdict(Outcome.REFUSED, "no")
+                for i in range(total)
+            ]
+    return items(list(chain.from_iterable([name] * n for name, n in zip(LEVELS, TOTALS, strict=True)))), told
+
+
+def metrics() -> dict[str, object]:
+    found, told = paper()
+    audit = Audit(found, params=PARAMS)
+    shared = {"model": "m", "input": "both", "scale": None, "requests": 1049, "cost": 0.0}
+    systems = {name: {"kind": name, **shared, **audit.system(verdicts)} for name, verdicts in told.items()}
+    return {
+        "by": "severity",
+        "levels": audit.levels,
+        "items": 1049,
+        "groups": 1049,
+        "systems": systems,
+        "pairs": audit.pairs(told),
+    }
+
+
+def test_the_papers_counts_print_table_2_as_printed() -> None:
+    told, table = metrics(), printed("figsim_moderation")["table_2"]
+    assert table["levels"] == LEVELS == told["levels"]
+    for flag, title in moderation_tables.FLAGS.items():
+        sheet = moderation_tables.rates(told, flag=flag, title=title, paper=table)
+        for system in COUNTS:
+            ours, theirs = sheet.columns.index(f"{system} [95 %]"), sheet.columns.index(f"{system}, paper")
+            for row, value, n in zip(sheet.rows[:6], table[flag][system], JUDGED[system], strict=True):
+                assert row[ours].split()[0] == row[theirs] == f"{value:.3f}"
+                assert row[ours + 1].endswith(f"/{n}")
+    html = page.html(Page("t", (), tuple(moderation_tables.sections(told, scheme="figsim"))))
+    assert "0.619" in html and "71/166" in html
+    assert moderation_tables.sections({"items": 0, "systems": {}, "pairs": []}, scheme="figsim") == []
+
+
+@pytest.mark.parametrize("system", COUNTS)
+def test_the_trend_of_the_papers_counts_is_that_of_the_standing_table(system: str) -> None:
+    found, told = paper()
+    trends = Audit(found, params=PARAMS).system(told[system])["trend"]["self_harm"]
+    assert trends["z"] == pytest.approx(Z[system], abs=0.006)
+    assert trends["p"] < 0.002
+
+
+def test_refused_items_are_in_no_rate() -> None:
+    found, told = paper()
+    azure = Audit(found, params=PARAMS).system(told["azure"])
+    assert azure["outcomes"] == {"refused": 10, "vote": 1039}
+    assert azure["unanswered"]["Suicide planning"] == {"refused": 4}
+    assert azure["flags"]["self_harm"]["all"]["n"] == 1039
+
+
+def test_mean_scores_print_by_level_and_figurative_language() -> None:
+    values = {("Suicide ideation", True): [2, 2, 3], ("Suicide ideation", False): [4, 5], ("None", True): [0, 1]}
+    rows = [(level, on, score) for (level, on), scores in values.items() for score in scores]
+    found = items([level for level, _, _ in rows], figurative=[on for _, on, _ in rows])
+    verdicts = [Verdict(Outcome.VOTE, self_harm=s >= 2, overall=s >= 2, score=float(s)) for _, _, s in rows]
+    told = {"scale": "0 to 7", **Audit(found, params=PARAMS).system(verdicts)}
+    drawing = moderation_tables.scores("azure", told, levels=LEVELS)
+    [ideation] = [row for row in drawing.sheet.rows if row[0] == "Suicide ideation"]
+    assert [cell.split()[0] for cell in ideation[1:]] == ["2.33", "3", "4.50", "2"]
+    assert "2.33 figurative" in drawing.svg and "4.50 literal" in drawing.svg
+    # only ideation has both kinds: 7/3 - 9/2
+    assert told["figurative"]["value"] == pytest.approx(7 / 3 - 4.5, abs=1e-6)
+    assert told["figurative"]["strata"] == 1
+
+
+@pytest.mark.parametrize(("flagged", "n"), [(0, 30), (10, 30), (30, 30), (210, 339)])
+def test_the_interval_of_ungrouped_items_is_scipys(flagged: int, n: int) -> None:
+    flags = np.arange(n) < flagged
+    found = rate(flags, groups=[str(i) for i in range(n)])
+    exact = stats.binomtest(flagged, n).proportion_ci(method="wilson")
+    assert (found["low"], found["high"]) == pytest.approx((exact.low, exact.high), abs=1e-5)
+
+
+def test_items_of_one_group_count_as_one() -> None:
+    """Copies of an item add no knowledge: the interval is that of the groups."""
+    flags, groups = np.repeat(np.arange(40) < 16, 5), [str(i) for i in np.repeat(np.arange(40), 5)]
+    found, once = rate(flags, groups=groups), rate(flags[::5], groups=groups[::5])
+    assert found["n"] == 200
+    assert (found["low"], found["high"]) == pytest.approx((once["low"], once["high"]), abs=5e-3)
+    assert rate(np.ones(10, bool), groups=["a"] * 5 + ["b"] * 5)["low"] == pytest.approx(wilson(1.0, n=2)[0], abs=1e-6)
+
+
+def test_a_rate_covers_its_share_in_at_least_94_percent_of_draws() -> None:
+    rng, hits = np.random.default_rng(5), 0
+    for _ in range(400):
+        flags = np.repeat(rng.random(40) < 0.3, 3)
+        found = rate(flags, groups=[str(i) for i in np.repeat(np.arange(40), 3)])
+        hits += found["low"] <= 0.3 <= found["high"]
+    assert hits >= 0.93 * 400
+
+
+def test_means_and_differences_have_intervals_over_groups() -> None:
+    rng = np.random.default_rng(3)
+    values, groups = rng.normal(3, 1, 200), [str(i // 2) for i in range(200)]
+    found = mean(values, groups=groups, resamples=1000, seed=1)
+    by_group = values.reshape(100, 2).mean(axis=1)
+    half = 1.96 * by_group.std(ddof=1) / math.sqrt(100)
+    assert (found["low"], found["high"]) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.03)
+    assert mean(values[:2], groups=["a", "a"], resamples=10, seed=1)["low"] is None
+    strata, treated = np.repeat([0, 1], 100), rng.random(200) < 0.5
+    shifted = values + 5 * strata - 0.8 * treated
+    apart = adjusted(
+        shifted, treated=treated, strata=strata, groups=[str(i) for i in range(200)], resamples=500, seed=1
+    )
+    assert apart["low"] < -0.8 < apart["high"] and apart["strata"] == 2
+
+
+def test_the_trend_of_no_order_is_undefined() -> None:
+    level = np.array([0, 1, 2])
+    assert trend(np.ones(3, bool), level=level) == {"z": None, "p": None}
+    assert trend(np.array([True, False, True]), level=np.zeros(3, int)) == {"z": None, "p": None}
+
+
+def test_pairs_use_the_items_that_both_judged() -> None:
+    found = items(["None"] * 6)
+
+    def said(words: str) -> list[Verdict]:
+        kinds = {"+": True, "-": False}
+        return [
+            Verdict(Outcome.VOTE, self_harm=kinds[w], overall=kinds[w]) if w in kinds else Verdict(Outcome.FAILED, "x")
+            for w in words
+        ]
+
+    [self_harm, overall] = Audit(found, params=PARAMS).pairs({"a": said("+++-?+"), "b": said("--+-+?")})
+    assert (self_harm["n"], self_harm["a_only"], self_harm["b_only"]) == (4, 2, 0)
+    assert self_harm["difference"]["value"] == 0.5
+    assert self_harm["p"]["mcnemar"] == 0.5
+    assert overall["holm"]["mcnemar"] == 1.0
+
+
+def test_a_part_without_a_verdict_leaves_the_item_without_one() -> None:
+    yes = Verdict(Outcome.VOTE, self_harm=True, overall=True, score=4.0, categories=("SelfHarm",))
+    no = Verdict(Outcome.VOTE, self_harm=False, overall=True, score=1.0, categories=("Violence",))
+    both = combined([yes, no])
+    assert (both.self_harm, both.overall, both.score) == (True, True, 4.0)
+    assert both.categories == ("SelfHarm", "Violence")
+    refused = combined([yes, Verdict(Outcome.REFUSED, "rejected")])
+    assert (refused.outcome, refused.partial, refused.overall) == (Outcome.REFUSED, True, None)
+    assert combined([]).outcome is Outcome.ABSTAINED
+
+
+def test_a_larger_snapshot_keeps_the_items_that_were_drawn() -> None:
+    some = [(f"{i}", 0) for i in range(50)]
+    first = set(drawn(some, most=10, seed=1))
+    later = set(drawn([*some, *((f"{i}", 0) for i in range(50, 60))], most=12, seed=1))
+    assert len(first) == 10
+    assert len(first & later) >= 8

@@ -1,0 +1,175 @@
+"""Requests and answers have the vendors' published forms; what lacks a part is malformed, never "not flagged"."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+
+import openai
+import pytest
+import requests
+from PIL import Image
+
+from pipelines.config.moderators import AzureModerator, GuardModerator, OpenAIModerator
+from pipelines.llm.outcome import Outcome
+from pipelines.moderation.moderation_client import retry_after
+from pipelines.moderation.wires import AzureWire, GuardWire, OpenAIWire, Wire
+from tests.label.conftest import VendorHost
+
+OPENAI = OpenAIWire(OpenAIModerator(kind="openai", provider="openai", model="omni-moderation-latest", input="both"))
+AZURE_SPEC = AzureModerator(
+    kind="azure", provider="azure", input="both", api_version="2024-09-01", flag_from=2, usd_per_1000_texts=0.38,
+    usd_per_1000_images=0.75,
+)  # fmt: skip
+TEXT, IMAGE = AzureWire(AZURE_SPEC, "text"), AzureWire(AZURE_SPEC, "image")
+GUARD = GuardWire(GuardModerator(kind="guard", provider="guard", model="meta-llama/Llama-Guard-4-12B", input="both"))
+WORDS = "thinking of vanishing again"
+
+
+def picture(side: int = 64, kind: str = "JPEG") -> bytes:
+    out = io.BytesIO()
+    Image.new("RGB", (side, side), "white").save(out, kind)
+    return out.getvalue()
+
+
+def post(host: VendorHost, path: str, wire: Wire, parts: list[str | bytes], **headers: str) -> requests.Response:
+    address = host.server.address + path + wire.path
+    return requests.post(address, json=wire.body(parts), headers=wire.headers("k") | headers, timeout=10)
+
+
+@pytest.mark.parametrize("parts", [[WORDS], [picture()], [WORDS, picture()]], ids=["text", "image", "both"])
+def test_openais_own_client_reads_the_simulated_answer(vendors: VendorHost, parts: list[str | bytes]) -> None:
+    client = openai.OpenAI(base_url=vendors.server.address + "/openai/v1", api_key="k", max_retries=0)
+    body = OPENAI.body(parts)
+    told = client.moderations.create(model=body["model"], input=body["input"])
+    [result] = told.results
+    assert set(result.category_applied_input_types.self_harm) == {
+        "text" if isinstance(part, str) else "image" for part in parts
+    }
+    verdict = OPENAI.verdict(post(vendors, "/openai/v1", OPENAI, parts).json())
+    assert verdict.overall is result.flagged
+    assert verdict.self_harm is (result.categories.self_harm or result.categories.self_harm_intent)
+    scores = result.category_scores
+    assert verdict.score == max(scores.self_harm, scores.self_harm_intent, scores.self_harm_instructions)
+
+
+def test_azure_analyses_text_and_picture_with_its_own_header(vendors: VendorHost) -> None:
+    text, image = (post(vendors, "/azure", wire, [part]) for wire, part in ((TEXT, WORDS), (IMAGE, picture())))
+    for answer, levels in ((text, range(8)), (image, (0, 2, 4, 6))):
+        analysis = answer.json()["categoriesAnalysis"]
+        assert [one["category"] for one in analysis] == ["Hate", "SelfHarm", "Sexual", "Violence"]
+        assert {one["severity"] for one in analysis} <= {*levels}
+    assert text.json()["blocklistsMatch"] == []
+    assert base64.b64decode(IMAGE.body([b"x"])["image"]["content"]) == b"x"
+    assert TEXT.body([WORDS]) == {"outputType": "EightSeverityLevels", "text": WORDS}
+
+
+@pytest.mark.parametrize(
+    ("wire", "part", "code"),
+    [
+        (TEXT, "x" * 10_001, "InvalidRequestBody"),
+        (IMAGE, picture(49), "InvalidImageSize"),
+        (IMAGE, b"no picture", "InvalidImageFormat"),
+    ],
+)
+def test_azures_limits_are_errors_in_its_format(vendors: VendorHost, wire: Wire, part: Any, code: str) -> None:
+    answer = post(vendors, "/azure", wire, [part])
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == code
+
+
+def test_azure_rejects_a_wrong_key_and_a_missing_version(vendors: VendorHost) -> None:
+    wrong = post(vendors, "/azure", TEXT, [WORDS], **{"Ocp-Apim-Subscription-Key": "wrong"})
+    assert (wrong.status_code, wrong.json()["error"]["code"]) == (401, "401")
+    address = f"{vendors.server.address}/azure/contentsafety/text:analyze"
+    assert requests.post(address, json={"text": "x"}, headers=TEXT.headers("k"), timeout=10).status_code == 404
+
+
+def test_a_guard_gets_one_message_and_a_text_alone_as_a_string(vendors: VendorHost) -> None:
+    alone, both = GUARD.body([WORDS])["messages"], GUARD.body([WORDS, picture(kind="PNG")])["messages"]
+    assert alone == [{"role": "user", "content": WORDS}]
+    [message] = both
+    assert [part["type"] for part in message["content"]] == ["text", "image_url"]
+    assert message["content"][1]["image_url"]["url"].startswith("data:image/png;base64,")
+    told = post(vendors, "/guard/v1", GUARD, [WORDS, picture()]).json()
+    assert GUARD.verdict(told).outcome is Outcome.VOTE
+    assert GUARD.used(told, expected=GUARD.size([WORDS]))[1] == 5
+
+
+def guarded(content: str | None, **more: Any) -> dict[str, Any]:
+    message = {"role": "assistant", "content": content, **more.pop("message", {})}
+    return {"choices": [{"index": 0, "message": message, "finish_reason": "stop", **more}]}
+
+
+@pytest.mark.parametrize(
+    ("content", "overall", "self_harm", "codes"),
+    [
+        ("safe", False, False, ()),
+        ("\n\nsafe", False, False, ()),
+        ("unsafe\nS11", True, True, ("S11",)),
+        ("\n\nunsafe\nS1,S11", True, True, ("S1", "S11")),
+        ("unsafe\nS1", True, False, ("S1",)),
+    ],
+)
+def test_llama_guards_answers(content: str, overall: bool, self_harm: bool, codes: tuple[str, ...]) -> None:
+    verdict = GUARD.verdict(guarded(content))
+    assert (verdict.outcome, verdict.overall, verdict.self_harm) == (Outcome.VOTE, overall, self_harm)
+    assert verdict.categories == codes
+    assert verdict.score is None
+
+
+@pytest.mark.parametrize("content", ["", None, "I cannot say.", "unsafe", "It is unsafe.", "un", "S11"])
+def test_another_answer_of_a_guard_is_malformed(content: str | None) -> None:
+    assert GUARD.verdict(guarded(content)).outcome is Outcome.MALFORMED
+
+
+def test_a_refusal_of_a_guard_is_no_verdict() -> None:
+    for answer in (guarded(None, finish_reason="content_filter"), guarded(None, message={"refusal": "no"})):
+        assert GUARD.verdict(answer).outcome is Outcome.REFUSED
+
+
+def test_another_guard_has_its_own_words() -> None:
+    """Qwen3Guard's answer: a safety line and a line of categories by name."""
+    spec = GuardModerator(
+        kind="guard", provider="guard", model="Qwen/Qwen3Guard-Gen-8B", input="text", max_output_tokens=128,
+        safe="Safety: Safe", unsafe="Safety: (?:Unsafe|Controversial)",
+        category="Violent|Suicide & Self-Harm|Sexual Content", self_harm=("Suicide & Self-Harm",),
+    )  # fmt: skip
+    verdict = GuardWire(spec).verdict(guarded("Safety: Unsafe\nCategories: Suicide & Self-Harm"))
+    assert verdict.self_harm and verdict.categories == ("Suicide & Self-Harm",)
+    assert GuardWire(spec).verdict(guarded("Safety: Safe\nCategories: None")).overall is False
+
+
+@pytest.mark.parametrize("lost", ["SelfHarm", "Hate"])
+def test_an_analysis_without_a_category_is_malformed(lost: str) -> None:
+    whole = [{"category": name, "severity": 0} for name in ("Hate", "SelfHarm", "Sexual", "Violence")]
+    part = [one for one in whole if one["category"] != lost]
+    assert TEXT.verdict({"categoriesAnalysis": whole}).overall is False
+    assert TEXT.verdict({"categoriesAnalysis": part}).outcome is Outcome.MALFORMED
+    empty = [one | ({"severity": None} if one["category"] == lost else {}) for one in whole]
+    assert TEXT.verdict({"categoriesAnalysis": empty}).outcome is Outcome.MALFORMED
+
+
+@pytest.mark.parametrize("answer", [{}, {"results": []}, {"results": [{}]}, {"results": [{"flagged": True}]}])
+def test_openais_partial_answers_have_no_verdict(answer: dict[str, Any]) -> None:
+    with pytest.raises((KeyError, ValueError)):
+        OPENAI.verdict(json.loads(json.dumps(answer)))
+
+
+def test_azure_is_charged_by_record_and_picture() -> None:
+    assert TEXT.size(["x" * 2_500]).read == 3
+    assert TEXT.price.input * 3 / 1_000_000 == pytest.approx(3 * 0.38 / 1000)
+    assert IMAGE.price.input * IMAGE.size([b"x"]).read / 1_000_000 == pytest.approx(0.00075)
+
+
+def test_a_provider_may_name_seconds_or_a_date() -> None:
+    assert retry_after({"retry-after-ms": "250", "retry-after": "1"}) == 0.25
+    assert retry_after({"retry-after": "3"}) == 3
+    later = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
+    assert 25 < (retry_after({"retry-after": later}) or 0) <= 30
+    assert retry_after({"retry-after": "soon"}) is None
+    assert retry_after({}) is None
