@@ -256,6 +256,20 @@ def require_mlflow(settings: Settings) -> None:
 
 
 @contextmanager
+def summarised() -> Iterator[None]:
+    """Write the summary that the Corpus page of Airflow reads when a command ends, also if it fails: see ``summary``.
+
+    The command never fails because of the summary.
+    """
+    try:
+        yield
+    finally:
+        from pipelines.summary.written import quietly, write
+
+        quietly(write)
+
+
+@contextmanager
 def doing(what: str) -> Iterator[None]:
     """Show a spinner with the elapsed time on a terminal while a command of unknown length runs."""
     if not sys.stderr.isatty():
