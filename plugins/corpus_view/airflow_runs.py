@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,69 +17,15 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from corpus_view.page_text import path
+from corpus_view.runs_seen import Question, Run, Runs, dag_ids
 from dvc_airflow.names import named
 
-# The Dags of one corpus, after the corpus's name, and those of all corpora: the files of `dags/`.
-OF_CORPUS = ("collect", "refresh", "dataset", "label", "finetune", "benchmark", "scoring")
-OF_ALL = (
-    "annotation_pull", "annotation_round", "deletion_sweep", "deliver", "doctor", "promote", "release", "takedown",
-)  # fmt: skip
 # Every run of these is a request of its own: a later run does not repeat a failed one.
 REQUESTS = ("annotation_round", "promote", "release", "takedown")
 # Days in which a failed request is listed, and in which the last run of another Dag is looked for.
 DAYS_OF_REQUEST, DAYS = 7, 62
 MOST = 50
 WAITING = (TaskInstanceState.AWAITING_INPUT, TaskInstanceState.DEFERRED)
-
-
-@dataclass(frozen=True)
-class Run:
-    """One run of a Dag: its state, its month if it has one, and the task that failed, if one did."""
-
-    dag: str
-    run_id: str
-    state: str
-    at: datetime | None
-    key: str | None = None
-    task: str | None = None
-
-    @property
-    def href(self) -> str:
-        """The address of the run, or of its failed task, from the page."""
-        return path("dags", self.dag, "runs", self.run_id, *(("tasks", self.task) if self.task else ()))
-
-
-@dataclass(frozen=True)
-class Question:
-    """A task that waits for a person's answer."""
-
-    dag: str
-    subject: str
-    since: datetime | None
-    href: str
-
-
-@dataclass(frozen=True)
-class Runs:
-    """What a user may see of Airflow's state; ``known`` are the ids of the Dags that the user may read."""
-
-    known: frozenset[str] = frozenset()
-    paused: frozenset[str] = frozenset()
-    broken: frozenset[str] = frozenset()
-    failed: tuple[Run, ...] = ()
-    late: tuple[Run, ...] = ()
-    questions: tuple[Question, ...] = ()
-    months: Mapping[tuple[str, str], Run] = field(default_factory=dict)
-    latest: Mapping[str, Run] = field(default_factory=dict)
-
-    def sees(self, *names: str) -> bool:
-        """Return whether the user may read one of these Dags (names without the prefix)."""
-        return any(named(name) in self.known for name in names)
-
-
-def dag_ids(corpora: Collection[str]) -> set[str]:
-    """Return the ids of all Dags of this project with these corpora."""
-    return {named(f"{corpus}_{kind}") for corpus in corpora for kind in OF_CORPUS} | {named(name) for name in OF_ALL}
 
 
 def read(session: Session, *, permitted: Collection[str], corpora: Collection[str], now: datetime) -> Runs:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from corpus_view.airflow_runs import Run, Runs
 from corpus_view.page_text import ago, moment, path, percent, web
+from corpus_view.runs_seen import Run, Runs
 from dvc_airflow.names import named
 
 Json = Mapping[str, Any]
