@@ -50,7 +50,7 @@ def write(
     with locks.of_host(settings, "summary"):
         before = _before(path)
         runs = {
-            corpus: {"run": told["run"], "report": told.get("report")}
+            corpus: {"run": told["run"], "report": _address(told.get("report"))}
             for corpus, told in (tracked or {}).items()
             if "run" in told
         }
