@@ -162,7 +162,7 @@ def _corpora(shown: Mapping[str, Json]) -> Iterator[Item]:
         gaps = [month for month in months if month["state"] == "gap"]
         if gaps:
             lost = hours(sum(month["gap"] for month in gaps))
-            what = f"{len(gaps)} months of {corpus} have gaps, {lost} in all"
+            what = f"{len(gaps)} {'month' if len(gaps) == 1 else 'months'} of {corpus} with gaps, {lost} in all"
             yield Item(CHECK, what, "The Dag that refreshes asks other sources for them for refresh.retry_days.",
                        f"#months-{corpus}")  # fmt: skip
         for model in part["alerts"]:
