@@ -99,8 +99,10 @@ def airflow() -> Callable[[], Any]:
         for n in range(RUNS):
             dag = "deliver" if n % 2 else dags[n // 2 % len(dags)]
             key = MONTHS[n % len(MONTHS)] if dag.endswith("_collect") else None
-            rows.append({"dag_id": dag, "run_id": f"r{n}", "run_type": "manual", "state": "failed" if n % 7 else "success",
-                         "run_after": NOW - timedelta(minutes=RUNS - n), "partition_key": key})  # fmt: skip
+            state = "failed" if n % 7 else "success"
+            at = NOW - timedelta(minutes=RUNS - n)
+            row = {"dag_id": dag, "run_id": f"r{n}", "run_type": "manual", "state": state, "run_after": at}
+            rows.append(row | {"partition_key": key})
         session.execute(sa.insert(DagRun), rows)
     app = FastAPI()
     for one in CorpusPage.fastapi_apps:

@@ -257,16 +257,19 @@ def require_mlflow(settings: Settings) -> None:
 
 @contextmanager
 def summarised() -> Iterator[None]:
-    """Write the summary that the Corpus page of Airflow reads when a command ends, also if it fails: see ``summary``.
+    """Write the summary that the Corpus page of Airflow reads when a command ends, see :mod:`pipelines.summary`.
 
-    The command never fails because of the summary.
+    A command that fails may have done a part of its work, so it renews a summary that exists. No command fails because
+    of the summary.
     """
+    failed = True
     try:
         yield
+        failed = False
     finally:
-        from pipelines.summary.written import quietly, write
+        from pipelines.summary.written import quietly, renew, write
 
-        quietly(write)
+        quietly(renew if failed else write)
 
 
 @contextmanager

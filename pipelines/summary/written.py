@@ -60,6 +60,12 @@ def write(
     return made
 
 
+def renew(settings: Settings) -> None:
+    """Write the summary again if there is one."""
+    if (settings.home / FILE).exists():
+        write(settings)
+
+
 def quietly(writer: Callable[[Settings], object]) -> None:
     """Run a writer of the summary; print a fault on stderr instead of raising it.
 

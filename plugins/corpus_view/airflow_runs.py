@@ -17,7 +17,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from corpus_view.page_text import path
-from corpus_view.runs_seen import Question, Run, Runs, dag_ids
+from corpus_view.runs_seen import Question, Runs, SeenRun, dag_ids
 from dvc_airflow.names import named
 
 # Every run of these is a request of its own: a later run does not repeat a failed one.
@@ -57,11 +57,11 @@ def read(session: Session, *, permitted: Collection[str], corpora: Collection[st
     )
 
 
-def _age(run: Run) -> float:
+def _age(run: SeenRun) -> float:
     return run.at.timestamp() if run.at else 0.0
 
 
-def _months(session: Session, dags: Collection[str]) -> dict[int, Run]:
+def _months(session: Session, dags: Collection[str]) -> dict[int, SeenRun]:
     """Return the latest run of each month of the Dags that collect."""
     newest = (
         select(func.max(DagRun.id))
@@ -71,22 +71,22 @@ def _months(session: Session, dags: Collection[str]) -> dict[int, Run]:
     return _runs(session, DagRun.id.in_(newest))
 
 
-def _latest(session: Session, dags: Collection[str], *, since: datetime) -> dict[int, Run]:
+def _latest(session: Session, dags: Collection[str], *, since: datetime) -> dict[int, SeenRun]:
     newest = select(func.max(DagRun.id)).where(DagRun.dag_id.in_(dags), DagRun.run_after >= since)
     return _runs(session, DagRun.id.in_(newest.group_by(DagRun.dag_id)))
 
 
-def _requests(session: Session, dags: Collection[str], *, since: datetime) -> list[Run]:
+def _requests(session: Session, dags: Collection[str], *, since: datetime) -> list[SeenRun]:
     failed = (DagRun.dag_id.in_(dags), DagRun.run_after >= since, DagRun.state == DagRunState.FAILED)
     return list(_runs(session, *failed, limit=MOST).values())
 
 
-def _runs(session: Session, *where: Any, limit: int | None = None) -> dict[int, Run]:
+def _runs(session: Session, *where: Any, limit: int | None = None) -> dict[int, SeenRun]:
     columns: tuple[Any, ...] = (DagRun.id, DagRun.dag_id, DagRun.run_id, DagRun.state, DagRun.partition_key)
     columns += (DagRun.queued_at, DagRun.start_date, DagRun.end_date)
     query = select(*columns).where(*where).order_by(DagRun.id.desc())
     return {
-        row.id: Run(
+        row.id: SeenRun(
             row.dag_id,
             row.run_id,
             str(getattr(row.state, "value", row.state)),
@@ -97,7 +97,7 @@ def _runs(session: Session, *where: Any, limit: int | None = None) -> dict[int, 
     }
 
 
-def _with_tasks(session: Session, runs: list[Run]) -> list[Run]:
+def _with_tasks(session: Session, runs: list[SeenRun]) -> list[SeenRun]:
     """Return the runs with the first task of each that failed."""
     columns = (TaskInstance.dag_id, TaskInstance.run_id, TaskInstance.task_id)
     query = select(*columns).where(
@@ -111,7 +111,7 @@ def _with_tasks(session: Session, runs: list[Run]) -> list[Run]:
     return [replace(run, task=tasks.get((run.dag, run.run_id))) for run in runs]
 
 
-def _late(session: Session, dags: Collection[str]) -> list[Run]:
+def _late(session: Session, dags: Collection[str]) -> list[SeenRun]:
     """Return the unfinished runs that missed their deadline."""
     query = (
         select(DagRun.dag_id, DagRun.run_id, DagRun.state, DagRun.partition_key, Deadline.deadline_time)
@@ -120,7 +120,7 @@ def _late(session: Session, dags: Collection[str]) -> list[Run]:
         .order_by(Deadline.deadline_time)
         .limit(MOST)
     )
-    return [Run(dag, run_id, str(state), at, key=key) for dag, run_id, state, key, at in session.execute(query)]
+    return [SeenRun(dag, run_id, str(state), at, key=key) for dag, run_id, state, key, at in session.execute(query)]
 
 
 def _questions(session: Session, dags: Collection[str]) -> list[Question]:

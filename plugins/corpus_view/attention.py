@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from corpus_view.page_text import hours, moment, money
-from corpus_view.runs_seen import Run, Runs
+from corpus_view.runs_seen import Runs, SeenRun
 from dvc_airflow.names import named
 
 Json = Mapping[str, Any]
@@ -35,7 +35,7 @@ WORDS = {FAILED: "Failed", LATE: "Late", WAITS: "Waits for a person", CHECK: "Ch
 
 @dataclass(frozen=True)
 class Item:
-    """One line of the first section: what it is, since when, what to do, and where."""
+    """One line of the first section: its subject, since when, what to do, and where."""
 
     kind: str
     what: str
@@ -89,11 +89,11 @@ def _runs(runs: Runs) -> Iterator[Item]:
         yield Item(LATE, f"Dag {sweep} is paused", todo, f"../dags/{sweep}")
 
 
-def _name(run: Run) -> str:
+def _name(run: SeenRun) -> str:
     return f"{run.dag} of {run.key}" if run.key else f"Run of {run.dag}"
 
 
-def _remedy(run: Run) -> str:
+def _remedy(run: SeenRun) -> str:
     dag = run.dag.removeprefix(named(""))
     return REMEDIES.get(dag) or REMEDIES.get(dag.rpartition("_")[2]) or REMEDY
 

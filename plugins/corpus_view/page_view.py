@@ -10,7 +10,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from corpus_view import attention, page_text, runs_seen, sections
+from corpus_view import attention, page_tables, page_text, runs_seen
 from corpus_view.runs_seen import Runs
 from corpus_view.summary_file import Summary
 
@@ -34,7 +34,7 @@ def environment() -> Environment:
 def model(summary: Summary, *, runs: Runs, now: datetime) -> dict[str, Any]:
     """Return the values of the template: all sections that the user may see."""
     found = summary.found
-    sources = sections.Sources(found)
+    sources = page_tables.Sources(found)
     shown = {
         corpus: _corpus(corpus, part, runs=runs, sources=sources, now=now)
         for corpus, part in found.get("corpora", {}).items()
@@ -50,29 +50,29 @@ def model(summary: Summary, *, runs: Runs, now: datetime) -> dict[str, Any]:
         "attention": attention.items(found, fault=summary.fault, runs=runs, shown=shown, now=now),
         "corpora": shown,
         "paused": sorted(runs.paused),
-        "budget": sections.budget(found) if any(part["votes"]["labellers"] for part in shown.values()) else None,
-        "registry": sections.registry(found) if runs.sees("promote") else None,
-        "deletions": sections.deletions(found, runs=runs, days=attention.ERASURE_DAYS, now=now)
+        "budget": page_tables.budget(found) if any(part["votes"]["labellers"] for part in shown.values()) else None,
+        "registry": page_tables.registry(found) if runs.sees("promote") else None,
+        "deletions": page_tables.deletions(found, runs=runs, days=attention.ERASURE_DAYS, now=now)
         if runs.sees("deletion_sweep", "takedown") and found
         else None,
         "releases": found.get("releases") if runs.sees("release") else None,
         "reports": _reports(found, shown=shown),
         "commits": _commits(found, used=used),
-        "words": {"outcomes": sections.OUTCOMES, "agreements": sections.AGREEMENTS, "states": sections.STATES},
+        "words": {"outcomes": page_tables.OUTCOMES, "agreements": page_tables.AGREEMENTS, "states": page_tables.STATES},
         "erasure_days": attention.ERASURE_DAYS,
     }
 
 
-def _corpus(corpus: str, part: Mapping[str, Any], *, runs: Runs, sources: sections.Sources, now: datetime) -> Any:
-    years = sections.calendar(corpus, part, runs=runs, sources=sources, now=now)
+def _corpus(corpus: str, part: Mapping[str, Any], *, runs: Runs, sources: page_tables.Sources, now: datetime) -> Any:
+    years = page_tables.calendar(corpus, part, runs=runs, sources=sources, now=now)
     return {
         "calendar": years,
-        "counted": sections.counted(years),
+        "counted": page_tables.counted(years),
         "records": sum(month.get("records", 0) for month in part.get("months", {}).values()),
-        "funnel": sections.funnel(corpus, part, sources=sources),
-        "rounds": sections.rounds(corpus, part, sources=sources),
-        "votes": sections.votes(corpus, part, sources=sources),
-        "alerts": sections.alerts(corpus, part, sources=sources),
+        "funnel": page_tables.funnel(corpus, part, sources=sources),
+        "rounds": page_tables.rounds(corpus, part, sources=sources),
+        "votes": page_tables.votes(corpus, part, sources=sources),
+        "alerts": page_tables.alerts(corpus, part, sources=sources),
         "ocr": part.get("ocr") or {},
     }
 
@@ -97,7 +97,7 @@ def _used(shown: Mapping[str, Any]) -> set[str]:
 
 
 def _commits(found: Mapping[str, Any], *, used: Collection[str]) -> list[dict[str, Any]]:
-    sources = sections.Sources(found)
+    sources = page_tables.Sources(found)
     commits = [one for key, one in found.get("commits", {}).items() if key in used]
     latest = sorted(commits, key=lambda one: str(one["at"]), reverse=True)
     return [{**one, "run_href": sources.commit(one["commit"]).run_href} for one in latest]

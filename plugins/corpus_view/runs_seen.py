@@ -17,7 +17,7 @@ OF_ALL = (
 
 
 @dataclass(frozen=True)
-class Run:
+class SeenRun:
     """One run of a Dag: its state, its month if it has one, and the task that failed, if one did."""
 
     dag: str
@@ -50,11 +50,11 @@ class Runs:
     known: frozenset[str] = frozenset()
     paused: frozenset[str] = frozenset()
     broken: frozenset[str] = frozenset()
-    failed: tuple[Run, ...] = ()
-    late: tuple[Run, ...] = ()
+    failed: tuple[SeenRun, ...] = ()
+    late: tuple[SeenRun, ...] = ()
     questions: tuple[Question, ...] = ()
-    months: Mapping[tuple[str, str], Run] = field(default_factory=dict)
-    latest: Mapping[str, Run] = field(default_factory=dict)
+    months: Mapping[tuple[str, str], SeenRun] = field(default_factory=dict)
+    latest: Mapping[str, SeenRun] = field(default_factory=dict)
 
     def sees(self, *names: str) -> bool:
         """Return whether the user may read one of these Dags (names without the prefix)."""

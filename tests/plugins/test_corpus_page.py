@@ -13,7 +13,7 @@ import pytest
 
 from corpus_view import page_plugin, page_view, runs_seen, summary_file
 from corpus_view.page_text import ago, clean, path, web
-from corpus_view.runs_seen import Question, Run, Runs, dag_ids
+from corpus_view.runs_seen import Question, Runs, SeenRun, dag_ids
 from corpus_view.summary_file import Summary, SummaryFile
 from pipelines.summary import written
 
@@ -121,9 +121,9 @@ def attention(text: str) -> list[str]:
 
 
 def test_the_page_begins_with_what_failed_then_what_waits_each_with_what_to_do() -> None:
-    run = Run("memes_collect", "backfill__1", "failed", NOW, key="2023-01", task="images")
+    run = SeenRun("memes_collect", "backfill__1", "failed", NOW, key="2023-01", task="images")
     asked = Question("promote", "Promote version 4?", NOW, "../dags/promote/runs/r/tasks/approve/required_actions")
-    late = Run("deletion_sweep", "scheduled__1", "running", NOW)
+    late = SeenRun("deletion_sweep", "scheduled__1", "running", NOW)
     runs = Runs(known=ALL, failed=(run,), late=(late,), questions=(asked,), months={("memes_collect", "2023-01"): run},
                 paused=frozenset({"deletion_sweep"}))  # fmt: skip
     lines = attention(page(summary(), runs=runs))
@@ -153,7 +153,7 @@ def test_nothing_to_do_is_said() -> None:
 
 
 def test_a_month_says_its_state_in_words_and_links_to_its_run_and_commit() -> None:
-    running = Run("memes_collect", "r1", "running", NOW, key="2023-02")
+    running = SeenRun("memes_collect", "r1", "running", NOW, key="2023-02")
     text = page(summary(), runs=Runs(known=ALL, months={("memes_collect", "2023-02"): running}))
     months = re.findall(r'<li class="(\w+)">(.*?)</li>', text, re.DOTALL)
     said = {(state, " ".join(Parsed(body).words)) for state, body in months}
@@ -201,7 +201,7 @@ def test_text_of_others_is_escaped_wherever_it_is_shown() -> None:
     found["corpora"]["posts"]["votes"][HOSTILE] = found["corpora"]["posts"]["votes"].pop("gpt")
     found["corpora"]["posts"]["models"][HOSTILE] = found["corpora"]["posts"]["models"].pop("crisis-posts")
     found["registry"][HOSTILE] = found["registry"].pop("crisis-posts")
-    run = Run("memes_collect", HOSTILE, "failed", NOW, key=HOSTILE, task=HOSTILE)
+    run = SeenRun("memes_collect", HOSTILE, "failed", NOW, key=HOSTILE, task=HOSTILE)
     question = Question("promote", HOSTILE, NOW, path("dags", "promote", "runs", HOSTILE))
     text = page(found, runs=Runs(known=ALL, failed=(run,), questions=(question,)))
     parsed = Parsed(text)

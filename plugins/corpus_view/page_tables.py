@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from corpus_view.page_text import ago, moment, path, percent, web
-from corpus_view.runs_seen import Run, Runs
+from corpus_view.runs_seen import Runs, SeenRun
 from dvc_airflow.names import named
 
 Json = Mapping[str, Any]
@@ -34,7 +34,7 @@ EXCLUDED = {
 
 
 @dataclass(frozen=True)
-class Source:
+class Provenance:
     """Where a number comes from: the commit, the Dag run that made it, and when."""
 
     commit: str | None = None
@@ -55,17 +55,17 @@ class Sources:
         self._origin: Json = summary.get("origin", {})
         self._commits: Json = summary.get("commits", {})
 
-    def of(self, *files: str) -> Source:
+    def of(self, *files: str) -> Provenance:
         """Return the source of the first of these files that there is."""
         for file in files:
             if commit := self._origin.get(file):
                 return self.commit(commit)
-        return Source()
+        return Provenance()
 
-    def commit(self, commit: str | None) -> Source:
+    def commit(self, commit: str | None) -> Provenance:
         """Return a commit as a source."""
         known = self._commits.get(commit or "", {})
-        return Source(commit, known.get("at"), known.get("run"))
+        return Provenance(commit, known.get("at"), known.get("run"))
 
 
 def calendar(corpus: str, part: Json, *, runs: Runs, sources: Sources, now: datetime) -> list[dict[str, Any]]:
@@ -115,7 +115,7 @@ def _keys(part: Json, months: Json, *, now: datetime) -> list[str]:
     return found
 
 
-def _state(key: str, month: Json, *, run: Run | None, first: str | None, now: datetime) -> str:
+def _state(key: str, month: Json, *, run: SeenRun | None, first: str | None, now: datetime) -> str:
     state = run.state if run else None
     if state == "failed":
         return "failed"
