@@ -24,10 +24,14 @@ from pipelines.workspace.address import local_path
 
 Json = dict[str, Any]
 
-FILE = Path("summary") / "corpus.json"
 # Raised when the page needs another form of the file; a page that finds another one asks for the command below.
 VERSION = 1
 FAILED = "The summary for the Corpus page was not written ({cause}); `corpus status --write` writes it again.\n"
+
+
+def place(settings: Settings) -> Path:
+    """Return the path of the summary."""
+    return settings.home / "summary" / "corpus.json"
 
 
 def write(
@@ -46,7 +50,7 @@ def write(
         NoCorpus: there is no corpus repository yet.
         CorpusError: a database or the repository cannot be read.
     """
-    path = settings.home / FILE
+    path = place(settings)
     with locks.of_host(settings, "summary"):
         before = _before(path)
         runs = {
@@ -62,7 +66,7 @@ def write(
 
 def renew(settings: Settings) -> None:
     """Write the summary again if there is one."""
-    if (settings.home / FILE).exists():
+    if place(settings).exists():
         write(settings)
 
 

@@ -15,6 +15,7 @@ from corpus_view import page_plugin, page_view, runs_seen, summary_file
 from corpus_view.page_text import ago, clean, path, web
 from corpus_view.runs_seen import Question, Runs, SeenRun, dag_ids
 from corpus_view.summary_file import Summary, SummaryFile
+from pipelines.config.settings import Settings
 from pipelines.summary import written
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -255,8 +256,10 @@ def test_a_changed_summary_is_read_again_and_an_unchanged_one_is_not(tmp_path: P
     assert file.read().found["commit"] == OLDER
 
 
-def test_page_and_writer_agree_on_the_file() -> None:
-    assert (summary_file.VERSION, Path("summary/corpus.json")) == (written.VERSION, written.FILE)
+def test_page_and_writer_agree_on_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CORPUS_HOME", str(tmp_path))
+    assert written.place(Settings.from_env()) == SummaryFile(tmp_path).path
+    assert written.VERSION == summary_file.VERSION
 
 
 def test_the_page_knows_every_dag() -> None:

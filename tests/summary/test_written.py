@@ -64,8 +64,8 @@ def settings(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Set
 
 def test_every_number_has_its_commit_and_its_run(settings: Settings, work: Path) -> None:
     made = written.write(settings, at=NOW)
-    assert json.loads((settings.home / written.FILE).read_text()) == made
-    assert (settings.home / written.FILE).stat().st_mode & 0o077 == 0
+    assert json.loads(written.place(settings).read_text()) == made
+    assert written.place(settings).stat().st_mode & 0o077 == 0
     memes = made["corpora"]["memes"]
     assert memes["months"] == {
         "2022-11": {"published": True, "gap_hours": None, "records": 1, "deleted": 0},
@@ -85,14 +85,14 @@ def test_a_later_commit_is_read_as_if_all_were_read_again(settings: Settings, wo
     commit(work, "snapshot(memes): quality", **{"metrics__memes__quality.json": json.dumps(newer)})
     git("push", "--quiet", settings.repo, "corpus", cwd=work)
     continued = written.write(settings, at=NOW)
-    (settings.home / written.FILE).unlink()
+    written.place(settings).unlink()
     assert continued == written.write(settings, at=NOW)
     assert continued["corpora"]["memes"]["funnel"]["collect"]["kept"] == 2
 
 
 def test_the_file_names_no_record(settings: Settings) -> None:
     written.write(settings, at=NOW)
-    text = (settings.home / written.FILE).read_text()
+    text = written.place(settings).read_text()
     with Vault.existing(settings) as vault:
         ids = [vault.record_id(f"t3_secret{number}") for number in range(3)]
     assert not [word for word in ("secret", "case-7", *ids) if word in text]
