@@ -1,4 +1,4 @@
-"""Take the pictures of README, tutorial and docs/airflow.md from the running demo, with Chromium: `python docs/screenshots.py`."""
+"""Take the pictures of the documentation from the running demo, with Chromium: `python docs/screenshots.py`."""
 
 from __future__ import annotations
 
