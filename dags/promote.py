@@ -28,7 +28,9 @@ with corpus_dag(
     params={
         "name": Param(models()[0], type="string", enum=models(), description="the registered model"),
         "version": Param(1, type="integer", minimum=1, description="the candidate"),
-        "reason": Param("", type="string", maxLength=500, description="the reason if the approver gives none"),
+        "reason": Param(
+            None, type=["null", "string"], maxLength=500, description="the reason if the approver gives none"
+        ),
     },
 ) as dag:
     promoted, rejected = promotion.promote(), promotion.reject()

@@ -25,7 +25,9 @@ with corpus_dag(
     params={
         "corpus": Param(corpora()[0], type="string", enum=corpora(), description="the corpus of the labels"),
         "name": Param("draft-1", type="string", pattern="^[a-z0-9][a-z0-9-]*$", description="the name of the release"),
-        "reason": Param("", type="string", maxLength=500, description="the reason if the approver gives none"),
+        "reason": Param(
+            None, type=["null", "string"], maxLength=500, description="the reason if the approver gives none"
+        ),
     },
 ) as dag:
     approved = release.approve()

@@ -1,4 +1,4 @@
-"""Take the pictures of README and tutorial from the running demo, with Chromium: `python docs/screenshots.py`."""
+"""Take the pictures of the documentation from the running demo, with Chromium: `python docs/screenshots.py`."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def report(tracking: str, corpus: str, folder: Path) -> Path:
 
 
 def main() -> int:
-    """Take both pictures."""
+    """Take the pictures."""
     settings = Settings.from_env()  # also sets the login of MLflow
     ports = json.loads((settings.home / "ports.json").read_text())
     airflow = f"http://127.0.0.1:{ports['airflow']}"
@@ -102,6 +102,7 @@ def main() -> int:
         chromium.send("Network.setCookie", name=COOKIE, url=airflow,
                       value=token(airflow, password=logins.password(settings.home, logins.ADMIN)))  # fmt: skip
         chromium.shoot("airflow", f"{airflow}/dags/posts_finetune", size=(1400, 800))
+        chromium.shoot("corpus_page", f"{airflow}/plugin/corpus", size=(1440, 900))
         page = report(f"http://127.0.0.1:{ports['mlflow']}", "posts", Path(folder))
         chromium.shoot("report", page.as_uri(), size=(1200, 900))
     return 0

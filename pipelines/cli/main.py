@@ -11,6 +11,7 @@ import gc
 import os
 import sqlite3
 import sys
+from functools import partial
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -90,17 +91,30 @@ def corpus(
 def track(corpus: CorpusName) -> None:
     """Log the numbers of `corpus status` to MLflow, in one run for each commit of the corpus branch."""
     from pipelines import status as numbers
+    from pipelines.summary.written import quietly, write
 
     settings = Settings.from_env()
     require_mlflow(settings)
-    emit(numbers.track(settings, corpus=corpus))
+    told = numbers.track(settings, corpus=corpus)
+    quietly(partial(write, tracked={corpus: told}))
+    emit(told)
 
 
 @app.command(rich_help_panel="Repository")
-def status(as_json: AsJson = False) -> None:
+def status(
+    as_json: AsJson = False,
+    write: Annotated[
+        bool, typer.Option("--write", help="write the summary that the Corpus page of Airflow reads; print nothing")
+    ] = False,
+) -> None:
     """Show how many items are collected, labelled and split, and the models' scores, at the newest commit."""
     from pipelines import status as numbers
 
+    if write:
+        from pipelines.summary import written
+
+        written.write(Settings.from_env())
+        return
     with doing("reading the corpus repository"):
         gathered = numbers.gather(Settings.from_env())
     if as_json:

@@ -28,6 +28,7 @@ from pipelines.cli.shared import (
     open_vault,
     require_mlflow,
     run_stage,
+    summarised,
 )
 from pipelines.config.settings import Settings
 from pipelines.errors import UnknownName
@@ -64,6 +65,7 @@ Base = Annotated[
 
 
 @app.command(rich_help_panel="Registry")
+@summarised()
 def register(
     names: Annotated[
         list[str] | None,
@@ -101,6 +103,7 @@ def register(
 
 
 @app.command(rich_help_panel="Registry")
+@summarised()
 def gate(name: Name, version: Version, base: Base = None) -> None:
     """Compare a model version with the champion (version in use) on the test split; record if it may be promoted."""
     from pipelines.promotion import gate as judge
@@ -110,6 +113,7 @@ def gate(name: Name, version: Version, base: Base = None) -> None:
 
 
 @app.command(rich_help_panel="Registry")
+@summarised()
 def promote(
     name: Name,
     version: Version,
@@ -140,6 +144,7 @@ def promote(
 
 
 @app.command(rich_help_panel="Registry")
+@summarised()
 def reject(
     name: Name,
     version: Version,
@@ -159,6 +164,7 @@ def reject(
 
 
 @app.command(rich_help_panel="Registry")
+@summarised()
 def rollback(
     name: Name,
     who: Person,
@@ -178,6 +184,7 @@ def rollback(
 
 
 @app.command(rich_help_panel="Registry")
+@summarised()
 def withdraw(name: Name, version: Version, who: Person, why: Reason) -> None:
     """Withdraw a model version permanently: it is no longer champion, and rollback skips it; its files are kept."""
     from pipelines.promotion import promote as moves

@@ -19,6 +19,7 @@ from pipelines.cli.shared import (
     doing,
     emit,
     open_vault,
+    summarised,
 )
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
@@ -33,6 +34,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="the release's name, s
 
 
 @app.command("make")
+@summarised()
 def make(
     corpus: CorpusName,
     name: Name,
@@ -61,6 +63,7 @@ def make(
 
 
 @app.command("approve")
+@summarised()
 def approve(
     name: Name,
     who: PersonIfAny = None,
@@ -78,6 +81,7 @@ def approve(
 
 
 @app.command("retire")
+@summarised()
 def retire(name: Name, who: Person, why: Reason) -> None:
     """Retire an approved release, so that the corpus can have another; its list of removed ids is still updated."""
     from pipelines.release import approval

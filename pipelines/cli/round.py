@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pipelines.cli.shared import CorpusName, doing, emit, open_vault
+from pipelines.cli.shared import CorpusName, doing, emit, open_vault, summarised
 from pipelines.config.settings import Settings
 from pipelines.process import now
 
@@ -22,6 +22,7 @@ Name = Annotated[
 
 
 @app.command("open")
+@summarised()
 def open_(
     corpus: CorpusName,
     name: Name,
@@ -57,6 +58,7 @@ def pull(corpus: CorpusName, name: Name) -> None:
 
 
 @app.command("adjudicate")
+@summarised()
 def adjudicate(corpus: CorpusName, name: Name) -> None:
     """End the annotation of a round, and queue its undecided items for the adjudicator without annotators' names."""
     from pipelines.annotate.rounds import round as rounds
@@ -65,6 +67,7 @@ def adjudicate(corpus: CorpusName, name: Name) -> None:
 
 
 @app.command("close")
+@summarised()
 def close(
     corpus: CorpusName,
     name: Name,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.cli.shared import CorpusName, Yes, confirm, doing, emit, open_vault, records
+from pipelines.cli.shared import CorpusName, Yes, confirm, doing, emit, open_vault, records, summarised
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.process import now
@@ -101,7 +101,7 @@ def takedown(
     )
     agree = partial(_agree, yes=yes)
     _forget_index(settings, scan=scan, dry_run=dry_run)
-    with open_vault(settings) as vault:
+    with summarised(), open_vault(settings) as vault:
         given: dict[str, Any] = {"dry_run": dry_run, "agree": agree, "settings": settings, "vault": vault}
         emit(_taken_down(asked, reason=reason or "", who=who, **given))
     for path in (file or ()) if not dry_run else ():
@@ -110,6 +110,7 @@ def takedown(
 
 
 @app.command(rich_help_panel="Privacy")
+@summarised()
 def sweep(
     corpus: CorpusName,
     dry_run: Annotated[
@@ -156,6 +157,7 @@ def retention() -> None:
 
 
 @takedowns.command("run-pending")
+@summarised()
 def run_pending(
     dry_run: DryRun = False,
     scan: Scan = False,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.cli.shared import CorpusName, Month, emit, open_vault
+from pipelines.cli.shared import CorpusName, Month, emit, open_vault, summarised
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.errors import BadParams
@@ -170,7 +170,8 @@ def approve(
 
 
 @app.command("publish-partition")
-def publish_partition(corpus: CorpusName, month: Month, pointers: Pointers) -> None:
+@summarised()
+def publish_partition(corpus: CorpusName, month: Month, pointers: Pointers, run: RunName | None = None) -> None:
     """Commit the .dvc files of one month's data to the corpus branch."""
     from pipelines.collect.closing import close
     from pipelines.collect.month import Window, addition
@@ -183,6 +184,7 @@ def publish_partition(corpus: CorpusName, month: Month, pointers: Pointers) -> N
     settings = Settings.from_env()
     written = received(_json(pointers), secret=settings.secret())
     given: dict[str, Any] = {"corpus": corpus, "month": month, "pointers": written, "keep_below": addition(written)}
+    given["run"] = run
     # rows of records that are taken down later are found in the pushed objects and replaced by that takedown
     with open_vault(settings) as vault:
         gone = Gone(vault.tombstones())
@@ -220,6 +222,7 @@ def drift(corpus: CorpusName) -> None:
 
 
 @app.command("publish-snapshot")
+@summarised()
 def publish_snapshot(
     corpus: CorpusName,
     targets: Annotated[list[str], typer.Argument(help="the last stages of the run; the commit's subject names them")],

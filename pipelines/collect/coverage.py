@@ -13,17 +13,26 @@ from pipelines.workspace.pointer import read_pointer
 
 def published(clone: Workspace, corpus: str) -> dict[str, Any]:
     """Return the number of months whose coverage is on record, and the hours without any source by month."""
-    pointers = {p.parent.name: p for p in sorted((clone.path / "data" / corpus).glob(f"*/{GAPS}.dvc"))}
-    if not pointers:
+    digests = _digests(clone, corpus)
+    if not digests:
         return {}
-    # months without a gap have the same, empty table
-    digests = {month: read_pointer(path.read_text()).md5 for month, path in pointers.items()}
-    clone.objects.fetch(digests.values())
-    lost = {digest: _hours(Path(clone.objects.cache.oid_to_path(digest))) for digest in set(digests.values())}
+    lost = hours_by_digest(clone, corpus)
     return {
-        "months": len(pointers),
+        "months": len(digests),
         "month_gap_hours": {month: lost[digest] for month, digest in digests.items() if lost[digest]},
     }
+
+
+def hours_by_digest(clone: Workspace, corpus: str) -> dict[str, float]:
+    """Return the hours without any source for each digest of a table of gaps; months without a gap share one."""
+    digests = set(_digests(clone, corpus).values())
+    clone.objects.fetch(digests)
+    return {digest: _hours(Path(clone.objects.cache.oid_to_path(digest))) for digest in digests}
+
+
+def _digests(clone: Workspace, corpus: str) -> dict[str, str]:
+    pointers = sorted((clone.path / "data" / corpus).glob(f"*/{GAPS}.dvc"))
+    return {path.parent.name: read_pointer(path.read_text()).md5 for path in pointers}
 
 
 def _hours(path: Path) -> float:

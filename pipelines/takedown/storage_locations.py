@@ -283,10 +283,13 @@ SINKS = (
         "Airflow and logs",
         "nothing",
         "",
-        paths=_home("airflow", "airflow.dump", "graph", "logs", "run", "ports.json", "services.env", "dvc-airflow*"),
+        paths=_home(
+            "airflow", "airflow.dump", "graph", "logs", "run", "ports.json", "services.env", "summary", "dvc-airflow*",
+        ),
         writers=(
             "cli/airflow", "deployment/airflow_setup", "deployment/postgres", "deployment/services", "doctor/servers",
-            "forkclient", "forkserver", "sandbox/demo/promotions", "timing", "workspace/dag_graph",
+            "forkclient", "forkserver", "sandbox/demo/promotions", "summary/written", "timing",
+            "workspace/dag_graph",
         ),
     ),
     Sink(

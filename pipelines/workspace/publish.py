@@ -38,6 +38,7 @@ def publish_partition(
     pointers: Mapping[str, str],
     leave_out: Callable[[Workspace, str], int],
     keep_below: int = 0,
+    run: str | None = None,
 ) -> dict[str, Any]:
     """Commit exactly these DVC pointers of one month, after checking that the DVC remote contains their objects.
 
@@ -46,6 +47,8 @@ def publish_partition(
 
     ``leave_out`` is called with the clone and the month's folder before the commit. The function must remove records
     that were taken down since the month was read, and return the number of rows.
+
+    ``run`` is the Dag run, which the commit names.
 
     Returns:
         ``commit`` (the branch's newest commit afterwards), ``changed`` (whether there was anything to commit) and
@@ -60,7 +63,7 @@ def publish_partition(
         clone.place(check_handed_over(pointers, below=folder))
         rows = leave_out(clone, folder)
         clone.check_remote({name: (clone.path / f"{name}.dvc").read_text() for name in pointers})
-        commit = clone.commit(f"data({corpus}): {month}", paths=["data", "dvc.lock"])
+        commit = clone.commit(f"data({corpus}): {month}", paths=["data", "dvc.lock"], trailers=_of_run(run))
         return {**_result(commit, head=clone.head), "left_out": rows}
 
 
@@ -125,7 +128,7 @@ def publish_snapshot(
             clone.write_lock(in_graph_order(tip | entries))
             remember(clone)
         message = f"snapshot({corpus}): {' '.join(targets)}"
-        commit = clone.commit(message, paths=["dvc.lock", "metrics"])
+        commit = clone.commit(message, paths=["dvc.lock", "metrics"], trailers=_of_run(run))
         differing = sum(bool(token.get("differs")) for token in tokens)
         return {**_result(commit, head=clone.head), "superseded": superseded, "differing": differing}
 
@@ -179,6 +182,11 @@ def _check_dependencies(clone: Workspace, results: Sequence[StageResult], *, bas
     for result in results:
         if any(digest(path) != md5 for path, md5 in dependencies(result.entry).items()):
             raise Overtaken(stage=result.stage, base=base[:12])
+
+
+def _of_run(run: str | None) -> list[str]:
+    """Return the trailer with the Dag run of a commit; a name that is not one line of text is left out."""
+    return [f"Dag-Run: {run}"] if run and run.isprintable() else []
 
 
 def _result(commit: str | None, *, head: str) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def approve(*, about: str, subject: str, body: str, yes: str, then: str, otherwi
         options=[yes, REJECT],
         defaults=[REJECT],
         options_mapping={yes: then, REJECT: otherwise},
-        params={"why": Param("", type="string", maxLength=500, title="Why", description="recorded")},
+        params={"why": Param(None, type=["null", "string"], maxLength=500, title="Why", description="recorded")},
         doc_md="a person decides based on the figures; without an answer nothing changes",
         response_timeout=PATIENCE,
         execution_timeout=None,

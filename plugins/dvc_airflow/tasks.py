@@ -200,7 +200,7 @@ def publish_partition(
         pointers: dict[str, str], *, dag_run: Any = None, ti: Any = None, outlet_events: Any = None
     ) -> dict[str, Any]:
         month = of(dag_run, ti)
-        argv = ("--month", month, "--pointers", "-")
+        argv = ("--month", month, "--pointers", "-", *run_of(dag_run))
         done = run("task", "publish-partition", corpus, *argv, given=json.dumps(pointers))
         outlet_events[asset].extra = {**done, "month": month}
         if not partitioned:

@@ -7,10 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import requests
 import yaml
 
 from pipelines.storage import tables
@@ -62,6 +64,17 @@ def test_the_numbers_agree_with_the_truth(world: Any, backfilled: str) -> None:
 
 
 @pytest.mark.faults
+def test_the_corpus_page_is_listed_needs_a_login_and_shows_the_months(world: Any, backfilled: str) -> None:
+    plugins = {one["name"]: one for one in world.airflow.get("/plugins", limit=100)["plugins"]}
+    [view] = plugins["corpus_view"]["external_views"]
+    address = f"{world.airflow.base}/{view['href']}"
+    assert requests.get(address, timeout=60).status_code == 401
+    answer = world.airflow.session.get(address, timeout=60)
+    assert answer.status_code == 200 and f"commit {world.head()[:12]}" in answer.text
+    for run in world.airflow.runs("memes_collect"):
+        assert f"../dags/memes_collect/runs/{quote(run['dag_run_id'], safe='')}" in answer.text
+
+
 def test_the_same_month_again_with_a_task_killed_is_no_commit_and_fires_the_consumer_once(
     world: Any, backfilled: str, labelling_again: tuple[str, int]
 ) -> None:

@@ -289,3 +289,10 @@ def test_the_file_of_tasks_names_every_task_that_is_no_stage_and_none_that_no_da
 def test_dag_files_are_wiring_only() -> None:
     for path in (ROOT / "dags").glob("*.py"):
         assert len(path.read_text().splitlines()) <= 130, f"{path.name}: move logic into plugins/ or pipelines/"
+
+
+def test_a_reason_is_optional_in_the_forms_that_start_a_decision(dags: dict[str, Any]) -> None:
+    # Airflow's form starts no run while a field is empty that may not be null
+    for name in ("promote", "release"):
+        [reason] = [one for key, one in dags[name]["serialized"]["dag"]["params"] if key == "reason"]
+        assert reason["default"] is None and "'null'" in str(reason["schema"])

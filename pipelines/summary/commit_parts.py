@@ -1,0 +1,190 @@
+"""Read the numbers of the newest commit of the corpus branch from its metrics, with the commit of each number."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from pipelines.annotate.forms.manifest import FILE, opened
+from pipelines.collect.month_ledger import GAPS
+from pipelines.config import renamed
+from pipelines.config.settings import Settings
+from pipelines.errors import GitFailed
+from pipelines.label import votes_report
+from pipelines.workspace.clone import BRANCH, history
+from pipelines.workspace.git import git
+from pipelines.workspace.pointer import read_pointer
+from pipelines.workspace.scratch import scratch_folder
+
+Json = dict[str, Any]
+
+# The metrics that the page shows; those of every trained model are left out.
+METRICS = ("agreement", "batch_predict", "dedupe", "evaluate", "gold", "quality", "sample", "score", "split")
+METRICS_OF = ("injection_test-", "silver-", "votes-")
+# Latest commits that are listed even if no number of the page comes from them.
+LATEST = 20
+LOG = "--format=%x01%H%x02%cI%x02%s%x02%(trailers:key=Dag-Run,valueonly,separator=%x20)"
+
+
+def read(settings: Settings, *, before: Mapping[str, Any]) -> tuple[Json, list[str], str]:
+    """Return what the newest commit says, the paths of its tables' pointers, and the text of its ``params.yaml``.
+
+    The first part has ``commit``, ``commits`` (those of the numbers, and the latest), ``origin`` (metrics file or
+    month's folder -> its last commit) and ``corpora``.
+
+    Args:
+        settings: the location of the corpus.
+        before: the summary of an earlier commit, from which unchanged origins are taken.
+    """
+    with history(settings) as repository, scratch_folder(settings.home) as folder:
+        where = ("--git-dir", str(repository))
+        paths = git(*where, "-c", "core.quotePath=false", "ls-tree", "-r", "--name-only", BRANCH).splitlines()
+        wanted = [path for path in paths if _wanted(path)]
+        git(*where, "archive", "--format=tar", f"--output={folder / 'files.tar'}", BRANCH, "--", *wanted)
+        with tarfile.open(folder / "files.tar") as archive:
+            archive.extractall(folder, filter="data")
+        pointers = [path for path in paths if path.startswith("data/") and path.endswith(".dvc")]
+        corpora = sorted({PurePosixPath(path).parts[1] for path in [*wanted, *pointers] if "/" in path})
+        found = {corpus: parts(folder, corpus) for corpus in corpora}
+        for corpus, part in found.items():
+            part["gaps"] = _gaps(folder, corpus)
+        told = {"corpora": found, **_commits(repository, before=before)}
+        return told, pointers, (folder / "params.yaml").read_text()
+
+
+def _wanted(path: str) -> bool:
+    name = PurePosixPath(path)
+    if path == "params.yaml":
+        return True
+    if name.parts[0] == "metrics" and name.suffix == ".json":
+        return name.stem in METRICS or name.stem.startswith(METRICS_OF)
+    return name.name in (FILE, f"{GAPS}.dvc") and name.parts[0] in ("annotations", "data")
+
+
+def parts(root: Path, corpus: str) -> Json:
+    """Return the numbers of one corpus from its metrics and the manifests of its rounds, without labels of items."""
+    folder = root / "metrics" / corpus
+    votes = votes_report.gather(root, corpus)
+    shown = {name: _metrics(folder / f"{name}.json") or {} for name in ("dedupe", "gold", "sample", "split")}
+    quality = _metrics(renamed.metrics(folder, "quality")) or {}
+    agreement = (_metrics(folder / "agreement.json") or {}).get("rounds", {})
+    return {
+        "funnel": {
+            "collect": quality.get("collect") or {},
+            "dedupe": _some(shown["dedupe"], "items", "kept", "dropped", "clusters", "pairs", "taken_down"),
+            "sample": _some(shown["sample"], "candidates", "taken", "size", "missing"),
+            "gold": _some(shown["gold"], "records", "labels", "pending", "unfit", "without", "outside"),
+            "split": _some(shown["split"], "sizes", "excluded", "leakage", "withheld", "max_deviation"),
+        },
+        "ocr": quality.get("ocr") or {},
+        "rounds": [_round(manifest, measured=agreement.get(manifest.round)) for manifest in opened(root, corpus)],
+        "votes": {name: _some(one, *VOTES) for name, one in votes.get("votes", {}).items()},
+        "silver": {name: _silver(one) for name, one in votes.get("silver", {}).items()},
+        "models": {name: _model(one) for name, one in (_metrics(folder / "batch_predict.json") or {}).items()},
+    }
+
+
+VOTES = ("outcomes", "reasons", "cost", "records", "repaired")
+
+
+def _round(manifest: Any, *, measured: Mapping[str, Any] | None) -> Json:
+    categories = (measured or {}).get("categories", {})
+    return {
+        "round": manifest.round,
+        "phase": manifest.phase,
+        "status": manifest.status,
+        "opened": manifest.opened.isoformat(),
+        "closed": manifest.closed and manifest.closed.isoformat(),
+        "reason": manifest.decision and manifest.decision.reason,
+        "gold": manifest.decision and manifest.decision.go_on,
+        "size": manifest.size,
+        "sufficient": (measured or {}).get("sufficient"),
+        "agreement": {
+            name: {"items": one["items"], "alpha": one["alpha"], "kappa": one["kappa"]}
+            for name, one in categories.items()
+        },
+    }
+
+
+def _silver(found: Mapping[str, Any]) -> Json:
+    return {
+        "records": found["records"],
+        "agreement": {split: dict(counts) for split, counts in found["agreement"].items()},
+        "queue": {"records": found["queue"]["records"], "reasons": dict(found["queue"]["reasons"])},
+    }
+
+
+def _model(found: Mapping[str, Any]) -> Json:
+    drift = found.get("drift") or {}
+    return {
+        **_some(found, "version", "items", "records", "alerts", "labels", "outcomes"),
+        "drift": {
+            "months": drift.get("months", 0),
+            "exceeded": {month: list(names) for month, names in (drift.get("exceeded") or {}).items()},
+            "newest": drift.get("newest"),
+        },
+    }
+
+
+def _gaps(root: Path, corpus: str) -> dict[str, str]:
+    """Return the digest of the table of gaps by month."""
+    found = sorted((root / "data" / corpus).glob(f"*/{GAPS}.dvc"))
+    return {path.parent.name: read_pointer(path.read_text()).md5 for path in found}
+
+
+def _commits(repository: Path, *, before: Mapping[str, Any]) -> Json:
+    """Return the newest commit, the last commit of each file of metrics and month, and these commits."""
+    where = ("--git-dir", str(repository))
+    tip = git(*where, "rev-parse", BRANCH)
+    known = before.get("commit")
+    span = f"{known}..{BRANCH}" if known and _reaches(repository, known) else BRANCH
+    log = git(*where, "-c", "core.quotePath=false", "log", LOG, "--name-only", span, "--", "metrics", "data")
+    newest = git(*where, "log", LOG, f"--max-count={LATEST}", BRANCH)
+    origin: dict[str, str] = {} if span == BRANCH else dict(before.get("origin", {}))
+    commits = dict(before.get("commits", {}))
+    fresh: dict[str, str] = {}
+    for one, files in _entries(log):
+        commits[one["commit"]] = one
+        for file in files:
+            fresh.setdefault(_key(file), one["commit"])
+    latest = [one for one, _ in _entries(newest)]
+    commits |= {one["commit"]: one for one in latest}
+    origin |= fresh
+    used = {*origin.values(), *(one["commit"] for one in latest)}
+    return {"commit": tip, "origin": origin, "commits": {key: one for key, one in commits.items() if key in used}}
+
+
+def _reaches(repository: Path, commit: str) -> bool:
+    """Return whether the corpus branch has grown from a commit."""
+    try:
+        git("--git-dir", str(repository), "merge-base", "--is-ancestor", commit, BRANCH)
+    except GitFailed:
+        return False
+    return True
+
+
+def _entries(log: str) -> Iterable[tuple[Json, list[str]]]:
+    for block in log.split("\x01")[1:]:
+        head, _, files = block.partition("\n")
+        commit, at, subject, run = head.split("\x02", 3)
+        yield (
+            {"commit": commit, "at": at, "subject": subject, "run": run or None},
+            [file for file in files.splitlines() if file],
+        )
+
+
+def _key(file: str) -> str:
+    """Return a metrics file itself, or the folder of a month's file."""
+    names = PurePosixPath(file).parts
+    return "/".join(names[:3]) if names[0] == "data" else file
+
+
+def _some(found: Mapping[str, Any], *names: str) -> Json:
+    return {name: found[name] for name in names if name in found}
+
+
+def _metrics(path: Path) -> Json | None:
+    return json.loads(path.read_text()) if path.exists() else None

@@ -1,0 +1,103 @@
+"""Render the page: arrange what a user may see, and fill the template."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from corpus_view import attention, page_tables, page_text, runs_seen
+from corpus_view.runs_seen import Runs
+from corpus_view.summary_file import Summary
+
+HERE = Path(__file__).resolve().parent / "page"
+
+
+def environment() -> Environment:
+    """Return the templates' environment: everything that is printed is escaped and cleaned."""
+    made = Environment(
+        loader=FileSystemLoader(HERE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=page_text.clean,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {name: getattr(page_text, name) for name in ("number", "money", "hours", "moment", "web")}
+    return made
+
+
+def model(summary: Summary, *, runs: Runs, now: datetime) -> dict[str, Any]:
+    """Return the values of the template: all sections that the user may see."""
+    found = summary.found
+    sources = page_tables.Sources(found)
+    shown = {
+        corpus: _corpus(corpus, part, runs=runs, sources=sources, now=now)
+        for corpus, part in found.get("corpora", {}).items()
+        if runs.sees(*(f"{corpus}_{kind}" for kind in runs_seen.OF_CORPUS))
+    }
+    everything = len(shown) == len(found.get("corpora", {}))
+    used = _used(shown) if not everything else set(found.get("commits", {}))
+    return {
+        "written": page_text.moment(found.get("written")),
+        "commit": found.get("commit"),
+        "now": now,
+        "ago": partial(page_text.ago, now=now),
+        "attention": attention.items(found, fault=summary.fault, runs=runs, shown=shown, now=now),
+        "corpora": shown,
+        "paused": sorted(runs.paused),
+        "budget": page_tables.budget(found) if any(part["votes"]["labellers"] for part in shown.values()) else None,
+        "registry": page_tables.registry(found) if runs.sees("promote") else None,
+        "deletions": page_tables.deletions(found, runs=runs, days=attention.ERASURE_DAYS, now=now)
+        if runs.sees("deletion_sweep", "takedown") and found
+        else None,
+        "releases": found.get("releases") if runs.sees("release") else None,
+        "reports": _reports(found, shown=shown),
+        "commits": _commits(found, used=used),
+        "words": {"outcomes": page_tables.OUTCOMES, "agreements": page_tables.AGREEMENTS, "states": page_tables.STATES},
+        "erasure_days": attention.ERASURE_DAYS,
+    }
+
+
+def _corpus(corpus: str, part: Mapping[str, Any], *, runs: Runs, sources: page_tables.Sources, now: datetime) -> Any:
+    years = page_tables.calendar(corpus, part, runs=runs, sources=sources, now=now)
+    return {
+        "calendar": years,
+        "counted": page_tables.counted(years),
+        "records": sum(month.get("records", 0) for month in part.get("months", {}).values()),
+        "funnel": page_tables.funnel(corpus, part, sources=sources),
+        "rounds": page_tables.rounds(corpus, part, sources=sources),
+        "votes": page_tables.votes(corpus, part, sources=sources),
+        "alerts": page_tables.alerts(corpus, part, sources=sources),
+        "ocr": part.get("ocr") or {},
+    }
+
+
+def _reports(found: Mapping[str, Any], *, shown: Collection[str]) -> list[dict[str, Any]]:
+    """Return for each corpus the MLflow run with the numbers of its last tracked commit, and its report."""
+    address, reports = page_text.web(found.get("mlflow")), []
+    for corpus, one in found.get("tracked", {}).items():
+        if corpus in shown and address:
+            run = f"{address}/#/runs/{one['run']}"
+            reports.append({"corpus": corpus, "run": run, "report": page_text.web(one.get("report"))})
+    return reports
+
+
+def _used(shown: Mapping[str, Any]) -> set[str]:
+    """Return the commits from which the numbers of these corpora come."""
+    used = {month["commit"] for part in shown.values() for year in part["calendar"] for month in year["months"]}
+    for part in shown.values():
+        rows = [*part["funnel"], *part["rounds"], *part["alerts"], *part["votes"]["labellers"]]
+        used |= {row["source"].commit for row in [*rows, *part["votes"]["ensembles"]]}
+    return used - {None}
+
+
+def _commits(found: Mapping[str, Any], *, used: Collection[str]) -> list[dict[str, Any]]:
+    sources = page_tables.Sources(found)
+    commits = [one for key, one in found.get("commits", {}).items() if key in used]
+    latest = sorted(commits, key=lambda one: str(one["at"]), reverse=True)
+    return [{**one, "run_href": sources.commit(one["commit"]).run_href} for one in latest]
