@@ -48,6 +48,8 @@ LONGEST_FREEZE = 30.0
 KILLED, FROZEN, REPLACED, DOUBLED = 0.25, 0.25, 0.15, 0.4
 # Seconds within which a disturbance begins: a task of the undisturbed run takes so long on a busy machine.
 SOON = 12.0
+# Of a month of the smaller sandbox, at most.
+SHARDS = 3
 LABELLERS = ("characters", "words", "embedding")
 AGGREGATES = ("mean_logit", "label_set_majority", "k_of_n", "weighted", "dawid_skene")
 ENSEMBLES = tuple(aggregate.replace("_", "") for aggregate in AGGREGATES)
@@ -376,7 +378,9 @@ def _month(corpus: str, month: str, *, items: str) -> list[Task]:
     name = f"{corpus} {month}"
 
     def collect(_: Mapping[str, Any]) -> Any:
-        return step("collect", corpus, "--month", month, out=[f"work/{corpus}/{month}/*.parquet"])
+        done = step("collect", corpus, "--month", month, out=[f"work/{corpus}/{month}/*.parquet"])
+        assert done["result"]["shards"] <= SHARDS, f"{name} has {done['result']['shards']} shards"
+        return done
 
     def look(done: Mapping[str, Any], shard: int) -> Any:
         job = done[f"{name} collect"]
@@ -396,7 +400,7 @@ def _month(corpus: str, month: str, *, items: str) -> list[Task]:
         argv = ("task", "publish-partition", corpus, "--month", month, "--pointers", "-")
         return run(*argv, given=json.dumps(done[f"{name} partition"]))
 
-    shards = [f"{name} {items} {shard}" for shard in range(2)]
+    shards = [f"{name} {items} {shard}" for shard in range(SHARDS)]
     return [
         Task(f"{name} collect", collect),
         *(

@@ -14,11 +14,19 @@ from pipelines.collect.month import Window
 from pipelines.collect.month_ledger import DROPS, GAPS, POSTS, PUBLISHED
 from pipelines.collect.shared_pictures import shared
 from pipelines.config.params import Params
+from pipelines.errors import DataError
 from pipelines.storage import tables
 from pipelines.storage.exclusions import WHOLE, by_reason, exclusion_rows
 from pipelines.vault.vault import Vault
 
 STEP = "partition"
+
+
+class ShardMissing(DataError):
+    """Posts of a month were neither kept nor dropped, so a shard is missing, and its posts would be lost silently."""
+
+    message = "Corpus {corpus}, month {month}: {count} posts were neither kept nor dropped; a shard is missing."
+    remedy = "In Airflow, clear the task `images` or `texts` of this run, with its downstream tasks."
 
 
 def run(corpus: str, *, window: Window, params: Params, vault: Vault, root: Path = Path()) -> dict[str, Any]:
@@ -33,6 +41,9 @@ def run(corpus: str, *, window: Window, params: Params, vault: Vault, root: Path
         also ``shared_pictures``: digests of pictures that at least ``images.fetch.shared_by`` authors of the month
         posted, with the numbers of authors and posts. They are popular memes, or what a host shows in place of removed
         pictures, for ``images.fetch.placeholders``.
+
+    Raises:
+        ShardMissing: posts were neither kept nor dropped; nothing is written.
     """
     folder, month = work(root, corpus=corpus, month=window.key), root / "data" / corpus / window.key
     content = params.corpora[corpus].content
@@ -44,6 +55,8 @@ def run(corpus: str, *, window: Window, params: Params, vault: Vault, root: Path
     gone = vault.tombstoned({*items["record_id"].to_pylist(), *drops["record_id"].to_pylist()})
     with_item = [r for r in items["record_id"].unique().to_pylist() if r not in gone]
     posts = tables.read(folder / "posts.parquet", name="posts")
+    if lost := _lost(posts, items, drops, vault=vault):
+        raise ShardMissing(corpus=corpus, month=window.key, count=lost)
     posts = posts.filter(pc.is_in(posts["record_id"], value_set=tables.strings(with_item)))
     if before:
         published = _untouched(before[POSTS][0], posts, vault=vault)
@@ -63,6 +76,14 @@ def run(corpus: str, *, window: Window, params: Params, vault: Vault, root: Path
         "dropped": by_reason(drops["reason"].to_pylist()),
         **({"shared_pictures": shared(items, posts=posts, by=params.images.fetch.shared_by)} if columns[1:] else {}),
     }
+
+
+def _lost(posts: pa.Table, items: pa.Table, drops: pa.Table, *, vault: Vault) -> int:
+    """Return the number of posts that neither table has, without those that were taken down since."""
+    ids = posts["record_id"]
+    known = (pc.is_in(ids, value_set=tables.strings(table["record_id"].to_pylist())) for table in (items, drops))
+    lost = ids.filter(pc.invert(pc.or_(*known))).to_pylist()
+    return len(set(lost) - vault.tombstoned(lost))
 
 
 def _untouched(path: Path, added: pa.Table, *, vault: Vault) -> pa.Table:

@@ -24,6 +24,7 @@ from pipelines.errors import SandboxMissing, SourceError, UnknownName
 from pipelines.extract import confined_child
 from pipelines.sandbox.server import SandboxServer
 from pipelines.storage import tables
+from pipelines.storage.exclusions import write_exclusions
 from pipelines.storage.seal import open_column
 from pipelines.vault.vault import Vault
 from pipelines.workspace import publish, repository
@@ -219,11 +220,14 @@ def test_a_closed_subreddit_is_named_in_the_result_the_drops_and_the_metrics(
     assert done["submissions"] == done["kept"] + sum(done["dropped"].values())
     pictures = tmp_path / "data" / "memes" / MONTH / "images" / "000.parquet"
     tables.write(tables.SCHEMAS["images"].empty_table(), pictures, name="images")
+    work = collect.work(tmp_path, corpus="memes", month=MONTH)
+    ids = tables.read(work / "posts.parquet", name="posts")["record_id"].to_pylist()
+    write_exclusions({(record_id, 0): "http_404" for record_id in ids}, work / "drops" / "000.parquet", step="images")
     partition.run("memes", window=Window.from_key(MONTH), params=live, vault=vault, root=tmp_path)
     numbers = quality.run("memes", params=live, settings=there, vault=vault, root=tmp_path)["collect"]
     assert numbers["closed"] == {f"{MONTH}/r/Hidden": "subreddit_private"}
-    assert numbers["dropped"] == done["dropped"]
-    assert numbers["submissions"] == sum(done["dropped"].values())
+    assert numbers["dropped"] == done["dropped"] | {"http_404": done["kept"]}
+    assert numbers["submissions"] == done["submissions"]
 
 
 def test_a_trial_day_counts_and_leaves_nothing(tmp_path: Path, settings: Settings, params: Params) -> None:

@@ -111,6 +111,18 @@ def test_a_shard_again_gives_the_same_bytes(
     assert (tmp_path / path).read_bytes() == (collected / path).read_bytes()
 
 
+def test_a_month_without_one_of_its_shards_is_refused(
+    tmp_path: Path, params: Params, settings: Settings, vault: Vault
+) -> None:
+    window = Window.from_key(MONTHS[0])
+    done = collect.run("posts", window=window, params=params, settings=settings, vault=vault, now=NOW, root=tmp_path)
+    for shard in range(1, done["shards"]):
+        texts.run("posts", window=window, shard=shard, params=params, vault=vault, root=tmp_path)
+    with pytest.raises(partition.ShardMissing, match=f" {params.collect.shard_size} posts were neither kept"):
+        partition.run("posts", window=window, params=params, vault=vault, root=tmp_path)
+    assert not list((tmp_path / "data").rglob("posts.parquet"))
+
+
 def test_the_snapshot_finds_the_copies_and_splits_without_a_leak(
     collected: Path, params: Params, settings: Settings, vault: Vault
 ) -> None:
