@@ -34,6 +34,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with tempfile.TemporaryFile("w+") as kept, tempfile.TemporaryDirectory(prefix="t", dir=in_memory()) as folder:
         os.environ["TMPDIR"] = folder
+        Path(folder).chmod(0o755)  # some children give their rights up, and read pictures below
         airflow = subprocess.Popen(AIRFLOW, cwd=ROOT, stdout=kept, stderr=subprocess.STDOUT)
         try:
             quick, shown = run([*QUICK, *WORKERS])

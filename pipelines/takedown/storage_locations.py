@@ -104,7 +104,7 @@ SINKS = (
         outs=("metrics/*",),
         writers=(
             "annotate/agreement/agreement", "annotate/forms/manifest", "config/added_corpora", "config/new_profile",
-            "curate/quality", "evaluate/evaluate", "label/injection_test", "predict/pins", "storage/metrics_file",
+            "analysis/analysis", "curate/quality", "evaluate/evaluate", "label/injection_test", "predict/pins", "storage/metrics_file",
             "takedown/pointers", "takedown/rewrite", "train/finetune", "workspace/clone", "workspace/parameters",
             "workspace/repository",
         ),
@@ -277,7 +277,7 @@ SINKS = (
         "content",
         "",
         keeps="tables from `corpus clone`: their content is unreadable; users must delete the ids themselves",
-        writers=("report/report",),
+        writers=("report/export", "report/report"),
     ),
     Sink(
         "Airflow and logs",
