@@ -104,9 +104,9 @@ SINKS = (
         outs=("metrics/*",),
         writers=(
             "annotate/agreement/agreement", "annotate/forms/manifest", "config/added_corpora", "config/new_profile",
-            "analysis/analysis", "curate/quality", "evaluate/evaluate", "label/injection_test", "predict/pins", "storage/metrics_file",
-            "takedown/pointers", "takedown/rewrite", "train/finetune", "workspace/clone", "workspace/parameters",
-            "workspace/repository",
+            "analysis/analysis", "curate/quality", "evaluate/evaluate", "label/injection_test", "predict/pins",
+            "storage/metrics_file", "takedown/pointers", "takedown/rewrite", "train/finetune", "workspace/clone",
+            "workspace/parameters", "workspace/repository",
         ),
     ),
     Sink(
