@@ -89,7 +89,8 @@ def graph() -> dict[str, Box]:
             boxes[name] = Box(name, "dag", "Dag, manual" if "schedule=None" in code[name] else "Dag, scheduled")
     if lost := [name for name in boxes if not boxes[name].note] + [d for d in bold if not {d, *bold[d]} & boxes.keys()]:
         raise ValueError(f"in bold in no docstring of dags/, or not in BEFORE of docs/flow.py: {lost}")
-    wrote = {name: [*stage.get("outs", []), *(path for entry in stage.get("metrics", []) for path in entry)]
+    # a file that git keeps, not DVC's cache, is a mapping with its path
+    wrote = {name: [path for out in stage["outs"] for path in ([out] if isinstance(out, str) else out)]
              for name, stage in stages.items()} | WRITES  # fmt: skip
     edges = {(a, b) for b, names in BEFORE.items() for a in names} | {edge for c in chains for edge in pairwise(c)}
     edges |= {(a, b) for b in stages for a in wrote if a != b

@@ -13,7 +13,7 @@ from pipelines.annotate.forms.manifest import opened
 from pipelines.collect import coverage
 from pipelines.collect.refresh_store import RefreshStore
 from pipelines.config import renamed
-from pipelines.config.params import load
+from pipelines.config.params import ALL_CORPORA, load
 from pipelines.config.settings import Settings
 from pipelines.label import votes_report
 from pipelines.process import now
@@ -35,7 +35,7 @@ def gather(settings: Settings) -> dict[str, Any]:
     """
     with workspace(settings) as clone:
         status: dict[str, Any] = {"commit": clone.head}
-        folders = sorted((clone.path / "metrics").glob("*"))
+        folders = sorted(path for path in (clone.path / "metrics").glob("*") if path.name != ALL_CORPORA)
         parts = {folder.name: _parts(folder) | _annotation(clone.path, folder.name) for folder in folders}
         for corpus, part in _coverage(clone, settings).items():
             parts.setdefault(corpus, {})["coverage"] = part

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated, Literal
+
 import typer
 
-from pipelines.cli.shared import STAGES, CorpusName, emit, run_stage
+from pipelines.cli.shared import STAGES, CorpusName, doing, emit, empty_folder, run_stage
 from pipelines.config.params import load
+from pipelines.config.settings import Settings
 
 app = typer.Typer()
 
@@ -28,8 +32,35 @@ def evaluate(corpus: CorpusName) -> None:
 
 
 @app.command(rich_help_panel=STAGES)
-def report(corpus: CorpusName) -> None:
-    """Write the benchmark report, which compares the corpus's models with those of the paper on its label scheme."""
-    from pipelines.report import report as stage
+def report(
+    corpus: CorpusName,
+    to: Annotated[
+        Path | None,
+        typer.Option(help="write to this folder, new or empty, from the metrics of a commit; default: run the stage"),
+    ] = None,
+    form: Annotated[
+        Literal["html", "md", "latex"], typer.Option("--format", help="the format of the page in the folder of --to")
+    ] = "html",
+    commit: Annotated[
+        str | None, typer.Option(help="the commit of branch corpus whose metrics are read; default: the newest")
+    ] = None,
+    against: Annotated[
+        str | None, typer.Option(help="compare the commit with this one: models, scores and their differences")
+    ] = None,
+) -> None:
+    """Write the benchmark report of a corpus's models, or compare two commits; without --to, run the stage here."""
+    if to is None:
+        if commit or against or form != "html":
+            raise typer.BadParameter("--format, --commit and --against need it", param_hint="'--to'")
+        from pipelines.report import report as stage
 
-    emit(stage.run(corpus, params=load()))
+        emit(stage.run(corpus, params=load()))
+        return
+    from pipelines.report import published
+
+    empty_folder(to, name="--to")
+    with doing("reading the corpus repository"):
+        written = published.write(
+            corpus, settings=Settings.from_env(), to=to, form=form, commit=commit, against=against
+        )
+    emit(written)

@@ -10,7 +10,7 @@ import typer
 
 from pipelines.cli.airflow import tell_airflow
 from pipelines.cli.params import tell
-from pipelines.cli.shared import Person, Reason, doing, emit
+from pipelines.cli.shared import Person, Reason, doing, emit, empty_folder
 from pipelines.config.settings import Settings
 from pipelines.errors import CorpusError
 
@@ -76,8 +76,7 @@ def clone(
     from pipelines.workspace import repository
 
     settings = Settings.from_env()
-    if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
-        raise typer.BadParameter(f"{folder} exists already", param_hint="'FOLDER'")
+    empty_folder(folder, name="FOLDER")
     with doing("cloning"):
         repository.clone(settings, folder=folder)
     if revision:

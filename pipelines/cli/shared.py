@@ -227,6 +227,12 @@ def confirm(what: str, *, count: int, yes: bool) -> None:
         raise NotConfirmed(what=what)
 
 
+def empty_folder(folder: Path, *, name: str) -> None:
+    """Refuse a folder to write to that contains something, or is a file; ``name``: the argument."""
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
+        raise typer.BadParameter(f"{folder} exists and is not empty; name another folder", param_hint=f"'{name}'")
+
+
 def records(count: int) -> str:
     """Return a number of records as text, such as "2 records"."""
     return "1 record" if count == 1 else f"{count:,} records"

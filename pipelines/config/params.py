@@ -72,6 +72,8 @@ from pipelines.errors import BadParams, ConfigError, UnknownName
 MODEL_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 # Other names that dvc.yaml fills into command lines: one argument, and no option.
 ARGUMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+# The folder of metrics that DVC shows for all corpora, so no corpus can have this name.
+ALL_CORPORA = "all-corpora"
 
 
 class EarlierNames(ConfigError):
@@ -184,6 +186,8 @@ class Params(Section):
         names = {*self.corpora, *self.labellers, *self.ensembles, *self.moderators, *self.train.tasks}
         if wrong := ", ".join(repr(name) for name in sorted(names) if not ARGUMENT.fullmatch(name)):
             raise ValueError(f"{wrong} cannot be a name: it has other characters than letters, digits, _, - and .")
+        if ALL_CORPORA in self.corpora:
+            raise ValueError(f"{ALL_CORPORA} cannot be the name of a corpus: metrics/{ALL_CORPORA} is what DVC shows")
         return self
 
     @model_validator(mode="after")

@@ -1,7 +1,7 @@
 """Write every table and every plot's numbers of a report page as CSV and LaTeX files.
 
 Names are ``<number>-<words of the title>``; the numbers are in the order of the page. A cell with an interval, such as
-``12.3 [11.0, 13.9]``, has three columns in the CSV. The LaTeX needs the package ``booktabs`` only.
+``12.3 [11.0, 13.9]``, has three columns in the CSV. The LaTeX needs the packages ``array`` and ``booktabs`` only.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from pipelines.report.page import Drawing, Folded, Heat, Page, Prose
 NUMBER = r"[-−–]?\d[\d,]*(?:\.\d+)?|[-−–]?\.\d+"
 INTERVAL = re.compile(rf"({NUMBER}) \[({NUMBER}), ({NUMBER})\]")
 PLAIN = re.compile(rf"({NUMBER})")
+# Ours: the longest cell without a line break, and the width of a column with breaks, in letters and in em
+SENTENCE, EM, WIDEST = 36, 0.4, 18.0
 SPECIAL = {
     **{c: f"\\{c}" for c in "&%$#_{}"},
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
@@ -89,26 +91,41 @@ def _inert(words: str) -> str:
 
 def to_latex(sheet: Sheet, *, label: str) -> str:
     """Return a table as LaTeX, with the first column to the left and numbers to the right."""
-    width = len(sheet.columns)
-    kinds = "".join("l" if i == 0 or not _numeric([row[i] for row in sheet.rows]) else "r" for i in range(width))
     lines = [
-        "% \\usepackage{booktabs}",
+        "% \\usepackage{array,booktabs}",
         "\\begin{table}",
         f"\\caption{{{escaped(sheet.title)}}}",
         f"\\label{{tab:{label}}}",
         "\\centering",
-        f"\\begin{{tabular}}{{{kinds}}}",
-        "\\toprule",
-        " & ".join(map(escaped, sheet.columns)) + r" \\",
-        "\\midrule",
+        *tabular(sheet),
+        "\\end{table}",
     ]
+    return "\n".join([*lines, ""])
+
+
+def tabular(sheet: Sheet) -> Iterator[str]:
+    """Yield the lines of a table without its float; a column of sentences has lines that break."""
+    width = len(sheet.columns)
+    yield f"\\begin{{tabular}}{{{''.join(_kind(sheet, i) for i in range(width))}}}"
+    yield "\\toprule"
+    yield " & ".join(map(escaped, sheet.columns)) + r" \\"
+    yield "\\midrule"
     for row in sheet.rows:
         if width > 1 and not any(row[1:]):
-            lines.append(f"\\multicolumn{{{width}}}{{l}}{{\\textit{{{escaped(row[0])}}}}} \\\\")
+            yield f"\\multicolumn{{{width}}}{{l}}{{\\textit{{{escaped(row[0])}}}}} \\\\"
         else:
             # a row that began with [ would be read as an option of the row before
-            lines.append("{}" * row[0].startswith("[") + " & ".join(map(escaped, row)) + r" \\")
-    return "\n".join([*lines, "\\bottomrule", "\\end{tabular}", "\\end{table}", ""])
+            yield "{}" * row[0].startswith("[") + " & ".join(map(escaped, row)) + r" \\"
+    yield "\\bottomrule"
+    yield "\\end{tabular}"
+
+
+def _kind(sheet: Sheet, place: int) -> str:
+    cells = [row[place] for row in sheet.rows if place == 0 or any(row[1:])]
+    longest = max(map(len, cells), default=0)
+    if longest > SENTENCE:
+        return rf">{{\raggedright\arraybackslash}}p{{{min(longest * EM, WIDEST):.0f}em}}"
+    return "r" if place and _numeric(cells) else "l"
 
 
 def escaped(text: str) -> str:

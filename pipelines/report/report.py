@@ -18,7 +18,7 @@ from pipelines.config.collect import Corpus
 from pipelines.config.params import Params
 from pipelines.errors import DataError
 from pipelines.evaluate.model_scores import Json
-from pipelines.report import analysis_parts, export, methods, moderation_tables
+from pipelines.report import analysis_parts, dvc_data, export, methods, moderation_tables
 from pipelines.report import page as report_page
 from pipelines.report import parts as report_parts
 from pipelines.report.cradle import parts as cradle_parts
@@ -49,6 +49,8 @@ class NotEvaluated(DataError):
 def run(corpus: str, *, params: Params, root: Path = Path()) -> dict[str, Any]:
     """Write a corpus's report as ``report.html`` and ``report.md`` into ``snapshot/<corpus>/report``.
 
+    Also writes the data that ``dvc metrics show`` and ``dvc plots show`` read (:mod:`pipelines.report.dvc_data`).
+
     Returns:
         ``best``: by task the best model, its macro-F1 and the baselines' (0 to 1); ``models``: number of
         models by task; ``sha256`` of both files; ``tables``: number of tables in
@@ -57,22 +59,8 @@ def run(corpus: str, *, params: Params, root: Path = Path()) -> dict[str, Any]:
     Raises:
         NotEvaluated: the corpus has no ``evaluate.json``.
     """
-    folder = root / "metrics" / corpus
-    metrics = _read(folder / "evaluate.json")
-    if metrics is None:
-        raise NotEvaluated(corpus=corpus)
-    page = build(
-        metrics,
-        corpus=corpus,
-        synthetic=params.sandbox is not None,
-        title=params.report.titles.get(corpus, load(params.corpora[corpus].scheme, root=root).title),
-        silver=_read(folder / f"silver-{params.finetune.ensemble}.json"),
-        moderation=_read(folder / "moderation.json"),
-        models={name: params.models[name].model_dump(mode="json") for name in params.finetune.models},
-        analysis=_read(folder / "analysis.json"),
-        agreement=_read(folder / "agreement.json"),
-        source=_source(params.corpora[corpus]),
-    )
+    metrics = measured(corpus, root=root)
+    page = page_of(corpus, metrics=metrics, params=params, root=root)
     folder = root / "snapshot" / corpus / "report"
     folder.mkdir(parents=True, exist_ok=True)
     digests = {}
@@ -82,7 +70,42 @@ def run(corpus: str, *, params: Params, root: Path = Path()) -> dict[str, Any]:
         (folder / name).unlink(missing_ok=True)
         (folder / name).write_bytes(content)
         digests[name] = hashlib.sha256(content).hexdigest()
+    dvc_data.write(metrics, corpus=corpus, root=root)
     return {**summary(metrics), "sha256": digests, "tables": len(export.write(page, folder / TABLES))}
+
+
+def measured(corpus: str, *, root: Path) -> Json:
+    """Return the content of a corpus's ``evaluate.json``.
+
+    Raises:
+        NotEvaluated: there is none.
+    """
+    metrics = _read(root / "metrics" / corpus / "evaluate.json")
+    if metrics is None:
+        raise NotEvaluated(corpus=corpus)
+    return metrics
+
+
+def page_of(corpus: str, *, metrics: Json, params: Params, root: Path) -> Page:
+    """Return the report page of a corpus from the metrics below ``root``; ``metrics`` is its ``evaluate.json``."""
+    folder = root / "metrics" / corpus
+    return build(
+        metrics,
+        corpus=corpus,
+        synthetic=params.sandbox is not None,
+        title=title_of(corpus, params=params, root=root),
+        silver=_read(folder / f"silver-{params.finetune.ensemble}.json"),
+        moderation=_read(folder / "moderation.json"),
+        models={name: params.models[name].model_dump(mode="json") for name in params.finetune.models},
+        analysis=_read(folder / "analysis.json"),
+        agreement=_read(folder / "agreement.json"),
+        source=_source(params.corpora[corpus]),
+    )
+
+
+def title_of(corpus: str, *, params: Params, root: Path) -> str:
+    """Return the title of a corpus's report: that of section ``report``, or that of the label scheme."""
+    return params.report.titles.get(corpus, load(params.corpora[corpus].scheme, root=root).title)
 
 
 def _source(corpus: Corpus) -> dict[str, str]:

@@ -1,0 +1,155 @@
+"""Write the report of a committed version of a corpus, or the comparison of two versions, to a folder of the user's.
+
+Only committed metrics and parameters are read, and for a comparison the ids of the test items, so nothing is decrypted
+and no text can reach the page. The code is that of this installation, whichever code wrote the metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pipelines.config.params import load
+from pipelines.config.settings import Settings
+from pipelines.errors import CorpusError, DataError
+from pipelines.evaluate.inputs import TEST, EvaluationGold
+from pipelines.report import comparison, export, latex, report
+from pipelines.report import page as report_page
+from pipelines.report.comparison import Version
+from pipelines.report.page import Page
+from pipelines.workspace.clone import BRANCH, Workspace, workspace
+from pipelines.workspace.git import git
+
+FORMATS = {"html": ("html", report_page.html), "md": ("md", report_page.markdown), "latex": ("tex", latex.latex)}
+MOST_KNOWN = 3
+
+
+class NotPublished(DataError):
+    """A commit of the corpus repository has no metrics (``evaluate.json``) of a corpus's models."""
+
+    message = "Commit {commit} has no metrics/{corpus}/evaluate.json."
+    remedy = "{known}"
+
+
+class MetricsOutdated(DataError):
+    """The committed metrics lack a field that this version of the code reads."""
+
+    message = "The metrics of {corpus} at commit {commit} were written by other code: {detail}."
+    remedy = "Name a commit after `corpus upgrade` and a new run of the stages, or use the code of that commit."
+
+
+def write(
+    corpus: str,
+    *,
+    settings: Settings,
+    to: Path,
+    form: str = "html",
+    commit: str | None = None,
+    against: str | None = None,
+) -> dict[str, Any]:
+    """Write ``report.*``, or ``comparison.*`` with ``against``, and the folder ``tables`` into the folder ``to``.
+
+    Args:
+        corpus: the name of the corpus.
+        settings: the corpus repository.
+        to: a new or empty folder.
+        form: a name of :data:`FORMATS`.
+        commit: the commit to report on; the newest by default.
+        against: an earlier commit (or any other) that is compared with it.
+
+    Returns:
+        ``commit``, ``against`` if given, ``file`` (the path of the page), and ``tables`` (their number, each as CSV and
+        LaTeX).
+
+    Raises:
+        NoCorpus: there is no corpus repository.
+        UnknownName: the repository has no such commit.
+        NotPublished: a commit has no metrics of the corpus's models.
+        MetricsOutdated: the metrics of a commit cannot be read by this code.
+    """
+    with workspace(settings, revision=commit) as clone, _readable(corpus, clone):
+        told = {"commit": clone.head}
+        if against is None:
+            name, page = "report", _report(corpus, clone)
+        else:
+            newer = _version(corpus, clone)
+    if against is not None:
+        with workspace(settings, revision=against) as clone, _readable(corpus, clone):
+            told["against"] = clone.head
+            name, page = "comparison", comparison.build(_version(corpus, clone), newer, corpus=corpus)
+    ending, render = FORMATS[form]
+    to.mkdir(parents=True, exist_ok=True)
+    path = to / f"{name}.{ending}"
+    path.write_bytes(render(page).encode())
+    return told | {"file": str(path), "tables": len(export.write(page, to / report.TABLES))}
+
+
+@contextmanager
+def _readable(corpus: str, clone: Workspace) -> Iterator[None]:
+    """Translate the failures of reading the metrics of a commit.
+
+    Raises:
+        NotPublished: there are none; the error names the newest commits that have some.
+        MetricsOutdated: a field is missing, or has another type.
+    """
+    short = clone.head[:12]
+    if not (clone.path / "metrics" / corpus / "evaluate.json").is_file():
+        raise NotPublished(commit=short, corpus=corpus, known=_known(corpus, clone))
+    try:
+        yield
+    except CorpusError:
+        raise
+    except (KeyError, TypeError, AttributeError) as error:
+        detail = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else "a field has another form"
+        raise MetricsOutdated(corpus=corpus, commit=short, detail=detail) from error
+
+
+def _known(corpus: str, clone: Workspace) -> str:
+    path = f"metrics/{corpus}/evaluate.json"
+    listed = git(
+        "log",
+        f"-{MOST_KNOWN}",
+        "--format=%h of %cs",
+        "--diff-filter=AM",
+        f"origin/{BRANCH}",
+        "--",
+        path,
+        cwd=clone.path,
+    )
+    if not listed:
+        return f"No commit has any: first run the Dag that ends with evaluate@{corpus}."
+    return f"Name a commit that has them with --commit, such as {', '.join(listed.splitlines())}."
+
+
+def _report(corpus: str, clone: Workspace) -> Page:
+    metrics = report.measured(corpus, root=clone.path)
+    return report.page_of(corpus, metrics=metrics, params=load(clone.path), root=clone.path)
+
+
+def _version(corpus: str, clone: Workspace) -> Version:
+    params = load(clone.path)
+    return Version(
+        commit=clone.head,
+        date=git("show", "--no-patch", "--format=%cs", clone.head, cwd=clone.path),
+        title=report.title_of(corpus, params=params, root=clone.path),
+        synthetic=params.sandbox is not None,
+        metrics=report.measured(corpus, root=clone.path),
+        params=params.model_dump(mode="json"),
+        test=_test(corpus, clone),
+    )
+
+
+def _test(corpus: str, clone: Workspace) -> comparison.TestItems | None:
+    """Return the gold of the test items by category, or ``None`` if their tables are no longer stored."""
+    folder = f"snapshot/{corpus}"
+    try:
+        clone.checkout(*(f"{folder}/{name}" for name in ("split", "gold", "few_shot")))
+        gold = EvaluationGold.read(clone.path / folder)
+    except (CorpusError, OSError):
+        return None
+    return {
+        key: {item: labels for item, labels in gold.of(key, split=TEST).items() if item not in gold.examples}
+        for key in gold.labels
+    }
