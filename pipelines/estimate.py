@@ -1,6 +1,6 @@
 """Estimate what steps that ask providers would cost and what each receiver would get, before anything is sent.
 
-All of them share one budget, ``votes.budget_usd``: votes, rationales, prompted models and moderation.
+All of them share one budget, ``votes.budget_usd``: votes, injection tests, rationales, prompted models and moderation.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.errors import LabellingError, UnknownName
-from pipelines.label import votes
+from pipelines.label import injection_test, votes
 from pipelines.label.memes import rationales
 from pipelines.llm.asking import HERE, PlannedRequests
 from pipelines.moderation import moderation
@@ -28,6 +28,7 @@ IMAGES: Mapping[str, Callable[..., Iterator[PlannedRequests]]] = {
 }
 TEXTS: Mapping[str, Callable[..., Iterator[PlannedRequests]]] = {
     "votes": votes.planned,
+    "injection_test": injection_test.planned,
     "moderation": moderation.planned,
 }
 SUMMED = ("records", "cached", "to_ask", "input_tokens", "output_tokens", "usd_expected", "usd_at_most")
@@ -38,8 +39,8 @@ class BudgetTooSmall(LabellingError):
 
     message = "{requests} requests would cost about {expected:.2f} US dollars; the budget has {left:.2f} left."
     remedy = (
-        "Nothing was sent. In params.yaml, raise votes.budget_usd, lower sample.CORPUS.size or moderation.items, or "
-        "name fewer labellers, models and systems."
+        "Nothing was sent. In params.yaml, raise votes.budget_usd, lower sample.CORPUS.size, injection_test.size or "
+        "moderation.items, or name fewer labellers, models and systems."
     )
     exit_code = 77
 

@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from pipelines.analysis.group_comparison import Factor, Json
-from pipelines.analysis.small_counts import shown, shown_table
+from pipelines.analysis.small_counts import of_units, shown, shown_table
 from pipelines.metrics.label_tables import Distribution, Layout
 from pipelines.storage.tables import Item
 from pipelines.taxonomy import Category, Scheme
@@ -88,12 +88,13 @@ def by_month(months: Sequence[str], *, units: Sequence[str], least: int) -> Json
 
     Items without a month are not counted.
     """
-    counts = Counter(month for month in months if month)
-    distinct = Counter(month for month, _ in set(zip(months, units, strict=True)))
-    # a month of few authors counts as a small one, whatever they posted
-    small = {month: n if distinct[month] >= least else min(n, least - 1) for month, n in sorted(counts.items())}
+    by: dict[str, list[str]] = {}
+    for month, unit in zip(months, units, strict=True):
+        if month:
+            by.setdefault(month, []).append(unit)
+    small = {month: of_units(by[month], least=least) for month in sorted(by)}
     masked = shown(small, least=least)
-    return {month: None if masked[month] is None else counts[month] for month in small}
+    return {month: None if masked[month] is None else len(by[month]) for month in small}
 
 
 def by_length(words: Sequence[int], *, least: int) -> Json:

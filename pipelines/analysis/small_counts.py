@@ -1,7 +1,8 @@
 """Hide small counts, and those that would give them away by subtraction from a total.
 
-The metrics of the analysis have no count from 1 to ``least`` - 1, and no second way to it: a line of a table that
-would hide exactly one count hides its next smallest one, too (complementary suppression; Cox 1980). 0 is shown.
+One rule for the stages ``analysis`` and ``moderation``: no count from 1 to ``least`` - 1 is shown, and a line of a
+table that would hide exactly one count hides its next smallest one, too, because the line's total would give it away
+(complementary suppression; Cox 1980). 0 is shown. ``least`` is ``analysis.least``.
 """
 
 from __future__ import annotations
@@ -19,6 +20,14 @@ def shown(counts: Mapping[str, int], *, least: int) -> Counts:
     """Return the counts of one line, ``None`` where they are hidden."""
     hide = _hidden(np.array([list(counts.values())], np.int64).reshape(1, -1), least=least, columns=False)[0]
     return {name: None if gone else int(n) for (name, n), gone in zip(counts.items(), hide, strict=True)}
+
+
+def of_units(items: Sequence[str], *, least: int) -> int:
+    """Return the number of items, each given by its unit (author or group of near-duplicates), that the rule judges.
+
+    Items of fewer than ``least`` units count as a small cell, however many they are.
+    """
+    return len(items) if len(set(items)) >= least else min(len(items), least - 1)
 
 
 def shown_table(

@@ -46,7 +46,9 @@ def estimate(
     corpus: CorpusName,
     step: Annotated[
         list[str] | None,
-        typer.Option(help="votes, rationales, prompted or moderation; default: all that the corpus has"),
+        typer.Option(
+            help="votes, injection_test, rationales, prompted or moderation; default: all that the corpus has"
+        ),
     ] = None,
 ) -> None:
     """Estimate the cost of the steps that ask providers, and list who would receive what; nothing is sent."""

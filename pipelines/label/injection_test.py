@@ -7,13 +7,14 @@ and whether a record loses severity without being queued for review. The attacks
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from pipelines.config.label import RemoteLabeller
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.curate.sample import draw
@@ -21,10 +22,12 @@ from pipelines.datasets.post import Post
 from pipelines.datasets.posts import SplitPosts
 from pipelines.label.attacks.families import attacks, inject, pick
 from pipelines.label.injection import marks
+from pipelines.label.remote import Remote
 from pipelines.label.silver import review_queue
 from pipelines.label.silver.aggregate import Panel
 from pipelines.label.silver.silver import refused_of
 from pipelines.label.votes import open_labeller
+from pipelines.llm.asking import PlannedRequests
 from pipelines.llm.outcome import Answer
 from pipelines.progress import reporter
 from pipelines.storage import tables
@@ -49,9 +52,7 @@ def run(
     """
     described = params.ensembles[ensemble]
     material = SplitPosts.read(corpus, params=params, vault=vault, root=root)
-    candidates = [(record, 0) for record in material.posts if record not in material.examples]
-    drawn = [record for record, _ in draw(candidates, size=params.injection_test.size, seed=params.injection_test.seed)]
-    copies = [inject(material.posts[r], which=i) for i, r in enumerate(drawn)]
+    drawn, copies = _drawn(material, params=params)
     folder, category = root / "snapshot" / corpus / "votes", material.scheme.category()
     offline = review_queue.offline_members(described, labellers=params.labellers, folder=folder)
 
@@ -97,6 +98,34 @@ def run(
         },
     }
     return write_metrics(numbers, root / "metrics" / corpus / f"injection_test-{ensemble}.json")
+
+
+def planned(
+    corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()
+) -> Iterator[PlannedRequests]:
+    """Yield what the stage would send to each remote member of ``silver.ensembles``, and at what cost; nothing is sent.
+
+    A member of several ensembles is counted once, because it answers a copy once.
+    """
+    members = dict.fromkeys(name for one in params.silver.ensembles for name in params.ensembles[one].members)
+    names = [name for name in members if isinstance(params.labellers[name], RemoteLabeller)]
+    if not names:
+        return
+    material = SplitPosts.read(corpus, params=params, vault=vault, root=root)
+    _, copies = _drawn(material, params=params)
+    with ExitStack() as stack:
+        for name in names:
+            asked = open_labeller(name, material=material, params=params, settings=settings, vault=vault, stack=stack)
+            if isinstance(asked, Remote):
+                cost: dict[str, Any] = asked.estimate(copies)
+                yield PlannedRequests("injection_test", name, asked.receiver, cost=cost, leaves=asked.leaving(copies))
+
+
+def _drawn(material: SplitPosts, *, params: Params) -> tuple[list[str], list[Post]]:
+    """Return the ids of the records that are drawn, and a copy of each with an inserted attack."""
+    candidates = [(record, 0) for record in material.posts if record not in material.examples]
+    drawn = [record for record, _ in draw(candidates, size=params.injection_test.size, seed=params.injection_test.seed)]
+    return drawn, [inject(material.posts[r], which=i) for i, r in enumerate(drawn)]
 
 
 def by_family(

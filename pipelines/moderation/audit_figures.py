@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pipelines.analysis.small_counts import of_units, shown, shown_table
 from pipelines.config.moderators import Moderation
 from pipelines.evaluate.paired import holm, mcnemar
 from pipelines.llm.outcome import Outcome, counted
@@ -28,10 +29,12 @@ class Audit:
     Args:
         found: the items with their labels and groups.
         params: the resamples and their seed.
+        least: cells of fewer groups of near-duplicates are hidden (:mod:`pipelines.analysis.small_counts`).
     """
 
-    def __init__(self, found: AuditedItems, *, params: Moderation) -> None:
+    def __init__(self, found: AuditedItems, *, params: Moderation, least: int) -> None:
         items = list(found.items)
+        self._least = least
         self._drawn: dict[str, Any] = {"resamples": params.resamples, "seed": params.seed}
         self.groups = np.array([found.groups[item] for item in items])
         merged = {merge.into for merge in found.by.merges.values()}
@@ -58,7 +61,7 @@ class Audit:
             which only a part was judged. ``flags``: flag -> level or "all" -> a rate over the judged items. ``scores``:
             level or "all" -> "figurative", "literal" and "all" -> a mean, empty without scores. ``trend``: flag -> a
             test over the order of the levels. ``figurative``: the difference of the mean scores of figurative and
-            literal items of one level.
+            literal items of one level. All values of a hidden cell, and hidden counts, are ``None``.
         """
         outcomes = [str(one.outcome) for one in verdicts]
         judged, score = voted(verdicts), scores(verdicts)
@@ -67,11 +70,7 @@ class Audit:
             "outcomes": counted(outcomes),
             "reasons": counted(one.reason for one in verdicts if one.reason),
             "partial": sum(one.partial for one in verdicts),
-            "unanswered": {
-                level: missing
-                for level, at in self._at.items()
-                if (missing := counted(o for o, here, ok in zip(outcomes, at, judged, strict=True) if here and not ok))
-            },
+            "unanswered": self._unanswered(outcomes, judged=judged),
             "flags": {name: self._by_level(judged, values=values) for name, values in flags.items()},
             "scores": self._scores(score) if not np.isnan(score).all() else {},
         }
@@ -88,17 +87,58 @@ class Audit:
             )
         return found
 
+    def _unanswered(self, outcomes: Sequence[str], *, judged: Bools) -> Json:
+        kinds = sorted({one for one, ok in zip(outcomes, judged, strict=True) if not ok})
+        at = np.array(outcomes)
+        counts = [[int((here & (at == kind)).sum()) for kind in kinds] for here in self._at.values()]
+        table = np.array(counts, dtype=np.int64).reshape(len(self._at), len(kinds))
+        found = shown_table(table, rows=list(self._at), columns=kinds, least=self._least)
+        missing = {level: {kind: n for kind, n in each.items() if n != 0} for level, each in found.items()}
+        return {level: each for level, each in missing.items() if each}
+
     def _by_level(self, judged: Bools, *, values: Bools) -> Json:
         of = {EVERY: judged, **{level: judged & at for level, at in self._at.items()}}
-        return {level: rate(values[rows], groups=self.groups[rows].tolist()) for level, rows in of.items()}
+        hidden = self._hidden(of)
+        found = {level: rate(values[rows], groups=self.groups[rows].tolist()) for level, rows in of.items()}
+        return {level: dict.fromkeys(cell) if level in hidden else cell for level, cell in found.items()}
 
     def _scores(self, score: Floats) -> Json:
         scored = ~np.isnan(score)
-        of = {EVERY: scored, **{level: scored & at for level, at in self._at.items()}}
         kinds = {**self._kinds, EVERY: np.ones_like(scored)}
+        of = {EVERY: scored, **{level: scored & at for level, at in self._at.items()}}
+        hidden = self._hidden_scores(of)
         return {
-            level: {kind: self._mean(score, rows=rows & kinds[kind]) for kind in kinds} for level, rows in of.items()
+            level: {
+                kind: dict.fromkeys(("n", "mean", "low", "high"))
+                if (level, kind) in hidden
+                else self._mean(score, rows=rows & at)
+                for kind, at in kinds.items()
+            }
+            for level, rows in of.items()
         }
+
+    def _hidden_scores(self, of: Mapping[str, Bools]) -> set[tuple[str, str]]:
+        """Return the cells (level, kind) of scores that are hidden: of few groups, or that would give such away."""
+        levels = [level for level in of if level != EVERY]
+        rows = [[self._judged(of[level] & at) for at in self._kinds.values()] for level in levels]
+        table = np.array(rows, dtype=np.int64).reshape(len(levels), len(self._kinds))
+        found = shown_table(table, rows=levels, columns=list(self._kinds), least=self._least)
+        found[EVERY] = shown({k: self._judged(of[EVERY] & at) for k, at in self._kinds.items()}, least=self._least)
+        gone = {(level, kind) for level, each in found.items() for kind, n in each.items() if n is None}
+        # a hidden level has no kind that would show a part of it
+        whole = self._hidden(of)
+        return gone | {(level, kind) for level in whole for kind in (*self._kinds, EVERY)}
+
+    def _hidden(self, of: Mapping[str, Bools]) -> set[str]:
+        """Return the levels, or their total, whose cells are hidden; ``of`` has the items of each."""
+        counts = {level: self._judged(rows) for level, rows in of.items()}
+        total = {EVERY: counts.pop(EVERY)}
+        cells = {**shown(counts, least=self._least), **shown(total, least=self._least)}
+        return {level for level, n in cells.items() if n is None}
+
+    def _judged(self, rows: Bools) -> int:
+        units: list[str] = self.groups[rows].tolist()
+        return of_units(units, least=self._least)
 
     def _mean(self, score: Floats, *, rows: Bools) -> Json:
         return mean(score[rows], groups=self.groups[rows].tolist(), **self._drawn)

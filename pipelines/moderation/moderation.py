@@ -36,9 +36,10 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
     Without a system, nothing is decrypted or sent, and the table is empty.
 
     Returns:
-        ``by`` (the category of the levels), ``levels``, ``items``, ``groups`` and ``taken_down``; ``systems``: the
-        kind, model, input and ``scale`` of each with its ``requests``, ``cost`` in US dollars and figures (see
-        :meth:`pipelines.moderation.audit_figures.Audit.system`); ``pairs`` (see its method ``pairs``).
+        ``by`` (the category of the levels), ``levels``, ``least`` (smaller cells are hidden), ``items``, ``groups`` and
+        ``taken_down``; ``systems``: the kind, model, input and ``scale`` of each with its ``requests``, ``cost`` in US
+        dollars and figures (see :meth:`pipelines.moderation.audit_figures.Audit.system`); ``pairs`` (see its method
+        ``pairs``).
 
     Raises:
         NoGold: the split or the gold is missing.
@@ -107,7 +108,7 @@ def _rows(name: str, *, told: Judged, found: AuditedItems) -> Iterator[dict[str,
 
 
 def _metrics(found: AuditedItems, *, judged: dict[str, Judged], params: Params) -> dict[str, Any]:
-    audit = Audit(found, params=params.moderation)
+    audit = Audit(found, params=params.moderation, least=params.analysis.least)
     systems = {}
     for name, told in judged.items():
         spec = params.moderators[name]
@@ -118,6 +119,7 @@ def _metrics(found: AuditedItems, *, judged: dict[str, Judged], params: Params) 
         systems[name] = described | {"requests": told.requests, "cost": told.cost} | audit.system(told.verdicts)
     return {
         "by": found.by.key,
+        "least": params.analysis.least,
         "levels": audit.levels,
         "items": len(found.items),
         "groups": len({*found.groups.values()}),

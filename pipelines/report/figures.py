@@ -45,10 +45,14 @@ class Score:
 
 @dataclass(frozen=True)
 class Means:
-    """The means of one level, a bar for each kind: (kind, mean, low, high), where ``None`` is a missing number."""
+    """The means of one level, a bar for each kind: (kind, mean, low, high), where ``None`` is a missing number.
+
+    ``hidden``: kinds whose mean is not shown, because they have few items.
+    """
 
     label: str
     bars: tuple[tuple[str, float | None, float | None, float | None], ...]
+    hidden: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -120,7 +124,8 @@ def means(rows: Sequence[Means], *, title: str, most: float) -> str:
                 shapes.append(f'<rect class="{styles[i % 2]}" x="{LEFT}" y="{pt(y)}" width="{width}" height="14"/>')
                 scaled = (None if end is None else plot / PLOT * end / most for end in (low, high))
                 shapes.extend(_whisker(Score(kind, value, *scaled), y=y + 7))
-            words = f"no item, {kind}" if value is None else f"{value:.2f} {kind}"
+            missing = "hidden" if kind in row.hidden else "no item"
+            words = f"{missing}, {kind}" if value is None else f"{value:.2f} {kind}"
             shapes.append(text(LEFT + (0 if value is None else plot + 8), y + 11.5, words, kind="value"))
         top += 30 + 17 * len(row.bars)
     steps = 7 if most == 7 else 5

@@ -17,6 +17,7 @@ from pipelines.report.sections import p_value, section
 
 FLAGS = {"self_harm": "Suicide/self-harm", "overall": "Any harm"}
 EVERY = "all"
+HIDDEN = "hidden"
 KINDS = ("figurative", "literal")
 OUTCOMES = ("vote", "refused", "malformed", "failed", "abstained")
 # The greatest score of each scale.
@@ -26,6 +27,8 @@ READING = (
     "answer is incomplete are in no rate; they are counted below.",
     "[ ] is a 95 % interval: Wilson's at the effective sample size of near-duplicate groups for rates, a percentile "
     "bootstrap over groups for scores and differences.",
+    "Cells of few authors or groups of near-duplicates are hidden, and so is the next smallest cell if a total would "
+    "give one away.",
     "Flags say what a system does today; the corpus has no label for harmfulness, so neither a higher nor a lower rate "
     "is better.",
 )
@@ -66,7 +69,7 @@ def rates(metrics: Json, *, flag: str, title: str, paper: Mapping[str, Json]) ->
             cells.append([decimals(published.get(level)) for level in (*metrics["levels"], EVERY)])
         columns += [f"{name} [95 %]", f"{name}, flagged"]
         cells.append([_interval(each, value=each["rate"], digits=3) for each in found])
-        cells.append([f"{each['flagged']:,}/{each['n']:,}" for each in found])
+        cells.append([HIDDEN if each["n"] is None else f"{each['flagged']:,}/{each['n']:,}" for each in found])
     return Sheet(f"{title}: flag rates by {metrics['by']}", tuple(columns), tuple(zip(*cells, strict=True)))
 
 
@@ -80,11 +83,15 @@ def _trends(metrics: Json) -> Iterator[str]:
 def scores(name: str, system: Json, *, levels: list[str]) -> Drawing:
     """Draw the mean self-harm score of figurative and literal items by level (FigSIM's Figure 3)."""
     found = system["scores"]
-    kinds = KINDS if any(found[level][kind]["n"] for level in levels for kind in KINDS) else (EVERY,)
+    kinds = KINDS if any(found[EVERY][kind]["n"] != 0 for kind in KINDS) else (EVERY,)
     caption = f"{name}: mean self-harm score ({system['scale']}) by level"
     caption += " and figurative language" if len(kinds) > 1 else ""
     rows = [
-        figures.Means(_titled(level), tuple((kind, *_ends(found[level][kind])) for kind in kinds))
+        figures.Means(
+            _titled(level),
+            tuple((kind, *_ends(found[level][kind])) for kind in kinds),
+            tuple(kind for kind in kinds if found[level][kind]["n"] is None),
+        )
         for level in (*levels, EVERY)
     ]
     cells = tuple(
@@ -157,7 +164,7 @@ def _ends(cell: Json) -> tuple[float | None, float | None, float | None]:
 
 
 def _score(cell: Json) -> tuple[str, str]:
-    return _interval(cell, value=cell["mean"], digits=2), f"{cell['n']:,}"
+    return _interval(cell, value=cell["mean"], digits=2), HIDDEN if cell["n"] is None else f"{cell['n']:,}"
 
 
 def _p(value: float) -> str:

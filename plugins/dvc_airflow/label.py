@@ -30,7 +30,7 @@ def ask(corpus: str, *, base: Any, few_shot: Any) -> list[Any]:
         few_shot: the task of the stage ``few_shot``, whose result is the examples of the prompts.
     """
 
-    estimated = estimate(corpus, "votes", base=base, results=[few_shot])
+    estimated = estimate(corpus, "votes", "injection_test", base=base, results=[few_shot])
     with TaskGroup("label", prefix_group_id=False):
         asked = [_ask_provider(corpus, name, base=base, few_shot=few_shot, jobs=estimated) for name in providers()]
     return [estimated, *asked]

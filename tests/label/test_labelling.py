@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,6 +27,7 @@ from pipelines.curate import sample
 from pipelines.curate.dedupe import dedupe
 from pipelines.curate.split import split
 from pipelines.datasets.example import NoGold
+from pipelines.datasets.posts import SplitPosts
 from pipelines.errors import BudgetSpent
 from pipelines.label import few_shot, injection_test, votes, votes_report
 from pipelines.label.silver import silver
@@ -60,6 +62,10 @@ class Lab:
             vault=self.vault,
             root=self.root,
         )
+
+    @property
+    def places(self) -> dict[str, Any]:
+        return {"params": self.params, "settings": self.settings, "vault": self.vault, "root": self.root}
 
     def file(self, labeller: str) -> Path:
         return self.root / "snapshot" / "posts" / "votes" / labeller / "votes.parquet"
@@ -159,6 +165,8 @@ def test_from_estimate_to_the_queue_for_people(lab: Lab, vendors: Any) -> None:
         "posts", ensemble="cradle", params=lab.params, settings=lab.settings, vault=lab.vault, root=lab.root
     )
     assert flipped["asked"] == 120
+    left = estimate.run("posts", steps=["injection_test"], **lab.places)["estimates"]["injection_test"]
+    assert {name: one["cached"] for name, one in left.items()} == dict.fromkeys(VENDORS, 120), "what was estimated"
     assert sum(family["asked"] for family in flipped["families"].values()) == 120
     assert sum(family["detected"] for family in flipped["families"].values()) == flipped["detected"] < 120
     swayed = [family for family in flipped["families"].values() if family["lost_severity"]]
@@ -168,6 +176,30 @@ def test_from_estimate_to_the_queue_for_people(lab: Lab, vendors: Any) -> None:
     members = flipped["members"].values()
     assert any(m["flipped"] for m in members), "a vendor that never obeys would prove nothing"
     assert set(votes_report.gather(lab.root, "posts")["silver"]) == {"cradle", "offline"}
+
+
+def test_an_injection_test_is_estimated_before_it_asks(lab: Lab, vendors: Any) -> None:
+    def estimated() -> dict[str, Any]:
+        told = estimate.run("posts", steps=["injection_test"], **lab.places)
+        assert sum(row["requests"] for row in told["leaves"]) == sum(
+            one["to_ask"] for one in told["estimates"]["injection_test"].values()
+        )
+        assert not told["jobs"], "no task of its own asks for the copies"
+        found: dict[str, Any] = told["estimates"]["injection_test"]
+        return found
+
+    before = estimated()
+    assert {name: one["to_ask"] for name, one in before.items()} == dict.fromkeys(VENDORS, 120)
+    assert all(one["usd_expected"] > 0 for one in before.values())
+    assert vendors.counts("openai")["received"] == 0, "nothing is sent"
+    material = SplitPosts.read("posts", params=lab.params, vault=lab.vault, root=lab.root)
+    _, copies = injection_test._drawn(material, params=lab.params)
+    with ExitStack() as stack:
+        given = {"params": lab.params, "settings": lab.settings, "vault": lab.vault, "stack": stack}
+        votes.open_labeller("gpt", material=material, **given).label(copies)
+    after = estimated()
+    assert (after["gpt"]["to_ask"], after["gpt"]["cached"]) == (0, 120), "the estimate is of what the stage asks"
+    assert after["claude"] == before["claude"]
 
 
 def test_no_answer_but_a_vote_has_labels(lab: Lab, vendors: Any) -> None:
@@ -243,4 +275,4 @@ def yaml_of(params: Params) -> str:
 
 def test_where_nothing_is_curated_it_says_where_to_go(lab: Lab, tmp_path: Path) -> None:
     with pytest.raises(NoGold, match="corpus clone"):
-        estimate.run("posts", params=lab.params, settings=lab.settings, vault=lab.vault, root=tmp_path)
+        estimate.run("posts", **{**lab.places, "root": tmp_path})

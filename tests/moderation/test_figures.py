@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from pipelines.report.papers import printed
 from pipelines.taxonomy import load
 
 PARAMS = Moderation(systems={}, items=None, resamples=200, seed=1)
+LEAST = 5
 LEVELS = ["None", "Wish to be dead", "Suicide ideation", "Suicide planning", "Suicide attempts", "Suicide death"]
 TOTALS = [161, 189, 339, 163, 167, 30]
 # FigSIM T2 as whole numbers: the only ones that round to the printed rates. Azure judged fewer memes (SPEC 14), and so
@@ -64,7 +66,7 @@ def paper() -> tuple[AuditedItems, dict[str, list[Verdict]]]:
 
 def metrics() -> dict[str, object]:
     found, told = paper()
-    audit = Audit(found, params=PARAMS)
+    audit = Audit(found, params=PARAMS, least=LEAST)
     shared = {"model": "m", "input": "both", "scale": None, "requests": 1049, "cost": 0.0}
     systems = {name: {"kind": name, **shared, **audit.system(verdicts)} for name, verdicts in told.items()}
     return {
@@ -95,16 +97,16 @@ def test_the_papers_counts_print_table_2_as_printed() -> None:
 @pytest.mark.parametrize("system", COUNTS)
 def test_the_trend_of_the_papers_counts_is_that_of_the_standing_table(system: str) -> None:
     found, told = paper()
-    trends = Audit(found, params=PARAMS).system(told[system])["trend"]["self_harm"]
+    trends = Audit(found, params=PARAMS, least=LEAST).system(told[system])["trend"]["self_harm"]
     assert trends["z"] == pytest.approx(Z[system], abs=0.006)
     assert trends["p"] < 0.002
 
 
 def test_refused_items_are_in_no_rate() -> None:
     found, told = paper()
-    azure = Audit(found, params=PARAMS).system(told["azure"])
+    azure = Audit(found, params=PARAMS, least=LEAST).system(told["azure"])
     assert azure["outcomes"] == {"refused": 10, "vote": 1039}
-    assert azure["unanswered"]["Suicide planning"] == {"refused": 4}
+    assert azure["unanswered"]["Suicide planning"] == {"refused": None}, "hidden, as every count of fewer than five"
     assert azure["flags"]["self_harm"]["all"]["n"] == 1039
 
 
@@ -113,7 +115,7 @@ def test_mean_scores_print_by_level_and_figurative_language() -> None:
     rows = [(level, on, score) for (level, on), scores in values.items() for score in scores]
     found = items([level for level, _, _ in rows], figurative=[on for _, on, _ in rows])
     verdicts = [Verdict(Outcome.VOTE, self_harm=s >= 2, overall=s >= 2, score=float(s)) for _, _, s in rows]
-    told = {"scale": "0 to 7", **Audit(found, params=PARAMS).system(verdicts)}
+    told = {"scale": "0 to 7", **Audit(found, params=PARAMS, least=1).system(verdicts)}
     drawing = moderation_tables.scores("azure", told, levels=LEVELS)
     [ideation] = [row for row in drawing.sheet.rows if row[0] == "Suicide ideation"]
     assert [cell.split()[0] for cell in ideation[1:]] == ["2.33", "3", "4.50", "2"]
@@ -121,6 +123,50 @@ def test_mean_scores_print_by_level_and_figurative_language() -> None:
     # only ideation has both kinds: 7/3 - 9/2
     assert told["figurative"]["value"] == pytest.approx(7 / 3 - 4.5, abs=1e-6)
     assert told["figurative"]["strata"] == 1
+
+
+def told(sizes: dict[tuple[str, bool], int], *, groups: int | None = None) -> dict[str, Any]:
+    """Return the figures of items by severity and figurative language, each or each ``groups`` of one group."""
+    pairs = [pair for pair, n in sizes.items() for _ in range(n)]
+    found = items([level for level, _ in pairs], figurative=[on for _, on in pairs])
+    if groups:
+        joined = {item: f"g{i % groups}" for i, item in enumerate(found.items)}
+        found = AuditedItems(found.scheme, found.items, found.labels, joined, 0)
+    verdicts = [Verdict(Outcome.VOTE, self_harm=i % 2 == 0, overall=True, score=1.0) for i in range(len(pairs))]
+    return {"scale": "0 to 7", **Audit(found, params=PARAMS, least=LEAST).system(verdicts)}
+
+
+def test_cells_of_few_items_are_hidden_as_in_the_analysis() -> None:
+    sizes = {("None", True): 20, ("None", False): 20, ("Suicide ideation", True): 9, ("Suicide ideation", False): 3}
+    found = told(sizes | {("Suicide death", True): 2})
+    flags, scores = found["flags"]["self_harm"], found["scores"]
+    assert set(flags["Suicide death"].values()) == {None}
+    assert set(flags["Suicide ideation"].values()) == {None}, "or the total would give away the other one"
+    assert (flags["None"]["n"], flags["all"]["n"], flags["Suicide planning"]["n"]) == (40, 54, 0)
+    assert scores["Suicide ideation"]["all"]["n"] is None is scores["Suicide ideation"]["figurative"]["mean"]
+    assert scores["all"]["figurative"]["n"] == 31
+    drawing = moderation_tables.scores("azure", found, levels=LEVELS)
+    cells = {row[0]: row[1:] for row in drawing.sheet.rows}
+    assert cells["Suicide death"] == ("–", "hidden") * 2 and "hidden, figurative" in drawing.svg
+    sheet = moderation_tables.rates(
+        {"by": "severity", "levels": LEVELS, "systems": {"azure": {"kind": "azure", **found}}},
+        flag="self_harm", title="t", paper={},
+    )  # fmt: skip
+    assert {row[0]: row[2] for row in sheet.rows}["Suicide death"] == "hidden"
+
+
+def test_many_items_of_few_authors_are_a_small_cell() -> None:
+    sizes = {("None", True): 20, ("Suicide ideation", True): 20}
+    assert told(sizes)["flags"]["overall"]["None"]["n"] == 20
+    assert told(sizes, groups=4)["flags"]["overall"]["all"]["n"] is None
+
+
+def test_a_hidden_kind_of_a_shown_level_hides_the_other_kind() -> None:
+    sizes = {("None", True): 20, ("None", False): 3, ("Suicide ideation", True): 20, ("Suicide ideation", False): 20}
+    scores = told(sizes)["scores"]
+    assert scores["None"]["all"]["n"] == 23
+    assert scores["None"]["literal"]["n"] is scores["None"]["figurative"]["n"] is None
+    assert scores["Suicide ideation"]["literal"]["n"] is None, "the column's total would give it away"
 
 
 @pytest.mark.parametrize(("flagged", "n"), [(0, 30), (10, 30), (30, 30), (210, 339)])
@@ -181,7 +227,7 @@ def test_pairs_use_the_items_that_both_judged() -> None:
             for w in words
         ]
 
-    [self_harm, overall] = Audit(found, params=PARAMS).pairs({"a": said("+++-?+"), "b": said("--+-+?")})
+    [self_harm, overall] = Audit(found, params=PARAMS, least=LEAST).pairs({"a": said("+++-?+"), "b": said("--+-+?")})
     assert (self_harm["n"], self_harm["a_only"], self_harm["b_only"]) == (4, 2, 0)
     assert self_harm["difference"]["value"] == 0.5
     assert self_harm["p"]["mcnemar"] == 0.5

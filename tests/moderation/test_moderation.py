@@ -97,8 +97,9 @@ def test_a_refusal_or_a_partial_answer_is_no_verdict(lab: Audit, vendors: Vendor
     assert guard["outcomes"]["refused"] and guard["outcomes"]["malformed"]
     for system in (azure, guard):
         assert system["flags"]["overall"]["all"]["n"] == system["outcomes"]["vote"]
-        missing = sum(n for level in system["unanswered"].values() for n in level.values())
-        assert missing == ITEMS - system["outcomes"]["vote"]
+        assert sum(system["outcomes"].values()) == ITEMS
+        counts = [n for level in system["unanswered"].values() for n in level.values()]
+        assert counts and all(n is None or n >= lab.params.analysis.least for n in counts)
     for row in lab.rows():
         empty = [row[name] is None for name in ("self_harm", "overall", "categories")]
         assert set(empty) == {row["outcome"] != "vote"}
