@@ -16,6 +16,7 @@ from pipelines.config import renamed
 from pipelines.config.params import ALL_CORPORA, load
 from pipelines.config.settings import Settings
 from pipelines.label import votes_report
+from pipelines.packaging import evaluation_table
 from pipelines.process import now
 from pipelines.registry import show as show_models
 from pipelines.registry.journal import Journal
@@ -149,6 +150,8 @@ def _metrics(path: Path) -> dict[str, Any] | None:
 def track(settings: Settings, *, corpus: str) -> dict[str, Any]:
     """Log the numbers of `corpus status` to one MLflow run for each commit of the corpus branch, its tag.
 
+    The run also gets the evaluation tables of the corpus's models, and the published report.
+
     Returns:
         ``run`` (its id) and, if there is one, ``report`` (its URL); or ``skipped`` with the reason if
         ``MLFLOW_TRACKING_URI`` is not set.
@@ -170,6 +173,9 @@ def track(settings: Settings, *, corpus: str) -> dict[str, Any]:
         mlflow.log_metrics(dict(_flat(status)))
         told = {"run": active.info.run_id}
         with workspace(settings, revision=status["commit"]) as clone:
+            evaluated = _metrics(clone.path / "metrics" / corpus / "evaluate.json")
+            for file, columns in evaluation_table.of_metrics(evaluated).items() if evaluated else ():
+                mlflow.log_table(columns, file)
             # the published report, which contains no items
             folder, found = f"snapshot/{corpus}/report", f"report@{corpus}" in clone.lock()
             if found:

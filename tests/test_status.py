@@ -13,6 +13,7 @@ from pipelines.errors import NoCorpus
 from pipelines.vault.vault import Vault
 from pipelines.workspace import publish
 from pipelines.workspace.git import git
+from tests import mlflow_database
 
 SPLIT = {"sizes": {"train": 6}, "excluded": 0, "max_deviation": 0.5, "mean_deviation": 0.2, "leakage": 0, "balance": []}
 
@@ -63,3 +64,32 @@ def test_a_corpus_that_was_not_upgraded_has_the_same_parts(settings: Settings, t
     found = status.gather(settings)
     assert {key: found[key] for key in quality} == quality
     assert found["dedupe"] == {"pairs": 3, "dropped": 2, "precision": 1.0, "recall": 0.5}
+
+
+def test_the_run_of_a_commit_has_the_models_evaluation_tables(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlflow import MlflowClient
+
+    cell = {"mean": 0.61, "low": 0.5, "high": 0.7}
+    scores = {"figures": {"macro_f1": cell, "exact": cell}, "labels": {"none": {"f1": cell}}}
+    bert = {"kind": "text", "runs": 3, "valid": scores}
+    task = {
+        "n": 60, "labels": ["none"], "support": {"none": 12}, "models": {"bert": bert},
+        "baselines": {"majority": {"figures": {"macro_f1": 0.1}}},
+    }  # fmt: skip
+    refused = {"kind": "prompted", "runs": 1, "valid": None}
+    other = {**task, "models": {"gpt": refused}}
+    published(settings, work=tmp_path / "work", evaluate={"tasks": {"severity": task, "related": other}})
+    address = mlflow_database.place(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+    monkeypatch.chdir(tmp_path)
+    run = status.track(Settings.from_env(), corpus="memes")["run"]
+    path = MlflowClient(address).download_artifacts(run, "evaluation", str(tmp_path))
+    found = {file.stem: json.loads(file.read_text()) for file in Path(path).iterdir()}
+    rows = [dict(zip(found["scores"]["columns"], row, strict=True)) for row in found["scores"]["data"]]
+    assert [(row["task"], row["model"], row["macro_f1"]) for row in rows] == [
+        ("related", "gpt", None), ("severity", "bert", 0.61),
+    ]  # fmt: skip
+    [label] = [row for row in found["labels"]["data"] if row[1] == "bert"]
+    assert label[:7] == ["severity", "bert", "none", 12, 0.61, 0.5, 0.7]

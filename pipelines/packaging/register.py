@@ -17,6 +17,7 @@ from crisis_corpus import integrity
 from crisis_corpus.integrity import NoPack, digest, listing, sha256, weights_of
 from crisis_corpus.versions import DIGEST, UnknownVersion, Version, missing, translated
 from pipelines.errors import RegistryError
+from pipelines.packaging import evaluation_table
 from pipelines.progress import silent
 from pipelines.registry.candidate import Context, registration, scratch
 from pipelines.registry.contents import Pack
@@ -209,6 +210,10 @@ def _stored(
         found = _read_back(name, run_id=run_id, mark=mark, context=context)
         if found[0] != digest(folder):
             raise StoredOtherwise(name=name, run=run_id, detail="their digest is different")
+        with translated():
+            # beside the files of the version, which they do not belong to
+            for file, columns in evaluation_table.of_pack(pack.folder).items():
+                client.log_table(run_id, columns, file)
     return run_id, found
 
 

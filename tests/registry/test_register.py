@@ -92,6 +92,25 @@ def test_a_version_has_its_run_its_files_and_its_row(context: Context, folder: P
     assert gate.judge(NAME, 1, context=context).passed
 
 
+def test_the_run_of_a_version_has_an_evaluation_table_by_label(context: Context, tmp_path: Path) -> None:
+    cell = {"mean": 0.5, "low": 0.4, "high": 0.6}
+    unknown = {"mean": None, "low": None, "high": None}
+
+    def card(pack: Path) -> None:
+        labels = {name: {"items": 7, "f1": cell, "precision": unknown, "recall": cell} for name in ("a", "b")}
+        (pack / integrity.CARD).write_text(json.dumps({"measured": {"labels": labels}}))
+
+    folder = saved(context, to=tmp_path / "model", knows=6, change=card)
+    version, _ = put(NAME, folder, context=context, **WHO)
+    path = client(context).download_artifacts(version.run_id, "evaluation/labels.json", str(tmp_path))
+    table = json.loads(Path(path).read_text())
+    assert table["columns"][:5] == ["label", "items", "f1", "f1_low", "f1_high"]
+    assert table["data"][0] == ["a", 7, 0.5, 0.4, 0.6, None, None, None, 0.5, 0.4, 0.6]
+    listed = client(context).get_run(version.run_id).data.tags["mlflow.loggedArtifacts"]
+    assert {"path": "evaluation/labels.json", "type": "table"} in json.loads(listed), "what MLflow's page shows"
+    assert digest(stored(context, version, tmp_path / "copy")) == version.digest, "the version's files are unchanged"
+
+
 def test_weights_that_are_not_the_registered_ones_pass_neither_the_gate_nor_a_load(
     context: Context, tmp_path: Path
 ) -> None:
