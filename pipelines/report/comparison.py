@@ -128,13 +128,17 @@ def _same(a: Version, b: Version, *, keys: Sequence[str], noun: str) -> Block:
     found = _overlaps(a, b, keys=keys)
     if found is None:
         return Notice(UNKNOWN.format(noun=noun))
-    told = [
-        f"{title_of(key).lower()}: {n['both']:,} in both, {n['a']:,} only in A, {n['b']:,} only in B, "
-        f"{n['other']:,} with other gold labels"
-        for key, n in found.items()
-        if n["a"] or n["b"] or n["other"]
-    ]
-    return Notice(DIFFERENT.format(noun=noun, tasks="; ".join(told))) if told else SAME.format(noun=noun)
+    words = {key: _differ(n) for key, n in found.items()}
+    if not any(words.values()):
+        return SAME.format(noun=noun)
+    told = [f"{title_of(key).lower()}: {differ}" for key, differ in words.items() if differ]
+    same = len(set(words.values())) == 1
+    return Notice(DIFFERENT.format(noun=noun, tasks=next(iter(words.values())) if same else "; ".join(told)))
+
+
+def _differ(n: Mapping[str, int]) -> str:
+    told = f"{n['both']:,} in both, {n['a']:,} only in A, {n['b']:,} only in B, {n['other']:,} with other gold labels"
+    return told if n["a"] or n["b"] or n["other"] else ""
 
 
 def _glance(tasks: Mapping[str, Json], *, keys: Sequence[str]) -> Sheet:

@@ -121,7 +121,9 @@ def means(rows: Sequence[Means], *, title: str, most: float) -> str:
             y = top + 20 + 17 * i
             if value is not None:
                 width = pt(plot * value / most)
-                shapes.append(f'<rect class="{styles[i % 2]}" x="{LEFT}" y="{pt(y)}" width="{width}" height="14"/>')
+                shapes.append(
+                    f'<rect class="{styles[i % 2]} pale" x="{LEFT}" y="{pt(y)}" width="{width}" height="14"/>'
+                )
                 scaled = (None if end is None else plot / PLOT * end / most for end in (low, high))
                 shapes.extend(_whisker(Score(kind, value, *scaled), y=y + 7))
             missing = "hidden" if kind in row.hidden else "no item"

@@ -7,13 +7,15 @@ plot has its numbers in a table below it; Markdown has only the table. The same 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import TypeAlias
 
 from pipelines.metrics.label_tables import Sheet
 
+# a browser breaks a line at spaces and after a hyphen within a word
+UNBROKEN = re.compile(r"[^\s-]+-?|-")
 FIGURE = re.compile(r"^(?:to|[-−–+±<>=≈≠.,\d\s%()\[\]/;:→·|×])*$")
 
 
@@ -111,7 +113,7 @@ svg .value{font-variant-numeric:tabular-nums}
 svg .grid{stroke:var(--line);stroke-width:1}
 svg .over{fill:var(--orange)}
 svg .under,svg .ours{fill:var(--blue)}
-svg .ours{fill-opacity:.6}
+svg .ours,svg .pale{fill-opacity:.6}
 svg .dot{fill:var(--blue);stroke:var(--paper);stroke-width:1}
 svg .open{fill:var(--paper);stroke:var(--blue);stroke-width:2}
 svg .whisker{stroke:var(--ink);stroke-width:1.5;fill:none}
@@ -119,7 +121,7 @@ svg .paper{fill:var(--orange);stroke:var(--paper);stroke-width:1}
 .wide{overflow-x:auto;width:fit-content;max-width:100%;border:1px solid var(--line);border-radius:.4rem}
 table{border-collapse:collapse;font-size:.87rem}
 th,td{padding:.32rem .6rem;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}
-thead th{background:var(--shade);vertical-align:bottom}
+thead th,thead td{background:var(--shade);vertical-align:bottom}
 tbody th{font-weight:400;position:sticky;left:0;background:var(--paper);min-width:7.5rem;max-width:19rem}
 tbody tr:last-child>*{border-bottom:0}
 .g>*{font-weight:600!important;background:var(--shade)!important}
@@ -128,7 +130,7 @@ thead .n{white-space:normal}
 .h{background:color-mix(in srgb,var(--blue) calc(var(--h)*.5%),var(--paper))}
 details{margin:.5rem 0}
 summary{cursor:pointer;color:var(--soft)}
-@media(max-width:44rem){
+@media screen and (max-width:44rem){
 .drawing{width:100%;margin-right:0}
 svg text{font-size:14px}
 svg .tick{font-size:13px}
@@ -142,12 +144,20 @@ tbody th{max-width:10rem}
 .prose td:empty{display:none}
 .prose td::before{content:attr(data-column);display:block;color:var(--soft);font-size:.78rem}
 }
-@media print{nav{display:none}.wide{overflow:visible}h2{break-after:avoid}figure{break-inside:avoid}
+@media print{nav{display:none}.wide{overflow:visible}h2,figcaption{break-after:avoid}h2,figure,tr{break-inside:avoid}
+figure:has(tr:nth-child(30)){break-inside:auto}
+.drawing{width:min(46%,22rem);margin-right:1rem}
 .h,svg *{print-color-adjust:exact}
 table{font-size:.7rem}
 tbody th{min-width:0;position:static}
-th,td,.n{padding:.15rem .3rem;white-space:normal;overflow-wrap:anywhere}}
+th,td,.n{padding:.15rem .3rem;white-space:normal;overflow-wrap:break-word}
+section:has(>figure>.broad){page:broad}
+.broad table{font-size:.6rem}
+.huge :is(th,td){overflow-wrap:anywhere}}
+@page broad{size:landscape}
 """
+# Ours: letters that a printed line of a table takes, on an upright A4 page and on its side
+UPRIGHT, ON_ITS_SIDE = 112, 190
 
 
 def html(page: Page) -> str:
@@ -160,9 +170,9 @@ def html(page: Page) -> str:
         # nothing is fetched or run, whatever the names of labels and models contain
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
         f"<title>{escape(page.title)}</title><style>{STYLE}</style></head>",
-        f"<body><h1>{escape(page.title)}</h1>",
+        f"<body><main><h1>{escape(page.title)}</h1>",
         *(_html(block) for block in page.blocks),
-        f'<nav aria-label="Contents"><strong>Contents</strong><ol>{contents}</ol></nav><main>',
+        f'<nav aria-label="Contents"><strong>Contents</strong><ol>{contents}</ol></nav>',
     ]
     for section in page.sections:
         lines.append(f'<section id="{escape(section.key)}"><h2>{escape(section.title)}</h2>')
@@ -206,9 +216,18 @@ def _html(block: Block) -> str:
 def _table(sheet: Sheet, *, prose: bool = False, heat: Sequence[Sequence[float | None]] = ()) -> str:
     places = range(len(sheet.columns))
     numeric = [not prose and i > 0 and _numbers([row[i] for row in sheet.rows]) for i in places]
-    head = "".join(f'<th scope="col"{_kind(numeric[i])}>{escape(sheet.columns[i])}</th>' for i in places)
+    # an empty corner is no header of anything
+    head = "".join(
+        f'<th scope="col"{_kind(numeric[i])}>{escape(sheet.columns[i])}</th>' if sheet.columns[i] else "<td></td>"
+        for i in places
+    )
+    # what a table cannot be narrower than without breaking words
+    letters = sum(
+        2 + max(len(w) for cell in column for w in UNBROKEN.findall(cell) or [""]) for column in _columns(sheet)
+    )
+    kinds = ["wide", "prose" * prose, "broad" * (letters > UPRIGHT), "huge" * (letters > ON_ITS_SIDE)]
     lines = [
-        f'<div class="wide{" prose" if prose else ""}" role="region" tabindex="0" aria-label="{escape(sheet.title)}">',
+        f'<div class="{" ".join(filter(None, kinds))}" role="region" tabindex="0" aria-label="{escape(sheet.title)}">',
         f"<table><thead><tr>{head}</tr></thead><tbody>",
     ]
     for place, row in enumerate(sheet.rows):
@@ -224,6 +243,12 @@ def _table(sheet: Sheet, *, prose: bool = False, heat: Sequence[Sequence[float |
             cells.append(f"<td{kind}{named}>{escape(row[i])}</td>")
         lines.append(f"<tr{_kind(_heads(row, numeric), name='g')}>{''.join(cells)}</tr>")
     return "\n".join([*lines, "</tbody></table></div>"])
+
+
+def _columns(sheet: Sheet) -> Iterator[Sequence[str]]:
+    """Yield the cells of each column, its head included; a row that is a heading spans all columns."""
+    rows = [row for row in sheet.rows if any(row[1:])]
+    yield from zip(sheet.columns, *rows, strict=True)
 
 
 def _kind(applies: bool, *, name: str = "n") -> str:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
+import shutil
+import subprocess
 from pathlib import Path
 
+import pytest
+
 from pipelines.metrics.label_tables import Sheet
-from pipelines.report import export
-from pipelines.report.page import Drawing, Folded, Heat, Page, PageSection
+from pipelines.report import export, latex
+from pipelines.report.page import Drawing, Folded, Heat, Notice, Page, PageSection, Points
 
 SHEET = Sheet(
     "Scores & 95 % intervals",
@@ -62,3 +66,34 @@ def test_every_table_and_plot_of_a_page_is_written_and_earlier_files_are_removed
     assert len(names) == 4
     assert {path.name for path in tmp_path.iterdir()} == {f"{name}.{end}" for name in names for end in ("csv", "tex")}
     assert (tmp_path / "02-a-plot.csv").read_bytes() == export.to_csv(SHEET).encode()
+
+
+def test_a_column_of_sentences_has_lines_that_break() -> None:
+    sheet = Sheet("t", ("Where", "n"), (("a sentence that is longer than any label of the schemes", "1"),))
+    text = export.to_latex(sheet, label="t")
+    assert r"\begin{tabular}{>{\raggedright\arraybackslash}p{18em}r}" in text
+    assert "% \\usepackage{array,booktabs}" in text
+
+
+def test_the_document_has_every_block_of_a_page() -> None:
+    plot = Drawing("A plot & more", "<svg/>", SHEET)
+    blocks = ("words", Points(("one", "two")), Notice("beware"), SHEET, plot, Folded(SHEET), Heat(SHEET, ()))
+    text = latex.latex(Page("p_1", blocks, (PageSection("s", "Section α", ("more words",)),)))
+    assert r"\title{p\_1}" in text and r"\section{Section $\alpha$}" in text
+    assert text.count(r"\begin{tabular}") == 4 and r"A plot \& more" in text
+    assert r"\item two" in text and r"\textbf{Note.} beware" in text
+    assert text.count("{") == text.count("}")
+
+
+@pytest.mark.skipif(not shutil.which("pdflatex"), reason="LaTeX is not installed")
+def test_latex_compiles_the_document_and_every_table(tmp_path: Path) -> None:
+    page = Page("p_1", (SHEET, Notice("50 % & 5_0 → –")), (PageSection("s", "S", (Heat(SHEET, ()), Folded(SHEET))),))
+    (tmp_path / "report.tex").write_text(latex.latex(page))
+    names = export.write(page, tmp_path / "tables")
+    head = r"\documentclass{article}\usepackage[T1]{fontenc}\usepackage{array,booktabs}\begin{document}"
+    inputs = "".join(rf"\input{{tables/{name}.tex}}" for name in names)
+    (tmp_path / "all.tex").write_text(head + inputs + r"\end{document}")
+    for name in ("report", "all"):
+        command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", f"{name}.tex"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
+        assert done.returncode == 0, done.stdout.decode()[-2000:]

@@ -454,3 +454,24 @@ def test_every_discrepancy_names_its_place_claim_finding_and_source() -> None:
         assert set(row) - {"ours"} == {"where", "claim", "found", "source"}
         assert row["source"] == "ours" or re.fullmatch(r"SPEC 1\.[1-6]", row["source"])
         assert row.get("ours") in (None, "context", "modality", "subtypes")
+
+
+def test_a_table_that_is_too_wide_for_an_upright_page_is_printed_on_its_side() -> None:
+    def classes(letters: int, *, columns: int = 10) -> str:
+        sheet = Sheet("t", tuple("c" * letters for _ in range(columns)), (("1",) * columns,))
+        return re.findall('class="(wide[^"]*)"', report_page.html(Page("p", (sheet,), ())))[0]
+
+    assert classes(8) == "wide"
+    assert classes(12) == "wide broad"
+    assert classes(30) == "wide broad huge"
+    words = Sheet("t", ("several short words " * 20, "zero-shot-and-more " * 9), (("a", "b"),))
+    assert 'class="wide"' in report_page.html(Page("p", (words,), ())), "lines break at spaces and hyphens"
+    text = report_page.html(Page("p", (), ()))
+    assert "@page broad{size:landscape}" in text and "section:has(>figure>.broad){page:broad}" in text
+
+
+def test_all_content_is_in_the_main_landmark_and_an_empty_corner_is_no_header() -> None:
+    text = report_page.html(Page("p", ("words", Sheet("t", ("", "n"), (("a", "1"),))), ()))
+    body = text[text.index("<body>") :]
+    assert body.startswith("<body><main><h1>p</h1>") and body.strip().endswith("</main></body></html>")
+    assert "<tr><td></td><th" in text
