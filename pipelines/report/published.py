@@ -15,9 +15,9 @@ from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.errors import CorpusError, DataError
 from pipelines.evaluate.inputs import TEST, EvaluationGold
-from pipelines.report import comparison, export, latex, report
+from pipelines.report import commit_comparison, export, latex, report
 from pipelines.report import page as report_page
-from pipelines.report.comparison import Version
+from pipelines.report.commit_comparison import ReportedCommit
 from pipelines.report.page import Page
 from pipelines.workspace.clone import BRANCH, Workspace, workspace
 from pipelines.workspace.git import git
@@ -78,7 +78,7 @@ def write(
     if against is not None:
         with workspace(settings, revision=against) as clone, _readable(corpus, clone):
             told["against"] = clone.head
-            name, page = "comparison", comparison.build(_version(corpus, clone), newer, corpus=corpus)
+            name, page = "comparison", commit_comparison.build(_version(corpus, clone), newer, corpus=corpus)
     ending, render = FORMATS[form]
     to.mkdir(parents=True, exist_ok=True)
     path = to / f"{name}.{ending}"
@@ -128,9 +128,9 @@ def _report(corpus: str, clone: Workspace) -> Page:
     return report.page_of(corpus, metrics=metrics, params=load(clone.path), root=clone.path)
 
 
-def _version(corpus: str, clone: Workspace) -> Version:
+def _version(corpus: str, clone: Workspace) -> ReportedCommit:
     params = load(clone.path)
-    return Version(
+    return ReportedCommit(
         commit=clone.head,
         date=git("show", "--no-patch", "--format=%cs", clone.head, cwd=clone.path),
         title=report.title_of(corpus, params=params, root=clone.path),
@@ -141,7 +141,7 @@ def _version(corpus: str, clone: Workspace) -> Version:
     )
 
 
-def _test(corpus: str, clone: Workspace) -> comparison.TestItems | None:
+def _test(corpus: str, clone: Workspace) -> commit_comparison.TestItems | None:
     """Return the gold of the test items by category, or ``None`` if their tables are no longer stored."""
     folder = f"snapshot/{corpus}"
     try:

@@ -277,7 +277,7 @@ SINKS = (
         "content",
         "",
         keeps="tables from `corpus clone`: their content is unreadable; users must delete the ids themselves",
-        writers=("report/export", "report/report"),
+        writers=("report/dvc_data", "report/export", "report/published", "report/report"),
     ),
     Sink(
         "Airflow and logs",

@@ -19,7 +19,7 @@ from pipelines.cli.main import app
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.errors import UnknownName
-from pipelines.report import comparison, dvc_data, published, report
+from pipelines.report import commit_comparison, dvc_data, published, report
 from pipelines.report.published import MetricsOutdated, NotPublished
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
@@ -170,7 +170,7 @@ def test_tables_that_are_gone_make_the_tests_unknown(settings: Settings, commits
         (clone.path / "dvc.lock").write_text(lost)
         gone = published._version("memes", clone)
     assert whole.test is not None and gone.test is None
-    page = comparison.build(gone, whole, corpus="memes")
+    page = commit_comparison.build(gone, whole, corpus="memes")
     assert any("not known whether both tests are the same" in getattr(block, "text", "") for block in page.blocks)
 
 
@@ -181,8 +181,8 @@ def test_parameters_of_other_corpora_and_of_people_are_not_compared(settings: Se
     other["train"]["epochs"] += 1
     other["split"]["posts"]["version"] += 1
     other["consents"] = {"openai": {"approved_by": "a person"}}
-    changed = comparison.Version(**{**vars(version), "params": other})
-    [found] = comparison._parameters(version, changed, corpus="memes")
+    changed = commit_comparison.ReportedCommit(**{**vars(version), "params": other})
+    [found] = commit_comparison._parameters(version, changed, corpus="memes")
     assert [row[0] for row in found.rows] == ["train.epochs"]  # type: ignore[union-attr]
 
 
@@ -209,17 +209,17 @@ def test_the_interval_of_a_difference_is_movers() -> None:
     def cell(mean: float, low: float | None, high: float | None) -> dict[str, float | None]:
         return {"mean": mean, "low": low, "high": high}
 
-    found = comparison.difference(cell(0.5, 0.4, 0.6), cell(0.7, 0.6, 0.8))
+    found = commit_comparison.difference(cell(0.5, 0.4, 0.6), cell(0.7, 0.6, 0.8))
     assert found is not None
     assert (found["low"], found["high"]) == pytest.approx((0.2 - 0.02**0.5, 0.2 + 0.02**0.5))
     # Newcombe 1998, table II (a): 56/70 less 48/80 by Wilson's intervals is .2 (.0524 to .3339)
-    found = comparison.difference(cell(0.6, 0.4904, 0.7005), cell(0.8, 0.6925, 0.8769))
+    found = commit_comparison.difference(cell(0.6, 0.4904, 0.7005), cell(0.8, 0.6925, 0.8769))
     assert found is not None
     assert (found["low"], found["high"]) == pytest.approx((0.0524, 0.3339), abs=6e-4)
-    assert comparison.difference(cell(0.5, None, None), cell(0.7, 0.6, 0.8)) == {
+    assert commit_comparison.difference(cell(0.5, None, None), cell(0.7, 0.6, 0.8)) == {
         "value": pytest.approx(0.2), "low": None, "high": None
     }  # fmt: skip
-    assert comparison.difference(None, cell(0.7, 0.6, 0.8)) is None
+    assert commit_comparison.difference(None, cell(0.7, 0.6, 0.8)) is None
 
 
 def test_the_command_says_what_to_give(settings: Settings, tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ READING = (
 
 
 @dataclass(frozen=True)
-class Version:
+class ReportedCommit:
     """What the comparison reads of one commit.
 
     ``date`` (ISO 8601), ``title`` of the report, ``synthetic`` (of the sandbox), ``metrics`` (``evaluate.json``),
@@ -78,7 +78,7 @@ class Version:
         return self.commit[:12]
 
 
-def build(a: Version, b: Version, *, corpus: str) -> Page:
+def build(a: ReportedCommit, b: ReportedCommit, *, corpus: str) -> Page:
     """Return the page that compares two versions of a corpus's benchmark, A (earlier) and B."""
     tasks = {name: parts.in_order(version.metrics)["tasks"] for name, version in (("A", a), ("B", b))}
     keys = sorted({*tasks["A"], *tasks["B"]}, key=lambda key: (TASKS.index(key) if key in TASKS else len(TASKS), key))
@@ -118,13 +118,13 @@ def overlap(a: Mapping[Item, frozenset[str]], b: Mapping[Item, frozenset[str]]) 
     return {"both": len(both), "a": len(a) - len(both), "b": len(b) - len(both), "other": other}
 
 
-def _overlaps(a: Version, b: Version, *, keys: Sequence[str]) -> dict[str, dict[str, int]] | None:
+def _overlaps(a: ReportedCommit, b: ReportedCommit, *, keys: Sequence[str]) -> dict[str, dict[str, int]] | None:
     if a.test is None or b.test is None:
         return None
     return {key: overlap(a.test.get(key, {}), b.test.get(key, {})) for key in keys}
 
 
-def _same(a: Version, b: Version, *, keys: Sequence[str], noun: str) -> Block:
+def _same(a: ReportedCommit, b: ReportedCommit, *, keys: Sequence[str], noun: str) -> Block:
     found = _overlaps(a, b, keys=keys)
     if found is None:
         return Notice(UNKNOWN.format(noun=noun))
@@ -223,7 +223,7 @@ def _labels(key: str, a: Json, b: Json, *, names: Sequence[str]) -> Sheet:
     return Sheet(f"{title_of(key)}: F1 by label, differences with 95 % intervals", columns, tuple(rows))
 
 
-def _items(a: Version, b: Version, *, tasks: Mapping[str, Json], keys: Sequence[str]) -> Iterator[Block]:
+def _items(a: ReportedCommit, b: ReportedCommit, *, tasks: Mapping[str, Json], keys: Sequence[str]) -> Iterator[Block]:
     splits = sorted({*a.metrics["items"], *b.metrics["items"]})
     rows = [(f"Gold of {split}", *(f"{v.metrics['items'].get(split, 0):,}" for v in (a, b))) for split in splits]
     rows += [(f"Scored, {title_of(key).lower()}", *(_number(tasks[name].get(key)) for name in "AB")) for key in keys]
@@ -238,7 +238,7 @@ def _number(task: Json | None) -> str:
     return UNDEFINED if task is None else f"{task['n']:,}"
 
 
-def _parameters(a: Version, b: Version, *, corpus: str) -> Iterator[Block]:
+def _parameters(a: ReportedCommit, b: ReportedCommit, *, corpus: str) -> Iterator[Block]:
     one, other = (dict(_flat({key: v.params[key] for key in SECTIONS if key in v.params})) for v in (a, b))
     rows = [
         (name, _value(one, name), _value(other, name))
