@@ -49,6 +49,12 @@ def overlaid(folder: Path, over: dict[str, object]) -> Path:
     return folder
 
 
+def test_no_corpus_has_the_name_of_the_folder_that_dvc_shows(tmp_path: Path) -> None:
+    values = yaml.safe_load((ROOT / "params.yaml").read_text())
+    with pytest.raises(BadParams, match="all-corpora cannot be the name of a corpus"):
+        load(overlaid(tmp_path, {"corpora": {"all-corpora": values["corpora"]["memes"]}}))
+
+
 @pytest.mark.parametrize("name", ["gpt-5.1-few", "Bert", "-bert", "", "a/b", "bert\n", "bért"])
 def test_a_model_has_a_name_that_dvc_finds(tmp_path: Path, name: str) -> None:
     bert = {"kind": "text", "base": "tiny:bert"}

@@ -31,7 +31,7 @@ def test_without_a_corpus_it_says_how_to_begin(settings: Settings) -> None:
 
 def published(settings: Settings, *, work: Path, **metrics: object) -> None:
     """Commit these metrics files of memes to a new corpus repository."""
-    (work / "metrics" / "memes").mkdir(parents=True)
+    (work / "metrics" / "memes").mkdir(parents=True, exist_ok=True)
     for name, content in metrics.items():
         (work / "metrics" / "memes" / f"{name}.json").write_text(json.dumps(content))
     (work / ".dvc").mkdir()
@@ -55,6 +55,14 @@ def test_each_part_appears_when_it_exists(
     assert "collect" not in found and "dedupe" not in found
     status.show(found)
     assert "leakage" in capsys.readouterr().out
+
+
+def test_what_dvc_shows_is_no_corpus(settings: Settings, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    (work / "metrics" / "all-corpora" / "summary").mkdir(parents=True)
+    (work / "metrics" / "all-corpora" / "summary" / "memes.json").write_text("{}")
+    published(settings, work=work, split=SPLIT)
+    assert "corpora" not in status.gather(settings)
 
 
 @pytest.mark.parametrize("name", ["quality", "score"])

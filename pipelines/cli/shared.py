@@ -230,7 +230,7 @@ def confirm(what: str, *, count: int, yes: bool) -> None:
 def empty_folder(folder: Path, *, name: str) -> None:
     """Refuse a folder to write to that contains something, or is a file; ``name``: the argument."""
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
-        raise typer.BadParameter(f"{folder} exists and is not empty; name another folder", param_hint=f"'{name}'")
+        raise typer.BadParameter(f"{folder} exists already; name a new or empty folder", param_hint=f"'{name}'")
 
 
 def records(count: int) -> str:

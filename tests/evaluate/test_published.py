@@ -229,7 +229,7 @@ def test_the_command_says_what_to_give(settings: Settings, tmp_path: Path) -> No
 
     assert "--format, --commit and --against need it" in told("--against", "x")
     (tmp_path / "paper.tex").touch()
-    assert "is not empty" in told("--to", str(tmp_path))
+    assert "exists already" in told("--to", str(tmp_path))
     found = json.loads(told("--to", str(tmp_path / "new"), "--format", "md"))
     assert Path(found["file"]).read_text().startswith("# ")
 

@@ -35,16 +35,14 @@ stages:
       cat data/memes/*/posts.parquet $CORPUS_HOME/salt > snapshot/parts/${item.name}/all.txt &&
       echo '{"name": "${item.name}"}' > metrics/${item.name}.json
     deps: [data/memes, code]
-    outs: ["snapshot/parts/${item.name}"]
-    metrics: ["metrics/${item.name}.json": {cache: false}]
+    outs: ["snapshot/parts/${item.name}", {"metrics/${item.name}.json": {cache: false}}]
   join:
     cmd: >-
       echo join >> $CORPUS_HOME/ran && mkdir -p metrics && cat snapshot/parts/*/all.txt > snapshot/joined.txt &&
       printf '{"café": 8e-06}' > metrics/join.json
     deps: [snapshot/parts, code/tool.txt]
     params: [rate, limits]
-    outs: [snapshot/joined.txt]
-    metrics: ["metrics/join.json": {cache: false}]
+    outs: [snapshot/joined.txt, {metrics/join.json: {cache: false}}]
   tell:
     cmd: echo tell >> $CORPUS_HOME/ran && mkdir -p snapshot/told && wc -c snapshot/joined.txt > snapshot/told/size.txt
     deps: [snapshot/joined.txt]
