@@ -132,7 +132,7 @@ def means(rows: Sequence[Means], *, title: str, most: float) -> str:
         top += 30 + 17 * len(row.bars)
     steps = 7 if most == 7 else 5
     ticks = [(f"{most * i / steps:.2g}", plot * i / steps) for i in range(steps + 1)]
-    keys = [(styles[i % 2], bar[0]) for i, bar in enumerate(rows[0].bars)] if rows else []
+    keys = [(f"{styles[i % 2]} pale", bar[0]) for i, bar in enumerate(rows[0].bars)] if rows else []
     return drawing(title, [*_key(keys), *axis(ticks, bottom=top - 4), *shapes], height=top + 16)
 
 

@@ -1,7 +1,7 @@
 """Render a report page as a LaTeX document with all of its text and tables; a plot is the table of its numbers.
 
 The document needs what every TeX distribution has (``array``, ``booktabs``, ``graphicx``, ``hyperref``). Tables that
-are wider or higher than the page are scaled down. Tables for a paper are the files of :mod:`pipelines.report.export`.
+are wider or higher than the page are scaled down, and long ones are continued. Tables for a paper are the files of :mod:`pipelines.report.export`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pipelines.metrics.label_tables import Sheet
 from pipelines.report.export import escaped, tabular
 from pipelines.report.page import Block, Drawing, Folded, Heat, Notice, Page, Points, Prose
 
+MOST_ROWS = 50  # ours: of a table on one page, or it would be scaled down too far
 HEAD = r"""\documentclass[10pt]{article}
 \usepackage[T1]{fontenc}
 \usepackage[utf8]{inputenc}
@@ -24,7 +25,7 @@ HEAD = r"""\documentclass[10pt]{article}
 % a table, scaled down to the width and the height of the page
 \newcommand{\fitted}[1]{\sbox{\sheet}{#1}%
   \ifdim\wd\sheet>\linewidth\sbox{\sheet}{\resizebox{\linewidth}{!}{\usebox{\sheet}}}\fi
-  \ifdim\dimexpr\ht\sheet+\dp\sheet>.9\textheight\sbox{\sheet}{\resizebox{!}{.9\textheight}{\usebox{\sheet}}}\fi
+  \ifdim\dimexpr\ht\sheet+\dp\sheet>.9\textheight\sbox{\sheet}{\resizebox*{!}{.9\textheight}{\usebox{\sheet}}}\fi
   \usebox{\sheet}}
 """
 
@@ -43,7 +44,8 @@ def latex(page: Page) -> str:
 def _lines(block: Block) -> Iterator[str]:
     match block:
         case Points(items):
-            yield from (r"\begin{itemize}", *(f"\\item {escaped(item)}" for item in items), r"\end{itemize}")
+            # an item that began with [ would be read as its label
+            yield from (r"\begin{itemize}", *(rf"\item {{}}{escaped(item)}" for item in items), r"\end{itemize}")
         case Notice(text):
             yield from (r"\begin{quote}", rf"\textbf{{Note.}} {escaped(text)}", r"\end{quote}")
         case Sheet():
@@ -57,6 +59,8 @@ def _lines(block: Block) -> Iterator[str]:
 
 
 def _table(sheet: Sheet, *, caption: str) -> Iterator[str]:
-    yield from ("", r"\textbf{" + escaped(caption) + r"}\nopagebreak", "", r"\fitted{%")
-    yield from tabular(sheet)
-    yield from ("}", "")
+    for start in range(0, max(len(sheet.rows), 1), MOST_ROWS):
+        title = f"{caption} (continued)" if start else caption
+        yield from ("", r"\textbf{" + escaped(title) + r"}\nopagebreak", "", r"\fitted{%")
+        yield from tabular(Sheet(title, sheet.columns, sheet.rows[start : start + MOST_ROWS]))
+        yield from ("}", "")

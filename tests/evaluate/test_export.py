@@ -77,12 +77,27 @@ def test_a_column_of_sentences_has_lines_that_break() -> None:
 
 def test_the_document_has_every_block_of_a_page() -> None:
     plot = Drawing("A plot & more", "<svg/>", SHEET)
-    blocks = ("words", Points(("one", "two")), Notice("beware"), SHEET, plot, Folded(SHEET), Heat(SHEET, ()))
+    blocks = (
+        "words",
+        Points(("one", "[ ] is an interval")),
+        Notice("beware"),
+        SHEET,
+        plot,
+        Folded(SHEET),
+        Heat(SHEET, ()),
+    )
     text = latex.latex(Page("p_1", blocks, (PageSection("s", "Section α", ("more words",)),)))
     assert r"\title{p\_1}" in text and r"\section{Section $\alpha$}" in text
     assert text.count(r"\begin{tabular}") == 4 and r"A plot \& more" in text
-    assert r"\item two" in text and r"\textbf{Note.} beware" in text
+    assert r"\item {}[ ] is an interval" in text and r"\textbf{Note.} beware" in text
     assert text.count("{") == text.count("}")
+
+
+def test_a_long_table_is_continued_with_its_head() -> None:
+    rows = tuple((f"row {i}", str(i)) for i in range(120))
+    text = latex.latex(Page("p", (Sheet("Long", ("a", "b"), rows),), ()))
+    assert (text.count(r"\begin{tabular}"), text.count("Long (continued)"), text.count("a & b")) == (3, 2, 3)
+    assert all(f"row {i} & {i} " in text for i in range(120))
 
 
 @pytest.mark.skipif(not shutil.which("pdflatex"), reason="LaTeX is not installed")
