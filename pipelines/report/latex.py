@@ -1,7 +1,8 @@
 """Render a report page as a LaTeX document with all of its text and tables; a plot is the table of its numbers.
 
 The document needs what every TeX distribution has (``array``, ``booktabs``, ``graphicx``, ``hyperref``). Tables that
-are wider or higher than the page are scaled down, and long ones are continued. Tables for a paper are the files of :mod:`pipelines.report.export`.
+are wider or higher than the page are scaled down, and long ones are continued. Tables for a paper are the files of
+:mod:`pipelines.report.export`.
 """
 
 from __future__ import annotations
