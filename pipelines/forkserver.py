@@ -24,7 +24,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,6 +53,8 @@ LIBRARIES = (
     "transformers.modeling_utils",
     "typer",
 )
+# What stands on torch, by the first part of its name.
+TORCH = frozenset({"accelerate", "torch", "transformers"})
 # Libraries read variables with these prefixes when they are imported: a command that sets others starts by itself.
 READ_AT_IMPORT = ("CUDA", "HF_", "LD_", "MKL_", "OMP_", "OPENBLAS_", "PYTHON", "PYTORCH", "TOKENIZERS_", "TORCH",
                   "TQDM_", "TRANSFORMERS_")  # fmt: skip
@@ -245,17 +247,19 @@ def _signal(group: int, number: int) -> None:
         os.killpg(group, number)
 
 
-def import_libraries(libraries: Sequence[str]) -> Iterator[str]:
-    """Import the libraries that are installed; yield the names of those that are not."""
+def import_libraries(libraries: Sequence[str]) -> list[str]:
+    """Import the libraries that are installed; return the names of those that are not."""
     # torch asks the driver for devices at import, and a forked process could not use them afterwards
     gpu = Path("/dev/nvidiactl").exists()
+    missing = []
     for name in libraries:
-        if gpu and name.split(".")[0] in {"accelerate", "torch", "transformers"}:
+        if gpu and name.split(".")[0] in TORCH:
             continue
         try:
             importlib.import_module(name)
         except ImportError:
-            yield name
+            missing.append(name)
+    return missing
 
 
 def _threads() -> int:
@@ -265,7 +269,7 @@ def _threads() -> int:
 def run(path: Path, libraries: Sequence[str]) -> None:
     """Import the libraries, serve requests, and run the command in each forked process; exit 0 if forking is unsafe."""
     before = dict(os.environ)
-    lacking = list(import_libraries(libraries))
+    lacking = import_libraries(libraries)
     sys.stderr.write(f"imported {len(libraries) - len(lacking)} libraries; missing: {', '.join(lacking) or 'none'}\n")
     if _threads() > 1:
         sys.stderr.write("A library started a thread at import: commands import their libraries themselves.\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from multiprocessing import get_context
 
 import typer
 
@@ -19,11 +20,19 @@ def compile_kernels() -> None:
 
     os.environ.update(compiled_kernels(Settings.from_env().home))  # numba reads it when it is imported
     from pipelines import forkserver
+
+    # Importing writes their bytecode: a quarter of what is installed, which each of the first processes would write
+    # otherwise. torch and what stands on it take half of the time.
+    torch = [name for name in forkserver.LIBRARIES if name.split(".")[0] in forkserver.TORCH]
+    child = get_context("fork").Process(target=forkserver.import_libraries, args=(torch,))
+    child.start()
     from pipelines.curate import compile as step
 
-    # writes their bytecode: a quarter of what is installed, and otherwise each of the first processes would compile it
-    list(forkserver.import_libraries(forkserver.LIBRARIES))
     step.run()
+    forkserver.import_libraries([name for name in forkserver.LIBRARIES if name not in torch])
+    child.join()
+    if child.exitcode:
+        raise typer.Exit(child.exitcode)
 
 
 @app.command(rich_help_panel=STAGES)

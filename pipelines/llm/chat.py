@@ -11,14 +11,14 @@ from openai.resources.chat.completions import AsyncCompletions
 from openai.types.chat import ChatCompletion
 
 
-class Completions(AsyncCompletions):
+class Completions(AsyncCompletions):  # type: ignore[misc]
     """OpenAI's chat completions without changes to the parameters.
 
     The SDK searches every message for dates and files to convert, by every type that it could have, which takes a
     quarter of a request's time. Our messages are plain JSON, so there is nothing to convert.
     """
 
-    async def create(  # type: ignore[override]
+    async def create(
         self, *, extra_headers: Any = None, extra_body: Any = None, timeout: Any = None, **given: Any
     ) -> ChatCompletion:
         """Send one chat request and return the completion; ``timeout`` is ignored: the client's own limit applies."""
@@ -31,7 +31,7 @@ class Completions(AsyncCompletions):
         )
 
 
-class Chat(AsyncChat):
+class Chat(AsyncChat):  # type: ignore[misc]
     """OpenAI's chat endpoints with the faster :class:`Completions`."""
 
     @cached_property
@@ -40,7 +40,7 @@ class Chat(AsyncChat):
         return Completions(self._client)
 
 
-class Plain(AsyncOpenAI):
+class Plain(AsyncOpenAI):  # type: ignore[misc]
     """OpenAI's client that sends the parameters of chat requests unchanged (see :class:`Completions`)."""
 
     @cached_property
