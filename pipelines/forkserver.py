@@ -53,7 +53,7 @@ LIBRARIES = (
     "transformers.modeling_utils",
     "typer",
 )
-# What stands on torch, by the first part of its name.
+# torch and what imports it, by the first part of the name.
 TORCH = frozenset({"accelerate", "torch", "transformers"})
 # Libraries read variables with these prefixes when they are imported: a command that sets others starts by itself.
 READ_AT_IMPORT = ("CUDA", "HF_", "LD_", "MKL_", "OMP_", "OPENBLAS_", "PYTHON", "PYTORCH", "TOKENIZERS_", "TORCH",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,18 @@ def pytest_collection_finish() -> None:
 def shared_fixtures(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Give :mod:`tests.built_once` a folder that all workers of the session share."""
     built_once.share(tmp_path_factory)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_traces() -> Iterator[None]:
+    """Restore the environment and MLflow's address after each file: fixtures and commands set both for a process."""
+    before = dict(os.environ)
+    yield
+    if mlflow := sys.modules.get("mlflow"):
+        mlflow.set_tracking_uri(None)
+    for name in os.environ.keys() - before.keys():
+        del os.environ[name]
+    os.environ.update(before)
 
 
 @pytest.fixture(scope="session")

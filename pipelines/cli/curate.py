@@ -22,7 +22,7 @@ def compile_kernels() -> None:
     from pipelines import forkserver
 
     # Importing writes their bytecode: a quarter of what is installed, which each of the first processes would write
-    # otherwise. torch and what stands on it take half of the time.
+    # otherwise. torch and what imports it take half of the time.
     torch = [name for name in forkserver.LIBRARIES if name.split(".")[0] in forkserver.TORCH]
     child = get_context("fork").Process(target=forkserver.import_libraries, args=(torch,))
     child.start()
