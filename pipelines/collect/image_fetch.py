@@ -30,6 +30,8 @@ REDIRECTS = frozenset({301, 302, 303, 307, 308})
 NAMED: dict[int, str] = {HTTPStatus.NOT_FOUND: "not_found", HTTPStatus.GONE: "gone"}
 # The host removed the picture, so its cached previews must not be collected either.
 FINAL = frozenset({"gone", "placeholder"})
+# Reasons that say nothing about the picture, those of its decoder and OCR included; so do 429 and 5xx responses.
+PASSING = frozenset({"timeout", "too_slow", "connection", "truncated", "decoder_timeout", "ocr_timeout"})
 # Imgur redirects the addresses of removed pictures to this path of its own hosts.
 REMOVED = "/removed.png"
 
@@ -77,6 +79,11 @@ async def fetch_images(
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def may_pass(reason: str) -> bool:
+    """Return whether a picture that was dropped for ``reason`` may be read at another time."""
+    return reason in PASSING or reason == f"http_{HTTPStatus.TOO_MANY_REQUESTS}" or reason.startswith("http_5")
 
 
 @cache

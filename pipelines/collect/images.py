@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pipelines.collect.collect import work
-from pipelines.collect.image_fetch import fetch_images
+from pipelines.collect.image_fetch import fetch_images, may_pass
 from pipelines.collect.month import Window, first_post
 from pipelines.config.collect import Fetch
 from pipelines.config.params import Params
+from pipelines.errors import SourceUnavailable
 from pipelines.extract.caption import CaptionReader
 from pipelines.extract.decode import DecodedPicture, Decoder
 from pipelines.extract.fingerprint import FINGERPRINT_ID, fingerprints
@@ -32,6 +34,8 @@ from pipelines.vault.vault import Vault
 STEP = "images"
 # Ours: pictures fetched ahead of OCR at most, enough to hide the network latency.
 BATCH = 32
+# Ours: fewer failures say nothing of the hosts, whatever their share of the shard.
+FEW = 10
 
 
 @dataclass(frozen=True)
@@ -57,11 +61,16 @@ def run(
     """Fetch and decode the pictures of one shard, and extract their text.
 
     A shard holds ``shard_size`` posts of the month in the order of ``record_id``, from ``shard * shard_size`` on. If a
-    picture cannot be decoded, its previews are tried; if none can, the reason is that of the picture itself. Writes
+    picture cannot be decoded, its previews are tried; if none can, the reason is that of the picture itself. A picture
+    that failed for a reason that may pass is tried again after all others. Writes
     ``data/<corpus>/<month>/images/<shard>.parquet`` and the shard's drops under ``work/``.
 
     Returns:
         ``images`` (kept), ``dropped`` by reason, ``engine`` (the OCR engine's identity).
+
+    Raises:
+        SourceUnavailable: at least :data:`FEW` pictures, and more than ``images.fetch.unavailable`` of the shard,
+            failed for reasons that may pass; nothing is written.
     """
     folder = work(root, corpus=corpus, month=window.key)
     jobs = list(_jobs(folder / "posts.parquet", shard=shard, size=params.collect.shard_size, vault=vault))
@@ -70,14 +79,16 @@ def run(
     drops: dict[Item, str] = {}
     progress = reporter(STEP, total=len(jobs))
     with Decoder(params.images.decode) as decoder:
-        decoded = _decoded(jobs, decoder=decoder, params=params, contact=contact)
-        for done, (job, picture) in enumerate(decoded, start=1):
-            row = reader.row(job, picture) if isinstance(picture, DecodedPicture) else picture
+        read = _read(jobs, reader=reader, decoder=decoder, params=params, contact=contact)
+        for done, (job, row) in enumerate(read, start=1):
             if isinstance(row, str):
                 drops[job.record_id, job.image] = row
             else:
                 rows.append(row)
             progress(done)
+    _require_hosts(drops, pictures=len(jobs), most=params.images.fetch.unavailable)
+    # a table does not depend on which pictures were tried again
+    rows.sort(key=lambda row: (row["record_id"], row["image"]))
     name = f"{shard:03d}.parquet"
     kept = write_rows(rows, root / "data" / corpus / window.key / "images" / name, name="images", vault=vault)
     return {
@@ -94,6 +105,37 @@ def _jobs(path: Path, *, shard: int, size: int, vault: Vault) -> Iterator[ImageJ
     for record_id, value, title in zip(posts["record_id"].to_pylist(), media, titles, strict=True):
         for image, addresses in enumerate(json.loads(value) if value else ()):
             yield ImageJob(record_id, image, tuple(addresses), (title or b"").decode())
+
+
+def _read(
+    jobs: list[ImageJob], *, reader: _PictureReader, decoder: Decoder, params: Params, contact: str
+) -> Iterator[tuple[ImageJob, dict[str, Any] | str]]:
+    """Yield every job with its row or drop reason, those that are tried again last.
+
+    Time limits are in wall time, so a process that was stopped, or a host that was down for a moment, would cost the
+    pictures in progress for good.
+    """
+    given = {(job.record_id, job.image): job for job in jobs}
+    for last in (False, True):
+        again = []
+        for job, picture in _decoded(jobs, decoder=decoder, params=params, contact=contact):
+            row = reader.row(job, picture) if isinstance(picture, DecodedPicture) else picture
+            if isinstance(row, str) and may_pass(row) and not last:
+                again.append(given[job.record_id, job.image])
+            else:
+                yield job, row
+        jobs = again
+
+
+def _require_hosts(drops: Mapping[Item, str], *, pictures: int, most: float) -> None:
+    failed = Counter(reason for reason in drops.values() if may_pass(reason))
+    if failed.total() >= FEW and failed.total() > most * pictures:
+        reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(failed.items()))
+        raise SourceUnavailable(
+            source="picture hosts",
+            detail=f"{failed.total()} of {pictures} pictures of this shard failed twice ({reasons}). If a host is gone "
+            "for good, remove it from images.fetch.hosts",
+        )
 
 
 def batch_size(params: Fetch) -> int:

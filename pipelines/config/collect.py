@@ -121,6 +121,7 @@ class Fetch(Section):
     max_redirects: int
     max_retry_after_seconds: float
     retries: int
+    unavailable: Annotated[float, Field(gt=0, le=1)] = 0.5
     user_agent: str
     # of the hosts; a profile's own are in `placeholders`, which it replaces as a whole
     known_placeholders: tuple[Sha256, ...] = ()

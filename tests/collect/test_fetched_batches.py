@@ -12,8 +12,9 @@ from typing import ClassVar
 import pytest
 from PIL import Image
 
-from pipelines.collect.images import ImageJob, _decoded, _fetched, _PictureReader, batch_size
+from pipelines.collect.images import ImageJob, _decoded, _fetched, _PictureReader, _read, _require_hosts, batch_size
 from pipelines.config.params import Params, load
+from pipelines.errors import SourceUnavailable
 from pipelines.extract.decode import DecodedPicture, Decoder
 
 MIB = 2**20
@@ -121,6 +122,55 @@ def test_the_digest_of_a_shared_picture_is_a_placeholder() -> None:
     reader = _PictureReader.__new__(_PictureReader)
     reader.placeholders = sandbox_params(placeholders=(decoded.sha256.upper(),)).images.fetch.placeholder_digests
     assert reader.row(ImageJob("0" * 32, 0, ()), decoded) == "placeholder"
+
+
+class Outage(BaseHTTPRequestHandler):
+    """Answers the first three requests of a picture with 503, which one attempt with its two retries uses up."""
+
+    asked: ClassVar[Counter[str]] = Counter()
+
+    def do_GET(self) -> None:
+        self.asked[self.path] += 1
+        down = ("short" in self.path and self.asked[self.path] <= 3) or "long" in self.path
+        body = b"" if down else picture()
+        self.send_response(503 if down else 404 if "missing" in self.path else 200)
+        self.send_header("Content-Type", "image/png")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_pictures_that_failed_for_now_are_tried_again_after_all_others() -> None:
+    names = ("short", "good", "long", "missing")
+    reader = _PictureReader.__new__(_PictureReader)
+    reader.row = lambda job, picture: {"width": picture.width}
+    params = sandbox_params()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Outage) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        jobs = [
+            ImageJob("0" * 32, n, (f"http://127.0.0.1:{server.server_port}/{name}",)) for n, name in enumerate(names)
+        ]
+        with Decoder(params.images.decode) as decoder:
+            found = list(_read(jobs, reader=reader, decoder=decoder, params=params, contact=""))
+        server.shutdown()
+    outcome = {names[job.image]: row for job, row in found}
+    assert outcome == {"short": {"width": 8}, "good": {"width": 8}, "long": "http_503", "missing": "not_found"}
+    assert len(found) == len(names), "each picture once"
+    assert Outage.asked == {"/short": 4, "/good": 1, "/long": 6, "/missing": 1}
+
+
+def test_a_shard_stops_if_most_of_its_pictures_fail_for_now() -> None:
+    def drops(reason: str, count: int) -> dict[tuple[str, int], str]:
+        return {("0" * 32, n): reason for n in range(count)}
+
+    with pytest.raises(SourceUnavailable, match=r"11 of 20 .* \(timeout 11\)"):
+        _require_hosts(drops("timeout", 11), pictures=20, most=0.5)
+    _require_hosts(drops("timeout", 10), pictures=20, most=0.5)
+    _require_hosts(drops("timeout", 9), pictures=9, most=0.5)
+    _require_hosts(drops("gone", 20), pictures=20, most=0.5)
 
 
 @pytest.mark.parametrize(
