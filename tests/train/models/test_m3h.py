@@ -204,7 +204,7 @@ def test_the_whole_model_has_the_open_weights_that_the_authors_left_open() -> No
     assert isinstance(spec, M3hModel)
     # facebook/bart-large, on which MentalBART was tuned
     with torch.device("meta"):
-        model = AutoModelForSequenceClassification.from_config(BartConfig(vocab_size=50265), num_labels=5)
+        model = AutoModelForSequenceClassification.from_config(BartConfig(vocab_size=50265, num_labels=5))
     m3h.freeze(model, base=spec.text, open_layers=spec.open_layers)
     open_names = {name for name, weight in model.named_parameters() if weight.requires_grad}
     numbered = re.compile(r"model\.(encoder|decoder)\.layers\.(\d+)\.")
@@ -217,27 +217,28 @@ def test_the_whole_model_has_the_open_weights_that_the_authors_left_open() -> No
     head = 1024**2 + 1024 + 5 * 1024 + 5
     counted = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
     assert counted == words + places + norms + layers + head == 113_417_221
-    assert sum(weight.numel() for weight in model.parameters()) == 407_345_157
+    everything = 12 * (attention + wide) + 12 * (2 * attention + wide) + words + places + norms + head
+    assert sum(weight.numel() for weight in model.parameters()) == everything
 
 
 def test_it_learns_from_explanations_and_its_frozen_layers_do_not_move(tmp_path: Path) -> None:
     words = dict(zip(TASK.labels, ("monday", "fog", "cloud", "calendar", "door"), strict=True))
-    examples = [meme(n, "train" if n < 60 else "test", text="a long week") for n in range(80)]
-    truth = [TASK.labels[n % len(TASK.labels)] for n in range(80)]
+    examples = [meme(n, "train" if n < 40 else "test", text="a long week") for n in range(60)]
+    truth = [TASK.labels[n % len(TASK.labels)] for n in range(60)]
     of: dict[Item, Remarks | None] = {
-        e.item: ("when", f"the {words[label]} {e.item[0]}", "here") for e, label in zip(examples, truth, strict=True)
+        e.item: ("", f"the {words[label]} {e.item[0]}", "") for e, label in zip(examples, truth, strict=True)
     }
     cues = Cues(of=of, outcomes={}, labeller="gpt")
-    train, held = examples[:60], examples[60:]
+    train, held = examples[:40], examples[40:]
     model = built(tmp_path, train, held, cues=cues)
     frozen = {name: w.clone() for name, w in model.module.named_parameters() if not w.requires_grad}
     assert frozen and all(".layers.0." in name for name in frozen)
     before = {name: w.clone() for name, w in model.module.named_parameters() if w.requires_grad}
     torch.manual_seed(1)
     batch, wanted = model.prepare(train), torch.from_numpy(targets(train, task=TASK)).argmax(dim=1)
-    optimiser = torch.optim.Adam([w for w in model.module.parameters() if w.requires_grad], lr=3e-3)
+    optimiser = torch.optim.Adam([w for w in model.module.parameters() if w.requires_grad], lr=5e-3)
     model.module.train()
-    for _ in range(25):
+    for _ in range(15):
         optimiser.zero_grad()
         torch.nn.functional.cross_entropy(model.module(**batch), wanted).backward()
         optimiser.step()
@@ -245,9 +246,9 @@ def test_it_learns_from_explanations_and_its_frozen_layers_do_not_move(tmp_path:
     assert all(torch.equal(now[name], weight) for name, weight in frozen.items())
     assert all(not torch.equal(now[name], weight) for name, weight in before.items() if ".layers.1.fc" in name)
     right = sum(
-        TASK.labels[at] == label for at, label in zip(logits(model, held).argmax(dim=1), truth[60:], strict=True)
+        TASK.labels[at] == label for at, label in zip(logits(model, held).argmax(dim=1), truth[40:], strict=True)
     )
-    assert right > max(Counter(truth[60:]).values()) + 4
+    assert right > max(Counter(truth[40:]).values()) + 4
 
 
 def test_an_entry_of_the_earlier_m3h_is_the_model_that_it_was() -> None:
