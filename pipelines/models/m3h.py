@@ -8,7 +8,7 @@ it evaluated M3H. What is decided here, and where it is from:
 * Input: text alone. The picture reaches the model through the explanation (main, 16: the prompt has no picture).
 * Explanation: sections on cause and effect, figurative understanding and mental state, in this order, each after its
   title; sections that are lacking are left out (main, 12). The stage ``rationales`` generates them: the prompt that the
-  authors gave to GPT-4o is not in the repository. A meme that the labeller refused has none; the authors dropped such
+  authors gave to GPT-4o is not in the repository, so wording and length are ours. A meme that the labeller refused has none; the authors dropped such
   memes (main, 7), which would leave test items without an answer, so that here only its place stays empty.
 * Words of the picture: the first 75 (main, 11 and 16).
 * Similar memes: the texts and the explanations are embedded by BAAI/bge-m3, which replaces all-mpnet-base-v2 in the
@@ -25,13 +25,13 @@ it evaluated M3H. What is decided here, and where it is from:
 * Open weights: layers 10 and 11 of 12 of encoder and decoder. Embeddings, norms outside the layers and the head are
   open too, as the authors freeze nothing but layers by number (main, 21).
 * Training: Adam at a constant 5e-5, 10 epochs, batches of 32, cross-entropy without class weights, no clipping (main,
-  25). These are the entry's ``recipe``; without one, FigSIM's Table 9 and class weights apply (FigSIM E.2 says of all
-  supervised models that they have them).
+  25). These are the entry's ``recipe``; without one, FigSIM's Table 9 and class weights apply (FigSIM 5.1 and E.2
+  state them for all supervised models, without naming M3H).
 * Selection: the epoch with the best macro-F1 (main, 25). The authors compare epochs on test; here it is validation, as
   in FigSIM E.2.
 
-Prompts hold words and labels of other memes: they exist in memory only, and are made anew from the memes that are left
-when a record was taken down.
+Prompts hold words and labels of other memes: they exist in memory only, and a later run makes them from the memes that
+are left after a takedown.
 """
 
 from __future__ import annotations
@@ -133,13 +133,13 @@ def freeze(model: Any, *, base: str, open_layers: int) -> None:
     Raises:
         BaseUnfit: the model has no such layers, or fewer.
     """
-    parts = [getattr(model.base_model, side, None) for side in ("encoder", "decoder")]
-    if not all(hasattr(part, "layers") for part in parts):
-        raise BaseUnfit(base=base, detail="it has no layers of encoder and decoder")
-    for part in parts:
-        if len(part.layers) < open_layers:
-            raise BaseUnfit(base=base, detail=f"it has {len(part.layers)} layers, and open_layers is {open_layers}")
-        for layer in part.layers[: len(part.layers) - open_layers]:
+    for side in ("encoder", "decoder"):
+        layers = getattr(getattr(model.base_model, side, None), "layers", None)
+        if layers is None:
+            raise BaseUnfit(base=base, detail=f"it has no numbered layers of its {side}")
+        if len(layers) < open_layers:
+            raise BaseUnfit(base=base, detail=f"its {side} has {len(layers)} layers, and open_layers is {open_layers}")
+        for layer in layers[: len(layers) - open_layers]:
             layer.requires_grad_(False)
 
 

@@ -32,6 +32,7 @@ from pipelines.llm.outcome import Outcome, Raw
 from pipelines.storage import tables
 from pipelines.taxonomy import load
 from pipelines.taxonomy.task import Task, task_of
+from pipelines.train.classifiers import train
 from pipelines.vault.vault import Vault
 from tests.label.conftest import VendorHost
 from tests.train.small_memes import NOW, REPO, SmallMemes, write
@@ -361,3 +362,19 @@ def test_the_sandbox_can_be_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         told = lab.run({"infused": INFUSED})
     assert told["outcomes"] == {"gpt": {"vote": 18}}
     assert host.counts("openai")["answered"] == 18
+
+
+@pytest.mark.faults
+def test_the_sandbox_trains_m3h_on_its_rationales(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "vendors").mkdir()
+    host = VendorHost(tmp_path / "vendors")
+    host.calm()
+    sandbox = load_params(REPO, profile="sandbox")
+    with host.server, opened(tmp_path / "lab", monkeypatch, host.url("openai")) as lab:
+        lab.run({"tiny-m3h": sandbox.models["tiny-m3h"]})
+        one = sandbox.train.model_copy(update={"epochs": 1})
+        params = sandbox.model_copy(update={"train": one})
+        given: dict[str, Any] = {"settings": lab.settings, "vault": lab.memes.vault, "root": lab.memes.root}
+        done = train.run("memes", task="severity", model="tiny-m3h", seed=1, params=params, **given)
+    assert done["remarks"] == {"vote": 18}
+    assert done["epoch"] == 1

@@ -193,7 +193,7 @@ def test_without_remarks_or_for_another_task_nothing_is_built(tmp_path: Path) ->
 
 def test_a_model_without_layers_on_both_sides_or_with_too_few_is_refused(tmp_path: Path) -> None:
     train = corpus()["train"]
-    with pytest.raises(BaseUnfit, match="no layers of encoder and decoder"):
+    with pytest.raises(BaseUnfit, match="no numbered layers of its encoder"):
         built(tmp_path, train, text="tiny:bert")
     with pytest.raises(BaseUnfit, match="2 layers, and open_layers is 3"):
         built(tmp_path, train, open_layers=3)
