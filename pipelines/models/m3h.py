@@ -7,9 +7,10 @@ it evaluated M3H. What is decided here, and where it is from:
 
 * Input: text alone. The picture reaches the model through the explanation (main, 16: the prompt has no picture).
 * Explanation: sections on cause and effect, figurative understanding and mental state, in this order, each after its
-  title; sections that are lacking are left out (main, 12). The stage ``rationales`` generates them: the prompt that the
-  authors gave to GPT-4o is not in the repository, so wording and length are ours. A meme that the labeller refused has none; the authors dropped such
-  memes (main, 7), which would leave test items without an answer, so that here only its place stays empty.
+  title; sections that are lacking are left out (main, 12). The stage ``rationales`` generates them; the prompt that the
+  authors gave to GPT-4o is not in the repository, so wording and length are ours. A meme that the labeller refused has
+  none; the authors dropped such memes (main, 7), which would leave test items without an answer: here only its place in
+  the prompt stays empty, and it is shown to no other meme.
 * Words of the picture: the first 75 (main, 11 and 16).
 * Similar memes: the texts and the explanations are embedded by BAAI/bge-m3, which replaces all-mpnet-base-v2 in the
   same cell (get_embeddings, 8 to 12); both embeddings are concatenated (get_top_k, 10) and compared by cosine with
