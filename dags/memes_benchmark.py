@@ -2,8 +2,8 @@
 ### memes_benchmark
 
 FigSIM's benchmark on the present gold, which **gold** collects and **split** and **few_shot** use: **rationales**
-generates the rationales that models of kind m3h read (none, without such a model), **train** trains every model of
-`train.models` for every task and seed (pool `gpu`), **prompted** predicts with every model of `prompted.models`,
+generates the rationales that models of kinds m3h and infused read (none, without such a model), **train** trains every
+model of `train.models` for every task and seed (pool `gpu`), **prompted** predicts with each of `prompted.models`,
 **moderation** asks the moderation systems in `moderation.systems` (before these three **estimate** fails if they would
 exceed the budget), **evaluate** scores the predictions on test, compares all pairs and analyses errors, **analysis**
 describes the memes with gold and tests their features by label (`agreement` measures that of the raters), **report**

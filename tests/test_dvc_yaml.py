@@ -45,7 +45,7 @@ LIBRARIES = "pipelines/libraries.yaml"
 BY_NAME = {"train": "pipelines/models"}
 # The most modules that these stages may depend on: each one is a reason to train or predict again.
 MOST_MODULES = {"finetune": 45, "predict_finetuned": 36}
-# Stage -> the section used instead of its own: the entry of M3H names the labeller of its remarks.
+# Stage -> the section used instead of its own: the entry of a model names the labeller of its remarks.
 SECTION = {"rationales": "models"}
 
 

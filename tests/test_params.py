@@ -64,9 +64,17 @@ def test_a_model_has_a_name_that_dvc_finds(tmp_path: Path, name: str) -> None:
     assert "tiny_2-b" in load(overlaid(tmp_path, {"models": {"tiny_2-b": bert}})).models
 
 
-@pytest.mark.parametrize("kind", ["m3h", "prompted"])
+@pytest.mark.parametrize("kind", ["infused", "m3h", "prompted"])
 def test_a_model_asks_a_labeller_that_is_described(tmp_path: Path, kind: str) -> None:
-    more = {"m3h": {"base": "tiny:clip"}, "prompted": {"examples": 0, "runs": 1}}[kind]
+    m3h = {
+        "text": "tiny:bart",
+        "embedder": "tiny:bert",
+        "open_layers": 1,
+        "examples": 1,
+        "words": 75,
+        "max_tokens": 128,
+    }
+    more = {"infused": {"base": "tiny:clip"}, "m3h": m3h, "prompted": {"examples": 0, "runs": 1}}[kind]
     model = {"kind": kind, "labeller": "nobody", **more}
     with pytest.raises(BadParams, match=r"models\.asks\.labeller is 'nobody', which section labellers does not have"):
         load(overlaid(tmp_path, {"models": {"asks": model}}))

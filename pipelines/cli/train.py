@@ -35,7 +35,7 @@ SubsetName = Annotated[
 
 @app.command(rich_help_panel=STAGES)
 def rationales(corpus: CorpusName) -> None:
-    """Request short explanations of memes from a labeller; models of kind m3h take the explanations as input."""
+    """Request short explanations of memes from a labeller; models of kinds m3h and infused read them."""
     from pipelines.label.memes import rationales as stage
 
     run_stage(stage.run, corpus)

@@ -60,11 +60,72 @@ class YadavModel(Section):
         return ((self.text, self.text_revision), (self.image, self.image_revision))
 
 
-class M3hModel(Based):
-    """M3H (Mazhar et al. 2025), which fuses a labeller's figurative and commonsense features with text and picture."""
+class WithRationales(Section):
+    """A model that reads the rationales of memes that ``labeller`` writes in the stage ``rationales``."""
+
+    labeller: str
+
+
+class InfusedModel(WithRationales, Based):
+    """A text and image encoder whose features attend to a labeller's remarks on the meme."""
+
+    kind: Literal["infused"]
+
+
+class OwnRecipe(Section):
+    """How one model is trained if its authors did it otherwise than section ``train``.
+
+    Args:
+        epochs: the number of epochs.
+        batch: the number of memes per batch.
+        learning_rate: the highest learning rate.
+        schedule: how the learning rate goes on after the warm-up: linearly to 0, or unchanged.
+        warmup: the share of the steps in which the learning rate rises from 0.
+        weight_decay: AdamW's; without it AdamW is Adam.
+        clip: the largest norm of the gradients; ``null`` does not clip.
+        reweighted: whether rare labels weigh more in the loss.
+    """
+
+    epochs: Positive
+    batch: Positive
+    learning_rate: Annotated[float, Field(gt=0)]
+    schedule: Literal["linear", "constant"]
+    warmup: Fraction
+    weight_decay: Annotated[float, Field(ge=0)]
+    clip: Annotated[float, Field(gt=0)] | None
+    reweighted: bool
+
+
+class M3hModel(WithRationales):
+    """M3H (Mazhar et al. 2025), a text model that reads a meme's words, its rationale and similar labelled memes.
+
+    Args:
+        text: the encoder-decoder with the classification head.
+        text_revision: its commit on the hub.
+        embedder: the model of the sentence embeddings by which similar memes are found.
+        embedder_revision: its commit on the hub.
+        open_layers: how many of the last layers of encoder and decoder are trained; the others are frozen.
+        examples: the number of similar labelled memes of train in the prompt.
+        words: the number of words of a meme's text that the prompt has at most.
+        max_tokens: the number of tokens of a prompt at most; the end of a longer one is cut.
+        recipe: how it is trained; ``null`` trains it as all other models (section ``train``).
+    """
 
     kind: Literal["m3h"]
-    labeller: str
+    text: str
+    text_revision: Revision | None = None
+    embedder: str
+    embedder_revision: Revision | None = None
+    open_layers: Positive
+    examples: Annotated[int, Field(ge=0)]
+    words: Positive
+    max_tokens: Positive
+    recipe: OwnRecipe | None = None
+
+    @property
+    def bases(self) -> tuple[tuple[str, str | None], ...]:
+        """Return each base model with its revision."""
+        return ((self.text, self.text_revision), (self.embedder, self.embedder_revision))
 
 
 class PromptedModel(Section):
@@ -166,6 +227,7 @@ Model = Annotated[
     | ImageModel
     | FusionModel
     | YadavModel
+    | InfusedModel
     | M3hModel
     | PromptedModel
     | SftModel

@@ -53,7 +53,6 @@ from pipelines.config.models import (
     Drift,
     Evaluate,
     Finetune,
-    M3hModel,
     Model,
     PredictFinetuned,
     Promote,
@@ -62,6 +61,7 @@ from pipelines.config.models import (
     Repeats,
     Report,
     Train,
+    WithRationales,
 )
 from pipelines.config.moderators import API, Moderation, Moderator
 from pipelines.config.release import Release
@@ -210,7 +210,7 @@ class Params(Section):
                 "on with these, - and _ (DVC reads a dot as a separator of keys)"
             )
         for name, model in self.models.items():
-            if isinstance(model, M3hModel | PromptedModel) and model.labeller not in self.labellers:
+            if isinstance(model, WithRationales | PromptedModel) and model.labeller not in self.labellers:
                 raise ValueError(f"models.{name}.labeller is '{model.labeller}', which section labellers does not have")
         return self
 

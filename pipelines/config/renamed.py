@@ -22,7 +22,7 @@ MOVED = {("votes", "examples"): "few_shot"}
 
 
 def params(values: dict[str, Any]) -> dict[str, Any]:
-    """Rename old sections in the content of ``params.yaml`` or of a profile; return the renamed content.
+    """Rename old sections and kinds in the content of ``params.yaml`` or of a profile; return the renamed content.
 
     If a file has a section under both names, the values are merged; values under the present name take precedence.
     """
@@ -40,9 +40,18 @@ def params(values: dict[str, Any]) -> dict[str, Any]:
         if isinstance(found.get(name), dict) and key in found[name]:
             found[name] = dict(found[name])
             found[now] = {key: found[name].pop(key), **found.get(now, {})}
+    if isinstance(found.get("models"), dict):
+        found["models"] = {name: _model(entry) for name, entry in found["models"].items()}
     if isinstance(found.get("promote"), dict):
         found["promote"] = _promote(found["promote"])
     return found
+
+
+def _model(entry: Any) -> Any:
+    """Return the entry of a model; kind ``m3h`` with a ``base`` was the model that is now of kind ``infused``."""
+    if isinstance(entry, dict) and entry.get("kind") == "m3h" and "base" in entry:
+        return {**entry, "kind": "infused"}
+    return entry
 
 
 def _promote(section: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Load a labeller's remarks on memes, which models of kind ``m3h`` take as input besides text and picture.
+"""Load a labeller's remarks on memes, which models of kinds ``m3h`` and ``infused`` take as input.
 
 M3H (Mazhar et al. 2025) has GPT-4o explain each meme under three heads: cause and effect, figurative understanding,
 mental state (the authors' repository, flamenlp/M3H). The stage ``rationales`` requests them
@@ -26,9 +26,9 @@ Remarks = tuple[str, str, str]
 
 
 class NoCues(ConfigError):
-    """A model of kind m3h lacks the remarks (rationales) on memes that it needs; it cannot run without them."""
+    """A model lacks the remarks (rationales) on memes that it reads; it cannot run without them."""
 
-    message = "A model of kind m3h needs rationales from its labeller for every meme: {detail}."
+    message = "A model of kind m3h or infused needs rationales from its labeller for every meme: {detail}."
     remedy = (
         "In params.yaml, list the model under train.models, set its `labeller` to a remote labeller that accepts "
         "images, and set votes.budget_usd. Set the labeller's API key, such as CORPUS_OPENAI_KEY. "
@@ -60,6 +60,19 @@ class Cues:
         if item not in self.of:
             raise NoCues(detail=f"labeller '{self.labeller}' has no rationales for image {item[1]} of {item[0]}")
         return self.of[item]
+
+
+def by_labeller(cues: Cues | None, *, labeller: str) -> Cues:
+    """Return ``cues`` after a check that they were loaded and that ``labeller`` wrote them.
+
+    Raises:
+        NoCues: there are no remarks, or another labeller wrote them.
+    """
+    if cues is None:
+        raise NoCues(detail=f"the rationales of labeller '{labeller}' were not loaded")
+    if cues.labeller != labeller:
+        raise NoCues(detail=f"they are from labeller '{cues.labeller}', but params.yaml names '{labeller}'")
+    return cues
 
 
 def place(corpus: str, *, model: str, root: Path) -> Path:

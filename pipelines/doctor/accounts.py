@@ -9,7 +9,7 @@ from pipelines.collect.month import Window
 from pipelines.config.collect import SourceName
 from pipelines.config.consent import Consent, on_this_machine
 from pipelines.config.label import Api, RemoteLabeller
-from pipelines.config.models import M3hModel, PromptedModel
+from pipelines.config.models import PromptedModel, WithRationales
 from pipelines.config.params import Params
 from pipelines.doctor.deployment import Deployment
 from pipelines.doctor.finding import Finding, failure, of_error, ok, warning
@@ -29,7 +29,7 @@ def sources(params: Params) -> list[SourceName]:
 def labellers(params: Params) -> dict[str, RemoteLabeller]:
     """Return the remote labellers in use: those that vote, and those that a trained or prompted model queries."""
     models = [params.models[name] for name in (*params.prompted.models, *params.train.models)]
-    asked = {model.labeller for model in models if isinstance(model, PromptedModel | M3hModel)}
+    asked = {model.labeller for model in models if isinstance(model, PromptedModel | WithRationales)}
     named = {name: params.labellers[name] for name in sorted({*params.votes.labellers, *asked})}
     return {name: labeller for name, labeller in named.items() if isinstance(labeller, RemoteLabeller)}
 

@@ -13,7 +13,13 @@ from pipelines.taxonomy.task import Task
 if TYPE_CHECKING:
     from pipelines.models.pretrained.backbones import Built
 
-TRAINABLE = ("text", "image", "fusion", "yadav", "m3h")
+TRAINABLE = ("text", "image", "fusion", "yadav", "m3h", "infused")
+
+
+# Kind -> what a reader of its figures must know about the source that it was built from.
+SOURCE_NOTES = {
+    "yadav": "built from the abstract of Yadav et al. (2023): the text of the paper could not be read",
+}
 
 
 def build(spec: Model, *, task: Task, seed: int, folder: Path, max_tokens: int = 128, **options: Any) -> Built:
@@ -25,7 +31,7 @@ def build(spec: Model, *, task: Task, seed: int, folder: Path, max_tokens: int =
         task: the task, whose labels, in order, are the columns of the logits.
         folder: where a ``tiny:`` base model is created temporarily; the model is removed again.
         max_tokens: ``train.max_tokens``; longer texts are truncated at the end.
-        options: further inputs that one kind of model needs (M3H: the explanations of the memes).
+        options: further inputs that some kinds of model need (the explanations of the memes).
 
     Raises:
         BadParams: the entry's kind is prompted and cannot be trained.

@@ -1,146 +1,158 @@
-"""Build M3H (Mazhar et al. 2025, WWW; arXiv 2501.15321): a text-picture model that reads generated remarks on memes.
+"""Build M3H (Mazhar et al. 2025, WWW; arXiv 2501.15321) as its authors built it, for FigSIM's severity.
 
-What the abstract and the authors' repository (flamenlp/M3H) state: a large language model explains each meme under
-three heads (cause and effect, figurative understanding, mental state); sentence embeddings of the words and of the
-explanations find similar memes of train; words, explanation and the most similar labelled meme are the input of a
-language model for mental health with a head, fitted with cross-entropy for a single label. FigSIM 5.1 says that it
-tried M3H on severity, but names neither the backbone nor the model that wrote the explanations. Ours, where these
-sources give no answer or the benchmark needs another choice:
+The source is the authors' repository, flamenlp/M3H at commit f9d104d, folder ``WWW/proposed``: the notebooks
+``get_embeddings``, ``get_top_k`` and ``main`` and the module ``filter``. Cells are counted from 0, Markdown cells too.
+Of the paper, only the abstract and the beginning of the introduction could be read. FigSIM 5.1 says no more than that
+it evaluated M3H. What is decided here, and where it is from:
 
-* Backbone: a multimodal encoder with a tower for text and one for pictures (params.yaml: CLIP), fine-tuned, as the
-  paper is about multimodal models, and the input in its repository leaves the picture to the explainer.
-* Each remark passes through the text tower separately: CLIP reads 77 tokens, and three remarks and the words have more.
-* Infusion: the features of text and picture attend to the three remarks, each marked with its head, and a gate decides
-  how much of the result is added. Attention needs at least one key, so a learned vector is added to the remarks; a meme
-  that the labeller refused attends to it alone. The mean of the remarks also reaches the head directly.
-* Head: two layers, as for CLIP alone (``fusion``), so that the two models differ only in the remarks.
-* Similar labelled memes are left out of the input: they would put labels of train into it, where near-duplicates and
-  the meme itself must be excluded, for a gain that the paper's abstract does not state.
-* Loss, weights and schedule are FigSIM's (its Table 9).
+* Input: text alone. The picture reaches the model through the explanation (main, 16: the prompt has no picture).
+* Explanation: sections on cause and effect, figurative understanding and mental state, in this order, each after its
+  title; sections that are lacking are left out (main, 12). The stage ``rationales`` generates them; the prompt that the
+  authors gave to GPT-4o is not in the repository, so wording and length are ours. A meme that the labeller refused has
+  none; the authors dropped such memes (main, 7), which would leave test items without an answer: here only its place in
+  the prompt stays empty, and it is shown to no other meme.
+* Words of the picture: the first 75 (main, 11 and 16).
+* Similar memes: the texts and the explanations are embedded by BAAI/bge-m3, which replaces all-mpnet-base-v2 in the
+  same cell (get_embeddings, 8 to 12); both embeddings are concatenated (get_top_k, 10) and compared by cosine with
+  those of train (get_top_k, 13; ``filter.get_filter_variable``). Three are found (get_top_k, 16 and 18), and the prompt
+  has the first (main, 16: one shot).
+* A meme of train must not find itself. The authors drop the first of four, without a check that it is the meme itself
+  (get_top_k, 16); here near-duplicates, memes of the same author and the meme are excluded (``similar``).
+* Order of the prompt: task with the names of the labels; the similar meme with words, explanation and label; the meme
+  with words and explanation, and an open line for its label (main, 16). The wording is ours.
+* Length: 1,024 tokens, cut at the end (main, 16 and 25: ``truncation`` with 1,024).
+* Model: MentalBART with the library's classification head on the last state of the decoder's end token (main, 21:
+  ``AutoModelForSequenceClassification``).
+* Open weights: layers 10 and 11 of 12 of encoder and decoder. Embeddings, norms outside the layers and the head are
+  open too, as the authors freeze nothing but layers by number (main, 21).
+* Training: Adam at a constant 5e-5, 10 epochs, batches of 32, cross-entropy without class weights, no clipping (main,
+  25). These are the entry's ``recipe``; without one, FigSIM's Table 9 and class weights apply (FigSIM 5.1 and E.2
+  state them for all supervised models, without naming M3H).
+* Selection: the epoch with the best macro-F1 (main, 25). The authors compare epochs on test; here it is validation, as
+  in FigSIM E.2.
 
-A remark is an explanation of a meme under one head. The stage ``rationales`` generates the remarks, and
-:mod:`pipelines.datasets.features` reads them. Without remarks the model is not built: there is no silent substitute.
+Prompts hold words and labels of other memes: they exist in memory only, and a later run makes them from the memes that
+are left after a takedown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import gcd
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import torch
-from torch import nn
+from transformers import AutoModelForSequenceClassification
 
 from pipelines.config.models import M3hModel
-from pipelines.datasets.features import HEADS, Cues, NoCues
-from pipelines.models.fusion import DROPOUT, both, scaled, two_layers, two_towers
-from pipelines.models.pretrained.backbones import BaseUnfit, Batch, Built, Pixels, Words, checkpointed, opened
+from pipelines.datasets.example import TRAIN, Example, Item, only
+from pipelines.datasets.features import HEADS, Cues, Remarks, by_labeller
+from pipelines.models.pretrained.backbones import BaseUnfit, Built, Headed, Words, opened
+from pipelines.models.similar import Similar, embedder
 from pipelines.models.yadav import only_severity
 from pipelines.taxonomy.task import Task
 
-if TYPE_CHECKING:
-    from pipelines.datasets.example import Example
-
-# Ours: the maximum number of attention heads; fewer if it does not divide the width.
-ATTENTION_HEADS = 8
-# BERT's and CLIP's standard deviation of new vectors.
-SPREAD = 0.02
-CUE = "cue_"
+TITLES = dict(zip(HEADS, ("cause and effect", "figurative understanding", "mental state"), strict=True))
 
 
-def build(spec: M3hModel, *, task: Task, seed: int, folder: Path, max_tokens: int, cues: Cues | None = None) -> Built:
-    """Return the M3H model, not yet trained, with new infusion layers and head, drawn from ``seed``.
-
-    A missing text is replaced by the empty text, a missing picture by a grey one. ``length`` counts the tokens of text
-    and remarks.
+def build(
+    spec: M3hModel,
+    *,
+    task: Task,
+    seed: int,
+    folder: Path,
+    max_tokens: int,
+    cues: Cues | None = None,
+    train: Sequence[Example] = (),
+    others: Sequence[Example] = (),
+) -> Built:
+    """Return the M3H model, not yet trained, with a new head drawn from ``seed``.
 
     Args:
-        cues: the remarks on every meme of the data, from :func:`pipelines.datasets.features.load`; the built model's
-            ``prepare`` raises ``NoCues`` for any other meme.
+        spec: an entry of ``params.models``.
+        task: the task.
+        seed: the seed of new weights.
+        folder: see :func:`pipelines.models.build`.
+        max_tokens: not used: the entry has its own.
+        cues: the remarks on every meme of the data, from :func:`pipelines.datasets.features.load`.
+        train: the memes of train with their labels, which prompts have as examples.
+        others: the other memes that the model will be asked about; ``prepare`` takes these and those of ``train``.
 
     Raises:
-        NoCues: there are no remarks, or another labeller than the entry's wrote them.
+        NoCues: there are no remarks, another labeller than the entry's wrote them, or a meme was not asked about.
+        LeakRefused: an example of ``train`` is of another split.
         BadParams: the task is not severity (FigSIM 5.1).
         BaseMissing: see ``backbones``.
-        BaseUnfit: see ``backbones``; or the base model does not encode text and pictures separately.
+        BaseUnfit: see ``backbones``; or the base model has no numbered layers of encoder and decoder, or too few.
     """
     only_severity(task, kind=spec.kind)
-    if cues is None:
-        raise NoCues(detail=f"the rationales of labeller '{spec.labeller}' were not loaded")
-    if cues.labeller != spec.labeller:
-        raise NoCues(detail=f"they are from labeller '{cues.labeller}', but params.yaml names '{spec.labeller}'")
-    with opened(spec.base, revision=spec.revision, seed=seed, folder=folder) as place:
-        words, pixels = Words(place, base=spec.base, limit=max_tokens), Pixels(place, base=spec.base)
-        model = two_towers(place, base=spec.base)
-        module = Infused(model, blank={**words([""]), **pixels([None])}, labels=len(task.labels))
-
-    def remarks(example: Example) -> tuple[str, ...]:
-        return cues.remarks(example.item) or ("",) * len(HEADS)
-
-    def prepare(examples: Sequence[Example]) -> Batch:
-        said = [remarks(example) for example in examples]
-        tokens = words([remark for three in said for remark in three])
-        return {
-            **both(words, pixels)(examples),
-            **{f"{CUE}{name}": flat.view(len(said), len(HEADS), -1) for name, flat in tokens.items()},
-            f"{CUE}said": torch.tensor([[bool(remark) for remark in three] for three in said]),
-        }
-
-    def length(example: Example) -> int:
-        return words.count(example.text) + sum(words.count(remark) for remark in remarks(example))
-
-    return Built(module, prepare, length)
+    cues = by_labeller(cues, labeller=spec.labeller)
+    said = {e.item: explanation(cues.remarks(e.item)) for e in (*only(train, splits={TRAIN}), *others)}
+    embed = embedder(spec.embedder, revision=spec.embedder_revision, seed=seed, folder=folder)
+    similar = Similar.of(train, others=others, said=said, embed=embed)
+    with opened(spec.text, revision=spec.text_revision, seed=seed, folder=folder) as place:
+        words = Words(place, base=spec.text, limit=spec.max_tokens)
+        module = Headed(AutoModelForSequenceClassification, place, base=spec.text, labels=len(task.labels))
+    module.model.config.use_cache = False
+    freeze(module.model, base=spec.text, open_layers=spec.open_layers)
+    prompts = {
+        example.item: words.without_special(prompt(example, similar=similar, said=said, task=task, spec=spec))
+        for example in (*train, *others)
+    }
+    lengths = {item: words.count(text) for item, text in prompts.items()}
+    return Built(
+        module,
+        lambda examples: words([prompts[example.item] for example in examples]),
+        lambda example: lengths[example.item],
+        inputs=digest(prompts),
+    )
 
 
-class Infused(nn.Module):  # type: ignore[misc]
-    """The M3H network: text and picture features attend to the remarks on a meme before the classification head."""
+def prompt(example: Example, *, similar: Similar, said: Mapping[Item, str | None], task: Task, spec: M3hModel) -> str:
+    """Return the text that the model reads for one meme: the task, similar memes of train with labels, and the meme."""
+    shown = [
+        f"Labelled meme {number}\n{_meme(found, said=said, words=spec.words)}{_label(found, task=task)}\n"
+        for number, found in enumerate(similar.to(example, count=spec.examples), start=1)
+    ]
+    names = "; ".join(task.labels)
+    asked = f"Meme to label\n{_meme(example, said=said, words=spec.words)}"
+    return "\n".join([f"Choose the one label that fits what a meme says, out of: {names}.\n", *shown, asked])
 
-    def __init__(self, model: Any, *, blank: Batch, labels: int) -> None:
-        """``model`` has ``get_text_features`` and ``get_image_features``; ``blank`` is a batch of one text and picture.
 
-        Raises:
-            BaseUnfit: the features of text and picture have different widths.
-        """
-        super().__init__()
-        self.model = model
-        with torch.no_grad():
-            text, image = self._parts(**blank)
-        wide = text.shape[-1]
-        if image.shape[-1] != wide:
-            raise BaseUnfit(base=model.name_or_path, detail="its text and picture features have different widths")
-        self.kinds = nn.Parameter(torch.randn(len(HEADS), wide) * SPREAD)
-        self.silence = nn.Parameter(torch.randn(1, wide) * SPREAD)
-        self.attention = nn.MultiheadAttention(wide, gcd(wide, ATTENTION_HEADS), dropout=DROPOUT, batch_first=True)
-        self.gate = nn.Linear(2 * wide, wide)
-        self.norm = nn.LayerNorm(wide)
-        self.head = two_layers(3 * wide, hidden=wide, labels=labels)
+def explanation(remarks: Remarks | None) -> str | None:
+    """Return a meme's remarks as one text, each after its title, or ``None`` without any."""
+    if remarks is None:
+        return None
+    lines = [f"{title}: {remark}" for title, remark in zip(TITLES.values(), remarks, strict=True) if remark]
+    return "\n".join(lines) or None
 
-    def forward(self, *, cue_said: Any, **batch: Any) -> Any:
-        """Return the logits, shape (examples, labels); ``cue_said`` (examples, 3) is false for missing remarks."""
-        cues = {name.removeprefix(CUE): batch.pop(name) for name in list(batch) if name.startswith(CUE)}
-        parts = torch.stack(self._parts(**batch), dim=1)
-        remarks = self._text(**{name: each.flatten(0, 1) for name, each in cues.items()}).view(*cue_said.shape, -1)
-        known = cue_said.unsqueeze(-1)
-        mean = (remarks * known).sum(dim=1) / known.sum(dim=1).clamp(min=1)
-        heard = self._heard(parts, remarks=remarks, said=cue_said)
-        gate = torch.sigmoid(self.gate(torch.cat([parts, heard], dim=-1)))
-        return self.head(torch.cat([self.norm(parts + gate * heard).flatten(1), mean], dim=-1))
 
-    def gradient_checkpointing_enable(self) -> None:
-        """Turn on gradient checkpointing in the text and the picture encoder."""
-        checkpointed(self.model)
+def freeze(model: Any, *, base: str, open_layers: int) -> None:
+    """Freeze all numbered layers of a model's encoder and decoder except the last ``open_layers`` of each.
 
-    def _heard(self, parts: Any, *, remarks: Any, said: Any) -> Any:
-        """Return each part's attention output over the remarks, (examples, 2, width)."""
-        silence = self.silence.expand(len(remarks), 1, -1)
-        keys = torch.cat([remarks + self.kinds, silence], dim=1)
-        hidden = torch.cat([~said, said.new_zeros(len(said), 1)], dim=1)
-        heard, _ = self.attention(parts, keys, keys, key_padding_mask=hidden, need_weights=False)
-        return heard
+    Raises:
+        BaseUnfit: the model has no such layers, or fewer.
+    """
+    for side in ("encoder", "decoder"):
+        layers = getattr(getattr(model.base_model, side, None), "layers", None)
+        if layers is None:
+            raise BaseUnfit(base=base, detail=f"it has no numbered layers of its {side}")
+        if len(layers) < open_layers:
+            raise BaseUnfit(base=base, detail=f"its {side} has {len(layers)} layers, and open_layers is {open_layers}")
+        for layer in layers[: len(layers) - open_layers]:
+            layer.requires_grad_(False)
 
-    def _parts(self, *, pixel_values: Any, **words: Any) -> tuple[Any, Any]:
-        return self._text(**words), scaled(self.model.get_image_features(pixel_values=pixel_values))
 
-    def _text(self, **words: Any) -> Any:
-        return scaled(self.model.get_text_features(**words))
+def digest(prompts: Mapping[Item, str]) -> str:
+    """Return a digest of all prompts, by which a killed run recognises that its input is unchanged."""
+    return hashlib.sha256(json.dumps(sorted(prompts.items())).encode()).hexdigest()
+
+
+def _meme(example: Example, *, said: Mapping[Item, str | None], words: int) -> str:
+    text = " ".join(example.text.split()[:words])
+    return f"Words: {text}\nExplanation:\n{said[example.item] or ''}\nLabel: "
+
+
+def _label(example: Example, *, task: Task) -> str:
+    return ", ".join(label for label in task.labels if label in (example.labels or ()))

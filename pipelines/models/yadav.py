@@ -1,8 +1,11 @@
 """Build the depression-symptom model for memes of Yadav et al. 2023 (ACL 2023, long 495), for FigSIM's severity.
 
-We know the paper's abstract and what later work repeats: symptoms are detected from the words and the picture of a
-meme together, and orthogonal constraints on the textual and visual features make the two non-redundant and
-decorrelated. FigSIM 5.1 adds only that it tried the model on severity. Ours, where these give no answer:
+The paper is "Towards Identifying Fine-Grained Depression Symptoms from Memes" (pages 8890 to 8905). This model rests on
+its abstract and not on its text, of which no copy could be read (2026-11-25): catalogues and a mirror of the anthology
+have the abstract alone, and no repository of code by its authors was found. The report says so beside the figure
+(``pipelines.models.SOURCE_NOTES``). The abstract says that symptoms are detected from the words and the picture of a
+meme together, and that orthogonal constraints on the textual and visual features make the model learn non-redundant and
+decorrelated ones. FigSIM 5.1 adds only that it tried the model on severity. Ours, where these give no answer:
 
 * Encoders: any BERT-like encoder and any picture encoder (params.yaml: BERT-base and ResNet-50), both fine-tuned. Their
   summary is the first token's last state, or the mean of the last map of a network without tokens; poolers are left

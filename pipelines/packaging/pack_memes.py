@@ -148,7 +148,8 @@ def _spec(name: str, *, model: str, params: Params) -> Spec:
     if isinstance(spec, TextModel | ImageModel | FusionModel):
         return spec
     reasons = {
-        "m3h": "it needs a labeller's rationales for every meme, which consumers do not have",
+        "infused": "it needs a labeller's rationales for every meme, which consumers do not have",
+        "m3h": "it needs a labeller's rationales and memes of train, which consumers do not have",
         "yadav": "it has two base models, and a package can hold only one",
     }
     kind = spec.kind if spec else "unknown"

@@ -160,7 +160,7 @@ def _asking(corpus: str, values: Mapping[str, Any]) -> list[str]:
     asked = {"moderation": bool(audited.get(corpus))}
     if values["corpora"][corpus]["content"] == "images":
         asked["prompted"] = bool(values["prompted"]["models"])
-        asked["rationales"] = any(models[name]["kind"] == "m3h" for name in values["train"]["models"])
+        asked["rationales"] = any(models[name]["kind"] in ("infused", "m3h") for name in values["train"]["models"])
     return sorted(step for step, asks in asked.items() if asks)
 
 

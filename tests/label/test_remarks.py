@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.config.models import M3hModel, Model, TextModel
+from pipelines.config.models import InfusedModel, Model, TextModel
 from pipelines.config.params import Params
 from pipelines.config.params import load as load_params
 from pipelines.config.settings import Settings
@@ -32,14 +32,15 @@ from pipelines.llm.outcome import Outcome, Raw
 from pipelines.storage import tables
 from pipelines.taxonomy import load
 from pipelines.taxonomy.task import Task, task_of
+from pipelines.train.classifiers import train
 from pipelines.vault.vault import Vault
 from tests.label.conftest import VendorHost
 from tests.train.small_memes import NOW, REPO, SmallMemes, write
 
 SECRET = bytes(range(32))
 BERT = TextModel(kind="text", base="tiny:bert")
-M3H = M3hModel(kind="m3h", base="tiny:clip", labeller="gpt")
-OTHER = M3H.model_copy(update={"labeller": "gpt-5-mini"})
+INFUSED = InfusedModel(kind="infused", base="tiny:clip", labeller="gpt")
+OTHER = INFUSED.model_copy(update={"labeller": "gpt-5-mini"})
 SIZES = {"train": 6, "validation": 6, "test": 6}
 REMARK = "the empty chair stands for a day off"
 
@@ -171,16 +172,16 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, explainer: Explainer) -
 
 
 def test_every_meme_of_the_split_is_remarked_on_once(lab: Lab, explainer: Explainer) -> None:
-    told = lab.run({"bert": BERT, "m3h": M3H, "m3h-too": M3H, "m3h-other": OTHER})
+    told = lab.run({"bert": BERT, "infused": INFUSED, "infused-too": INFUSED, "infused-other": OTHER})
     assert len(explainer.asked) == 2 * 18, "once for each labeller"
     assert told["items"] == 18
     assert told["outcomes"] == {"gpt": {"vote": 18}, "gpt-5-mini": {"vote": 18}}
     assert set(told["prompts"]) == {"gpt", "gpt-5-mini"}
     assert json.loads((lab.memes.root / "metrics/memes/rationales.json").read_text()) == told
-    cues, other = lab.load("m3h"), lab.load("m3h-other", labeller="gpt-5-mini")
+    cues, other = lab.load("infused"), lab.load("infused-other", labeller="gpt-5-mini")
     assert set(cues.of) == set(lab.memes.memes)
     assert cues.outcomes == {"vote": 18}
-    assert lab.load("m3h-too").of == cues.of
+    assert lab.load("infused-too").of == cues.of
     found = [said for item in lab.memes.memes if (said := cues.remarks(item))]
     assert [said[0] for said in found] == ["because"] * 18
     assert len({said[1] for said in found} | {said[1] for said in other.of.values() if said}) == 36
@@ -189,20 +190,20 @@ def test_every_meme_of_the_split_is_remarked_on_once(lab: Lab, explainer: Explai
 
 
 def test_another_run_asks_for_nothing_and_gives_the_same_bytes(lab: Lab, explainer: Explainer) -> None:
-    told = lab.run({"m3h": M3H, "bert": BERT})
-    before = {name: lab.file(name).read_bytes() for name in ("m3h", "bert")}
+    told = lab.run({"infused": INFUSED, "bert": BERT})
+    before = {name: lab.file(name).read_bytes() for name in ("infused", "bert")}
     assert told["cost"] > 0
-    assert lab.run({"bert": BERT, "m3h": M3H, "m3h-too": M3H}) == told
+    assert lab.run({"bert": BERT, "infused": INFUSED, "infused-too": INFUSED}) == told
     assert {name: lab.file(name).read_bytes() for name in before} == before
     assert len(explainer.asked) == 18
 
 
 def test_memes_are_asked_about_before_there_is_gold(lab: Lab, explainer: Explainer) -> None:
     shutil.rmtree(lab.memes.root / "snapshot" / "memes" / "gold")
-    assert lab.run({"m3h": M3H})["outcomes"] == {"gpt": {"vote": 18}}
+    assert lab.run({"infused": INFUSED})["outcomes"] == {"gpt": {"vote": 18}}
     shutil.rmtree(lab.memes.root / "snapshot" / "memes" / "split")
     with pytest.raises(NoSplit, match="memes"):
-        lab.run({"m3h": M3H})
+        lab.run({"infused": INFUSED})
 
 
 def test_without_a_model_that_reads_them_no_labeller_is_asked(lab: Lab, explainer: Explainer) -> None:
@@ -215,31 +216,31 @@ def test_without_a_model_that_reads_them_no_labeller_is_asked(lab: Lab, explaine
 
 def test_every_labeller_is_looked_up_before_one_is_asked(lab: Lab, explainer: Explainer) -> None:
     with pytest.raises(NotAsked, match="words"):
-        lab.run({"m3h": M3H, "m3h-other": OTHER.model_copy(update={"labeller": "words"})})
+        lab.run({"infused": INFUSED, "infused-other": OTHER.model_copy(update={"labeller": "words"})})
     assert explainer.asked == []
 
 
 def test_a_record_that_was_taken_down_has_no_remarks(lab: Lab, explainer: Explainer) -> None:
     early, late, kept = sorted(lab.memes.memes)[:3]
     lab.memes.vault.destroy([early[0]], reason="request", now=NOW)
-    told = lab.run({"m3h": M3H})
+    told = lab.run({"infused": INFUSED})
     assert (told["items"], told["taken_down"], len(explainer.asked)) == (17, 1, 17)
     lab.memes.vault.destroy([late[0]], reason="request", now=NOW)
-    cues = lab.load("m3h")
+    cues = lab.load("infused")
     assert cues.remarks(late) is None
     assert cues.remarks(kept) is not None
     with pytest.raises(NoCues, match=early[0]):
         cues.remarks(early)
-    before = tables.read(lab.file("m3h"), name="remarks").num_rows
-    lab.run({"m3h": M3H})
-    assert tables.read(lab.file("m3h"), name="remarks").num_rows == before - 1, "the row goes with the next run"
+    before = tables.read(lab.file("infused"), name="remarks").num_rows
+    lab.run({"infused": INFUSED})
+    assert tables.read(lab.file("infused"), name="remarks").num_rows == before - 1, "the row goes with the next run"
 
 
 def test_remarks_of_another_labeller_or_of_none_are_no_cues(lab: Lab) -> None:
     with pytest.raises(NoCues, match="stage `rationales`"):
-        lab.load("m3h")
-    lab.run({"m3h": M3H, "bert": BERT})
-    for model, labeller in {"m3h": "claude", "bert": "gpt"}.items():
+        lab.load("infused")
+    lab.run({"infused": INFUSED, "bert": BERT})
+    for model, labeller in {"infused": "claude", "bert": "gpt"}.items():
         with pytest.raises(NoCues, match=labeller):
             lab.load(model, labeller=labeller)
 
@@ -268,10 +269,10 @@ def test_picture_and_words_are_sent_and_no_label_is(lab: Lab, explainer: Explain
 
 
 def test_remarks_lie_sealed_and_are_never_shown(lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = lab.run({"m3h": M3H})
+    told = lab.run({"infused": INFUSED})
     said = capsys.readouterr()
     assert "remarks of gpt: 18/18" in said.err
-    shown = [repr(lab.ask()), repr(lab.load("m3h")), json.dumps(told), said.out, said.err]
+    shown = [repr(lab.ask()), repr(lab.load("infused")), json.dumps(told), said.out, said.err]
     assert not [text for text in shown if REMARK in text or "because" in text]
     stored = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert {"answers.sqlite", "remarks.parquet"} <= {path.name for path in stored}
@@ -297,8 +298,8 @@ def test_remarks_on_equal_content_do_not_reach_a_meme_that_was_taken_down(lab: L
 
 def test_refusals_are_counted_and_are_no_remarks(lab: Lab, explainer: Explainer) -> None:
     explainer.manner = "moody"
-    assert lab.run({"m3h": M3H})["outcomes"] == {"gpt": {"refused": 1, "vote": 17}}
-    cues = lab.load("m3h")
+    assert lab.run({"infused": INFUSED})["outcomes"] == {"gpt": {"refused": 1, "vote": 17}}
+    cues = lab.load("infused")
     assert cues.outcomes == {"refused": 1, "vote": 17}
     assert sum(said is None for said in cues.of.values()) == 1
 
@@ -312,8 +313,8 @@ def test_labeller_that_remarks_on_nothing_is_an_error(lab: Lab, explainer: Expla
 def test_failures_end_it_and_the_next_run_asks_only_for_them(lab: Lab, explainer: Explainer) -> None:
     explainer.manner = "stumble"
     with pytest.raises(TooManyFailed):
-        lab.run({"m3h": M3H})
-    assert not lab.file("m3h").exists()
+        lab.run({"infused": INFUSED})
+    assert not lab.file("infused").exists()
     before, explainer.manner = len(explainer.asked), "remark"
     assert set(lab.ask().outcomes.values()) == {Outcome.VOTE}
     assert len(explainer.asked) - before == before // 2
@@ -358,6 +359,22 @@ def test_the_sandbox_can_be_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     host = VendorHost(tmp_path / "vendors")
     host.calm()
     with host.server, opened(tmp_path / "lab", monkeypatch, host.url("openai")) as lab:
-        told = lab.run({"m3h": M3H})
+        told = lab.run({"infused": INFUSED})
     assert told["outcomes"] == {"gpt": {"vote": 18}}
     assert host.counts("openai")["answered"] == 18
+
+
+@pytest.mark.faults
+def test_the_sandbox_trains_m3h_on_its_rationales(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "vendors").mkdir()
+    host = VendorHost(tmp_path / "vendors")
+    host.calm()
+    sandbox = load_params(REPO, profile="sandbox")
+    with host.server, opened(tmp_path / "lab", monkeypatch, host.url("openai")) as lab:
+        lab.run({"tiny-m3h": sandbox.models["tiny-m3h"]})
+        one = sandbox.train.model_copy(update={"epochs": 1})
+        params = sandbox.model_copy(update={"train": one})
+        given: dict[str, Any] = {"settings": lab.settings, "vault": lab.memes.vault, "root": lab.memes.root}
+        done = train.run("memes", task="severity", model="tiny-m3h", seed=1, params=params, **given)
+    assert done["remarks"] == {"vote": 18}
+    assert done["epoch"] == 1

@@ -22,7 +22,7 @@ from PIL import Image, ImageDraw, ImageFont
 from crisis_corpus import integrity
 from crisis_corpus.integrity import digest
 from crisis_corpus.versions import NoRegistry
-from pipelines.config.models import Chosen, FusionModel, M3hModel
+from pipelines.config.models import Chosen, FusionModel, InfusedModel
 from pipelines.config.params import Params
 from pipelines.config.params import load as load_params
 from pipelines.config.settings import Settings
@@ -89,7 +89,7 @@ def made(place: Path) -> Lab:
     models = {
         **params.models,
         "tiny-blip2": FusionModel(kind="fusion", base="tiny:blip2"),
-        "m3h": M3hModel(kind="m3h", base="tiny:clip", labeller="gpt"),
+        "infused": InfusedModel(kind="infused", base="tiny:clip", labeller="gpt"),
     }
     params = params.model_copy(update={"train": train, "models": models})
     vault = Vault.open(f"sqlite:///{place}/vault.sqlite", secret=SECRET)
@@ -291,7 +291,7 @@ def test_weights_that_were_exchanged_in_the_run_are_not_packed(lab: Lab, tmp_pat
 
 def test_what_no_pack_can_hold_is_refused_with_its_reason(lab: Lab, tmp_path: Path) -> None:
     with pytest.raises(NotPackable, match="rationales"):
-        lab.pack("m3h", to=tmp_path / "pack")
+        lab.pack("infused", to=tmp_path / "pack")
     with pytest.raises(NotPackable, match="unknown"):
         lab.pack("nobody", to=tmp_path / "pack")
     with pytest.raises(NothingToPack, match="no metrics of 'tiny-vit'"):

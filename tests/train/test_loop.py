@@ -18,11 +18,24 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from pipelines.config.models import M3hModel
+from pipelines.config.params import load
 from pipelines.datasets.example import Example, LeakRefused
 from pipelines.metrics.decoding import BadScores
 from pipelines.models.pretrained.backbones import Batch
 from pipelines.train.classifiers.loop import fit
-from pipelines.train.classifiers.loss_and_optimizer import MEGA, Loop, Weights, optimizer, shuffled, spare_memory, weigh
+from pipelines.train.classifiers.loss_and_optimizer import (
+    MEGA,
+    CompleteRecipe,
+    Loop,
+    Weights,
+    optimizer,
+    settings_of,
+    shuffled,
+    spare_memory,
+    unweighted,
+    weigh,
+)
 from pipelines.train.predictors.inference import Diverged, ahead, predict
 from tests.train.small_run import SETTINGS, Bag, a_model, a_run, a_task, captions, plain, prepare
 
@@ -161,6 +174,46 @@ def test_the_learning_rate_is_that_of_transformers() -> None:
         assert loop.rate() == pytest.approx(theirs.param_groups[0]["lr"])
         theirs.step()
         schedule.step()
+
+
+def test_m3h_is_trained_as_its_authors_did_or_as_all_other_models() -> None:
+    spec = load(ROOT).models["m3h"]
+    assert isinstance(spec, M3hModel)
+    settings = settings_of(spec, train=SETTINGS)
+    assert isinstance(settings, CompleteRecipe)
+    assert (settings.epochs, settings.batch, settings.learning_rate, settings.clip) == (10, 32, 5e-5, None)
+    assert (settings.reweighted, settings.weight_decay, settings.mode) == (False, 0, SETTINGS.mode)
+    examples = captions(40, split="train", task=SINGLE)
+    weights = weigh(examples, task=SINGLE, max_pos_weight=20)
+    flat = unweighted(weights)
+    assert flat.values.tolist() == [1.0] * len(SINGLE.labels) != weights.values.tolist()
+    loop = Loop(a_model(SINGLE), examples=examples, task=SINGLE, settings=settings, seed=1, weights=flat)
+    assert loop.total == 20
+    rates = []
+    for _ in loop.epoch(0):
+        rates.append(loop.rate())
+    assert rates == [5e-5, 5e-5], "the rate is constant"
+    assert settings_of(spec.model_copy(update={"recipe": None}), train=SETTINGS) is SETTINGS
+
+
+def test_gradients_are_clipped_unless_the_recipe_does_not(tmp_path: Path) -> None:
+    clipped, free = (a_run(tmp_path / str(clip), task=SINGLE, epochs=1, clip=clip) for clip in (1e-6, None))
+    assert clipped.history[0]["train_loss"] != free.history[0]["train_loss"]
+
+
+def test_a_run_resumes_only_with_the_same_further_inputs(tmp_path: Path) -> None:
+    def stop(_: Any) -> None:
+        raise KeyboardInterrupt
+
+    def run(inputs: str, *, after: str, say: Any = stop) -> int:
+        built = replace(a_model(SINGLE), inputs=inputs)
+        return a_run(tmp_path / after, task=SINGLE, built=built, epochs=1, say=say).resumed
+
+    for name in ("same", "other"):
+        with pytest.raises(KeyboardInterrupt):
+            run("remarks", after=name)
+    assert run("remarks", after="same", say=lambda _: None) > 0
+    assert run("other remarks", after="other", say=lambda _: None) == 0
 
 
 def test_biases_and_norms_do_not_decay() -> None:

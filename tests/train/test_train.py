@@ -116,12 +116,23 @@ def test_a_system_about_severity_predicts_nothing_else_and_says_so(tmp_path: Pat
     assert tables.read(path, name="predictions").num_rows == 0
 
 
-def test_m3h_reads_what_the_stage_remarks_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+TINY_M3H = {
+    "kind": "m3h", "text": "tiny:bart", "embedder": "tiny:bert", "labeller": "gpt", "open_layers": 1, "examples": 1,
+    "words": 75, "max_tokens": 256, "recipe": {
+        "epochs": 1, "batch": 32, "learning_rate": 0.001, "schedule": "constant", "warmup": 0, "weight_decay": 0,
+        "clip": None, "reweighted": False,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("spec", [{"kind": "infused", "base": "tiny:clip", "labeller": "gpt"}, TINY_M3H])
+def test_a_model_reads_what_the_stage_rationales_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: dict[str, Any]
+) -> None:
     monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     values = yaml.safe_load((REPO / "params.yaml").read_text())
-    spec = {"kind": "m3h", "base": "tiny:clip", "labeller": "gpt"}
-    own = {"models": {"m3h-tiny": spec}, "train": {"models": ["m3h-tiny"], "epochs": 1, "learning_rate": 0.001}}
+    own = {"models": {"reader": spec}, "train": {"models": ["reader"], "epochs": 1, "learning_rate": 0.001}}
     params, settings = Params.model_validate(overlay(values, own)), Settings.from_env()
     with Vault.open(settings.vault_url, secret=settings.secret()) as vault:
         memes = small_memes.write(tmp_path, vault=vault, sizes={"train": 12, "validation": 6, "test": 6})
@@ -129,27 +140,29 @@ def test_m3h_reads_what_the_stage_remarks_left(tmp_path: Path, monkeypatch: pyte
 
         def run() -> dict[str, Any]:
             return stage.run(
-                "memes", task="severity", model="m3h-tiny", seed=1, params=params, settings=settings, vault=vault,
+                "memes", task="severity", model="reader", seed=1, params=params, settings=settings, vault=vault,
                 root=tmp_path,
             )  # fmt: skip
 
         with pytest.raises(NoCues, match="stage `rationales`"):
             run()
-        said = packed(("rain", "a boat", ""))
+        said = packed(("rain", "a zebrafinch", ""))
         rows = [
             {"record_id": item[0], "image": item[1], "labeller": "gpt", **({"outcome": "refused", "remarks": None} if
              item == refused else {"outcome": "vote", "remarks": said})}
             for item in memes.memes
         ]  # fmt: skip
-        path = place("memes", model="m3h-tiny", root=tmp_path)
+        path = place("memes", model="reader", root=tmp_path)
         write_rows(rows, path, name="remarks", vault=vault)
         vault.destroy([gone[0]], reason="request", now=small_memes.NOW)
         done = run()
         assert done["remarks"] == {"refused": 1, "vote": 23}
         assert sum(done["taken_down"].values()) == 1
-        predicted = tmp_path / "snapshot/memes/predictions/train/severity/m3h-tiny/1/predictions.parquet"
+        assert len(done["history"]) == 1
+        predicted = tmp_path / "snapshot/memes/predictions/train/severity/reader/1/predictions.parquet"
         judged = {(row["record_id"], row["image"]) for row in tables.read(predicted, name="predictions").to_pylist()}
         assert judged == {item for item, meme in memes.memes.items() if meme.split != "train"} - {gone}
+        assert not [file for file in tmp_path.rglob("*") if file.is_file() and b"zebrafinch" in file.read_bytes()]
         write_rows([row for row in rows if row["record_id"] != max(judged)[0]], path, name="remarks", vault=vault)
         with pytest.raises(NoCues, match="has no rationales"):
             run()

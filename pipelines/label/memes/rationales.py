@@ -1,4 +1,4 @@
-"""Run the stage ``rationales``: collect a labeller's remarks on memes, for models that read them (kind ``m3h``).
+"""Run the stage ``rationales``: collect a labeller's remarks on memes, for models of kinds ``m3h`` and ``infused``.
 
 M3H (Mazhar et al. 2025) has GPT-4o explain each meme under three heads
 (``pipelines.datasets.features.HEADS``). The heads are theirs; the prompt's wording and every number here are ours.
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.config.label import RemoteLabeller
-from pipelines.config.models import M3hModel
+from pipelines.config.models import WithRationales
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.datasets.example import Example, Item
@@ -108,8 +108,8 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
 
     The models are those of ``train.models``.
 
-    Each labeller that a model of kind ``m3h`` names is called once for all memes of the split. Every other model's
-    table is empty; without such a model nothing is sent or decrypted.
+    Each labeller that a model of kind ``m3h`` or ``infused`` names is called once for all memes of the split. The table
+    of every other model is empty; without such a model nothing is sent or decrypted.
 
     Returns:
         ``items`` (memes sent), ``taken_down`` (memes of the split that were not sent), ``outcomes`` and ``prompts``
@@ -158,7 +158,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
 def readers_of(params: Params) -> dict[str, str]:
     """Return the labeller of each model of ``train.models`` that reads rationales."""
     specs = {model: params.models[model] for model in params.train.models}
-    return {model: spec.labeller for model, spec in specs.items() if isinstance(spec, M3hModel)}
+    return {model: spec.labeller for model, spec in specs.items() if isinstance(spec, WithRationales)}
 
 
 def planned(

@@ -44,12 +44,14 @@ class Built:
         length: returns the approximate cost of an example (number of tokens, or 1 for a picture), so that examples of
             similar cost can share a batch.
         forget: clears the cache of prepared examples.
+        inputs: a digest of what ``prepare`` reads beside the examples, if a run must not resume with other such input.
     """
 
     module: Any
     prepare: Callable[[Sequence[Example]], Batch]
     length: Callable[[Example], int]
     forget: Callable[[], None] = lambda: None
+    inputs: str = ""
 
 
 class BaseUnfit(ConfigError):
@@ -170,6 +172,12 @@ class Words:
         """Return ``input_ids``, ``attention_mask`` and further inputs of the base, int64 (texts, tokens)."""
         with self._alone:
             return dict(self._tokens(list(texts), padding=True, return_tensors="pt", **self._cut))
+
+    def without_special(self, text: str) -> str:
+        """Return the text with a space for each special token that it spells out, such as BART's end of text."""
+        for token in self._tokens.all_special_tokens:
+            text = text.replace(token, " ")
+        return text
 
     def count(self, text: str) -> int:
         """Count the tokens of one text after truncation, including special tokens."""

@@ -37,6 +37,8 @@ POST_TOKENS = 512  # of a post: about the length of the sandbox's longest
 WIDTH = 64
 SIDE = 96  # pixels
 PATCH = 16
+# of BART's encoder and of its decoder
+SIDES = {"layers": 2, "attention_heads": 4, "ffn_dim": 2 * WIDTH}
 
 
 def make(name: str, *, folder: Path, seed: int) -> None:
@@ -54,7 +56,7 @@ def make(name: str, *, folder: Path, seed: int) -> None:
         torch.manual_seed(seed)
         made().save_pretrained(folder)
     if name in WITH_TEXT:
-        most = POST_TOKENS if name == "tiny:modernbert" else TOKENS
+        most = POST_TOKENS if name in LONG else TOKENS
         _tokenizer(segments=name == "tiny:bert", most=most).save_pretrained(folder)
     if name in WITH_CHAT:
         causal_tokenizer().save_pretrained(folder)
@@ -172,6 +174,20 @@ def _modernbert() -> Any:
     return ModernBertModel(ModernBertConfig(**{**sizes, **numbers}, classifier_pooling="mean"))
 
 
+def _bart() -> Any:
+    from transformers import BartConfig, BartForConditionalGeneration
+
+    ids = vocabulary()
+    sides = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in SIDES.items()}
+    special = {"pad": "[PAD]", "bos": "[CLS]", "eos": "[SEP]", "decoder_start": "[SEP]", "forced_eos": "[SEP]"}
+    numbers = {f"{name}_token_id": ids[token] for name, token in special.items()}
+    return BartForConditionalGeneration(
+        BartConfig(
+            vocab_size=len(ids), d_model=WIDTH, max_position_embeddings=POST_TOKENS, init_std=0.1, **sides, **numbers
+        )
+    )
+
+
 def _qwen3() -> Any:
     from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 
@@ -196,9 +212,12 @@ _MAKERS = {
     "tiny:blip2": _blip2,
     "tiny:qwen3": _qwen3,
     "tiny:modernbert": _modernbert,
+    "tiny:bart": _bart,
 }
 NAMES = tuple(_MAKERS)
-WITH_TEXT = ("tiny:bert", "tiny:clip", "tiny:blip2", "tiny:modernbert")
+WITH_TEXT = ("tiny:bert", "tiny:clip", "tiny:blip2", "tiny:modernbert", "tiny:bart")
+# those that read more than a caption
+LONG = ("tiny:modernbert", "tiny:bart")
 WITH_CHAT = ("tiny:qwen3",)
 WITH_PICTURES = ("tiny:vit", "tiny:resnet", "tiny:dinov2", "tiny:clip", "tiny:blip2")
 

@@ -178,6 +178,7 @@ def _key(loop: Loop, *, validation: Sequence[Example]) -> str:
         "begin": begin,
         "processes": loop.machine.num_processes,
         "torch": str(torch.__version__),
+        **({"inputs": loop.built.inputs} if loop.built.inputs else {}),
         **({} if loop.shares is None else {"shares": loop.shares.tolist()}),
     }
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import torch
 
 from pipelines.config.base import Section
-from pipelines.config.models import Train
+from pipelines.config.models import M3hModel, Model, OwnRecipe, Train
 from pipelines.datasets.example import TRAIN, Example, only, targets
 from pipelines.models.pretrained.backbones import Batch, Built
 from pipelines.taxonomy.task import Task
@@ -52,7 +52,23 @@ class EncoderRecipe(Section):
     checkpoint_steps: int
 
 
-TrainingSettings = Train | EncoderRecipe
+class CompleteRecipe(OwnRecipe):
+    """A model's own recipe, completed by the fields of section ``train`` that concern evaluation and checkpoints."""
+
+    mode: Literal["paper", "improved"]
+    min_positives: int
+    checkpoint_steps: int
+
+
+TrainingSettings = Train | EncoderRecipe | CompleteRecipe
+
+
+def settings_of(spec: Model, *, train: Train) -> Train | CompleteRecipe:
+    """Return how a model is trained: by its own recipe if its entry has one, otherwise by section ``train``."""
+    if not isinstance(spec, M3hModel) or spec.recipe is None:
+        return train
+    rest = train.model_dump(include={"mode", "min_positives", "checkpoint_steps"})
+    return CompleteRecipe(**spec.recipe.model_dump(), **rest)
 
 
 @dataclass(frozen=True)
@@ -95,6 +111,11 @@ def weigh(examples: Sequence[Example], *, task: Task, max_pos_weight: float) -> 
     return Weights(values.astype(np.float32), empty)
 
 
+def unweighted(weights: Weights) -> Weights:
+    """Return loss weights of 1 for all labels, for a recipe that does not reweight them."""
+    return Weights(np.ones_like(weights.values), weights.empty)
+
+
 class Loop:
     """Runs the optimiser steps of a training over all examples, one epoch after another."""
 
@@ -130,9 +151,11 @@ class Loop:
         return shuffled(self.lengths, batch=self.settings.batch, seed=self.seed, epoch=epoch)
 
     def rate(self) -> float:
-        """Return the learning rate of the next step: linear warm-up from 0, then linear decay to 0."""
-        warm = math.ceil(self.settings.warmup * self.total)
+        """Return the learning rate of the next step: linear warm-up from 0, then linear decay to 0, or none."""
+        settings, warm = self.settings, math.ceil(self.settings.warmup * self.total)
         part = self.step / warm if self.step < warm else (self.total - self.step) / max(1, self.total - warm)
+        if self.step >= warm and isinstance(settings, CompleteRecipe) and settings.schedule == "constant":
+            part = 1.0
         return self.settings.learning_rate * max(0.0, part)
 
     def epoch(self, number: int, *, skip: int = 0) -> Iterator[int]:
@@ -160,7 +183,8 @@ class Loop:
         loss = loss * float(counts)
         # gradients are averaged over the processes, but each process holds only its share of the sum
         self.machine.backward(loss * self.machine.num_processes)
-        torch.nn.utils.clip_grad_norm_(self.module.parameters(), self.settings.clip)
+        if self.settings.clip is not None:
+            torch.nn.utils.clip_grad_norm_(self.module.parameters(), self.settings.clip)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.loss += loss.detach().double() * len(whole)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from pipelines.config.models import Based, M3hModel, Model, YadavModel
+from pipelines.config.models import Based, M3hModel, Model, WithRationales, YadavModel
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.datasets import features
@@ -60,21 +60,21 @@ def run(
 ) -> dict[str, Any]:
     """Fit a model; write ``snapshot/<corpus>/predictions/train/<task>/<model>/<seed>/predictions.parquet`` and metrics.
 
-    The two specialised systems (M3H, Yadav et al.) cover severity alone (FigSIM T3): for another task they predict
-    nothing and report it.
+    The specialised systems (M3H, Yadav et al.; also ours with rationales) cover severity alone (FigSIM T3): for another
+    task they predict nothing and report it.
 
     Returns:
         ``bases`` (``base_files.identified``), ``environment`` (``train.tracking``), ``epoch`` (the best
         one), ``validation_macro_f1``, ``thresholds`` by label, ``history``, ``without`` and ``taken_down`` (items by
         split that have no gold, or were taken down), ``unseen`` (labels that train does not have), ``train`` and
         ``selected`` (train and validation; ``records``, ``digest`` of their ids), ``weights`` (MLflow's ``run``, and
-        the SHA-256 of its ``files``), ``remarks`` (M3H only: outcomes of requesting them); or ``skipped`` with the
-        reason.
+        the SHA-256 of its ``files``), ``remarks`` (models with rationales: outcomes of requesting them); or ``skipped``
+        with the reason.
 
     Raises:
         NotTrained: ``model`` is prompted or unknown.
         NoGold: the corpus has no split or no gold.
-        NoCues: the stage ``rationales`` wrote no remarks (explanations of memes) by the M3H model's labeller.
+        NoCues: the stage ``rationales`` wrote no remarks (explanations of memes) by the model's labeller.
         BaseMissing: a base model cannot be found.
         Diverged: the loss became infinite or undefined.
     """
@@ -84,7 +84,7 @@ def run(
     out = root / "snapshot" / corpus / "predictions" / "train" / task / model / str(seed) / "predictions.parquet"
     metrics_file = root / "metrics" / corpus / f"train-{task}-{model}-{seed}.json"
     asked = task_of(scheme_of(params.corpora[corpus].scheme, root=root), task)
-    if isinstance(spec, YadavModel | M3hModel) and task != SEVERITY:
+    if isinstance(spec, YadavModel | WithRationales) and task != SEVERITY:
         tables.write(tables.SCHEMAS["predictions"].empty_table(), out, name="predictions")
         return write_metrics({"skipped": f"{spec.kind} is about severity alone"}, metrics_file)
     material = load(corpus, task=asked, params=params, vault=vault, root=root)
@@ -120,18 +120,25 @@ def _trained(
     from pipelines.models import build
     from pipelines.models.pretrained import base_files
     from pipelines.train.classifiers import loop
-    from pipelines.train.classifiers.loss_and_optimizer import weigh
+    from pipelines.train.classifiers.loss_and_optimizer import CompleteRecipe, settings_of, unweighted, weigh
     from pipelines.train.predictors import inference
 
     task, train = material.task, params.train
-    # the extra input of M3H: its labeller's remarks, from the stage rationales
-    cues: dict[str, Any] = {}
+    settled = settings_of(spec, train=train)
+    # the extra input of some models: their labeller's remarks, from the stage rationales, and the memes to compare with
+    more: dict[str, Any] = {}
+    if isinstance(spec, WithRationales):
+        more["cues"] = features.load(corpus, model=model, labeller=spec.labeller, vault=vault, root=root)
     if isinstance(spec, M3hModel):
-        cues["cues"] = features.load(corpus, model=model, labeller=spec.labeller, vault=vault, root=root)
+        more |= {"train": material.train, "others": (*material.validation, *material.test)}
     weights = weigh(material.train, task=task, max_pos_weight=train.max_pos_weight)
+    if isinstance(settled, CompleteRecipe) and not settled.reweighted:
+        weights = unweighted(weights)
     key = f"{task.key}-{model}-{seed}-{commit_of(root)}"
     folder = settings.home / "train" / corpus / f"{task.key}-{model}-{seed}"
     described = {**train.model_dump(include=LOGGED), "model": model, "kind": spec.kind, "task": task.key, "seed": seed}
+    if isinstance(spec, M3hModel):
+        described |= {**settled.model_dump(include={*LOGGED, "schedule", "reweighted"}), "max_tokens": spec.max_tokens}
     learnt = [example.item[0] for example in (*material.train, *material.validation)]
     selected = training_records.trained_on(learnt).digest
     data = {"data_commit": commit_of(root), "corpus": corpus, training_records.TAG: selected}
@@ -139,18 +146,18 @@ def _trained(
     with tracking.run(
         settings, experiment=EXPERIMENT.format(corpus=corpus), key=key, params=described, tags=tags
     ) as log:
-        built = build(spec, task=task, seed=seed, folder=folder, max_tokens=train.max_tokens, **cues)
+        built = build(spec, task=task, seed=seed, folder=folder, max_tokens=train.max_tokens, **more)
 
         def say(epoch: dict[str, float]) -> None:
             log.metrics(epoch, step=int(epoch["epoch"]))
 
         fitted = loop.fit(
-            built, train=material.train, validation=material.validation, task=task, settings=train, seed=seed,
+            built, train=material.train, validation=material.validation, task=task, settings=settled, seed=seed,
             folder=folder, weights=weights, say=say,
         )  # fmt: skip
         rows: list[dict[str, Any]] = []
         for examples in (material.validation, material.test):
-            scores = inference.predict(built, examples=examples, task=task, batch=train.batch)
+            scores = inference.predict(built, examples=examples, task=task, batch=settled.batch)
             sets = decide(scores, task=task, thresholds=fitted.thresholds)
             rows += _rows(examples, scores=scores.tolist(), sets=sets)
         stored = log.weights(fitted.state)
@@ -162,7 +169,7 @@ def _trained(
     shutil.rmtree(folder, ignore_errors=True)
     best = next(epoch for epoch in fitted.history if epoch["epoch"] == fitted.epoch)
     return rows, {
-        "bases": base_files.identified(spec.bases) if isinstance(spec, Based | YadavModel) else [],
+        "bases": base_files.identified(spec.bases) if isinstance(spec, Based | YadavModel | M3hModel) else [],
         "environment": tracking.environment(),
         "epoch": fitted.epoch,
         "validation_macro_f1": best["validation_macro_f1"],
@@ -172,7 +179,7 @@ def _trained(
         "taken_down": material.taken_down,
         "unseen": list(weights.empty),
         "weights": stored,
-        **({"remarks": dict(cues["cues"].outcomes)} if cues else {}),
+        **({"remarks": dict(more["cues"].outcomes)} if "cues" in more else {}),
     }
 
 

@@ -16,7 +16,7 @@ from transformers import BertConfig, BertModel, ViTConfig, ViTForImageClassifica
 from pipelines.config.models import FusionModel, ImageModel, PromptedModel, TextModel
 from pipelines.datasets.example import Example
 from pipelines.errors import BadParams
-from pipelines.models import build
+from pipelines.models import SOURCE_NOTES, TRAINABLE, build
 from pipelines.models.pretrained import tiny
 from pipelines.models.pretrained.backbones import BaseMissing, BaseUnfit, Pixels
 from pipelines.taxonomy import load
@@ -56,6 +56,11 @@ def test_a_seed_makes_the_model_and_leaves_the_caller_s_random_numbers(tmp_path:
     assert torch.equal(torch.random.get_rng_state(), before)
     assert torch.equal(one, again)
     assert not torch.allclose(one, other)
+
+
+def test_a_model_that_rests_on_an_abstract_says_so() -> None:
+    assert set(SOURCE_NOTES) <= set(TRAINABLE)
+    assert "abstract" in SOURCE_NOTES["yadav"]
 
 
 def test_nothing_of_a_tiny_base_stays_behind(tmp_path: Path, task: Task) -> None:

@@ -34,6 +34,7 @@ BASES: dict[str, Model] = {
     "tiny:clip": FusionModel(kind="fusion", base="tiny:clip"),
     "tiny:blip2": FusionModel(kind="fusion", base="tiny:blip2"),
     "tiny:modernbert": TextModel(kind="text", base="tiny:modernbert"),
+    "tiny:bart": TextModel(kind="text", base="tiny:bart"),
 }
 
 

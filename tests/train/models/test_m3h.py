@@ -1,114 +1,258 @@
-"""M3H: the remarks of a labeller affect the prediction, and nothing replaces missing ones."""
+"""M3H: its prompts hold no meme but the asked one and others of train, its early layers stay frozen, and it learns."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from transformers import AutoModelForSequenceClassification, BartConfig
 
+from pipelines.config import renamed
 from pipelines.config.models import M3hModel
-from pipelines.datasets.example import Example, Item, targets
+from pipelines.config.params import load as load_params
+from pipelines.datasets.example import Example, Item, LeakRefused, targets
 from pipelines.datasets.features import Cues, NoCues, Remarks
 from pipelines.errors import BadParams
-from pipelines.models import build
+from pipelines.models import build, m3h
+from pipelines.models.pretrained.backbones import BaseUnfit, Built
+from pipelines.models.similar import Similar
 from pipelines.taxonomy import load
 from pipelines.taxonomy.task import Task, task_of
+from tests.train.small_memes import REPO
 
-TINY = M3hModel(kind="m3h", base="tiny:clip", labeller="gpt")
-
-
-def cued(examples: Sequence[Example], remarks: Sequence[Remarks | None], *, labeller: str = "gpt") -> Cues:
-    of: dict[Item, Remarks | None] = {e.item: r for e, r in zip(examples, remarks, strict=True)}
-    return Cues(of=of, outcomes={}, labeller=labeller)
-
-
-def plain(number: int, split: str = "train", severity: str | None = None) -> Example:
-    labels = None if severity is None else frozenset({severity})
-    return Example((f"r{number}", 0), split, "a long week", None, labels, str(number))
+TASK: Task = task_of(load("figsim"), "severity")
+TINY = M3hModel(
+    kind="m3h", text="tiny:bart", embedder="tiny:bert", labeller="gpt", open_layers=1, examples=1, words=12,
+    max_tokens=256,
+)  # fmt: skip
+SPLITS = {"train": 12, "validation": 4, "test": 4}
 
 
-@pytest.fixture
-def task() -> Task:
-    return task_of(load("figsim"), "severity")
+def meme(number: int, split: str, *, text: str | None = None, group: str | None = None) -> Example:
+    label = frozenset({TASK.labels[number % len(TASK.labels)]})
+    words = f"mark{number} a long week" if text is None else text
+    return Example((f"r{number:02}", 0), split, words, None, None if split == "test" else label, group or f"g{number}")
 
 
-def made(folder: Path, task: Task, cues: Cues | None, *, seed: int = 1) -> Any:
-    return build(TINY, task=task, seed=seed, folder=folder, max_tokens=32, cues=cues)
+def corpus() -> dict[str, list[Example]]:
+    found, number = {}, 0
+    for split, count in SPLITS.items():
+        found[split] = [meme(n, split) for n in range(number, number + count)]
+        number += count
+    return found
 
 
-def logits(built: Any, examples: Sequence[Example]) -> Any:
-    built.module.eval()
+def cued(examples: Iterable[Example], *, without: Iterable[Item] = (), labeller: str = "gpt") -> Cues:
+    of: dict[Item, Remarks | None] = {e.item: ("rain", f"a boat of {e.item[0]}", "") for e in examples}
+    return Cues(of=of | dict.fromkeys(without), outcomes={}, labeller=labeller)
+
+
+def embed(text: str) -> Any:
+    """A deterministic embedding without a model: how often each letter occurs."""
+    counts = np.bincount([ord(letter) % 64 for letter in text], minlength=64).astype(float)
+    return counts / max(float(np.linalg.norm(counts)), 1e-12)
+
+
+def prompts(
+    train: Sequence[Example], *, others: Sequence[Example] = (), cues: Cues | None = None, spec: M3hModel = TINY
+) -> dict[Item, str]:
+    some = cues or cued([*train, *others])
+    said = {e.item: m3h.explanation(some.remarks(e.item)) for e in (*train, *others)}
+    similar = Similar.of(train, others=others, said=said, embed=embed)
+    made = {"similar": similar, "said": said, "task": TASK, "spec": spec}
+    return {e.item: m3h.prompt(e, **made) for e in (*train, *others)}
+
+
+def shown(text: str) -> set[str]:
+    return set(re.findall(r"mark\d+", text))
+
+
+def built(
+    folder: Path, train: Sequence[Example], others: Sequence[Example] = (), *, cues: Cues | None = None, **changes: Any
+) -> Built:
+    given: dict[str, Any] = {"cues": cues or cued([*train, *others]), "train": train, "others": others}
+    spec = TINY.model_copy(update=changes)
+    return build(spec, task=TASK, seed=1, folder=folder, max_tokens=1, **given)
+
+
+def logits(model: Built, examples: Sequence[Example]) -> Any:
+    model.module.eval()
     with torch.no_grad():
-        return built.module(**built.prepare(examples))
+        return model.module(**model.prepare(examples))
 
 
-def test_without_remarks_nothing_is_built(tmp_path: Path, task: Task) -> None:
-    with pytest.raises(NoCues, match="were not loaded"):
-        build(TINY, task=task, seed=1, folder=tmp_path)
-    with pytest.raises(NoCues, match="'claude'"):
-        made(tmp_path, task, cued([], [], labeller="claude"))
-    built = made(tmp_path, task, cued([plain(1)], [None]))
-    with pytest.raises(NoCues, match="r2"):
-        built.prepare([plain(1), plain(2)])
+def test_a_prompt_has_the_meme_and_one_other_of_train_with_its_label() -> None:
+    split = corpus()
+    others = [*split["validation"], *split["test"]]
+    found = prompts(split["train"], others=others)
+    of_train = {f"mark{n}" for n in range(SPLITS["train"])}
+    for example in (*split["train"], *others):
+        (own,) = shown(example.text)
+        (other,) = shown(found[example.item]) - {own}
+        assert other in of_train
+        at = int(other.removeprefix("mark"))
+        assert f"Label: {TASK.labels[at % len(TASK.labels)]}" in found[example.item].replace("\n", " ")
+        assert found[example.item].endswith("Label: "), "the meme's own label is not in it"
+        assert f"a boat of {example.item[0]}" in found[example.item]
 
 
-@pytest.mark.parametrize("key", ["figurative", "related"])
-def test_other_tasks_are_refused(tmp_path: Path, key: str) -> None:
-    with pytest.raises(BadParams, match="severity"):
-        made(tmp_path, task_of(load("figsim"), key), cued([], []))
+def test_validation_and_test_change_no_prompt_of_train(tmp_path: Path) -> None:
+    split = corpus()
+    others = [*split["validation"], *split["test"]]
+    changed = [replace(e, text=f"{split['train'][0].text} {n}") for n, e in enumerate(others)]
+    one, other = built(tmp_path, split["train"], others), built(tmp_path, split["train"], changed[:3])
+    for name, tensor in one.prepare(split["train"]).items():
+        assert torch.equal(tensor, other.prepare(split["train"])[name])
+    assert one.inputs != other.inputs, "but a killed run with other memes does not resume"
+    backwards = built(tmp_path, split["train"][::-1], others)
+    assert backwards.inputs == one.inputs, "the order of the memes decides nothing"
 
 
-def test_rows_follow_the_examples_and_refused_memes_have_logits(tmp_path: Path, task: Task) -> None:
-    examples = [plain(n) for n in range(4)]
-    cues = cued(examples, [("rain", "a boat", "calm"), None, ("", "a boat", ""), ("", "", "")])
-    built = made(tmp_path, task, cues)
-    forth, back = logits(built, examples), logits(built, examples[::-1])
-    assert forth.shape == (4, len(task.labels))
-    assert torch.isfinite(forth).all()
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_only_memes_of_train_can_be_shown(tmp_path: Path, split: str) -> None:
+    train = [*corpus()["train"], meme(30, split)]
+    with pytest.raises(LeakRefused, match="train"):
+        built(tmp_path, train)
+
+
+def test_neither_the_meme_nor_one_of_its_group_or_record_is_shown() -> None:
+    own = meme(0, "train", group="pair")
+    twin = replace(meme(1, "train"), text=own.text, group="pair")
+    page = replace(meme(2, "train"), item=(own.item[0], 1), text=own.text.replace("mark0", "mark2"))
+    far = meme(3, "train", text="mark3 zzz qqq")
+    found = prompts([own, twin, page, far], others=(asked := [replace(meme(9, "test"), text=own.text)]))
+    assert shown(found[own.item]) == {"mark0", "mark3"}
+    assert shown(found[twin.item]) == {"mark0", "mark2"}
+    assert shown(found[asked[0].item]) == {"mark0"}, "a meme of test may be shown what is nearest"
+    assert shown(prompts([own, twin])[own.item]) == {"mark0"}
+    assert "Labelled meme" not in prompts([own, twin])[own.item], "no other meme, no example"
+
+
+def test_a_meme_without_an_explanation_is_asked_about_and_never_shown(tmp_path: Path) -> None:
+    split = corpus()
+    train, asked = split["train"], split["test"][0]
+    refused = [train[0].item, asked.item]
+    found = prompts(train, others=[asked], cues=cued([*train, asked], without=refused))
+    assert shown(found[asked.item]) - {"mark16"} and "a boat of r16" not in found[asked.item]
+    assert all("mark0" not in shown(text) for item, text in found.items() if item != train[0].item)
+    model = built(tmp_path, train, [asked], cues=cued([*train, asked], without=[e.item for e in train]))
+    assert torch.isfinite(logits(model, [asked, *train])).all()
+
+
+def test_a_meme_that_is_taken_down_leaves_every_prompt() -> None:
+    split = corpus()
+    before = prompts(split["train"], others=split["test"])
+    gone = next(iter(shown(before[split["test"][0].item]) - {"mark16"}))
+    left = [e for e in split["train"] if gone not in shown(e.text)]
+    assert len(left) == len(split["train"]) - 1
+    assert all(gone not in shown(text) for text in prompts(left, others=split["test"]).values())
+
+
+def test_words_are_limited_and_spelt_out_special_tokens_are_harmless(tmp_path: Path) -> None:
+    train = corpus()["train"]
+    long = meme(20, "test", text=" ".join(f"word{n}" for n in range(30)))
+    asked = prompts(train, others=[long])[long.item]
+    assert "word11" in asked and "word12" not in asked
+    marked = meme(21, "test", text="the end [SEP] [SEP] of [PAD] it")
+    model = built(tmp_path, train, [long, marked])
+    assert torch.isfinite(logits(model, [long, marked, train[0]])).all()
+    assert model.length(long) > 20
+    assert model.prepare([long])["input_ids"].shape == (1, model.length(long))
+    cut = built(tmp_path, train, [long], max_tokens=32)
+    assert cut.prepare([long, train[0]])["input_ids"].shape == (2, 32)
+
+
+def test_rows_follow_the_examples(tmp_path: Path) -> None:
+    split = corpus()
+    model = built(tmp_path, split["train"], split["test"])
+    forth, back = logits(model, split["test"]), logits(model, split["test"][::-1])
+    assert forth.shape == (4, len(TASK.labels))
     assert torch.allclose(forth, back.flip(0), atol=1e-5)
-    assert torch.allclose(forth[1], forth[3], atol=1e-5)
-    assert not torch.allclose(forth[0], forth[1])
-    assert not torch.allclose(forth[0], forth[2])
-    alone = logits(built, examples[2:3])
-    assert torch.allclose(alone[0], forth[2], atol=1e-5)
-    assert built.length(examples[0]) > built.length(examples[1])
+    alone = logits(model, split["test"][1:2])
+    assert torch.allclose(alone[0], forth[1], atol=1e-5)
 
 
-def test_head_of_a_remark_matters(tmp_path: Path, task: Task) -> None:
-    one, other = plain(1), plain(2)
-    cues = cued([one, other], [("rain", "", ""), ("", "", "rain")])
-    first, second = logits(made(tmp_path, task, cues), [one, other])
-    assert not torch.allclose(first, second)
+def test_without_remarks_or_for_another_task_nothing_is_built(tmp_path: Path) -> None:
+    train = corpus()["train"]
+    with pytest.raises(NoCues, match="were not loaded"):
+        build(TINY, task=TASK, seed=1, folder=tmp_path, train=train)
+    with pytest.raises(NoCues, match="'claude'"):
+        built(tmp_path, train, cues=cued(train, labeller="claude"))
+    with pytest.raises(NoCues, match="r12"):
+        built(tmp_path, train, corpus()["validation"], cues=cued(train))
+    with pytest.raises(BadParams, match="severity"):
+        build(TINY, task=task_of(load("figsim"), "related"), seed=1, folder=tmp_path, cues=cued(train), train=train)
 
 
-def test_seed_decides_the_weights(tmp_path: Path, task: Task) -> None:
-    cues = cued([], [])
-    first, again, other = (made(tmp_path, task, cues, seed=seed).module.state_dict() for seed in (1, 1, 2))
-    assert all(torch.equal(first[name], again[name]) for name in first)
-    assert not torch.equal(first["gate.weight"], other["gate.weight"])
+def test_a_model_without_layers_on_both_sides_or_with_too_few_is_refused(tmp_path: Path) -> None:
+    train = corpus()["train"]
+    with pytest.raises(BaseUnfit, match="no numbered layers of its encoder"):
+        built(tmp_path, train, text="tiny:bert")
+    with pytest.raises(BaseUnfit, match="2 layers, and open_layers is 3"):
+        built(tmp_path, train, open_layers=3)
 
 
-def test_what_only_the_remarks_tell_is_learnt(tmp_path: Path, task: Task) -> None:
-    words = dict(zip(task.labels, ("monday", "fog", "cloud", "calendar", "door"), strict=True))
-    truth = [task.labels[n % len(task.labels)] for n in range(80)]
-    examples = [plain(n, severity=label) for n, label in enumerate(truth)]
-    cues = cued(examples, [("when", f"the {words[label]} {n % 7}", "here") for n, label in enumerate(truth)])
-    built = made(tmp_path, task, cues)
+def test_the_whole_model_has_the_open_weights_that_the_authors_left_open() -> None:
+    spec = load_params(REPO).models["m3h"]
+    assert isinstance(spec, M3hModel)
+    # facebook/bart-large, on which MentalBART was tuned
+    with torch.device("meta"):
+        model = AutoModelForSequenceClassification.from_config(BartConfig(vocab_size=50265, num_labels=5))
+    m3h.freeze(model, base=spec.text, open_layers=spec.open_layers)
+    open_names = {name for name, weight in model.named_parameters() if weight.requires_grad}
+    numbered = re.compile(r"model\.(encoder|decoder)\.layers\.(\d+)\.")
+    assert {found.groups() for name in open_names if (found := numbered.match(name))} == {
+        (side, number) for side in ("encoder", "decoder") for number in ("10", "11")
+    }
+    words, places, norms = 50265 * 1024, 2 * 1026 * 1024, 4 * 1024
+    attention, wide = 4 * (1024**2 + 1024) + 2 * 1024, 2 * 1024 * 4096 + 4096 + 1024 + 2 * 1024
+    layers = 2 * (attention + wide) + 2 * (2 * attention + wide)
+    head = 1024**2 + 1024 + 5 * 1024 + 5
+    counted = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
+    assert counted == words + places + norms + layers + head == 113_417_221
+    everything = 12 * (attention + wide) + 12 * (2 * attention + wide) + words + places + norms + head
+    assert sum(weight.numel() for weight in model.parameters()) == everything
+
+
+def test_it_learns_from_explanations_and_its_frozen_layers_do_not_move(tmp_path: Path) -> None:
+    words = dict(zip(TASK.labels, ("monday", "fog", "cloud", "calendar", "door"), strict=True))
+    examples = [meme(n, "train" if n < 40 else "test", text="a long week") for n in range(60)]
+    truth = [TASK.labels[n % len(TASK.labels)] for n in range(60)]
+    of: dict[Item, Remarks | None] = {
+        e.item: ("", f"the {words[label]} {e.item[0]}", "") for e, label in zip(examples, truth, strict=True)
+    }
+    cues = Cues(of=of, outcomes={}, labeller="gpt")
+    train, held = examples[:40], examples[40:]
+    model = built(tmp_path, train, held, cues=cues)
+    frozen = {name: w.clone() for name, w in model.module.named_parameters() if not w.requires_grad}
+    assert frozen and all(".layers.0." in name for name in frozen)
+    before = {name: w.clone() for name, w in model.module.named_parameters() if w.requires_grad}
     torch.manual_seed(1)
-    train, held = examples[:60], [replace(example, labels=None) for example in examples[60:]]
-    batch, wanted = built.prepare(train), torch.from_numpy(targets(train, task=task)).argmax(dim=1)
-    optimiser = torch.optim.AdamW(built.module.parameters(), lr=2e-3)
-    built.module.train()
-    for _ in range(20):
+    batch, wanted = model.prepare(train), torch.from_numpy(targets(train, task=TASK)).argmax(dim=1)
+    optimiser = torch.optim.Adam([w for w in model.module.parameters() if w.requires_grad], lr=5e-3)
+    model.module.train()
+    for _ in range(15):
         optimiser.zero_grad()
-        torch.nn.functional.cross_entropy(built.module(**batch), wanted).backward()
+        torch.nn.functional.cross_entropy(model.module(**batch), wanted).backward()
         optimiser.step()
+    now = dict(model.module.named_parameters())
+    assert all(torch.equal(now[name], weight) for name, weight in frozen.items())
+    assert all(not torch.equal(now[name], weight) for name, weight in before.items() if ".layers.1.fc" in name)
     right = sum(
-        task.labels[at] == label for at, label in zip(logits(built, held).argmax(dim=1), truth[60:], strict=True)
+        TASK.labels[at] == label for at, label in zip(logits(model, held).argmax(dim=1), truth[40:], strict=True)
     )
-    assert right > max(Counter(truth[60:]).values()) + 4
+    assert right > max(Counter(truth[40:]).values()) + 4
+
+
+def test_an_entry_of_the_earlier_m3h_is_the_model_that_it_was() -> None:
+    old = {"kind": "m3h", "base": "openai/clip-vit-base-patch32", "labeller": "gpt"}
+    given = {"models": {"m3h": old, "bert": {"kind": "text", "base": "b"}, "tiny-m3h": TINY.model_dump()}}
+    found = renamed.params(given)["models"]
+    assert found == {**given["models"], "m3h": {**old, "kind": "infused"}}
