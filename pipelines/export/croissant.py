@@ -1,7 +1,4 @@
-"""Write ``croissant.json``, the machine-readable description of a release's tables (Croissant 1.1, MLCommons).
-
-The context is that of the specification's appendix 1, as far as its terms are used here.
-"""
+"""Write ``croissant.json``, the machine-readable description of a release's tables (Croissant 1.1, MLCommons)."""
 
 from __future__ import annotations
 
@@ -16,25 +13,27 @@ from pipelines.export.folder import LICENCE
 
 FILE = "croissant.json"
 VERSION = "http://mlcommons.org/croissant/1.1"
-FORMAT = "application/vnd.apache.parquet"
+# Not registered, but what the Hub and mlcroissant call it.
+FORMAT = "application/x-parquet"
+# The terms of the specification's context (appendix 1), and those that mlcroissant warns of if they are not in it.
+TERMS = (
+    "annotation", "arrayShape", "citeAs", "column", "containedIn", "equivalentProperty", "excludes", "extract", "field",
+    "fileObject", "fileProperty", "fileSet", "format", "includes", "isArray", "isLiveDataset", "jsonPath", "key", "md5",
+    "parentField", "path", "readLines", "recordSet", "references", "regex", "repeated", "replace", "samplingRate",
+    "sdVersion", "separator", "source", "subField", "transform", "unArchive", "value",
+)  # fmt: skip
 CONTEXT: Mapping[str, Any] = {
     "@language": "en",
     "@vocab": "https://schema.org/",
-    "arrayShape": "cr:arrayShape",
-    "citeAs": "cr:citeAs",
-    "column": "cr:column",
-    "conformsTo": "dct:conformsTo",
-    "cr": "http://mlcommons.org/croissant/",
-    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
-    "dct": "http://purl.org/dc/terms/",
-    "extract": "cr:extract",
-    "field": "cr:field",
-    "fileObject": "cr:fileObject",
-    "isArray": "cr:isArray",
-    "key": "cr:key",
-    "recordSet": "cr:recordSet",
     "sc": "https://schema.org/",
-    "source": "cr:source",
+    "cr": "http://mlcommons.org/croissant/",
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "dct": "http://purl.org/dc/terms/",
+    "conformsTo": "dct:conformsTo",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    **{term: f"cr:{term}" for term in TERMS},
 }
 # What a list of any length has as its shape.
 ANY_LENGTH = "-1"

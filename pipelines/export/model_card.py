@@ -33,15 +33,17 @@ LOADERS = {
 }
 # What an answer of the registered model has beside these weights, by kind.
 BESIDE = {
-    "encoder": "The registered model first scrubs personal data, cuts the middle out of long posts, and calibrates the "
-    f"sigmoid of the logits with `{recall_constraints.FILE}`; its labels are the most probable set that `scheme.yaml` "
-    "allows.",
-    "sft": "The registered model first scrubs personal data, asks with the words of `prompt.json`, and only lets "
-    f"answers pass that `scheme.yaml` allows; its probabilities are calibrated with `{recall_constraints.FILE}`.",
-    "text": "The registered model first scrubs personal data, reads text from the picture if there is none, and gives "
-    "a label from its threshold in `thresholds.json` (several labels), or the most probable one (one label).",
-    "image": "The registered model first re-encodes the picture as the corpus does, and gives a label from its "
-    "threshold in `thresholds.json` (several labels), or the most probable one (one label).",
+    "encoder": "The input is one text, `Title: … Text: …`. The registered model first scrubs personal data, cuts the "
+    f"middle out of long posts, and calibrates the logits' probabilities with `{recall_constraints.FILE}`; its labels "
+    "are the most probable set that `scheme.yaml` allows.",
+    "sft": "The input is one text, `Title: … Text: …`. The registered model first scrubs personal data, asks with "
+    "the words of `prompt.json`, and only lets answers pass that `scheme.yaml` allows; its probabilities are "
+    f"calibrated with `{recall_constraints.FILE}`.",
+    "text": "The input is the text of a meme. The registered model first reads it from the picture if there is none, "
+    "scrubs personal data, and gives a label from its threshold in `thresholds.json` (several labels), or the most "
+    "probable one (one label).",
+    "image": "The input is a picture. The registered model first re-encodes it as the corpus does, and gives a label "
+    "from its threshold in `thresholds.json` (several labels), or the most probable one (one label).",
 }
 ABOUT = """\
 {page}
