@@ -10,7 +10,7 @@ from typing import Any, Literal
 from crisis_corpus.journal import JournalRow
 from pipelines.config.settings import Settings
 from pipelines.export import model_status, release_folder
-from pipelines.export.folder import RELEASE, Kind, NotExportable, Origin, RemovalsDue
+from pipelines.export.folder import RELEASE, Kind, NotExportable, ExportOrigin, RemovalsDue
 from pipelines.registry.journal import Journal
 from pipelines.release.release_store import NoSuchRelease, ReleaseEntry
 from pipelines.vault.vault import Vault
@@ -71,7 +71,7 @@ def outdated(copies: list[HubCopy]) -> list[dict[str, Any]]:
     return [asdict(copy) for copy in copies if copy.state != "current"]
 
 
-def current(origin: Origin, *, settings: Settings, journal: Journal, vault: Vault, now: datetime) -> Origin:
+def current(origin: ExportOrigin, *, settings: Settings, journal: Journal, vault: Vault, now: datetime) -> ExportOrigin:
     """Return the origin that an export of the same release or model version has now.
 
     Raises:
@@ -83,13 +83,13 @@ def current(origin: Origin, *, settings: Settings, journal: Journal, vault: Vaul
     return release_folder.current(entry, repo=origin.repo, vault=vault, now=now)
 
 
-def origin_of(row: JournalRow) -> Origin:
+def origin_of(row: JournalRow) -> ExportOrigin:
     """Return the origin of the export that a row of the journal is about."""
     told = {key: row.metrics[key] for key in ("kind", "repo", "basis")}
-    return Origin(name=row.name.removeprefix(RELEASE), version=row.to_version, **told)
+    return ExportOrigin(name=row.name.removeprefix(RELEASE), version=row.to_version, **told)
 
 
-def _copy(row: JournalRow, *, current: Callable[[Origin], Origin]) -> HubCopy:
+def _copy(row: JournalRow, *, current: Callable[[ExportOrigin], ExportOrigin]) -> HubCopy:
     origin = origin_of(row)
     state, why, first = _state(row, origin=origin, current=current)
     source = f"release {origin.name}" if origin.version is None else f"model {origin.name} {origin.version}"
@@ -108,7 +108,7 @@ def _copy(row: JournalRow, *, current: Callable[[Origin], Origin]) -> HubCopy:
     )
 
 
-def _state(row: JournalRow, *, origin: Origin, current: Callable[[Origin], Origin]) -> tuple[State, str, str]:
+def _state(row: JournalRow, *, origin: ExportOrigin, current: Callable[[ExportOrigin], ExportOrigin]) -> tuple[State, str, str]:
     """Return the state of a copy, the reason, and a command that must come before it is replaced."""
     try:
         now = current(origin)

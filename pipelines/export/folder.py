@@ -46,7 +46,7 @@ class ExportChanged(DataError):
     exit_code = 65
 
 
-class Origin(Section):
+class ExportOrigin(Section):
     """The source of an export, which determines its content.
 
     Args:
@@ -77,7 +77,7 @@ class Origin(Section):
 class Exported(Section):
     """The content of ``export.json``: the source, and the SHA-256 of every other file by its path."""
 
-    origin: Origin
+    origin: ExportOrigin
     files: dict[str, str] = Field(min_length=1)
 
 
@@ -123,7 +123,7 @@ def writing(to: Path) -> Iterator[Path]:
         shutil.rmtree(made, ignore_errors=True)
 
 
-def finish(folder: Path, *, origin: Origin) -> Exported:
+def finish(folder: Path, *, origin: ExportOrigin) -> Exported:
     """Write ``export.json`` into the complete folder of an export, and return its content."""
     exported = Exported(origin=origin, files=listing(folder))
     (folder / FILE).write_text(json.dumps(exported.model_dump(), indent=2, sort_keys=True) + "\n")

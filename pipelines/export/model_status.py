@@ -1,4 +1,4 @@
-"""Derive from the journal whether a model version may be exported, and what its card says of gate and champion."""
+"""Derive from the journal whether a model version may be exported, and the gate's verdict and champion on its card."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from crisis_corpus.journal import JournalRow, canonical
 from crisis_corpus.state import MOVES, Standing, standing
 from crisis_corpus.versions import Version
-from pipelines.export.folder import NotExportable, Origin
+from pipelines.export.folder import NotExportable, ExportOrigin
 from pipelines.promotion.comparison import JUDGED, last_verdict
 from pipelines.registry.candidate import registration
 from pipelines.registry.journal import Journal
@@ -40,7 +40,7 @@ class ModelStatus:
     failed: tuple[str, ...]
 
 
-def current(name: str, version: int, *, repo: str, journal: Journal) -> tuple[Origin, ModelStatus]:
+def current(name: str, version: int, *, repo: str, journal: Journal) -> tuple[ExportOrigin, ModelStatus]:
     """Return the origin that an export of a model version has now, and the version's status.
 
     Raises:
@@ -58,7 +58,7 @@ def current(name: str, version: int, *, repo: str, journal: Journal) -> tuple[Or
     found = _status(now, version=version, journal=journal)
     state = canonical({"files": row.files, "status": asdict(found)})
     basis = hashlib.sha256(state.encode()).hexdigest()
-    return Origin(kind="model", name=name, version=version, repo=repo, basis=basis), found
+    return ExportOrigin(kind="model", name=name, version=version, repo=repo, basis=basis), found
 
 
 def _status(now: Standing, *, version: int, journal: Journal) -> ModelStatus:

@@ -24,7 +24,7 @@ from pipelines.vault.vault import Vault
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
-GATED = "manual"
+GATED, MAIN = "manual", "refs/heads/main"
 MESSAGE = "Replace all files by the present export"
 REFUSED = (401, 403)
 
@@ -114,7 +114,7 @@ def push(
 
     Returns:
         ``repo``, ``url``, ``commit``, ``deleted`` (files of earlier versions that were deleted from the hub's store)
-        and ``other_refs`` (branches and tags that a person or the hub made there, which may keep earlier files).
+        and ``other_refs`` (other branches, tags and pull requests, which may keep earlier files).
 
     Raises:
         ExportChanged, NotExportable, RemovalsDue, BadParams: see :func:`plan`.
@@ -138,10 +138,11 @@ def push(
         api.update_repo_settings(gated=GATED, **of)
         _commit(api, folder=folder, exported=exported, there=there, of=of)
         deleted = _forget_earlier(api, exported=exported, of=of)
-        refs = api.list_repo_refs(**of)
+        refs = api.list_repo_refs(include_pull_requests=True, **of)
         commit = str(api.repo_info(**of).sha)
     journal.append(origin.journal, event="pushed", metrics=told | {"commit": commit}, **row)
-    others = sorted(ref.ref for ref in (*refs.branches, *refs.tags, *refs.converts) if ref.ref != "refs/heads/main")
+    found = (*refs.branches, *refs.tags, *refs.converts, *(refs.pull_requests or ()))
+    others = sorted(ref.ref for ref in found if ref.ref != MAIN)
     url = f"{_hub(settings)}/{'datasets/' if origin.kind == 'dataset' else ''}{origin.repo}"
     return {"repo": origin.repo, "url": url, "commit": commit, "deleted": deleted, "other_refs": others}
 

@@ -21,7 +21,7 @@ from crisis_corpus.integrity import sha256
 from crisis_corpus.journal import canonical
 from pipelines.config.settings import Settings
 from pipelines.export import croissant, dataset_card
-from pipelines.export.folder import CARD, LICENCE, NotExportable, Origin, RemovalsDue, checked_repo, finish, writing
+from pipelines.export.folder import CARD, LICENCE, NotExportable, ExportOrigin, RemovalsDue, checked_repo, finish, writing
 from pipelines.release import removal
 from pipelines.release.release_store import (
     APPROVED,
@@ -91,7 +91,7 @@ def run(name: str, *, repo: str, to: Path, settings: Settings, vault: Vault, now
     return {"folder": str(to.resolve()), "repo": repo, "files": len(exported.files) + 1, "rows": counts}
 
 
-def current(entry: ReleaseEntry, *, repo: str, vault: Vault, now: datetime) -> Origin:
+def current(entry: ReleaseEntry, *, repo: str, vault: Vault, now: datetime) -> ExportOrigin:
     """Return the origin that an export of a release has now.
 
     Raises:
@@ -109,7 +109,7 @@ def current(entry: ReleaseEntry, *, repo: str, vault: Vault, now: datetime) -> O
         raise NotExportable(what=what, detail="it is a draft that no person has approved", do=do)
     if count := removal.overdue(entry, vault=vault, now=now):
         raise RemovalsDue(what=what, count=count)
-    return Origin(kind="dataset", name=name, version=None, repo=repo, basis=basis(state))
+    return ExportOrigin(kind="dataset", name=name, version=None, repo=repo, basis=basis(state))
 
 
 def basis(state: Mapping[str, Any]) -> str:

@@ -146,6 +146,7 @@ class HubServer:
                     "branches": [ref for ref in refs if "/heads/" in ref["ref"]],
                     "tags": [ref for ref in refs if "/tags/" in ref["ref"]],
                     "converts": [],
+                    "pullRequests": [ref for ref in refs if "/pr/" in ref["ref"]],
                 }
             case "PUT", "settings":
                 found.gated = json.loads(body).get("gated", found.gated)
