@@ -76,8 +76,10 @@ def _open(deployment: Deployment) -> Vault:
 def hub(deployment: Deployment) -> Finding:
     """Check that the copies of releases and models on a hub are current, by the journal; no request is sent."""
     file = database_file(deployment.settings.journal_url)
-    if (found := _absent(deployment)) or (file is not None and not file.exists()):
-        return found or ok("nothing was pushed")
+    if file is not None and not file.exists():
+        return ok("nothing was pushed")
+    if found := _absent(deployment):
+        return found
     from pipelines.export import copies
     from pipelines.registry.journal import Journal
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from crisis_corpus.journal import JournalRow
 from pipelines.config.settings import Settings
 from pipelines.export import model_status, release_folder
-from pipelines.export.folder import RELEASE, Kind, NotExportable, ExportOrigin, RemovalsDue
+from pipelines.export.folder import RELEASE, ExportOrigin, Kind, NotExportable, RemovalsDue
 from pipelines.registry.journal import Journal
 from pipelines.release.release_store import NoSuchRelease, ReleaseEntry
 from pipelines.vault.vault import Vault
@@ -108,7 +108,9 @@ def _copy(row: JournalRow, *, current: Callable[[ExportOrigin], ExportOrigin]) -
     )
 
 
-def _state(row: JournalRow, *, origin: ExportOrigin, current: Callable[[ExportOrigin], ExportOrigin]) -> tuple[State, str, str]:
+def _state(
+    row: JournalRow, *, origin: ExportOrigin, current: Callable[[ExportOrigin], ExportOrigin]
+) -> tuple[State, str, str]:
     """Return the state of a copy, the reason, and a command that must come before it is replaced."""
     try:
         now = current(origin)

@@ -39,6 +39,7 @@ NOT_OF_TRANSFORMERS = {
     "prompted": "it is a provider's model with a prompt and has no weights here",
 }
 OTHER_KIND = "models of kind '{kind}' are not models of transformers"
+BASE_INSIDE = "its adapter's base model is not on the Hub but in the package, where transformers does not find it"
 LOAD_OTHERWISE = (
     "Consumers load it with all its parts through the client: `crisis_corpus.load`, see docs/howto/consumers.md. For "
     "the Hub, set a text or image encoder, or a fine-tuned model, under registry in params.yaml and register it."
@@ -101,6 +102,8 @@ def _sound(candidate: Candidate, *, what: str, context: Context) -> Path:
     if kind not in PIPELINES:
         detail = NOT_OF_TRANSFORMERS.get(kind, OTHER_KIND.format(kind=kind))
         raise NotExportable(what=what, detail=detail, do=LOAD_OTHERWISE)
+    if (candidate.pack.folder / adapter.COPY).is_dir():
+        raise NotExportable(what=what, detail=BASE_INSIDE, do=LOAD_OTHERWISE)
     return candidate.pack.folder
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from crisis_corpus.journal import JournalRow, canonical
 from crisis_corpus.state import MOVES, Standing, standing
 from crisis_corpus.versions import Version
-from pipelines.export.folder import NotExportable, ExportOrigin
+from pipelines.export.folder import ExportOrigin, NotExportable
 from pipelines.promotion.comparison import JUDGED, last_verdict
 from pipelines.registry.candidate import registration
 from pipelines.registry.journal import Journal

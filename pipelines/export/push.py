@@ -127,7 +127,7 @@ def push(
     origin, api = exported.origin, _api(settings)
     of: dict[str, Any] = {"repo_id": origin.repo, "repo_type": origin.kind}
     row: dict[str, Any] = {"who": who, "why": why, "to_version": origin.version}
-    told = {"hub": _hub(settings), "repo": origin.repo, "kind": origin.kind, "basis": origin.basis}
+    told: dict[str, Any] = {"hub": _hub(settings), "repo": origin.repo, "kind": origin.kind, "basis": origin.basis}
     told |= {"export": digest(folder), "files": len(exported.files) + 1}
     with _translated(settings):
         there = _files(api, of)

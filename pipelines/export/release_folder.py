@@ -21,7 +21,16 @@ from crisis_corpus.integrity import sha256
 from crisis_corpus.journal import canonical
 from pipelines.config.settings import Settings
 from pipelines.export import croissant, dataset_card
-from pipelines.export.folder import CARD, LICENCE, NotExportable, ExportOrigin, RemovalsDue, checked_repo, finish, writing
+from pipelines.export.folder import (
+    CARD,
+    LICENCE,
+    ExportOrigin,
+    NotExportable,
+    RemovalsDue,
+    checked_repo,
+    finish,
+    writing,
+)
 from pipelines.release import removal
 from pipelines.release.release_store import (
     APPROVED,
