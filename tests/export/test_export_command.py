@@ -31,8 +31,8 @@ Corpus = Callable[..., str]
 def corpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Corpus:
     monkeypatch.chdir(tmp_path)
 
-    def run(*argv: str) -> str:
-        app(["export", *argv], standalone_mode=False)
+    def run(*argv: str, group: str = "export") -> str:
+        app([group, *argv], standalone_mode=False)
         told = capsys.readouterr()
         assert TOKEN not in told.out + told.err
         return told.out
@@ -103,9 +103,11 @@ def test_a_model_to_the_hub_until_it_is_withdrawn(
     weights = hub.repos["model", "my-lab/crisis-posts"].files["model.safetensors"]
     assert weights == (made.pack / "model.safetensors").read_bytes()
     assert "model crisis-posts 1, current" in corpus("list")
-    app(["withdraw", packs.NAME, "1", *PERSON], standalone_mode=False)
+    corpus(packs.NAME, "1", *PERSON, group="withdraw")
     assert "corpus export remove my-lab/crisis-posts --kind model --send" in corpus("list")
     with pytest.raises(NotExportable, match="withdrawn"):
         corpus("push", "out")
+    [copy] = told(corpus("run-pending", group="takedown"))["hub"]
+    assert (copy["repo"], copy["state"]) == ("my-lab/crisis-posts", "remove")
     corpus("remove", "my-lab/crisis-posts", "--kind", "model", "--send", "--yes", *PERSON)
     assert hub.repos == {}

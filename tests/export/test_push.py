@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import SecretStr
 
+from pipelines.cli.takedown import _on_hub
 from pipelines.config.settings import Settings
 from pipelines.errors import BadParams
 from pipelines.export import copies, push, release_folder
@@ -21,7 +22,7 @@ from pipelines.export.push import HubRefused, HubUnavailable, NoToken, NotOurs, 
 from pipelines.registry.journal import Journal
 from pipelines.release import approval, removal
 from tests.export.hub_server import TOKEN, HubServer, Repository
-from tests.release.small_release import NOW, World
+from tests.release.small_release import NOW, SECRET, World
 
 REPO = "my-lab/small-posts"
 WHO: dict[str, Any] = {"who": "Ada Writer", "why": "request 12"}
@@ -30,7 +31,7 @@ LATER = NOW + timedelta(days=20)
 
 @pytest.fixture
 def journal(world: World) -> Iterator[Journal]:
-    with Journal.open(f"sqlite:///{world.home}/journal.sqlite", clock=lambda: NOW, secret=bytes(64)) as journal:
+    with Journal.open(f"sqlite:///{world.home}/journal.sqlite", clock=lambda: NOW, secret=SECRET) as journal:
         yield journal
 
 
@@ -181,6 +182,21 @@ def test_a_retired_release_is_to_be_removed_and_is_removed(
     assert hub.repos == {} and states(given) == [] and events(journal)[-1] == ("release/p1", "unpushed")
     with pytest.raises(NotPushed):
         push.remove(REPO, **WHO, **ours)
+
+
+def test_a_takedown_names_the_copies_that_are_outdated(
+    folder: Path, world: World, given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CORPUS_HOME", str(world.home))
+    monkeypatch.setenv("CORPUS_SECRET", SECRET.hex())
+    push.push(folder, **WHO, **given)
+    settings = Settings.from_env()
+    # now is years later than the release
+    assert _on_hub(settings, vault=world.vault) == {}
+    world.vault.destroy([world.record("t3_p009")], reason="test", now=NOW)
+    removal.refresh(settings=settings, vault=world.vault, now=None, at_once=True)
+    [copy] = _on_hub(settings, vault=world.vault)["hub"]
+    assert (copy["repo"], copy["state"]) == (REPO, "outdated")
 
 
 def test_a_repository_with_files_of_others_is_left_alone(
