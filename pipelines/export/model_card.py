@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pipelines.config.models import SftModel
 from pipelines.export.folder import LICENCE
 from pipelines.export.model_status import ModelStatus
 from pipelines.metrics import recall_constraints
@@ -45,6 +46,19 @@ BESIDE = {
     "image": "The input is a picture. The registered model first re-encodes it as the corpus does, and gives a label "
     "from its threshold in `thresholds.json` (several labels), or the most probable one (one label).",
 }
+WHOLE = """\
+from transformers import {model}, {reader}
+
+model = {model}.from_pretrained("{repo}")
+reader = {reader}.from_pretrained("{repo}")"""
+# transformers would load an adapter on the newest commit of its base
+ADAPTER = """\
+from peft import PeftModel
+from transformers import {model}, {reader}
+
+base = {model}.from_pretrained("{base}", revision="{revision}")
+model = PeftModel.from_pretrained(base, "{repo}")
+reader = {reader}.from_pretrained("{repo}")"""
 ABOUT = """\
 {page}
 ## Status
@@ -52,10 +66,7 @@ ABOUT = """\
 
 ## Load
 ```python
-from transformers import {model}, {reader}
-
-model = {model}.from_pretrained("{repo}")
-reader = {reader}.from_pretrained("{repo}")
+{load}
 ```
 
 {beside} With all of that, the version is loaded from the registry by `crisis_corpus.load("models:/{name}/{version}")`.
@@ -112,9 +123,13 @@ def text(
     body = ABOUT.format(
         page=page,
         status=_sentences(status, name=described.name, version=version),
-        model=model,
-        reader=reader,
-        repo=repo,
+        load=(ADAPTER if adapted else WHOLE).format(
+            model=model,
+            reader=reader,
+            repo=repo,
+            base=described.base,
+            revision=described.spec.revision if isinstance(described.spec, SftModel) else None,
+        ),
         beside=BESIDE[described.kind],
         name=described.name,
         version=version,

@@ -1,14 +1,15 @@
-"""An exported LoRA adapter is loaded on its base from the cache of Hugging Face, and gives the registered logits."""
+"""An exported LoRA adapter, loaded on its base as its card says, gives the registered logits."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import yaml
 from peft import PeftModel
-from transformers import AutoModelForCausalLM
 
 from pipelines.export import model_folder
 from pipelines.packaging.register import put
@@ -29,9 +30,14 @@ def test_an_adapter_is_exported_alone_and_found_on_its_base(made: Adapted, small
     head = yaml.safe_load((tmp_path / "out" / "README.md").read_text().split("---\n")[1])
     assert (head["library_name"], head["base_model"], head["base_model_relation"]) == ("peft", "team/base", "adapter")
     assert REVISION in (tmp_path / "out" / "adapter_config.json").read_text()
+    [code] = re.findall(r"```python\n(.*?)```", (tmp_path / "out" / "README.md").read_text(), re.DOTALL)
+    loaded: dict[str, Any] = {}
+    # as the card says, of the folder instead of the repository
+    exec(code.replace("my-lab/adapter", str(tmp_path / "out")), loaded)
+    assert f'revision="{REVISION}"' in code and loaded["reader"].chat_template
     ids = torch.arange(5, 25).unsqueeze(0)
     with torch.no_grad():
-        found = AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.float32)(input_ids=ids).logits
+        found = loaded["model"].float()(input_ids=ids).logits
         expected = PeftModel.from_pretrained(plain(made), str(made.tuned))(input_ids=ids).logits
         base = plain(made)(input_ids=ids).logits
     assert torch.allclose(found, expected, atol=1e-5) and not torch.allclose(found, base, atol=1e-5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -115,6 +116,10 @@ def test_the_card_has_the_metadata_of_the_hub(exported: Path) -> None:
     results = {m["type"]: m["value"] for m in head["model-index"][0]["results"][0]["metrics"]}
     assert results["macro_f1"] == round(measured["macro_f1"]["mean"], 4)
     assert "extra_gated_prompt" in head and "checkbox" in head["extra_gated_fields"].values()
+    [code] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    loaded: dict[str, Any] = {}
+    exec(code.replace("my-lab/crisis-posts", str(exported)), loaded)
+    assert isinstance(loaded["model"], torch.nn.Module) and loaded["reader"]("words")["input_ids"]
     assert "Never for" in text and "## Status" in text and 'from_pretrained("my-lab/crisis-posts")' in text
     assert "is not champion. The promotion gate has not judged it." in text
 
