@@ -114,7 +114,6 @@ def text(
         pretty_name=facts["title"],
         size_categories=[size_of(sum(counts.values()))],
         task_categories=["image-classification" if facts["form"] == "figsim" else "text-classification"],
-        annotations_creators=_annotators(facts["columns"]),
         tags=["labels-only", "croissant"],
         configs=[
             {
@@ -159,7 +158,3 @@ def meaning(column: str) -> str:
 def size_of(rows: int) -> str:
     """Return the Hub's class of sizes for a number of rows."""
     return next((name for limit, name in SIZES.items() if rows < limit), "1M<n<10M")
-
-
-def _annotators(columns: list[str]) -> list[str]:
-    return ["expert-generated", *(["machine-generated"] if "agreement" in columns else [])]

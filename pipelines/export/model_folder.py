@@ -33,7 +33,8 @@ CLASSIFIERS = ("encoder", "text", "image")
 # Why other kinds are not, by kind.
 NOT_OF_TRANSFORMERS = {
     "fusion": "its head on the features of text and picture is not a part of any model of transformers",
-    "m3h": "it needs a labeller's rationales for every meme",
+    "m3h": "it needs a labeller's rationales and memes of train",
+    "infused": "it needs a labeller's rationales for every meme",
     "yadav": "it has two base models",
     "knn": "its neighbours are posts, sealed under keys that consumers do not have",
     "prompted": "it is a provider's model with a prompt and has no weights here",

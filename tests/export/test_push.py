@@ -108,6 +108,7 @@ def test_a_push_sends_the_folder_to_a_private_gated_repository(
     assert hub.tokens <= {TOKEN, ""} and states(given) == [(REPO, "current")]
 
 
+@pytest.mark.faults
 def test_it_loads_from_what_the_hub_has(folder: Path, hub: HubServer, given: dict[str, Any], tmp_path: Path) -> None:
     from tests.export.test_release_export import loaded
 
