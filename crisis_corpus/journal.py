@@ -48,6 +48,9 @@ Event = Literal[
     "abandoned",
     "stale",
     "checkpoint",
+    "pushing",
+    "pushed",
+    "unpushed",
 ]
 
 metadata = sa.MetaData()
@@ -118,7 +121,8 @@ class JournalRow:
         event: the kind of row. ``looked`` is written before the gate compares ``to_version``; ``intended`` before the
             alias is changed; ``promoted``, ``rolled_back``, ``withdrawn`` or ``abandoned`` afterwards. ``stale``: a
             record on which ``from_version`` was trained was taken down. ``checkpoint``: the signature of this row
-            covers the unsigned rows before it.
+            covers the unsigned rows before it. ``pushing`` is written before files of ``to_version`` are sent to a
+            repository of a hub, ``pushed`` afterwards, and ``unpushed`` when that repository was deleted.
         from_version: the champion before the decision, if any.
         to_version: the version concerned; for the three events that change the alias, the champion afterwards
             (``None``: no champion).

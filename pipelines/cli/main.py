@@ -26,6 +26,7 @@ from pipelines.cli.curate import app as curate
 from pipelines.cli.doctor import app as doctor
 from pipelines.cli.doctor import plan
 from pipelines.cli.evaluate import app as evaluate
+from pipelines.cli.export import app as export
 from pipelines.cli.init import app as init
 from pipelines.cli.label import app as label
 from pipelines.cli.params import app as params
@@ -128,6 +129,7 @@ for layer in (init, repository, backup, collect, curate, annotate, label, train,
 app.add_typer(params, name="params", rich_help_panel="Repository")
 app.add_typer(plan, name="plan", rich_help_panel="Repository")
 app.add_typer(release, name="release", rich_help_panel="Release")
+app.add_typer(export, name="export", rich_help_panel="Release")
 app.add_typer(rounds, name="round", rich_help_panel="Annotate")
 app.add_typer(vault, name="vault", rich_help_panel="Privacy")
 app.add_typer(takedowns, name="takedown", rich_help_panel="Privacy")

@@ -25,7 +25,7 @@ from pipelines.cli.shared import (
     emit,
     login,
     named,
-    open_vault,
+    open_registry,
     require_mlflow,
     run_stage,
     summarised,
@@ -36,7 +36,6 @@ from pipelines.errors import UnknownName
 if TYPE_CHECKING:
     from pipelines.promotion.gate import GateVerdict
     from pipelines.promotion.promote import Moved
-    from pipelines.registry.candidate import Context
     from pipelines.registry.webhook_delivery import Watch
 
 app = typer.Typer()
@@ -94,7 +93,7 @@ def register(
     # models of one corpus are packaged from the same clone
     for _, group in groupby(chosen_names, key=lambda name: NAMES[name][0]):
         same = list(group)
-        with _opened(settings, name=same[0], base=base) as context:
+        with open_registry(settings, name=same[0], base=base) as context:
             for name in same:
                 for chosen in context.params.registry.get(name, ()):
                     version, new = stage.register(name, chosen=chosen, context=context, who=who, why=why)
@@ -108,7 +107,7 @@ def gate(name: Name, version: Version, base: Base = None) -> None:
     """Compare a model version with the champion (version in use) on the test split; record if it may be promoted."""
     from pipelines.promotion import gate as judge
 
-    with _opened(Settings.from_env(), name=name, base=base) as context:
+    with open_registry(Settings.from_env(), name=name, base=base) as context:
         emit(_verdict(judge.run(name, version, context=context, who=f"{judge.WHO} ({login()})")))
 
 
@@ -135,7 +134,7 @@ def promote(
 
     decision = Decider.of(who, why, approval=approval, run=run, subject=f"promote {name} {version}")
     given: dict[str, Any] = {"who": decision.who, "why": decision.why}
-    with _opened(Settings.from_env(), name=name, base=base) as context:
+    with open_registry(Settings.from_env(), name=name, base=base) as context:
         if abandon:
             emit(_moved(moves.abandon(name, context=context, **given)))
         else:
@@ -158,7 +157,7 @@ def reject(
     from pipelines.promotion import promote as moves
 
     decision = Decider.of(who, why, approval=approval, run=run, subject=f"promote {name} {version}", yes=False)
-    with _opened(Settings.from_env()) as context:
+    with open_registry(Settings.from_env()) as context:
         row = moves.reject(name, version, who=decision.who, why=decision.why, context=context)
         emit({"name": name, "version": version, "event": row.event, "row": row.number})
 
@@ -179,7 +178,7 @@ def rollback(
     """Make the previous champion (promoted version) of a model the champion again."""
     from pipelines.promotion import promote as moves
 
-    with _opened(Settings.from_env()) as context:
+    with open_registry(Settings.from_env()) as context:
         emit(_moved(moves.rollback(name, who=who, why=why, context=context, leaving=leaving)))
 
 
@@ -189,7 +188,7 @@ def withdraw(name: Name, version: Version, who: Person, why: Reason) -> None:
     """Withdraw a model version permanently: it is no longer champion, and rollback skips it; its files are kept."""
     from pipelines.promotion import promote as moves
 
-    with _opened(Settings.from_env()) as context:
+    with open_registry(Settings.from_env()) as context:
         emit(_moved(moves.withdraw(name, version, who=who, why=why, context=context)))
 
 
@@ -272,27 +271,6 @@ def deliver() -> None:
     """Send due webhooks about champion changes and drift to their subscribers; a later run retries failed ones."""
     with _watch() as watch:
         emit(watch.deliver())
-
-
-@contextmanager
-def _opened(settings: Settings, **given: Any) -> Iterator[Context]:
-    """Yield a clone of the corpus with registry, journal and vault; create nothing if a service is down."""
-    from pipelines.registry import anchors
-    from pipelines.registry.candidate import opened
-    from pipelines.registry.versions import Registry
-    from pipelines.workspace.clone import require_corpus
-
-    require_corpus(settings)
-    Registry.open(settings)
-    require_mlflow(settings)
-    with (
-        open_vault(settings) as vault,
-        doing("working on a clone of the corpus"),
-        opened(settings, vault=vault, **given) as context,
-    ):
-        # here and not for takedowns: an altered journal must not stop a deletion
-        anchors.check(context.journal, settings=settings, cwd=context.root)
-        yield context
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from pipelines.errors import NotConfirmed, UnknownName
 
 if TYPE_CHECKING:
     from pipelines.metrics.label_tables import Sheet
+    from pipelines.registry.candidate import Context
     from pipelines.vault.vault import Vault
 
 # Help panels of the commands that people rarely run; the others come before them.
@@ -179,10 +180,15 @@ class Decider:
             text, secret = sys.stdin.read() if approval == "-" else approval, Settings.from_env().secret()
             found = ApprovalRecord.verified(text, secret, run=run, subject=subject, yes=yes)
             return cls(found.who, found.why, found.asked_by or "")
-        for option, value in {"--who": who, "--why": why}.items():
-            if value is None:
-                raise typer.BadParameter("is missing", param_hint=f"'{option}'")
-        return cls(str(who), str(why))
+        return cls(*decided(who, why))
+
+
+def decided(who: str | None, why: str | None) -> tuple[str, str]:
+    """Return the person and the reason of a decision on the command line; both options are required."""
+    for option, value in {"--who": who, "--why": why}.items():
+        if value is None:
+            raise typer.BadParameter("is missing", param_hint=f"'{option}'")
+    return str(who), str(why)
 
 
 def show_sheets(sheets: Sequence[Sheet], *, as_json: bool, note: str = "") -> None:
@@ -259,6 +265,27 @@ def require_mlflow(settings: Settings) -> None:
 
         cause = getattr(error, "reason", error)
         raise RegistryUnavailable(detail=f"no answer from {address} ({type(cause).__name__})") from None
+
+
+@contextmanager
+def open_registry(settings: Settings, **given: Any) -> Iterator[Context]:
+    """Yield a clone of the corpus with registry, journal and vault; create nothing if a service is down."""
+    from pipelines.registry import anchors
+    from pipelines.registry.candidate import opened
+    from pipelines.registry.versions import Registry
+    from pipelines.workspace.clone import require_corpus
+
+    require_corpus(settings)
+    Registry.open(settings)
+    require_mlflow(settings)
+    with (
+        open_vault(settings) as vault,
+        doing("working on a clone of the corpus"),
+        opened(settings, vault=vault, **given) as context,
+    ):
+        # here and not for takedowns: an altered journal must not stop a deletion
+        anchors.check(context.journal, settings=settings, cwd=context.root)
+        yield context
 
 
 @contextmanager

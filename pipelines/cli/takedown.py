@@ -103,7 +103,8 @@ def takedown(
     _forget_index(settings, scan=scan, dry_run=dry_run)
     with summarised(), open_vault(settings) as vault:
         given: dict[str, Any] = {"dry_run": dry_run, "agree": agree, "settings": settings, "vault": vault}
-        emit(_taken_down(asked, reason=reason or "", who=who, **given))
+        done_now = _taken_down(asked, reason=reason or "", who=who, **given)
+        emit(done_now if dry_run else done_now | _on_hub(settings, vault=vault))
     for path in (file or ()) if not dry_run else ():
         if path != STDIN:
             path.unlink(missing_ok=True)
@@ -210,8 +211,27 @@ def run_pending(
             # on its own days, also if a place cannot be cleared now
             if not dry_run:
                 removal.refresh(settings=settings, vault=vault, now=now())
+        on_hub = {} if dry_run else _on_hub(settings, vault=vault)
     retrain = sorted({corpus for told in done for corpus in told.get("retrain", ())})
-    emit({"replayed": replayed, "due": dict(Counter(due.values())), "takedowns": done, "retrain": retrain})
+    emit({"replayed": replayed, "due": dict(Counter(due.values())), "takedowns": done, "retrain": retrain} | on_hub)
+
+
+def _on_hub(settings: Settings, *, vault: Vault) -> dict[str, Any]:
+    """Return under ``hub`` the copies on a hub that a person must replace or remove now; nothing if there are none.
+
+    An altered journal is left to `corpus doctor`, because the records are deleted by now.
+    """
+    from crisis_corpus.journal import JournalBroken
+    from pipelines.export import copies
+    from pipelines.registry.journal import Journal
+
+    with Journal.of(settings) as journal:
+        try:
+            found = copies.listing(settings=settings, journal=journal, vault=vault, now=now())
+        except JournalBroken:
+            return {"hub": "unknown, because the journal was altered; see `corpus doctor`"}
+    late = copies.outdated(found)
+    return {"hub": late} if late else {}
 
 
 @contextmanager

@@ -37,6 +37,7 @@ from pipelines.config.consent import Consent
 from pipelines.config.curate import Dedupe, Quality, Sample, Split
 from pipelines.config.dataset_analysis import Analysis
 from pipelines.config.doctor import Doctor
+from pipelines.config.export import Export
 from pipelines.config.label import (
     Ensemble,
     FewShot,
@@ -136,6 +137,7 @@ class Params(Section):
     sweep: Sweep
     takedown: Takedown
     release: Release
+    export: Export
     doctor: Doctor
     sandbox: Sandbox | None = None
 

@@ -165,6 +165,8 @@ class Settings(Section):
     argilla_key: SecretStr
     argilla_workspace: str
     annotation_files: Path
+    hub_url: str
+    hub_token: SecretStr
 
     @classmethod
     def from_env(cls) -> Settings:
@@ -204,6 +206,8 @@ class Settings(Section):
             argilla_key=SecretStr(env("ARGILLA_KEY", "")),
             argilla_workspace=env("ARGILLA_WORKSPACE", "argilla"),
             annotation_files=Path(env("ANNOTATION_FILES", f"{home}/annotation")),
+            hub_url=env("HUB_URL", "https://huggingface.co").rstrip("/"),
+            hub_token=SecretStr(env("HUB_TOKEN", "")),
         )
 
     def endpoint(self, provider: str) -> Endpoint:

@@ -68,6 +68,7 @@ def checks(deployment: Deployment, *, seconds: float, deep: bool) -> list[Check]
         Check("secret", partial(stores.secret, deployment)),
         Check("vault", partial(stores.vault, deployment)),
         Check("backup", partial(stores.backup, deployment)),
+        Check("hub", partial(stores.hub, deployment)),
         *([Check("refreshes", partial(stores.refreshes, deployment))] if listed else []),
         Check("permissions", partial(stores.permissions, deployment)),
         *(Check(f"sweep {corpus}", partial(stores.sweep, deployment, corpus)) for corpus in params.corpora),

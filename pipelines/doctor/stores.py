@@ -5,6 +5,7 @@ from __future__ import annotations
 import stat
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from pipelines.collect.refresh_store import RefreshStore
 from pipelines.config import logins
@@ -70,6 +71,26 @@ def _absent(deployment: Deployment) -> Finding | None:
 
 def _open(deployment: Deployment) -> Vault:
     return Vault.open(deployment.settings.vault_url, secret=deployment.settings.secret())
+
+
+def hub(deployment: Deployment) -> Finding:
+    """Check that the copies of releases and models on a hub are current, by the journal; no request is sent."""
+    file = database_file(deployment.settings.journal_url)
+    if file is not None and not file.exists():
+        return ok("nothing was pushed")
+    if found := _absent(deployment):
+        return found
+    from pipelines.export import copies
+    from pipelines.registry.journal import Journal
+
+    given: dict[str, Any] = {"settings": deployment.settings, "now": deployment.now}
+    with _open(deployment) as opened, Journal.of(deployment.settings) as journal:
+        listed = copies.listing(journal=journal, vault=opened, **given)
+    late = [copy.repo for copy in listed if copy.state != "current"]
+    if not late:
+        return ok(f"{len(listed)} copies, all current")
+    fix = "Run `corpus export list`, which prints for each the commands that replace or remove it."
+    return failure(f"outdated, or to be removed: {', '.join(late)}", fix=fix)
 
 
 def backup(deployment: Deployment) -> Finding:

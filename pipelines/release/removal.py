@@ -74,6 +74,12 @@ def holding(record_ids: Collection[str], *, settings: Settings, vault: Vault) ->
     return held
 
 
+def overdue(entry: ReleaseEntry, *, vault: Vault, now: datetime) -> int:
+    """Return how many ids :func:`refresh` would publish as removed now, so that the package is not the current one."""
+    new = _new(entry, tombstones=vault.tombstones(), vault=vault)
+    return len(due(new, schedule=entry.state().get("removal"), today=now.date()))
+
+
 def due(removed: Mapping[str, date], *, schedule: Mapping[str, int] | None, today: date) -> frozenset[str]:
     """Return the release ids to remove today: records deleted before the last fixed day, if enough or too long ago.
 
@@ -92,6 +98,12 @@ def due(removed: Mapping[str, date], *, schedule: Mapping[str, int] | None, toda
     return frozenset(batch) if urgent or len(batch) >= schedule["at_least"] else frozenset()
 
 
+def _new(entry: ReleaseEntry, *, tombstones: Mapping[str, Tombstone], vault: Vault) -> dict[str, date]:
+    """Return the release's ids of deleted records that are not on its removal list yet, with the days of deletion."""
+    names, waiting = release_ids(tombstones, release=entry.name, vault=vault), entry.ids() - entry.withdrawn()
+    return {names[r]: t.deleted_at.date() for r, t in tombstones.items() if names[r] in waiting}
+
+
 def _refresh(
     entry: ReleaseEntry,
     *,
@@ -102,9 +114,8 @@ def _refresh(
     say: Say,
 ) -> dict[str, Any]:
     published, state = entry.removal(), entry.state()
-    before, held = frozenset(published["ids"]), entry.ids()
-    names = release_ids(tombstones, release=entry.name, vault=vault)
-    new = {names[r]: t.deleted_at.date() for r, t in tombstones.items() if names[r] in held - before}
+    before = frozenset(published["ids"])
+    new = _new(entry, tombstones=tombstones, vault=vault)
     batch = frozenset[str]()
     if at_once or state["status"] == DRAFT:
         batch = frozenset(new)

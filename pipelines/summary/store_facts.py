@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from crisis_corpus import journal
 from crisis_corpus.state import of_rows
+from crisis_corpus.versions import NAMES
 from pipelines.collect import coverage
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
@@ -74,7 +75,8 @@ def registry(settings: Settings) -> Json:
     with journal.opened(settings.journal_url) as opened:
         rows = opened.rows()
     found: Json = {}
-    for name in sorted({row.name for row in rows}):
+    # the journal also has the copies of releases on a hub
+    for name in sorted({row.name for row in rows} & NAMES.keys()):
         chain = [row for row in rows if row.name == name]
         standing = of_rows(name, chain)
         found[name] = {

@@ -280,6 +280,16 @@ SINKS = (
         writers=("report/dvc_data", "report/export", "report/published", "report/report"),
     ),
     Sink(
+        "exports and repositories on a hub",
+        "content",
+        "",
+        keeps="repositories on a hub that were pushed from here, until a person replaces or removes them by the "
+        "command that `corpus export list` and the takedown's output print; folders of `corpus export`, which belong "
+        "to the person who wrote them, and copies that others downloaded",
+        settings=("hub_url",),
+        writers=("export/folder", "export/model_folder", "export/release_folder"),
+    ),
+    Sink(
         "Airflow and logs",
         "nothing",
         "",

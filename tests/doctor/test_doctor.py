@@ -23,6 +23,7 @@ from pipelines.doctor.deployment import opened
 from pipelines.doctor.doctor import checks
 from pipelines.doctor.finding import Check, ok
 from pipelines.doctor.runner import run
+from pipelines.registry.journal import Journal
 from pipelines.vault import checks as sweeps
 from tests.doctor.place import SECRET, WHOLE, Place
 from tests.ports import free_port
@@ -148,6 +149,13 @@ def a_lost_vault(place: Place) -> None:
     place.publish("data/memes/2022-12/posts.parquet.dvc")
     for path in place.home.glob("vault.sqlite*"):
         path.unlink()
+
+
+@fault("hub", "failure", "to be removed: my-lab/p1", "corpus export list")
+def a_copy_on_a_hub_of_a_release_that_is_not_there(place: Place) -> None:
+    told = {"hub": "https://huggingface.co", "repo": "my-lab/p1", "kind": "dataset", "basis": "0" * 64}
+    with Journal.of(Settings.from_env()) as journal:
+        journal.append("release/p1", event="pushed", who="tester", why="a test", metrics=told)
 
 
 @fault("backup", "failure", "no backup", "Make a backup")

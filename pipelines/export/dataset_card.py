@@ -1,0 +1,160 @@
+"""Write the dataset card of an exported release: the Hub's metadata, and how to load, fetch, use and remove posts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.export.folder import LICENCE
+
+MEANINGS = {
+    "id": "the post's id, which only this release has",
+    "image": "the picture's place in its gallery, from 0",
+    "month": "when the post was made, generalised to month, quarter or year, or any time",
+    "subreddit": "where it was posted, or other",
+    "agreement": "gold: labelled by people; unanimous, consensus: by how many models of an ensemble",
+}
+# The Hub's classes of sizes, by the number of rows below which they end.
+SIZES = {10**3: "n<1K", 10**4: "1K<n<10K", 10**5: "10K<n<100K", 10**6: "100K<n<1M"}
+PROMPT = (
+    "These labels are about posts by people in crisis. By requesting access you agree to the terms in LICENSE: "
+    "research only; no attempt to identify or contact an author; and to get the current removal list before every use, "
+    "and delete what is on it."
+)
+FIELDS = {
+    "Name": "text",
+    "Institution": "text",
+    "Purpose of the research": "text",
+    "I will not try to identify or contact an author": "checkbox",
+    "I will delete posts that are on the removal list": "checkbox",
+}
+BODY = """\
+# {title}
+
+{summary}
+
+Terms: [`{licence}`]({licence}). Contact: {contact}. Access is gated: the contact decides each request on the Hub, and
+hands the key of the release to the persons who may fetch posts. The key is not in this repository.
+
+## Content
+| split | items |
+|---|---|
+{splits}
+
+| column | content |
+|---|---|
+{columns}
+
+There are no posts, names, authors or groups here. Labels of one category are a list; null: not labelled. A list with
+the scheme's label for none: labelled, and none applies. The folder `package` is the release that a person approved on
+{approved_on}, without what was removed since: the same rows as CSV, encrypted addresses, removal list, datasheet and
+program. `export.json` has the SHA-256 of every file, and `croissant.json` describes the tables for machines.
+
+```python
+from datasets import load_dataset
+
+data = load_dataset("{repo}")  # or the path of a downloaded folder, without a network
+```
+
+## Fetch the posts
+With the key and your own access to Reddit's API; Python 3.11 and nothing else is needed:
+
+```sh
+hf download {repo} --repo-type dataset --local-dir {release}
+export REDDIT_CLIENT_ID=… REDDIT_CLIENT_SECRET=… REDDIT_USER_AGENT="python:my-study:v1 (by /u/…)"
+python {release}/package/hydrate.py {release}/package --key {release}.key --out items
+```
+
+## Removals
+People delete posts, and ask for it. `package/removal.json` is removal list number {removed}. Download it again before
+every use: `hydrate.py … --removal package/removal.json` removes what you fetched of posts on it, and you delete their
+rows. Removals are published every {every_days} days, in batches of {at_least} posts or more, or when one would wait for
+more than {at_most_days} days. This repository should then get a new version, and its earlier ones are deleted. Copies
+that were downloaded are not reached.
+
+## Uses
+Research on how people write about crises, and a baseline for models of the same labels on the same frozen split. Not
+for finding, contacting, scoring or moderating individual people.
+
+## Re-identification risk
+{k} authors or more shared every combination of metadata when the release was made. `package/DATASHEET.md` states what
+remains: how many posts have a combination of values that no other post has, and what a person with such values can
+match.
+"""
+
+
+def text(
+    *,
+    facts: Mapping[str, Any],
+    repo: str,
+    url: str,
+    removed: int,
+    counts: Mapping[str, int],
+    columns: pa.Schema,
+) -> str:
+    """Return the text of ``README.md``.
+
+    Args:
+        facts: the manifest of the release's package.
+        repo: the repository on the Hub.
+        url: its address.
+        removed: the number of the release's removal list.
+        counts: the number of rows by split.
+        columns: the columns of the tables.
+    """
+    from huggingface_hub import DatasetCardData
+
+    head = DatasetCardData(
+        language="en",
+        license="other",
+        license_name=f"{facts['release']}-terms",
+        license_link=LICENCE,
+        pretty_name=facts["title"],
+        size_categories=[size_of(sum(counts.values()))],
+        task_categories=["image-classification" if facts["form"] == "figsim" else "text-classification"],
+        tags=["labels-only", "croissant"],
+        configs=[
+            {
+                "config_name": "default",
+                "data_files": [{"split": split, "path": f"data/{split}.parquet"} for split in counts],
+            }
+        ],
+        extra_gated_prompt=PROMPT,
+        extra_gated_fields=FIELDS,
+    )
+    body = BODY.format(
+        **facts["removal"],
+        title=facts["title"],
+        summary=summary(facts),
+        licence=LICENCE,
+        contact=facts["contact"],
+        splits="\n".join(f"| {split} | {rows} |" for split, rows in counts.items()),
+        columns="\n".join(f"| `{column.name}` | {meaning(column.name)} |" for column in columns),
+        approved_on=facts["approved_on"],
+        repo=repo,
+        release=facts["release"],
+        removed=removed,
+        k=facts["k"],
+    )
+    return f"---\n{head.to_yaml()}\n---\n\n{body}"
+
+
+def summary(facts: Mapping[str, Any]) -> str:
+    """Return what a release is, in two sentences."""
+    return (
+        f"Labels and splits of posts about crises: release {facts['release']} of the corpus {facts['corpus']}, "
+        f"labelled with the scheme {facts['scheme']}. It contains ids of its own instead of posts, which are fetched "
+        "from Reddit with a key."
+    )
+
+
+def meaning(column: str) -> str:
+    """Return the content of a column in words."""
+    return MEANINGS.get(column, f"the labels of the category {column}")
+
+
+def size_of(rows: int) -> str:
+    """Return the Hub's class of sizes for a number of rows."""
+    return next((name for limit, name in SIZES.items() if rows < limit), "1M<n<10M")

@@ -1,0 +1,257 @@
+"""Send the folder of an export to a hub, or remove it there, with each step on record in the journal.
+
+A repository has one version only: after a push, its history is squashed and files of earlier versions are deleted from
+the hub's store, because an earlier version may have posts that were removed since. Repositories are private, and gated
+by manual approval, before the first file is sent; a person who wants to publish one does so on the hub.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from pipelines.config.settings import LOOPBACK, Settings
+from pipelines.errors import BadParams, ConfigError, RegistryError
+from pipelines.export import copies
+from pipelines.export.folder import FILE, OF_HUB, ExportChanged, Exported, Kind, checked_repo, digest, read
+from pipelines.registry.journal import Journal, signed
+from pipelines.vault.vault import Vault
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+
+GATED, MAIN = "manual", "refs/heads/main"
+MESSAGE = "Replace all files by the present export"
+REFUSED = (401, 403)
+
+
+class NoToken(ConfigError):
+    """There is no token for the hub."""
+
+    message = "CORPUS_HUB_TOKEN is not set, so nothing can be changed on {hub}."
+    remedy = "Set it to a token that may write to the repository; see docs/howto/export.md."
+
+
+class NotOurs(ConfigError):
+    """A repository on the hub has files that were not pushed from here."""
+
+    message = "The repository {repo} on {hub} has {count} files that were not pushed from here."
+    remedy = "Nothing was changed. Name a new repository, because a push replaces all files and their history."
+    exit_code = 77
+
+
+class NotPushed(ConfigError):
+    """The journal has no copy in this repository of the hub."""
+
+    message = "The journal has no copy in the {kind} repository {repo} on {hub}."
+    remedy = "Run `corpus export list` to see all copies."
+    exit_code = 64
+
+
+class HubUnavailable(RegistryError):
+    """The hub does not answer, or answers with an error."""
+
+    message = "The hub {hub} failed: {detail}."
+    remedy = "The journal has what was begun (`corpus export list`). Repeat the command; it starts from the beginning."
+    exit_code = 75
+
+
+class HubRefused(RegistryError):
+    """The hub does not accept the token for this repository."""
+
+    message = "The hub {hub} refused the request: {detail}."
+    remedy = "Use a token in CORPUS_HUB_TOKEN that may write to this repository, then repeat the command."
+    exit_code = 77
+
+
+def plan(folder: Path, *, settings: Settings, journal: Journal, vault: Vault, now: datetime) -> dict[str, Any]:
+    """Return what :func:`push` would send and where, after checking the folder; no request is sent.
+
+    Returns:
+        ``hub``, ``repo``, ``kind``, ``of``, ``private``, ``gated``, ``files`` (bytes by path), ``bytes`` and
+        ``replaces`` (whether a copy in this repository is on record).
+
+    Raises:
+        ExportChanged: a file differs from the export, or its release or model version has changed since.
+        NotExportable, RemovalsDue: the release or model version may not be exported any more.
+        BadParams: the address of the hub would send the token without encryption.
+    """
+    exported = _checked(folder, settings=settings, journal=journal, vault=vault, now=now)
+    origin, sizes = exported.origin, {name: (folder / name).stat().st_size for name in (FILE, *exported.files)}
+    return {
+        "hub": _hub(settings),
+        "repo": origin.repo,
+        "kind": origin.kind,
+        "of": origin.what,
+        "private": True,
+        "gated": GATED,
+        "files": dict(sorted(sizes.items())),
+        "bytes": sum(sizes.values()),
+        "replaces": _known(origin.repo, kind=origin.kind, settings=settings, journal=journal),
+    }
+
+
+def push(
+    folder: Path, *, who: str, why: str, settings: Settings, journal: Journal, vault: Vault, now: datetime
+) -> dict[str, Any]:
+    """Replace the content of a repository on the hub by the folder of an export; create the repository if necessary.
+
+    The row ``pushing`` is written before the first request that changes something, so that a copy that a killed push
+    left is listed.
+
+    Args:
+        folder: the folder of an export.
+        who: the person who decides.
+        why: their reason.
+        settings: the hub's address and token.
+        journal: gets the rows ``pushing`` and ``pushed``.
+        vault: holds the tombstones, to see whether removals of a release are due.
+        now: the current time.
+
+    Returns:
+        ``repo``, ``url``, ``commit``, ``deleted`` (files of earlier versions that were deleted from the hub's store)
+        and ``other_refs`` (other branches, tags and pull requests, which may keep earlier files).
+
+    Raises:
+        ExportChanged, NotExportable, RemovalsDue, BadParams: see :func:`plan`.
+        NoToken: there is no token.
+        NotOurs: the repository has files that were not pushed from here.
+        HubUnavailable: the hub does not answer or failed; HubRefused: it does not accept the token.
+    """
+    signed(who, why)
+    exported = _checked(folder, settings=settings, journal=journal, vault=vault, now=now)
+    origin, api = exported.origin, _api(settings)
+    of: dict[str, Any] = {"repo_id": origin.repo, "repo_type": origin.kind}
+    row: dict[str, Any] = {"who": who, "why": why, "to_version": origin.version}
+    told: dict[str, Any] = {"hub": _hub(settings), "repo": origin.repo, "kind": origin.kind, "basis": origin.basis}
+    told |= {"export": digest(folder), "files": len(exported.files) + 1}
+    with _translated(settings):
+        there = _files(api, of)
+        if there - OF_HUB and not _known(origin.repo, kind=origin.kind, settings=settings, journal=journal):
+            raise NotOurs(repo=origin.repo, hub=_hub(settings), count=len(there - OF_HUB))
+        journal.append(origin.journal, event="pushing", metrics=told, **row)
+        api.create_repo(origin.repo, repo_type=origin.kind, private=True, exist_ok=True)
+        api.update_repo_settings(gated=GATED, **of)
+        _commit(api, folder=folder, exported=exported, there=there, of=of)
+        deleted = _forget_earlier(api, exported=exported, of=of)
+        refs = api.list_repo_refs(include_pull_requests=True, **of)
+        commit = str(api.repo_info(**of).sha)
+    journal.append(origin.journal, event="pushed", metrics=told | {"commit": commit}, **row)
+    found = (*refs.branches, *refs.tags, *refs.converts, *(refs.pull_requests or ()))
+    others = sorted(ref.ref for ref in found if ref.ref != MAIN)
+    url = f"{_hub(settings)}/{'datasets/' if origin.kind == 'dataset' else ''}{origin.repo}"
+    return {"repo": origin.repo, "url": url, "commit": commit, "deleted": deleted, "other_refs": others}
+
+
+def remove(
+    repo: str, *, kind: Kind, who: str, why: str, settings: Settings, journal: Journal, send: bool = True
+) -> dict[str, Any]:
+    """Delete a repository, with its history, from the hub; without ``send``, say only what would be deleted.
+
+    Raises:
+        NotPushed: the journal has no copy in this repository.
+        NoToken: there is no token.
+        HubUnavailable: the hub does not answer or failed; HubRefused: it does not accept the token.
+    """
+    last = copies.last_rows(journal).get((_hub(settings), kind, checked_repo(repo)))
+    if last is None or last.event == "unpushed":
+        raise NotPushed(repo=repo, kind=kind, hub=_hub(settings))
+    told = {"hub": _hub(settings), "repo": repo, "kind": kind}
+    if not send:
+        return told | {"of": copies.origin_of(last).what, "sent": False}
+    signed(who, why)
+    with _translated(settings):
+        _api(settings).delete_repo(repo, repo_type=kind, missing_ok=True)
+    metrics = told | {"basis": last.metrics["basis"]}
+    journal.append(last.name, event="unpushed", who=who, why=why, to_version=last.to_version, metrics=metrics)
+    return told | {"sent": True}
+
+
+def _checked(folder: Path, *, settings: Settings, journal: Journal, vault: Vault, now: datetime) -> Exported:
+    """Read the folder of an export, and compare its origin with the present one."""
+    _hub(settings)
+    exported = read(folder)
+    given: dict[str, Any] = {"settings": settings, "journal": journal, "vault": vault, "now": now}
+    if copies.current(exported.origin, **given) != exported.origin:
+        raise ExportChanged(folder=folder, detail=f"{exported.origin.what} has changed since the export")
+    return exported
+
+
+def _hub(settings: Settings) -> str:
+    """Return the address of the hub, to which a token may be sent.
+
+    Raises:
+        BadParams: it is another host by http.
+    """
+    address = urlsplit(settings.hub_url)
+    if address.scheme != "https" and not (address.scheme == "http" and address.hostname in LOOPBACK):
+        raise BadParams(where="CORPUS_HUB_URL", detail="needs https://, because the token is sent there")
+    return settings.hub_url
+
+
+def _known(repo: str, *, kind: Kind, settings: Settings, journal: Journal) -> bool:
+    last = copies.last_rows(journal).get((_hub(settings), kind, repo))
+    return last is not None and last.event != "unpushed"
+
+
+def _api(settings: Settings) -> HfApi:
+    from huggingface_hub import HfApi
+
+    token = settings.hub_token.get_secret_value()
+    if not token:
+        raise NoToken(hub=_hub(settings))
+    return HfApi(endpoint=_hub(settings), token=token, library_name="crisis-corpus")
+
+
+def _files(api: HfApi, of: dict[str, Any]) -> set[str]:
+    """Return the files of a repository; none if it does not exist."""
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    try:
+        return set(api.list_repo_files(**of))
+    except RepositoryNotFoundError:
+        return set()
+
+
+def _commit(api: HfApi, *, folder: Path, exported: Exported, there: set[str], of: dict[str, Any]) -> None:
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+
+    names = {FILE, *exported.files}
+    operations = [
+        *(CommitOperationAdd(name, folder / name) for name in sorted(names)),
+        *(CommitOperationDelete(name, is_folder=False) for name in sorted(there - names - OF_HUB)),
+    ]
+    api.create_commit(operations=operations, commit_message=MESSAGE, **of)
+
+
+def _forget_earlier(api: HfApi, *, exported: Exported, of: dict[str, Any]) -> int:
+    """Squash the history of a repository, and delete the stored files of earlier versions; return how many."""
+    api.super_squash_history(commit_message=MESSAGE, **of)
+    kept = set(exported.files.values())
+    earlier = [file for file in api.list_lfs_files(**of) if file.oid not in kept]
+    if earlier:
+        api.permanently_delete_lfs_files(lfs_files=earlier, **of)
+    return len(earlier)
+
+
+@contextmanager
+def _translated(settings: Settings) -> Iterator[None]:
+    """Convert the errors of the hub's client, without its messages, which may quote what was sent."""
+    from httpx2 import HTTPError
+    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+
+    hub = _hub(settings)
+    try:
+        yield
+    except OfflineModeIsEnabled:
+        raise HubUnavailable(hub=hub, detail="HF_HUB_OFFLINE is set") from None
+    except HfHubHTTPError as error:
+        status = error.response.status_code
+        failed = HubRefused if status in REFUSED else HubUnavailable
+        raise failed(hub=hub, detail=f"it answered {status}") from None
+    except (HTTPError, OSError, RuntimeError, ValueError) as error:
+        raise HubUnavailable(hub=hub, detail=f"the request ended with {type(error).__name__}") from None

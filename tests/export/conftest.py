@@ -1,0 +1,21 @@
+"""The releases, the registry and the corpora of other folders' tests, and a hub on loopback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.export.hub_server import HubServer
+from tests.registry.conftest import made_registry, small
+from tests.release.conftest import made_release, world
+
+__all__ = ["made_registry", "made_release", "small", "world"]
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
+    # hf_xet speaks another protocol, to another server; the Hub takes both
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
+    with HubServer() as server:
+        yield server

@@ -1,0 +1,262 @@
+"""A server on loopback that keeps repositories as the Hub does, for the requests of ``huggingface_hub`` that push uses.
+
+Commits have parents, branches and tags keep what they name, large files are in a store apart, and only what
+``rewriteHistory`` or a squash leaves unnamed can be deleted for good. Everything that is sent is recorded.
+"""
+
+from __future__ import annotations
+
+import base64
+import fnmatch
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+TOKEN = "hf_a-token-of-tests"
+LARGE = ("*.parquet", "*.safetensors")
+
+
+@dataclass(frozen=True)
+class Commit:
+    sha: str
+    parent: str | None
+    files: Mapping[str, bytes]
+
+
+@dataclass
+class Repository:
+    private: bool
+    gated: Any = False
+    # what was true when the first file arrived
+    first: tuple[bool, Any] | None = None
+    commits: dict[str, Commit] = field(default_factory=dict)
+    refs: dict[str, str] = field(default_factory=dict)
+    large: dict[str, tuple[str, bytes]] = field(default_factory=dict)
+
+    def add(self, files: Mapping[str, bytes], *, parent: str | None) -> str:
+        sha = hashlib.sha1(f"{len(self.commits)} {parent}".encode()).hexdigest()
+        self.commits[sha] = Commit(sha, parent, dict(files))
+        self.refs["refs/heads/main"] = sha
+        return sha
+
+    @property
+    def files(self) -> Mapping[str, bytes]:
+        return self.commits[self.refs["refs/heads/main"]].files
+
+    def reachable(self) -> list[Commit]:
+        """Return every commit that a branch or tag leads to."""
+        found, waiting = {}, list(self.refs.values())
+        while waiting:
+            commit = self.commits[waiting.pop()]
+            found[commit.sha] = commit
+            waiting += [commit.parent] if commit.parent else []
+        return list(found.values())
+
+    def everything(self) -> list[bytes]:
+        """Return all bytes that a person with access can still get, of every version."""
+        return [data for commit in self.reachable() for data in commit.files.values()] + [
+            data for _, data in self.large.values()
+        ]
+
+
+class HubServer:
+    """The server; ``repos`` by kind and name, ``requests`` as (method, path), ``fail`` answers 500 to a path's end."""
+
+    def __init__(self) -> None:
+        self.repos: dict[tuple[str, str], Repository] = {}
+        self.requests: list[tuple[str, str]] = []
+        self.tokens: set[str] = set()
+        self.fail = ""
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = Thread(target=self._server.serve_forever, daemon=True)
+
+    def __enter__(self) -> HubServer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def answer(self, method: str, path: str, body: bytes) -> tuple[int, Any]:
+        """Return status and JSON of a request."""
+        parts = [unquote(part) for part in urlsplit(path).path.strip("/").split("/")]
+        if parts[0] == "store":
+            kind, repo, oid = parts[1], "/".join(parts[2:4]), parts[4]
+            if hashlib.sha256(body).hexdigest() != oid:
+                return 400, {"error": "another digest"}
+            self._of(kind, repo).large[oid] = ("", body)
+            return 200, {}
+        if parts[-1] == "batch" and "info" in parts:
+            return 200, self._lfs_batch(parts, json.loads(body))
+        if parts == ["api", "validate-yaml"]:
+            return 200, {"errors": [], "warnings": []}
+        if parts == ["api", "repos", "create"]:
+            return self._create(json.loads(body))
+        if parts == ["api", "repos", "delete"]:
+            told = json.loads(body)
+            key = (told.get("type") or "model", f"{told['organization']}/{told['name']}")
+            return (200, {}) if self.repos.pop(key, None) else _missing()
+        kind, repo, rest = parts[1].removesuffix("s"), "/".join(parts[2:4]), parts[4:]
+        if (kind, repo) not in self.repos:
+            return _missing()
+        return self._about(method, self._of(kind, repo), kind=kind, repo=repo, rest=rest, body=body)
+
+    def _of(self, kind: str, repo: str) -> Repository:
+        return self.repos[kind.removesuffix("s"), repo]
+
+    def _create(self, told: dict[str, Any]) -> tuple[int, Any]:
+        kind, repo = told.get("type") or "model", f"{told['organization']}/{told['name']}"
+        url = f"{self.url}/{'datasets/' if kind == 'dataset' else ''}{repo}"
+        if (kind, repo) in self.repos:
+            return 409, {"url": url, "error": "exists"}
+        made = self.repos[kind, repo] = Repository(private=told.get("visibility") == "private")
+        made.add({".gitattributes": b"*.parquet filter=lfs\n"}, parent=None)
+        return 200, {"url": url}
+
+    def _about(
+        self, method: str, found: Repository, *, kind: str, repo: str, rest: list[str], body: bytes
+    ) -> tuple[int, Any]:
+        match (method, rest[0] if rest else ""):
+            case "GET", "":
+                return 200, {
+                    "id": repo,
+                    "sha": found.refs["refs/heads/main"],
+                    "private": found.private,
+                    "siblings": [{"rfilename": name} for name in found.files],
+                    "tags": [], "downloads": 0, "likes": 0,
+                }  # fmt: skip
+            case "GET", "tree":
+                return 200, [
+                    {"type": "file", "path": name, "size": len(data), "oid": hashlib.sha1(data).hexdigest()}
+                    for name, data in found.files.items()
+                ]
+            case "GET", "refs":
+                refs = [
+                    {"name": ref.rpartition("/")[2], "ref": ref, "targetCommit": sha} for ref, sha in found.refs.items()
+                ]
+                return 200, {
+                    "branches": [ref for ref in refs if "/heads/" in ref["ref"]],
+                    "tags": [ref for ref in refs if "/tags/" in ref["ref"]],
+                    "converts": [],
+                    "pullRequests": [ref for ref in refs if "/pr/" in ref["ref"]],
+                }
+            case "PUT", "settings":
+                found.gated = json.loads(body).get("gated", found.gated)
+                return 200, {}
+            case "POST", "preupload":
+                asked = json.loads(body)["files"]
+                modes = [(file["path"], any(fnmatch.fnmatch(file["path"], p) for p in LARGE)) for file in asked]
+                return 200, {
+                    "files": [
+                        {"path": path, "uploadMode": "lfs" if large else "regular", "shouldIgnore": False}
+                        for path, large in modes
+                    ]
+                }
+            case "POST", "commit":
+                return self._commit(found, kind=kind, repo=repo, body=body)
+            case "POST", "super-squash":
+                found.add(found.files, parent=None)
+                return 200, {}
+            case "GET", "lfs-files":
+                named = {
+                    hashlib.sha256(data).hexdigest(): name
+                    for c in found.commits.values()
+                    for name, data in c.files.items()
+                }
+                return 200, [
+                    {
+                        "fileOid": f"f{oid[1:]}", "filename": named.get(oid, "unknown"), "oid": oid,
+                        "pushedAt": "2026-01-01T00:00:00.000Z", "ref": "main", "size": len(data),
+                    }
+                    for oid, (_, data) in found.large.items()
+                ]  # fmt: skip
+            case "POST", "lfs-files":
+                for sha in json.loads(body)["deletions"]["sha"]:
+                    found.large = {oid: kept for oid, kept in found.large.items() if f"f{oid[1:]}" != sha}
+                return 200, {}
+        return 404, {"error": "unknown request"}
+
+    def _commit(self, found: Repository, *, kind: str, repo: str, body: bytes) -> tuple[int, Any]:
+        files = dict(found.files)
+        found.first = found.first or (found.private, found.gated)
+        for line in body.splitlines():
+            told = json.loads(line)
+            value = told["value"]
+            match told["key"]:
+                case "file":
+                    files[value["path"]] = base64.b64decode(value["content"])
+                case "lfsFile":
+                    if value["oid"] not in found.large:
+                        return 400, {"error": "the file was not uploaded"}
+                    files[value["path"]] = found.large[value["oid"]][1]
+                case "deletedFile":
+                    del files[value["path"]]
+        sha = found.add(files, parent=found.refs["refs/heads/main"])
+        return 200, {
+            "commitOid": sha,
+            "commitUrl": f"{self.url}/{repo}/commit/{sha}",
+            "hookOutput": "",
+            "success": True,
+        }
+
+    def _lfs_batch(self, parts: list[str], told: dict[str, Any]) -> dict[str, Any]:
+        kind, names = ("dataset", parts[1:3]) if parts[0] == "datasets" else ("model", parts[:2])
+        repo = "/".join(names).removesuffix(".git")
+        place = f"{self.url}/store/{kind}/{repo}"
+        return {
+            "transfer": "basic",
+            "objects": [{**one, "actions": {"upload": {"href": f"{place}/{one['oid']}"}}} for one in told["objects"]],
+        }
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        hub = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+            def _reply(self) -> None:
+                if self.headers.get("Transfer-Encoding") == "chunked":
+                    body = b""
+                    while size := int(self.rfile.readline(), 16):
+                        body += self.rfile.read(size)
+                        self.rfile.readline()
+                    self.rfile.readline()
+                else:
+                    body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                path = urlsplit(self.path).path
+                hub.requests.append((self.command, path))
+                given = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
+                hub.tokens.add(given)
+                if hub.fail and path.endswith(hub.fail):
+                    status, value = 500, {"error": "broken"}
+                elif given != TOKEN and not path.startswith("/store/"):
+                    status, value = 401, {"error": "who are you"}
+                else:
+                    status, value = hub.answer(self.command, self.path, body)
+                data = json.dumps(value).encode()
+                self.send_response(status)
+                if value == _missing()[1]:
+                    self.send_header("X-Error-Code", "RepoNotFound")
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            do_GET = do_POST = do_PUT = do_DELETE = _reply
+
+        return Handler
+
+
+def _missing() -> tuple[int, dict[str, str]]:
+    return 404, {"error": "Repository not found"}
