@@ -92,7 +92,8 @@ class FinetuneRun:
         if isinstance(self.spec, SftModel):
             from pipelines.train.sft import sft
 
-            job = sft.SftJob(self.spec, scheme=self.scheme, folder=self.folder, **given)
+            shared = self.settings.finetune_processes
+            job = sft.SftJob(self.spec, scheme=self.scheme, folder=self.folder, processes=shared, **given)
             return asdict(sft.fit(job, say=say)) | sft.calibrate(job)
         if isinstance(self.spec, EncoderModel):
             from pipelines.train.classifiers import encoder_training

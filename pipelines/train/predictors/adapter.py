@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
+from copy import copy
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import safe_open
 from transformers import AutoModelForCausalLM
 
@@ -57,6 +60,28 @@ def write(spec: SftModel, *, place: str, checkpoint: Path, out: Path) -> None:
     else:
         base = had(AutoModelForCausalLM, place, base=spec.base, dtype="auto")
         base.save_pretrained(str(out / COPY), max_shard_size=SHARD)
+
+
+def join(model: Any, *, checkpoint: Path, read: Callable[..., None]) -> None:
+    """Write the adapter of a sharded checkpoint to the files of an undivided one, in the checkpoint's folder.
+
+    Args:
+        model: the trained model, whose adapter may be divided among processes.
+        checkpoint: has the adapter's weights in parts.
+        read: copies them into tensors by name (``shards.read``).
+    """
+    from peft import get_peft_model_state_dict
+    from safetensors.torch import save_file
+
+    weights = {
+        name: torch.empty(tensor.shape, dtype=torch.float32)
+        for name, tensor in get_peft_model_state_dict(model).items()
+    }
+    read(checkpoint, into=weights)
+    save_file(weights, checkpoint / WEIGHTS, metadata={"format": "pt"})
+    config = copy(model.peft_config[model.active_adapter])
+    config.inference_mode = True
+    config.save_pretrained(str(checkpoint))
 
 
 def stored(place: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from transformers.utils import is_flash_attn_2_available
 from trl import SFTConfig
 
 from pipelines.config.models import SftModel
-from pipelines.errors import BadParams
+from pipelines.errors import BadParams, ExtraMissing
 from pipelines.models.pretrained.backbones import had
 from pipelines.train.classifiers.loss_and_optimizer import BYTES_PER_PARAMETER
 from pipelines.train.sft import launch, packing
@@ -55,6 +56,21 @@ def base_of(spec: SftModel, *, place: str) -> Any:
         AutoModelForCausalLM, place, base=spec.base, dtype="auto" if frozen else torch.float32,
         attn_implementation=attention,
     )  # fmt: skip
+
+
+def check(spec: SftModel, *, processes: int) -> None:
+    """Check that this machine can run a recipe for fewer GPUs.
+
+    Raises:
+        BadParams: several processes cannot share the optimizer's 8-bit moments.
+        ExtraMissing: bitsandbytes is not installed.
+    """
+    reduced = spec.quantization or spec.optimizer == "adamw8bit"
+    if spec.optimizer == "adamw8bit" and processes > 1:
+        detail = f"optimizer: adamw8bit runs in a single process, not in {processes}; use offload: cpu with several GPUs"
+        raise BadParams(where=f"models ({spec.base})", detail=detail)
+    if reduced and find_spec("bitsandbytes") is None:
+        raise ExtraMissing(package="bitsandbytes")
 
 
 def adapter(spec: SftModel) -> LoraConfig | None:
