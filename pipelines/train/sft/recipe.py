@@ -18,6 +18,7 @@ from pipelines.config.models import SftModel
 from pipelines.errors import BadParams, ExtraMissing
 from pipelines.models.pretrained.backbones import had
 from pipelines.train.classifiers.loss_and_optimizer import BYTES_PER_PARAMETER
+from pipelines.train.predictors.adapter import quantized
 from pipelines.train.sft import launch, packing
 from pipelines.train.sft.packing import TokenizedSample
 
@@ -25,7 +26,7 @@ from pipelines.train.sft.packing import TokenizedSample
 ROW = 4096
 # Ours: bytes of activations for each token, layer and unit of width, without attention scores (Korthikanti et al. 2022
 # count 34 for a plain block; gated ones have more), bytes of a frozen weight, and the share of a GPU's memory to use.
-ACTIVATION_BYTES, BYTES_FROZEN, SHARE = 40, 2, 0.7
+ACTIVATION_BYTES, BYTES_FROZEN, BYTES_QUANTIZED, SHARE = 40, 2, 0.52, 0.7
 
 
 def plans(
@@ -48,14 +49,12 @@ def plans(
 
 
 def base_of(spec: SftModel, *, place: str) -> Any:
-    """Load the base model in float32, or in its own format if its weights are frozen and a GPU is used (SPEC 2.4)."""
+    """Load the base model in float32, or, if its weights are frozen, in 4 bits or, on a GPU, its own format (SPEC 2.4)."""
     gpu = torch.cuda.is_available()
     frozen = spec.tuning == "lora" and gpu
     attention = "flash_attention_2" if gpu and not spec.packing and is_flash_attn_2_available() else "sdpa"
-    return had(
-        AutoModelForCausalLM, place, base=spec.base, dtype="auto" if frozen else torch.float32,
-        attn_implementation=attention,
-    )  # fmt: skip
+    form = {"dtype": "auto" if frozen else torch.float32} | quantized(spec.quantization, shared=launch.grouped())
+    return had(AutoModelForCausalLM, place, base=spec.base, attn_implementation=attention, **form)
 
 
 def check(spec: SftModel, *, processes: int) -> None:
@@ -65,11 +64,10 @@ def check(spec: SftModel, *, processes: int) -> None:
         BadParams: several processes cannot share the optimizer's 8-bit moments.
         ExtraMissing: bitsandbytes is not installed.
     """
-    reduced = spec.quantization or spec.optimizer == "adamw8bit"
     if spec.optimizer == "adamw8bit" and processes > 1:
         detail = f"optimizer: adamw8bit runs in a single process, not in {processes}; use offload: cpu with several GPUs"
         raise BadParams(where=f"models ({spec.base})", detail=detail)
-    if reduced and find_spec("bitsandbytes") is None:
+    if (spec.quantization or spec.optimizer == "adamw8bit") and find_spec("bitsandbytes") is None:
         raise ExtraMissing(package="bitsandbytes")
 
 
@@ -85,9 +83,7 @@ def adapter(spec: SftModel) -> LoraConfig | None:
     )  # fmt: skip
 
 
-def arguments(
-    spec: SftModel, *, model: Any, plan: packing.PackingPlan, folder: Path, seed: int, beginning: int | None
-) -> SFTConfig:
+def arguments(spec: SftModel, *, model: Any, plan: packing.PackingPlan, folder: Path, seed: int) -> SFTConfig:
     """Return the arguments of the library's trainer for a recipe, a model and the number of this machine's processes.
 
     Args:
@@ -96,14 +92,14 @@ def arguments(
         plan: how the training samples are packed into rows.
         folder: where the trainer writes checkpoints.
         seed: the trainer's seed.
-        beginning: the length of the packed samples' common prefix; ``None`` if rows are padded instead.
     """
     gpu = torch.cuda.is_available()
+    text = model.config.get_text_config()
     short = short_of_memory(
         spec,
-        config=model.config,
+        layers=text.num_hidden_layers,
+        width=text.hidden_size,
         weights=sum(p.numel() for p in model.parameters()),
-        row=max(ROW, spec.max_length) if beginning is not None else spec.batch * spec.max_length,
         memory=torch.cuda.get_device_properties(0).total_memory if gpu else None,
         processes=launch.world(),
     )
@@ -117,7 +113,7 @@ def arguments(
         # an integer: the library reads a float of 1 as a count too
         warmup_steps=math.ceil(spec.warmup * len(plan.steps[0]) * spec.epochs),
         weight_decay=spec.weight_decay,
-        optim="adamw_torch_fused" if gpu else "adamw_torch",
+        optim="adamw_bnb_8bit" if spec.optimizer == "adamw8bit" else "adamw_torch_fused" if gpu else "adamw_torch",
         bf16=gpu and torch.cuda.is_bf16_supported(),
         use_cpu=not gpu,
         activation_checkpointing=short,
@@ -129,26 +125,33 @@ def arguments(
         eval_strategy="no",
         seed=seed,
         report_to="none",
-        ddp_find_unused_parameters=False,
+        # else each process would hold the gradients of the whole model between the rows of a step
+        accelerator_config={"gradient_accumulation_kwargs": {"sync_each_batch": launch.grouped()}},
         disable_tqdm=True,
         dataloader_pin_memory=False,
     )
 
 
-def short_of_memory(spec: SftModel, *, config: Any, weights: int, row: int, memory: int | None, processes: int) -> bool:
+def short_of_memory(
+    spec: SftModel, *, layers: int, width: int, weights: int, memory: int | None, processes: int
+) -> bool:
     """Return whether activations must be recomputed, because GPU memory is too small for them.
 
     Args:
-        spec: says whether all weights are trained, with an optimiser state, or only an adapter.
-        config: the model's configuration, for its depth and width.
-        weights: number of the model's weights.
-        row: tokens in one forward pass.
+        spec: says which weights are trained, with an optimiser state, and in which format and memory they are.
+        layers: number of the model's layers.
+        width: width of its residual stream.
+        weights: number of its weights.
         memory: the memory of one GPU in bytes; ``None`` without a GPU.
         processes: number of processes that share the weights.
     """
     if memory is None:
         return False
-    text = config.get_text_config()
-    activations = ACTIVATION_BYTES * row * text.num_hidden_layers * text.hidden_size
-    held = (BYTES_PER_PARAMETER if spec.tuning == "full" else BYTES_FROZEN) * weights / processes
-    return bool(held + activations > SHARE * memory)
+    frozen = BYTES_QUANTIZED if spec.quantization else BYTES_FROZEN
+    each = 0 if spec.offload else BYTES_PER_PARAMETER if spec.tuning == "full" else frozen
+    return bool(each * weights / processes + ACTIVATION_BYTES * row_of(spec) * layers * width > SHARE * memory)
+
+
+def row_of(spec: SftModel) -> int:
+    """Return the number of tokens in one forward pass: of a packed row, or of a padded batch."""
+    return max(ROW, spec.max_length) if spec.packing else spec.batch * spec.max_length

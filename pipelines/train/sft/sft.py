@@ -189,7 +189,7 @@ def tune(job: SftJob, *, say: Callable[[dict[str, float]], None]) -> dict[str, A
         mine = "" if launch.rank() else _key(spec, model=model, samples=(rows, judged), prompt=prompt, seed=seed)
         key = str(broadcast_object_list([mine])[0])
         keeper = Keeper(key=key, every=job.settings.checkpoint_steps, task=job.task.key, say=say)
-        arguments = recipe.arguments(spec, model=model, plan=plans[0], folder=folder, seed=seed, beginning=beginning)
+        arguments = recipe.arguments(spec, model=model, plan=plans[0], folder=folder, seed=seed)
         tuner = Tuner(
             model, arguments, train=steps, validation=judge, keeper=keeper, processing_class=tokenizer,
             peft_config=recipe.adapter(spec),

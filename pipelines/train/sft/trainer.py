@@ -93,6 +93,10 @@ class Tuner(SFTTrainer):  # type: ignore[misc]
         # the library insists on a table and reads its first row and columns; the data come from our loader
         table = Table.from_dict({"number": [0]})
         super().__init__(model, args, train_dataset=table, data_collator=_alone, callbacks=[keeper], **options)
+        if getattr(model, "is_loaded_in_4bit", False):
+            # the library rounds the adapter to bfloat16, in which a small learning rate changes nothing (SPEC 2.4, trap 2)
+            for weight in self.model.parameters():
+                weight.data = weight.data.float() if weight.requires_grad else weight.data
         for shown in (PrinterCallback, ProgressCallback):
             self.remove_callback(shown)
         self.steps, self.validation = train, validation
