@@ -145,12 +145,12 @@ class SftModel(Based):
     """A causal language model that is fine-tuned to generate the labels as JSON (CRADLE 5.2, F).
 
     The last three fields fit a recipe to fewer or smaller GPUs than the paper's. ``quantization`` and ``optimizer``
-    change what is computed (:attr:`deviations`), ``offload`` only where.
+    change what is computed (:attr:`deviations`) and run on one GPU; ``offload`` changes only where, on any number.
 
     Args:
         quantization: ``nf4`` holds the frozen base in 4 bits (QLoRA, Dettmers et al. 2023); needs ``tuning: lora``.
         offload: ``cpu`` holds weights, gradients and the optimiser's state in the memory of the host.
-        optimizer: ``adamw8bit`` holds AdamW's two moments in 8 bits (Dettmers et al. 2022); needs a single process.
+        optimizer: ``adamw8bit`` holds AdamW's two moments in 8 bits (Dettmers et al. 2022).
     """
 
     kind: Literal["sft"]
@@ -175,13 +175,18 @@ class SftModel(Based):
     def _consistent(self) -> SftModel:
         if self.quantization and self.tuning == "full":
             raise ValueError("quantization needs tuning: lora, because weights of 4 bits cannot be trained")
-        if self.optimizer == "adamw8bit" and self.offload:
-            raise ValueError("optimizer: adamw8bit cannot be combined with offload: cpu, which holds the moments itself")
+        if self.single and self.offload:
+            raise ValueError("offload: cpu is instead of quantization: nf4 and optimizer: adamw8bit, not besides")
         return self
 
     @property
+    def single(self) -> bool:
+        """Whether the recipe can use only one GPU, because its weights or moments cannot be divided."""
+        return self.quantization is not None or self.optimizer == "adamw8bit"
+
+    @property
     def deviations(self) -> tuple[str, ...]:
-        """What a recipe for fewer GPUs computes differently from CRADLE's, for the report; empty for the paper's way."""
+        """What a recipe for fewer GPUs computes differently from the paper, for the report; usually nothing."""
         quantized = ("base in 4 bits (nf4)",) if self.quantization else ()
         return (*quantized, *(("AdamW in 8 bits",) if self.optimizer == "adamw8bit" else ()))
 

@@ -7,7 +7,6 @@ bounds. Everything is in bytes. Hours are not estimated: they depend on the mach
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -128,7 +127,7 @@ def requirements(model: str, *, params: Params, gpus: int | None = None, card: i
         known = sorted(name for name, entry in params.models.items() if isinstance(entry, SftModel))
         raise UnknownName(kind="model of kind sft", name=model, known=", ".join(known))
     sizes = architecture.of(spec.base, revision=spec.revision)
-    counts = (gpus,) if gpus else HOSTS
+    counts = (gpus,) if gpus else HOSTS[:1] if spec.single else HOSTS
     found = [estimated(model, spec=spec, sizes=sizes, gpus=count, card=card) for count in counts]
     return next((each for each in found if each.gpu_bytes <= card), found[-1])
 
@@ -193,8 +192,8 @@ def activations(spec: SftModel, *, sizes: Architecture, recompute: bool) -> int:
 
     tokens = row_of(spec)
     one = ACTIVATION_BYTES * tokens * sizes.width
-    # of each layer only its input, in bfloat16
-    return HALF * tokens * sizes.width * sizes.layers + one if recompute else one * sizes.layers
+    # of each layer only its input, in float32; and the final norm
+    return WORD * tokens * sizes.width * (sizes.layers + 4) + one if recompute else one * sizes.layers
 
 
 def _gathered(spec: SftModel, *, sizes: Architecture, shared: bool) -> int:
@@ -203,9 +202,8 @@ def _gathered(spec: SftModel, *, sizes: Architecture, shared: bool) -> int:
         # autocast keeps a copy of each trained weight during a pass
         return HALF * sizes.parameters if spec.tuning == "full" else 0
     # this layer and the next one, and both ends, which stay from the forward to the backward pass
-    layer = int(NF4 * sizes.layer) if spec.quantization else HALF * sizes.layer
     gradients = HALF * (sizes.layer + sizes.ends) if spec.tuning == "full" else 0
-    return 2 * layer + HALF * sizes.ends + gradients
+    return HALF * (2 * sizes.layer + sizes.ends) + gradients
 
 
 def _loaded(spec: SftModel, *, sizes: Architecture) -> int:
@@ -232,23 +230,31 @@ def short_of_memory(spec: SftModel, *, sizes: Architecture, gpus: int, memory: i
     )
 
 
-def check(model: str, *, params: Params, settings: Settings, root: Path) -> Requirements:
+def check(model: str, *, params: Params, settings: Settings, root: Path, folder: Path | None = None) -> Requirements:
     """Compare what fine-tuning a model needs with this machine's GPUs, memory and disks, before anything is loaded.
+
+    Args:
+        model: the name of an entry of kind ``sft``.
+        params: the parameters of the corpus.
+        settings: provides ``CORPUS_HOME`` and the number of processes.
+        root: the clone to which the model is written.
+        folder: of the run's checkpoints; those of a killed attempt are not needed a second time.
 
     Raises:
         NotEnough: this machine has less; the error says what would fit.
-        BadParams: more processes are asked for than there are GPUs.
+        BadParams: more processes are asked for than there are GPUs, or than the recipe can use.
+        ExtraMissing: the recipe needs bitsandbytes, which is not installed.
     """
     import psutil
     import torch
 
     from pipelines.models.pretrained import architecture
-    from pipelines.train.sft import launch
+    from pipelines.train.sft import recipe
 
     spec = params.models[model]
     if not isinstance(spec, SftModel):
         raise TypeError(spec.kind)
-    count = launch.processes(settings.finetune_processes)
+    count = recipe.processes(spec, asked=settings.finetune_processes)
     cards = [torch.cuda.mem_get_info(n) for n in range(torch.cuda.device_count())][:count]
     card = min((whole for _, whole in cards), default=None)
     sizes = architecture.of(spec.base, revision=spec.revision)
@@ -259,7 +265,8 @@ def check(model: str, *, params: Params, settings: Settings, root: Path) -> Requ
     if missing:
         advice = _advice(needed, spec=spec, sizes=sizes, free=free, available=available)
         raise NotEnough(model=model, detail="; ".join(missing), advice=advice)
-    if missing := list(_full(needed, places=_places(settings, root=root, spec=spec))):
+    kept = _size(folder) if folder else 0
+    if missing := list(_full(needed, places=_places(settings, root=root, spec=spec), kept=kept)):
         advice = "Free that space, or move the folder and set HF_HOME (base) or CORPUS_HOME (checkpoints)."
         raise NotEnough(model=model, detail="; ".join(missing), advice=advice)
     return needed
@@ -310,20 +317,25 @@ def _places(settings: Settings, *, root: Path, spec: SftModel) -> dict[str, Path
     return {"base": cache, "checkpoints": settings.home / "train", "model": root}
 
 
-def _full(needed: Requirements, *, places: Mapping[str, Path | None]) -> Iterator[str]:
-    """Yield the file systems that are too full, with the uses that share each."""
+def _full(needed: Requirements, *, places: Mapping[str, Path | None], kept: int) -> Iterator[str]:
+    """Yield the file systems that are too full, with the uses that share each; ``kept``: bytes of kept checkpoints."""
+    still = {**needed.disk, "checkpoints": max(0, needed.disk["checkpoints"] - kept)}
     shared: dict[int, list[str]] = {}
     found = {use: _existing(place) for use, place in places.items() if place is not None}
     for use, place in found.items():
-        shared.setdefault(os.stat(place).st_dev, []).append(use)
+        shared.setdefault(place.stat().st_dev, []).append(use)
     for uses in shared.values():
-        wanted, free = sum(needed.disk[use] for use in uses), shutil.disk_usage(found[uses[0]]).free
+        wanted, free = sum(still[use] for use in uses), shutil.disk_usage(found[uses[0]]).free
         if wanted > free:
             yield f"{_gb(wanted)} of disk space for {' and '.join(uses)}, of which {_gb(free)} are free"
 
 
 def _existing(place: Path) -> Path:
     return next(folder for folder in (place.absolute(), *place.absolute().parents) if folder.exists())
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def _gb(size: int) -> str:

@@ -89,14 +89,10 @@ def join(model: Any, *, checkpoint: Path, read: Callable[..., None]) -> None:
     config.save_pretrained(str(checkpoint))
 
 
-def quantized(method: str | None, *, shared: bool = False) -> dict[str, Any]:
-    """Return the options of ``from_pretrained`` that load a base model in 4 bits; none if ``method`` is ``None``.
+def quantized(method: str | None) -> dict[str, Any]:
+    """Return the options of ``from_pretrained`` that load a base model in 4 bits (``nf4``); none for ``None``.
 
-    The norms, embeddings and output head keep the base's number format.
-
-    Args:
-        method: ``nf4``.
-        shared: whether several processes divide the model: they divide floats only, so 4-bit weights are stored as such.
+    Norms, embeddings and output head are not quantized.
 
     Raises:
         ExtraMissing: bitsandbytes is not installed.
@@ -105,18 +101,11 @@ def quantized(method: str | None, *, shared: bool = False) -> dict[str, Any]:
         return {}
     if find_spec("bitsandbytes") is None:
         raise ExtraMissing(package="bitsandbytes")
-    form = compute_form()
+    form = torch.bfloat16 if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else torch.float32
     config = BitsAndBytesConfig(
-        load_in_4bit=True, bnb_4bit_quant_type=method, bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=form,
-        bnb_4bit_quant_storage=form if shared else torch.uint8,
-    )  # fmt: skip
+        load_in_4bit=True, bnb_4bit_quant_type=method, bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=form
+    )
     return {"quantization_config": config, "dtype": form}
-
-
-def compute_form() -> Any:
-    """Return the number format of products: bfloat16 on a GPU with it, else float32."""
-    gpu = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
-    return torch.bfloat16 if gpu else torch.float32
 
 
 def stored(place: str) -> bool:

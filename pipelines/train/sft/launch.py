@@ -73,8 +73,7 @@ def sharding(spec: SftModel, *, gpu: bool) -> dict[str, str]:
     """Return the environment variables that make ``accelerate`` divide a model among the processes.
 
     Weights, gradients and the optimiser's state are divided layer by layer, and only the first process reads the base
-    model, unless it is quantized: accelerate cannot send quantized weights to other processes. On GPUs, products are
-    computed in bfloat16. ``offload: cpu`` keeps a GPU's part in the memory of its host.
+    model. On GPUs, products are computed in bfloat16. ``offload: cpu`` keeps a GPU's part in the memory of its host.
     """
     return {
         "ACCELERATE_USE_FSDP": "true",
@@ -83,7 +82,7 @@ def sharding(spec: SftModel, *, gpu: bool) -> dict[str, str]:
         "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
         "FSDP_STATE_DICT_TYPE": "SHARDED_STATE_DICT",
         "FSDP_RESHARD_AFTER_FORWARD": "true",
-        "FSDP_CPU_RAM_EFFICIENT_LOADING": "false" if spec.quantization else "true",
+        "FSDP_CPU_RAM_EFFICIENT_LOADING": "true",
         "FSDP_OFFLOAD_PARAMS": "true" if spec.offload else "false",
     }
 

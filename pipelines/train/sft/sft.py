@@ -122,13 +122,14 @@ def fit(job: SftJob, *, say: Callable[[dict[str, float]], None]) -> SftResult:
         NoRoom: ``max_length`` is too small for the instruction.
         TuningDiverged: the loss became infinite or undefined.
         GroupFailed: one of several processes ended early.
-        BadParams: more processes than GPUs, or an optimizer that several processes cannot share.
+        BadParams: more processes than GPUs, or than the recipe can use.
+        ExtraMissing: the recipe needs bitsandbytes, which is not installed.
+        NotSharded: a process holds more than its part of the model.
     """
     for examples, split in ((job.train, TRAIN), (job.validation, VALIDATION)):
         if not only(examples, splits={split}):
             raise NothingToTune(split=split, task=job.task.key)
-    processes = launch.processes(job.processes)
-    recipe.check(job.spec, processes=processes)
+    processes = recipe.processes(job.spec, asked=job.processes)
     alone = processes == 1 and job.spec.offload is None
     made = tune(job, say=say) if alone else launch.group(job, processes=processes, say=say)
     return SftResult(**{**made, "history": tuple(made["history"]), "held": tuple(made["held"])})

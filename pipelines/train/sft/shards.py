@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from pipelines.train.sft import launch
 
 # Folders of a sharded checkpoint, as accelerate names them; the optimiser's state of an undivided model is a file.
 WEIGHTS, OPTIMIZER, PLAIN_OPTIMIZER = "pytorch_model_fsdp_0", "optimizer_0", "optimizer.pt"
-# Ours: how much more than its equal part a process may hold. Rows of a weight are indivisible, so parts differ by a row.
+# Ours: how much more than its equal part a process may hold. Weights are divided by rows, so parts differ by a row.
 UNEVEN = 1.05
 
 
@@ -73,6 +73,9 @@ def enable(accelerator: Any) -> bool:
     if state.distributed_type == DistributedType.MULTI_CPU:
         state.fsdp_plugin = FullyShardedDataParallelPlugin()
         state.distributed_type = DistributedType.FSDP
+    if policy := state.fsdp_plugin.mixed_precision_policy:
+        # sums over processes in bfloat16 would lose small gradients
+        state.fsdp_plugin.mixed_precision_policy = replace(policy, reduce_dtype=torch.float32)
     if isinstance(state.fsdp_plugin.cpu_offload, CPUOffloadPolicy):
         state.fsdp_plugin.cpu_offload = CPUOffloadPolicy(pin_memory=accelerator.device.type == "cuda")
     return True

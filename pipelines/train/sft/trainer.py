@@ -94,7 +94,7 @@ class Tuner(SFTTrainer):  # type: ignore[misc]
         table = Table.from_dict({"number": [0]})
         super().__init__(model, args, train_dataset=table, data_collator=_alone, callbacks=[keeper], **options)
         if getattr(model, "is_loaded_in_4bit", False):
-            # the library rounds the adapter to bfloat16, in which a small learning rate changes nothing (SPEC 2.4, trap 2)
+            # the library rounds the adapter to bfloat16, which loses small updates (SPEC 2.4, trap 2)
             for weight in self.model.parameters():
                 weight.data = weight.data.float() if weight.requires_grad else weight.data
         for shown in (PrinterCallback, ProgressCallback):
