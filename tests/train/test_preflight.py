@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -198,6 +199,20 @@ def test_the_refusal_says_what_would_fit(params: Params, model: str, free: int, 
     available = 200 * GB if model == "llama-70b" else 500 * GB
     assert list(preflight._short(needed, free=free, available=available))
     assert expected in preflight._advice(needed, spec=spec, sizes=sizes, free=free, available=available)
+
+
+def test_the_table_of_the_documentation_is_the_plan(params: Params) -> None:
+    text = (ROOT / "docs/models.md").read_text()
+    row = re.compile(r"^\| `([\w-]+)`(?: with `(\w+): (\w+)`)?, (\d) GPUs?(?: of (\d+) GB)? \|(.*)\|$", re.MULTILINE)
+    found = row.findall(text)
+    assert len(found) == 5
+    for model, name, value, gpus, card, cells in found:
+        changes = {name: value} if name else {}
+        plan = preflight.requirements(model, params=changed(params, model, **changes), card=int(card or 80) * GB)
+        disk = " + ".join(f"{plan.disk[use] / GB:.0f}" for use in ("base", "checkpoints", "model"))
+        assert plan.gpus == int(gpus)
+        told = [f"{plan.gpu_bytes / GB:.0f} GB", f"{disk} GB", f"{plan.host_bytes / GB:.0f} GB"]
+        assert [cell.strip() for cell in cells.split("|")] == told
 
 
 def test_what_has_no_plan_is_refused(params: Params) -> None:
