@@ -44,10 +44,10 @@ class BadSpent(DataError):
 class Origin:
     """Where an evaluated model comes from: ``source`` (folder of its predictions), ``name`` in params.models, ``kind``.
 
-    ``subset`` names the labels that a tuned model was trained on, ``base`` its base model, ``deviations`` what its recipe
-    computes differently from the paper's.
+    ``subset`` names the labels that a tuned model was trained on, ``base`` its base model.
 
-    ``untuned`` names, for a tuned model, the model that is its untuned base (CRADLE T8).
+    ``untuned`` names, for a tuned model, the model that is its untuned base (CRADLE T8), and ``deviations`` what its
+    recipe computes differently from the paper's.
     """
 
     source: str | None

@@ -17,7 +17,7 @@ from pipelines.config.models import SftModel
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.errors import ConfigError, UnknownName
-from pipelines.models.pretrained.architecture import Architecture
+from pipelines.train.architecture import Architecture
 
 # float32; Micikevicius et al. 2018 for master weights beside products in bfloat16.
 WORD, HALF = 4, 2
@@ -117,10 +117,10 @@ def requirements(model: str, *, params: Params, gpus: int | None = None, card: i
 
     Raises:
         UnknownName: ``model`` is no entry of kind ``sft``.
-        BaseUnpinned, BaseMissing: see :func:`pipelines.models.pretrained.architecture.of`.
+        BaseUnpinned, BaseMissing: see :func:`pipelines.train.architecture.of`.
     """
     # the libraries take seconds to import
-    from pipelines.models.pretrained import architecture
+    from pipelines.train import architecture
 
     spec = params.models.get(model)
     if not isinstance(spec, SftModel):
@@ -248,7 +248,7 @@ def check(model: str, *, params: Params, settings: Settings, root: Path, folder:
     import psutil
     import torch
 
-    from pipelines.models.pretrained import architecture
+    from pipelines.train import architecture
     from pipelines.train.sft import recipe
 
     spec = params.models[model]

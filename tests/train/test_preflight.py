@@ -15,9 +15,9 @@ from transformers import AutoModelForCausalLM, Qwen3Config
 from pipelines.config.params import Params, load, validate
 from pipelines.config.settings import Settings
 from pipelines.errors import BadParams, UnknownName
-from pipelines.models.pretrained import architecture, tiny
+from pipelines.models.pretrained import tiny
 from pipelines.models.pretrained.base_files import BaseUnpinned
-from pipelines.train import preflight
+from pipelines.train import architecture, preflight
 from pipelines.train.preflight import NotEnough
 from pipelines.train.sft import recipe, trainer
 from tests.small_corpus import ROOT

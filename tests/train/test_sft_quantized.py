@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.models.pretrained import architecture
-from pipelines.train import preflight
+from pipelines.train import architecture, preflight
 from tests.train.small_tuning import SPEC
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,7 +1,7 @@
 """Count the weights of a causal base model from its configuration alone, on torch's meta device, which needs no memory.
 
-The configuration is the cached one, a published one (``published.yaml``), or, as a last resort, a file of a kilobyte
-from the hub.
+The configuration is the cached one, a published one (``published_configs.yaml``), or, as a last resort, a file of a
+kilobyte from the hub.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from pipelines.models.pretrained.backbones import had, opened
 from pipelines.models.pretrained.base_files import BaseUnpinned, on_hub
 
-PUBLISHED = Path(__file__).with_name("published.yaml")
+PUBLISHED = Path(__file__).with_name("published_configs.yaml")
 # bitsandbytes keeps the moments of smaller tensors in 32 bits, and transformers those of embeddings.
 SMALL = 4096
 
