@@ -80,8 +80,7 @@ test-argilla: .venv/.dev .argilla/.installed  ## the Argilla backend on a real A
 	$(BIN)/python -m pytest -m argilla
 test-croissant: .venv/.dev .croissant/.installed  ## MLCommons' mlcroissant on the Croissant of exported releases
 	$(BIN)/python -m pytest -m faults tests/export/test_croissant.py
-test-faults: .venv/.dev .label-studio/.installed .croissant/.installed need.bwrap.bubblewrap  ## kills, corruptions, all of Airflow and Label Studio; CORPUS_STRESS_SHARDS: how many disturbed runs
-test-faults: .venv/.dev .label-studio/.installed .quantized/.installed need.bwrap.bubblewrap  ## kills, corruptions, all of Airflow and Label Studio; CORPUS_STRESS_SHARDS: how many disturbed runs
+test-faults: .venv/.dev .label-studio/.installed .croissant/.installed .quantized/.installed need.bwrap.bubblewrap  ## kills, corruptions, all of Airflow and Label Studio; CORPUS_STRESS_SHARDS: how many disturbed runs
 	$(BIN)/python -m pytest -m "faults or airflow"
 test-praw: .venv/.dev  ## PRAW's recorded answers through the live source; PRAW is the path of a checkout of its repository
 	PRAW_CHECKOUT=$(abspath $(PRAW)) $(BIN)/python -m pytest -s -m faults tests/collect/sources/test_praw_answers.py
