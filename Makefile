@@ -27,6 +27,10 @@ TORCH = $(if $(wildcard $(addsuffix /torch-*,$(PIP_FIND_LINKS))),--no-index --fi
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable client --editable .
 	$(BIN)/corpus compile
 	@touch $@
+# Beside the environment, because every import of peft would load it, which takes seconds.
+.quantized/.installed: quantized.lock .venv/.installed
+	$(BIN)/uv $(LOCKED) --python $(BIN)/python --target .quantized -r quantized.lock
+	@touch $@
 # What only tests, checks and benchmarks need.
 .venv/.dev: dev.lock .venv/.installed
 	$(BIN)/uv $(LOCKED) --python $(BIN)/python -r dev.lock
@@ -76,7 +80,7 @@ test-argilla: .venv/.dev .argilla/.installed  ## the Argilla backend on a real A
 	$(BIN)/python -m pytest -m argilla
 test-croissant: .venv/.dev .croissant/.installed  ## MLCommons' mlcroissant on the Croissant of exported releases
 	$(BIN)/python -m pytest -m faults tests/export/test_croissant.py
-test-faults: .venv/.dev .label-studio/.installed .croissant/.installed need.bwrap.bubblewrap  ## kills, corruptions, all of Airflow and Label Studio; CORPUS_STRESS_SHARDS: how many disturbed runs
+test-faults: .venv/.dev .label-studio/.installed .croissant/.installed .quantized/.installed need.bwrap.bubblewrap  ## kills, corruptions, all of Airflow and Label Studio; CORPUS_STRESS_SHARDS: how many disturbed runs
 	$(BIN)/python -m pytest -m "faults or airflow"
 test-praw: .venv/.dev  ## PRAW's recorded answers through the live source; PRAW is the path of a checkout of its repository
 	PRAW_CHECKOUT=$(abspath $(PRAW)) $(BIN)/python -m pytest -s -m faults tests/collect/sources/test_praw_answers.py

@@ -46,7 +46,7 @@ class ExtraMissing(ConfigError):
     message = "The Python package '{package}' is not installed."
     remedy = (
         "Run `pip install 'crisis-corpus[core]'`, with further extras as needed: `airflow` (the embedded one), `gpu`, "
-        "`names`, `s3`, `gs`, `azure`, `ssh`."
+        "`quantized`, `names`, `s3`, `gs`, `azure`, `ssh`."
     )
 
 

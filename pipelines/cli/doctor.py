@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.cli.shared import CorpusName, emit, project_root
+from pipelines.cli.shared import CorpusName, emit, named, project_root, suggested
+from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.process import now
 
@@ -17,10 +18,9 @@ if TYPE_CHECKING:
     from pipelines.doctor.doctor import Found
 
 app = typer.Typer()
-plan = typer.Typer(
-    no_args_is_help=True, help="Estimate the requests, time, cost and disk space of a backfill before it starts."
-)
+plan = typer.Typer(no_args_is_help=True, help="Estimate what a backfill or a fine-tuning needs before it starts.")
 AsJson = Annotated[bool, typer.Option("--json", help="print the result as one JSON object")]
+GB = 10**9
 COLOURS = {"ok": "green", "warning": "yellow", "failure": "red"}
 
 
@@ -91,3 +91,31 @@ def backfill(
         emit(made)
     else:
         planned.show(made)
+
+
+@plan.command("finetune")
+def finetune(
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="a model of kind sft in section models of params.yaml",
+            callback=named("model", "models"),
+            autocompletion=suggested("models"),
+        ),
+    ],
+    gpus: Annotated[
+        int | None,
+        typer.Option(help="the number of GPUs; default: as many of --memory GB as are needed", min=1),
+    ] = None,
+    memory: Annotated[float, typer.Option(help="the memory of one GPU in GB", min=1)] = 80,
+    as_json: AsJson = False,
+) -> None:
+    """Compute the GPU memory, main memory and disk space of fine-tuning a causal model, without loading it."""
+    from pipelines.train import preflight
+
+    found = preflight.requirements(model, params=load(), gpus=gpus, card=int(memory * GB))
+    if as_json:
+        emit(found.as_json())
+    else:
+        for line in found.lines():
+            typer.echo(line)

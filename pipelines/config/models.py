@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pipelines.config.base import Fraction, Positive, Section
 
@@ -142,7 +142,16 @@ ExampleWeights = Literal["equal", "posterior"]
 
 
 class SftModel(Based):
-    """A causal language model that is fine-tuned to generate the labels as JSON (CRADLE 5.2, F)."""
+    """A causal language model that is fine-tuned to generate the labels as JSON (CRADLE 5.2, F).
+
+    The last three fields fit a recipe to fewer or smaller GPUs than the paper's. ``quantization`` and ``optimizer``
+    change what is computed (:attr:`deviations`) and run on one GPU; ``offload`` changes only where, on any number.
+
+    Args:
+        quantization: ``nf4`` holds the frozen base in 4 bits (QLoRA, Dettmers et al. 2023); needs ``tuning: lora``.
+        offload: ``cpu`` holds weights, gradients and the optimiser's state in the memory of the host.
+        optimizer: ``adamw8bit`` holds AdamW's two moments in 8 bits (Dettmers et al. 2022).
+    """
 
     kind: Literal["sft"]
     tuning: Literal["full", "lora"]
@@ -158,6 +167,28 @@ class SftModel(Based):
     epochs: Positive
     packing: bool
     weights: ExampleWeights = "equal"
+    quantization: Literal["nf4"] | None = None
+    offload: Literal["cpu"] | None = None
+    optimizer: Literal["adamw", "adamw8bit"] = "adamw"
+
+    @model_validator(mode="after")
+    def _consistent(self) -> SftModel:
+        if self.quantization and self.tuning == "full":
+            raise ValueError("quantization needs tuning: lora, because weights of 4 bits cannot be trained")
+        if self.single and self.offload:
+            raise ValueError("offload: cpu is instead of quantization: nf4 and optimizer: adamw8bit, not besides")
+        return self
+
+    @property
+    def single(self) -> bool:
+        """Whether the recipe can use only one GPU, because its weights or moments cannot be divided."""
+        return self.quantization is not None or self.optimizer == "adamw8bit"
+
+    @property
+    def deviations(self) -> tuple[str, ...]:
+        """What a recipe for fewer GPUs computes differently from the paper, for the report; usually nothing."""
+        quantized = ("base in 4 bits (nf4)",) if self.quantization else ()
+        return (*quantized, *(("AdamW in 8 bits",) if self.optimizer == "adamw8bit" else ()))
 
 
 class EncoderModel(Based):

@@ -77,6 +77,13 @@ def _port(variable: str) -> int | None:
     return int(text) if text else None
 
 
+def _count(variable: str) -> int | None:
+    text = os.environ.get(variable)
+    if text and not (text.isdecimal() and int(text)):
+        raise BadParams(where=variable, detail="needs a number from 1 on")
+    return int(text) if text else None
+
+
 def find_home() -> Path:
     """Return CORPUS_HOME, the folder of all data and state.
 
@@ -167,6 +174,7 @@ class Settings(Section):
     annotation_files: Path
     hub_url: str
     hub_token: SecretStr
+    finetune_processes: int | None
 
     @classmethod
     def from_env(cls) -> Settings:
@@ -208,6 +216,7 @@ class Settings(Section):
             annotation_files=Path(env("ANNOTATION_FILES", f"{home}/annotation")),
             hub_url=env("HUB_URL", "https://huggingface.co").rstrip("/"),
             hub_token=SecretStr(env("HUB_TOKEN", "")),
+            finetune_processes=_count("CORPUS_FINETUNE_PROCESSES"),
         )
 
     def endpoint(self, provider: str) -> Endpoint:

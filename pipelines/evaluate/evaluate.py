@@ -33,6 +33,7 @@ value is ``null``. Its shape::
       "source": "train" | "prompted" | "finetuned" | "untuned",           # the folder below predictions
       "name": str, "subset": str | null,              # its entry of params.models; the subset it was tuned on
       "base": str | null,                             # its weights (sft, encoder, local), as params.models names them
+      "deviations": [str],                            # what its recipe computes differently from the paper's
       "untuned": model | null,                        # for a tuned model: the model that is its base (CRADLE T8)
       "runs": int, "seeds": [int],
       "outcomes": {outcome: int},                     # over all runs; only "vote" is an answer; "missing": no row
@@ -202,6 +203,7 @@ def measure(
         found["models"][name] = {
             **vars(origin),
             "kind": origin.kind or kinds.get(name),
+            "deviations": list(origin.deviations),
             **_model(board, runs=made, figures=figures),
             "errors": label_errors.analyse(board, runs=made, traits=traits),
             "dev": {"n": len(dev.items), "by_seed": _by_seed(dev, runs=on_dev)} if dev and on_dev else None,

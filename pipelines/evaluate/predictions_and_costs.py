@@ -46,7 +46,8 @@ class Origin:
 
     ``subset`` names the labels that a tuned model was trained on, ``base`` its base model.
 
-    ``untuned`` names, for a tuned model, the model that is its untuned base (CRADLE T8).
+    ``untuned`` names, for a tuned model, the model that is its untuned base (CRADLE T8), and ``deviations`` what its
+    recipe computes differently from the paper's.
     """
 
     source: str | None
@@ -55,6 +56,7 @@ class Origin:
     kind: str | None = None
     base: str | None = None
     untuned: str | None = None
+    deviations: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,10 @@ def _origin(model: str, *, place: Sequence[str], params: Params) -> Origin:
     if source in (FINETUNED, REPEATS) and len(place) > 3:
         source, subset, name = FINETUNED, place[1], place[2]
     spec = params.models.get(name)
-    return Origin(source, name, subset, spec.kind if spec else None, getattr(spec, "base", None))
+    return Origin(
+        source, name, subset, spec.kind if spec else None, getattr(spec, "base", None),
+        deviations=getattr(spec, "deviations", ()),
+    )  # fmt: skip
 
 
 def _spent(path: Path) -> Json | None:

@@ -146,7 +146,8 @@ def _beside(described: Described) -> list[str]:
         return ["mlflow"]
     # accelerate for device_map, jinja2 for chat templates
     adapters = ["peft"] if described.spec.tuning == "lora" else []
-    return ["mlflow", "accelerate", "jinja2", *adapters]
+    quantized = ["bitsandbytes"] if described.spec.quantization else []
+    return ["mlflow", "accelerate", "jinja2", *adapters, *quantized]
 
 
 @contextmanager

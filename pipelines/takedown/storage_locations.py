@@ -192,7 +192,7 @@ SINKS = (
         paths=_home("train"),
         writers=(
             "predict/repeats", "train/classifiers/checkpoint", "train/classifiers/encoder_training",
-            "train/classifiers/loop", "train/predictors/knn", "train/sft/trainer",
+            "train/classifiers/loop", "train/predictors/adapter", "train/predictors/knn", "train/sft/trainer",
         ),
     ),
     Sink(
@@ -202,7 +202,7 @@ SINKS = (
         paths=_home("scratch"),
         writers=(
             "doctor/deployment", "extract/ocr/confined_engine", "models/pretrained/backbones", "registry/candidate",
-            "workspace/scratch",
+            "train/architecture", "workspace/scratch",
         ),
     ),
     Sink(

@@ -8,6 +8,7 @@ are under ``CORPUS_HOME`` until it ends, and its MLflow run is found by key.
 from __future__ import annotations
 
 import json
+import logging
 import math
 import shutil
 from collections import Counter
@@ -32,6 +33,8 @@ from pipelines.train.predictors.finetuned import Card
 from pipelines.train.predictors.training_records import TrainingRecords
 from pipelines.vault.vault import Vault
 from pipelines.workspace.git import commit_of
+
+log = logging.getLogger(__name__)
 
 EXPERIMENT = "{corpus}_finetune"
 KINDS = ("sft", "encoder", "knn")
@@ -92,7 +95,8 @@ class FinetuneRun:
         if isinstance(self.spec, SftModel):
             from pipelines.train.sft import sft
 
-            job = sft.SftJob(self.spec, scheme=self.scheme, folder=self.folder, **given)
+            shared = self.settings.finetune_processes
+            job = sft.SftJob(self.spec, scheme=self.scheme, folder=self.folder, processes=shared, **given)
             return asdict(sft.fit(job, say=say)) | sft.calibrate(job)
         if isinstance(self.spec, EncoderModel):
             from pipelines.train.classifiers import encoder_training
@@ -161,6 +165,7 @@ def run(
         NoSilver: the ensemble's silver labels are missing from the clone.
         NotVoted: the votes of the labeller that the model is blended with are missing from the clone.
         BaseMissing: a base model cannot be found.
+        NotEnough: this machine has too little memory or disk space for the model (``preflight``).
         Diverged: the loss became infinite or undefined.
     """
     out = finetuned.folder_of(corpus, subset=subset, model=model, root=root)
@@ -188,6 +193,13 @@ def tune(
     spec = params.models.get(model)
     if not isinstance(spec, SftModel | EncoderModel | KnnModel):
         raise NotTuned(model=model, kinds=", ".join(KINDS))
+    if isinstance(spec, SftModel):
+        # the libraries take seconds to import
+        from pipelines.train import preflight
+
+        needed = preflight.check(model, params=params, settings=settings, root=root, folder=folder)
+        for line in needed.lines():
+            log.info(line)
     section = params.finetune
     scheme = scheme_of(params.corpora[corpus].scheme, root=root)
     task = task_of(scheme, section.category)

@@ -135,6 +135,17 @@ def test_table_4_prints_what_the_paper_prints(scored: dict[str, Any]) -> None:
     assert next(row[0] for row in sheet.rows if not any(row[1:])) == "Open-source models: LLaMA"
 
 
+def test_a_recipe_that_is_not_the_paper_s_is_named_in_its_row(scored: dict[str, Any]) -> None:
+    models = scored["tasks"]["labels"]["models"]
+    key = next(iter(recomputed_figures.names()))
+    reduced = {**models, key: models[key] | {"deviations": ["base in 4 bits (nf4)"]}}
+    changed = {**scored, "tasks": {"labels": {**scored["tasks"]["labels"], "models": reduced}}}
+    told = {row[1] for row in cradle_tables.table_4(changed).rows} - {
+        row[1] for row in cradle_tables.table_4(scored).rows
+    }
+    assert told == {f"ours: {key}; not the paper's recipe: base in 4 bits (nf4)"}
+
+
 def test_tables_13_to_16_print_what_the_paper_prints(scored: dict[str, Any]) -> None:
     sheets = list(cradle_tables.tables_13_to_16(scored))
     assert [len(sheet.columns) for sheet in sheets] == [14, 14, 14, 11]

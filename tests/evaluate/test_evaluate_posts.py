@@ -29,7 +29,7 @@ SPENT = {"records": 48, "seconds": 12.0, "input_tokens": 4800, "output_tokens": 
 def params_of(**finetune: Any) -> Params:
     values = PARAMS.model_dump()
     models = {
-        "tiny": {**values["models"]["qwen3-14b"], "base": "tiny:qwen3"},
+        "tiny": {**values["models"]["qwen3-14b"], "base": "tiny:qwen3", "optimizer": "adamw8bit"},
         "tiny-zero": {**values["models"]["qwen3-14b-zero"], "base": "tiny:qwen3"},
     }
     tuned = {**values["finetune"], "recall_floors": {}, **finetune}
@@ -71,6 +71,7 @@ def test_tuned_and_untuned_models_stand_beside_one_another(tmp_path: Path, gold:
     assert [tuned[k] for k in keys] == ["sft", "finetuned", "tiny", "consensus", "tiny:qwen3", "tiny-zero"]
     assert [gone[k] for k in keys] == [None, "finetuned", "gone", "unanimous", None, None]
     assert [zero[k] for k in keys] == ["local", "untuned", "tiny-zero", None, "tiny:qwen3", None]
+    assert (tuned["deviations"], zero["deviations"]) == (["AdamW in 8 bits"], [])
     figures = tuned["valid"]["figures"]
     for name in ("exact", "jaccard", "micro_f1", "micro_recall", "micro_precision", "severity_recall"):
         assert figures[name]["mean"] == 1

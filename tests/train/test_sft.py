@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config, TrainerControl, TrainerState
+from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerControl, TrainerState
 
 from pipelines.datasets.example import LeakRefused
 from pipelines.errors import BadParams
@@ -295,10 +295,9 @@ def test_no_checkpoint_is_made_between_an_epoch_s_last_step_and_its_validation()
 def test_activations_are_computed_twice_where_an_h200_is_too_small(
     tuning: Any, weights: float, layers: int, width: int, processes: int, expected: bool
 ) -> None:
-    config = Qwen3Config(num_hidden_layers=layers, hidden_size=width)
-    spec = SPEC.model_copy(update={"tuning": tuning})
+    spec, sizes = SPEC.model_copy(update={"tuning": tuning}), {"layers": layers, "width": width}
     found = [
-        recipe.short_of_memory(spec, config=config, weights=int(weights), row=4096, memory=memory, processes=processes)
+        recipe.short_of_memory(spec, **sizes, weights=int(weights), memory=memory, processes=processes)
         for memory in (int(141e9), None)
     ]
     assert found == [expected, False]

@@ -14,8 +14,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from pipelines.train.sft import launch
-from tests.train.small_tuning import a_run, job
+from pipelines.errors import BadParams, ExtraMissing
+from pipelines.train.sft import launch, recipe
+from pipelines.train.sft.shards import NotSharded, Shards
+from tests.train.small_tuning import SPEC, a_run, job
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -62,55 +64,111 @@ def test_it_goes_on_and_does_not_begin_again(tries: Path) -> None:
     ] == [3, 2, 1]
 
 
+def grouped(folder: Path, patch: pytest.MonkeyPatch, **changes: Any) -> dict[str, Any]:
+    """Fine-tune in two processes that divide the model, on a CPU over gloo."""
+    patch.setenv("PYTHONPATH", str(ROOT))
+    patch.setenv("OMP_NUM_THREADS", "1")
+    said: list[dict[str, float]] = []
+    found = launch.group(job(folder, **changes), processes=2, say=said.append)
+    assert said == found["history"]
+    return found
+
+
 @pytest.mark.faults
-def test_two_processes_tune_what_one_does_and_are_handed_their_posts_in_memory(
+def test_two_processes_share_an_adapter_s_base_and_learn_what_one_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    said: list[dict[str, float]] = []
-    found = launch.group(job(tmp_path / "two"), processes=2, gpu=False, say=said.append)
-    assert said == found["history"]
-    alone = a_run(tmp_path / "one")
-    assert found["tokens"] == alone.tokens
+    """``test_sft_command.py`` has the same for all weights; here it is LoRA, whose base is divided and not trained."""
+    changes = {"tuning": "lora", "learning_rate": 0.02, "dropout": 0.0}
+    found = grouped(tmp_path / "two", monkeypatch, **changes)
+    alone = a_run(tmp_path / "one", **changes)
+    assert (found["tokens"], found["parameters"]) == (alone.tokens, alone.parameters)
+    assert sum(found["held"]) == alone.parameters and max(found["held"]) <= 1.01 * alone.parameters / 2
     for line, expected in zip(found["history"], alone.history, strict=True):
         assert line == pytest.approx(expected, rel=1e-4)
-    one, two = (dict(load_file(tmp_path / name / "out/model.safetensors")) for name in ("one", "two"))
+    one, two = (dict(load_file(tmp_path / name / "out/adapter_model.safetensors")) for name in ("one", "two"))
+    assert set(one) == set(two)
     for name, tensor in one.items():
         torch.testing.assert_close(two[name], tensor, rtol=1e-3, atol=2e-4)
+    written = [json.loads((tmp_path / name / "out/adapter_config.json").read_text()) for name in ("one", "two")]
+    assert written[0] == written[1]
 
 
 @pytest.mark.faults
 def test_a_group_that_fails_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "MODULE", "pipelines.nowhere")
     with pytest.raises(launch.GroupFailed, match="status 1"):
-        launch.group(job(tmp_path), processes=2, gpu=False, say=lambda line: None)
+        launch.group(job(tmp_path), processes=2, say=lambda line: None)
 
 
-def test_each_gpu_gets_a_process_and_a_process_of_a_group_begins_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    for gpus, of, expected in [(0, None, 1), (1, None, 1), (4, None, 4), (4, "4", 1)]:
+@pytest.mark.faults
+def test_a_group_whose_processes_hold_copies_fails_before_it_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """On a CPU, accelerate replicates the model, whatever its variables say: a worker that lets it is caught."""
+    (tmp_path / "copies.py").write_text(
+        "from pipelines.train.sft import shards, worker\nshards.enable = lambda accelerator: False\nworker.main()\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{tmp_path}")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr(launch, "MODULE", "copies")
+    said: list[dict[str, float]] = []
+    with pytest.raises(launch.GroupFailed):
+        launch.group(job(tmp_path / "run"), processes=2, say=said.append)
+    assert "of 639808 parameters, the 2 processes hold 639808, 639808" in capfd.readouterr().err
+    assert not said and not list((tmp_path / "run").rglob("checkpoint-*"))
+
+
+@pytest.mark.parametrize(
+    ("held", "whole"), [((100, 100), 100), ((34, 34, 34, 0), 100), ((50, 50, 0), 100), ((60, 40), 100)]
+)
+def test_an_uneven_division_is_refused(held: tuple[int, ...], whole: int) -> None:
+    with pytest.raises(NotSharded, match=f"of {whole} parameters, the {len(held)} processes hold"):
+        Shards(whole, held).check()
+
+
+def test_an_even_division_is_accepted() -> None:
+    for held in [(100,), (50, 50), (34, 33, 33), (52, 48)]:
+        Shards(100, held).check()
+
+
+def test_each_gpu_gets_a_process_unless_another_number_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for gpus, asked, expected in [(0, None, 1), (1, None, 1), (4, None, 4), (4, 2, 2), (0, 3, 3)]:
         monkeypatch.setattr(torch.cuda, "device_count", lambda gpus=gpus: gpus)
-        monkeypatch.delenv("WORLD_SIZE", raising=False)
-        if of:
-            monkeypatch.setenv("WORLD_SIZE", of)
-        assert launch.processes() == expected
+        assert launch.processes(asked) == expected
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(BadParams, match="there are 2 GPUs"):
+        launch.processes(3)
 
 
-def test_the_command_is_one_that_accelerate_takes_and_shares_the_weights_out() -> None:
-    from accelerate.commands.launch import launch_command_parser
-    from accelerate.utils.launch import prepare_multi_gpu_env
+@pytest.mark.parametrize("changes", [{"tuning": "lora", "quantization": "nf4"}, {"optimizer": "adamw8bit"}])
+def test_what_cannot_be_divided_runs_in_one_process(changes: dict[str, Any]) -> None:
+    with pytest.raises(BadParams, match="runs in one process, not in 2"):
+        recipe.processes(SPEC.model_copy(update=changes), asked=2)
+    # the test environment has no bitsandbytes
+    with pytest.raises(ExtraMissing, match="quantized"):
+        recipe.processes(SPEC.model_copy(update=changes), asked=None)
 
-    line = launch.command(4, gpu=True)
-    assert line[:3] == [sys.executable, "-m", "accelerate.commands.launch"]
-    asked = launch_command_parser().parse_args(line[3:])
-    assert (asked.num_processes, asked.module, asked.training_script) == (4, True, "pipelines.train.sft.worker")
-    environment = prepare_multi_gpu_env(asked)
-    assert environment["ACCELERATE_MIXED_PRECISION"] == "bf16"
-    assert environment["ACCELERATE_USE_FSDP"] == "true"
-    assert environment["FSDP_VERSION"] == "2"
-    assert environment["FSDP_STATE_DICT_TYPE"] == "FULL_STATE_DICT"
-    assert environment["FSDP_CPU_RAM_EFFICIENT_LOADING"] == "true"
-    assert asked.master_port not in ("0", "29500"), "a free port, so that two groups on one machine do not meet"
+
+def test_accelerate_reads_the_sharding_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    from accelerate.utils import FullyShardedDataParallelPlugin
+    from torch.distributed.fsdp import CPUOffloadPolicy
+    from torch.distributed.run import get_args_parser
+
+    line = launch.command(4)
+    assert line[:3] == [sys.executable, "-m", "torch.distributed.run"]
+    asked = get_args_parser().parse_args(line[3:])
+    assert (asked.nproc_per_node, asked.module, asked.training_script) == ("4", True, "pipelines.train.sft.worker")
+    assert asked.standalone, "a free port, so that two groups on one machine do not meet"
+    for offload in (None, "cpu"):
+        environment = launch.sharding(SPEC.model_copy(update={"offload": offload}), gpu=True)
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        plugin = FullyShardedDataParallelPlugin()
+        assert (plugin.fsdp_version, plugin.reshard_after_forward, plugin.cpu_ram_efficient_loading) == (2, True, True)
+        assert plugin.state_dict_type.name == "SHARDED_STATE_DICT"
+        assert isinstance(plugin.cpu_offload, CPUOffloadPolicy) == (offload == "cpu")
+        assert environment["ACCELERATE_USE_FSDP"] == "true" and environment["ACCELERATE_MIXED_PRECISION"] == "bf16"
 
 
 @pytest.mark.faults

@@ -59,19 +59,26 @@ def table_4(ours: Json | None = None) -> Sheet:
         asked = f"{answered(key)}/{published()['test']}"
         rows.append((name, "paper", asked, *(f"{value:.4f}" for value in values)))
         if key in models:
-            rows.append((name, f"ours: {key}", *_answers(models[key])))
+            rows.append((name, _described(f"ours: {key}", models[key]), *_answers(models[key])))
     rest = {name: model for name, model in models.items() if name not in names()}
     for source in dict.fromkeys((*SOURCES, *(model["source"] for model in rest.values()))):
         here = {name: model for name, model in rest.items() if model["source"] == source}
         if here:
             rows.append((SOURCES.get(source, f"Ours, {source}"), "", "", *[""] * len(SCORES)))
-            rows += [(name, model["kind"] or UNDEFINED, *_answers(model)) for name, model in sorted(here.items())]
+            rows += [(n, _described(m["kind"] or UNDEFINED, m), *_answers(m)) for n, m in sorted(here.items())]
     found = {BASELINES[name]: row for name, row in (task["baselines"] if task else {}).items() if name in BASELINES}
     if task and found:
         rows.append(("Baselines that ignore their input", "", "", *[""] * len(SCORES)))
         n = f"{task['n']:,}/{task['n']:,}"
         rows += [(name, "baseline", n, *_plain(row["figures"])) for name, row in found.items()]
     return Sheet("Table 4: models on the test set", ("Model", "", "Answered", *SCORES.values()), tuple(rows))
+
+
+def _described(text: str, model: Json) -> str:
+    """Return the description of our row, with what its recipe computes differently from the paper's."""
+    # metrics of earlier versions have no deviations
+    deviations = model.get("deviations") or ()
+    return f"{text}; not the paper's recipe: {', '.join(deviations)}" if deviations else text
 
 
 def _answers(model: Json) -> tuple[str, ...]:

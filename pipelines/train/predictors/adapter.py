@@ -8,21 +8,27 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
+from copy import copy
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import safe_open
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
 from pipelines.config.base import Section
 from pipelines.config.models import SftModel
-from pipelines.errors import DataError
+from pipelines.errors import DataError, ExtraMissing
 from pipelines.models.pretrained.backbones import BaseUnfit, had
 from pipelines.models.pretrained.base_files import files_of, located, on_hub
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 # The identity of a base model on the hub, or the folder with another base model.
 IDENTITY, COPY = "base.json", "base"
+# Present if the base model was quantized during training, and is again wherever the adapter is used.
+QUANTIZATION = "quantization.json"
 SHARD = "5GB"
 
 
@@ -51,12 +57,55 @@ def write(spec: SftModel, *, place: str, checkpoint: Path, out: Path) -> None:
     config |= {"base_model_name_or_path": spec.base if hub else COPY, "revision": spec.revision if hub else None}
     (out / CONFIG).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
     shutil.copy(checkpoint / WEIGHTS, out / WEIGHTS)
+    if spec.quantization:
+        (out / QUANTIZATION).write_text(json.dumps({"method": spec.quantization}) + "\n")
     if hub and spec.revision:
         identity = BaseIdentity(base=spec.base, revision=spec.revision, files=files_of(place))
         (out / IDENTITY).write_text(identity.model_dump_json(indent=2) + "\n")
     else:
         base = had(AutoModelForCausalLM, place, base=spec.base, dtype="auto")
         base.save_pretrained(str(out / COPY), max_shard_size=SHARD)
+
+
+def join(model: Any, *, checkpoint: Path, read: Callable[..., None]) -> None:
+    """Write the adapter of a sharded checkpoint to the files of an undivided one, in the checkpoint's folder.
+
+    Args:
+        model: the trained model, whose adapter may be divided among processes.
+        checkpoint: has the adapter's weights in parts.
+        read: copies them into tensors by name (``shards.read``).
+    """
+    from peft import get_peft_model_state_dict
+    from safetensors.torch import save_file
+
+    weights = {
+        name: torch.empty(tensor.shape, dtype=torch.float32)
+        for name, tensor in get_peft_model_state_dict(model).items()
+    }
+    read(checkpoint, into=weights)
+    save_file(weights, checkpoint / WEIGHTS, metadata={"format": "pt"})
+    config = copy(model.peft_config[model.active_adapter])
+    config.inference_mode = True
+    config.save_pretrained(str(checkpoint))
+
+
+def quantized(method: str | None) -> dict[str, Any]:
+    """Return the options of ``from_pretrained`` that load a base model in 4 bits (``nf4``); none for ``None``.
+
+    Norms, embeddings and output head are not quantized.
+
+    Raises:
+        ExtraMissing: bitsandbytes is not installed.
+    """
+    if method is None:
+        return {}
+    if find_spec("bitsandbytes") is None:
+        raise ExtraMissing(package="bitsandbytes")
+    form = torch.bfloat16 if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else torch.float32
+    config = BitsAndBytesConfig(
+        load_in_4bit=True, bnb_4bit_quant_type=method, bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=form
+    )
+    return {"quantization_config": config, "dtype": form}
 
 
 def stored(place: str) -> bool:
@@ -71,12 +120,15 @@ def loaded(place: str, *, base: str, **options: Any) -> tuple[Any, dict[str, Any
         BaseMissing: the base model on the hub is neither in the cache nor downloadable.
         BaseAltered: the files of the base model differ from those on which the adapter was trained.
         BaseUnfit: the adapter does not fit the base model.
+        ExtraMissing: the base model is to be quantized, and bitsandbytes is not installed.
     """
     folder = Path(place)
     verified = _base(folder)
     # not at module level: only models with an adapter need the library
     from peft import PeftModel
 
+    if (folder / QUANTIZATION).is_file():
+        options |= quantized(json.loads((folder / QUANTIZATION).read_bytes())["method"])
     model, report = had(AutoModelForCausalLM, verified, base=base, output_loading_info=True, **options)
     adapted = PeftModel.from_pretrained(model, str(folder)).get_base_model()
     with safe_open(folder / WEIGHTS, framework="pt") as file:

@@ -1,8 +1,8 @@
-"""Run fine-tuning on several GPUs: one process for each, with sharded computation and weights (FSDP).
+"""Run fine-tuning in several processes that divide the model: one for each GPU, or any number on a CPU (FSDP 2).
 
-``accelerate launch`` runs :mod:`pipelines.train.sft.worker` once for each GPU. Arguments are passed in memory, in an
-anonymous file that disappears with its processes, because posts are never written to a disk. The first process reports
-on standard output, one JSON object per line.
+``torch.distributed.run`` starts :mod:`pipelines.train.sft.worker` once for each process. Arguments are passed in
+memory, in an anonymous file that disappears with its processes, because posts are never written to a disk. The first
+process reports on standard output, one JSON object per line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from typing import Any
 
 import torch
 
-from pipelines.errors import DataError
+from pipelines.config.models import SftModel
+from pipelines.errors import BadParams, DataError
 
 # Environment variable with the path of the arguments' file: the parent's PID and file descriptor.
 GIVEN = "CORPUS_SFT_GIVEN"
@@ -36,7 +37,7 @@ class GroupFailed(DataError):
 
 
 def world() -> int:
-    """Return the number of processes that fine-tune together with this one, as ``accelerate launch`` sets it."""
+    """Return the number of processes that fine-tune together with this one, as ``torch.distributed.run`` sets it."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
@@ -45,40 +46,54 @@ def rank() -> int:
     return int(os.environ.get("RANK", "0"))
 
 
-def processes() -> int:
-    """Return how many processes a fine-tuning run should start: one for each GPU, or 1 inside a started process."""
-    return max(1, torch.cuda.device_count()) if world() == 1 else 1
+def grouped() -> bool:
+    """Return whether this process was started by :func:`group`, so that it holds a part of the model."""
+    return GIVEN in os.environ
 
 
-def command(count: int, *, gpu: bool) -> list[str]:
-    """Return the command line that starts the fine-tuning worker in ``count`` processes.
+def processes(asked: int | None = None) -> int:
+    """Return in how many processes to fine-tune: ``asked``, else one for each GPU, else 1.
 
-    On GPUs, weights, gradients and the optimiser's state are sharded (FSDP 2, layer by layer), the state in a
-    checkpoint is complete, and products are computed in bfloat16. On a CPU, where accelerate starts one process for
-    any requested number, torch.distributed.run is used and each process has a full copy (DDP over gloo).
-
-    Args:
-        count: number of processes, one for each GPU.
-        gpu: whether there are GPUs.
+    Raises:
+        BadParams: more are asked for than there are GPUs.
     """
-    if not gpu:
-        line = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(count)]
-        return [*line, "-m", MODULE]
-    line = [sys.executable, "-m", "accelerate.commands.launch", "--num_machines", "1", "--num_processes", str(count)]
-    line += ["--multi_gpu", "--main_process_port", "0", "--dynamo_backend", "no", "--mixed_precision", "bf16"]
-    line += ["--use_fsdp", "--fsdp_version", "2", "--fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP"]
-    line += ["--fsdp_state_dict_type", "FULL_STATE_DICT", "--fsdp_reshard_after_forward", "true"]
-    return [*line, "--fsdp_cpu_ram_efficient_loading", "true", "-m", MODULE]
+    gpus = torch.cuda.device_count()
+    if asked and gpus and asked > gpus:
+        raise BadParams(where="CORPUS_FINETUNE_PROCESSES", detail=f"is {asked}, and there are {gpus} GPUs")
+    return asked or max(1, gpus)
 
 
-def group(job: Any, *, processes: int, say: Callable[[dict[str, float]], None], gpu: bool = True) -> dict[str, Any]:
+def command(count: int) -> list[str]:
+    """Return the command line that starts the fine-tuning worker in ``count`` processes."""
+    line = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(count)]
+    return [*line, "-m", MODULE]
+
+
+def sharding(spec: SftModel, *, gpu: bool) -> dict[str, str]:
+    """Return the environment variables that make ``accelerate`` divide a model among the processes.
+
+    Weights, gradients and the optimiser's state are divided layer by layer, and only the first process reads the base
+    model. On GPUs, products are computed in bfloat16. ``offload: cpu`` keeps a GPU's part in the memory of its host.
+    """
+    return {
+        "ACCELERATE_USE_FSDP": "true",
+        "ACCELERATE_MIXED_PRECISION": "bf16" if gpu else "no",
+        "FSDP_VERSION": "2",
+        "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
+        "FSDP_STATE_DICT_TYPE": "SHARDED_STATE_DICT",
+        "FSDP_RESHARD_AFTER_FORWARD": "true",
+        "FSDP_CPU_RAM_EFFICIENT_LOADING": "true",
+        "FSDP_OFFLOAD_PARAMS": "true" if spec.offload else "false",
+    }
+
+
+def group(job: Any, *, processes: int, say: Callable[[dict[str, float]], None]) -> dict[str, Any]:
     """Fine-tune in ``processes`` processes, and return the metrics of ``sft.tune``, such as the epochs' losses.
 
     Args:
         job: the ``sft.SftJob``.
         processes: number of processes.
         say: called after every epoch.
-        gpu: whether each process has a GPU.
 
     Raises:
         GroupFailed: a process ended early.
@@ -87,8 +102,9 @@ def group(job: Any, *, processes: int, say: Callable[[dict[str, float]], None], 
     try:
         with os.fdopen(os.dup(file), "wb") as handed:
             pickle.dump(job, handed)
-        environment = {**os.environ, GIVEN: f"/proc/{os.getpid()}/fd/{file}"}
-        found = _followed(command(processes, gpu=gpu), environment=environment, say=say, processes=processes)
+        environment = {**os.environ, **sharding(job.spec, gpu=torch.cuda.is_available())}
+        environment[GIVEN] = f"/proc/{os.getpid()}/fd/{file}"
+        found = _followed(command(processes), environment=environment, say=say, processes=processes)
     finally:
         os.close(file)
     return found

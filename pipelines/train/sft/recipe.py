@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,19 @@ from transformers.utils import is_flash_attn_2_available
 from trl import SFTConfig
 
 from pipelines.config.models import SftModel
-from pipelines.errors import BadParams
+from pipelines.errors import BadParams, ExtraMissing
 from pipelines.models.pretrained.backbones import had
 from pipelines.train.classifiers.loss_and_optimizer import BYTES_PER_PARAMETER
+from pipelines.train.predictors.adapter import quantized
 from pipelines.train.sft import launch, packing
 from pipelines.train.sft.packing import TokenizedSample
 
 # Ours: tokens of a packed row. Fewer leave a GPU idle; more need memory and gain no more than a bigger batch would.
 ROW = 4096
 # Ours: bytes of activations for each token, layer and unit of width, without attention scores (Korthikanti et al. 2022
-# count 34 for a plain block; gated ones have more), bytes of a frozen weight, and the share of a GPU's memory to use.
-ACTIVATION_BYTES, BYTES_FROZEN, SHARE = 40, 2, 0.7
+# count 34 for a plain block; one of Qwen3-14B's proportions has 49.5 beside weights in float32, measured), bytes of a
+# frozen weight, and the share of a GPU's memory to use.
+ACTIVATION_BYTES, BYTES_FROZEN, BYTES_QUANTIZED, SHARE = 56, 2, 0.52, 0.7
 
 
 def plans(
@@ -47,14 +50,30 @@ def plans(
 
 
 def base_of(spec: SftModel, *, place: str) -> Any:
-    """Load the base model in float32, or in its own format if its weights are frozen and a GPU is used (SPEC 2.4)."""
+    """Load the base model: trained in float32, frozen in 4 bits or, on a GPU, in its own format (SPEC 2.4)."""
     gpu = torch.cuda.is_available()
     frozen = spec.tuning == "lora" and gpu
     attention = "flash_attention_2" if gpu and not spec.packing and is_flash_attn_2_available() else "sdpa"
-    return had(
-        AutoModelForCausalLM, place, base=spec.base, dtype="auto" if frozen else torch.float32,
-        attn_implementation=attention,
-    )  # fmt: skip
+    form = {"dtype": "auto" if frozen else torch.float32} | quantized(spec.quantization)
+    return had(AutoModelForCausalLM, place, base=spec.base, attn_implementation=attention, **form)
+
+
+def processes(spec: SftModel, *, asked: int | None) -> int:
+    """Return in how many processes to fine-tune: ``asked``, else one for each GPU that a recipe can use, else 1.
+
+    Raises:
+        BadParams: more are asked for than there are GPUs, or than the recipe can use.
+        ExtraMissing: bitsandbytes is not installed.
+    """
+    where = f"models ({spec.base})"
+    if spec.single and (asked or 1) > 1:
+        # bitsandbytes 0.50 with FSDP 2: in two processes 4 bits gave wrong losses after an epoch, and 8 bits failed
+        reduced = "quantization: nf4" if spec.quantization else "optimizer: adamw8bit"
+        detail = f"{reduced} runs in one process, not in {asked}: unset CORPUS_FINETUNE_PROCESSES, or use offload: cpu"
+        raise BadParams(where=where, detail=detail)
+    if spec.single and find_spec("bitsandbytes") is None:
+        raise ExtraMissing(package="bitsandbytes")
+    return 1 if spec.single else launch.processes(asked)
 
 
 def adapter(spec: SftModel) -> LoraConfig | None:
@@ -69,9 +88,7 @@ def adapter(spec: SftModel) -> LoraConfig | None:
     )  # fmt: skip
 
 
-def arguments(
-    spec: SftModel, *, model: Any, plan: packing.PackingPlan, folder: Path, seed: int, beginning: int | None
-) -> SFTConfig:
+def arguments(spec: SftModel, *, model: Any, plan: packing.PackingPlan, folder: Path, seed: int) -> SFTConfig:
     """Return the arguments of the library's trainer for a recipe, a model and the number of this machine's processes.
 
     Args:
@@ -80,18 +97,18 @@ def arguments(
         plan: how the training samples are packed into rows.
         folder: where the trainer writes checkpoints.
         seed: the trainer's seed.
-        beginning: the length of the packed samples' common prefix; ``None`` if rows are padded instead.
     """
     gpu = torch.cuda.is_available()
+    text = model.config.get_text_config()
     short = short_of_memory(
         spec,
-        config=model.config,
+        layers=text.num_hidden_layers,
+        width=text.hidden_size,
         weights=sum(p.numel() for p in model.parameters()),
-        row=max(ROW, spec.max_length) if beginning is not None else spec.batch * spec.max_length,
         memory=torch.cuda.get_device_properties(0).total_memory if gpu else None,
         processes=launch.world(),
     )
-    return SFTConfig(
+    made = SFTConfig(
         output_dir=str(folder),
         num_train_epochs=spec.epochs,
         per_device_train_batch_size=1,
@@ -101,7 +118,7 @@ def arguments(
         # an integer: the library reads a float of 1 as a count too
         warmup_steps=math.ceil(spec.warmup * len(plan.steps[0]) * spec.epochs),
         weight_decay=spec.weight_decay,
-        optim="adamw_torch_fused" if gpu else "adamw_torch",
+        optim="adamw_bnb_8bit" if spec.optimizer == "adamw8bit" else "adamw_torch_fused" if gpu else "adamw_torch",
         bf16=gpu and torch.cuda.is_bf16_supported(),
         use_cpu=not gpu,
         activation_checkpointing=short,
@@ -113,26 +130,36 @@ def arguments(
         eval_strategy="no",
         seed=seed,
         report_to="none",
-        ddp_find_unused_parameters=False,
+        # else each process would hold the gradients of the whole model between the rows of a step
+        accelerator_config={"gradient_accumulation_kwargs": {"sync_each_batch": launch.grouped()}},
         disable_tqdm=True,
         dataloader_pin_memory=False,
     )
+    # a single process on a host of several GPUs uses one, and no copies of the model on the others
+    made._n_gpu = min(made.n_gpu, 1)
+    return made
 
 
-def short_of_memory(spec: SftModel, *, config: Any, weights: int, row: int, memory: int | None, processes: int) -> bool:
+def short_of_memory(
+    spec: SftModel, *, layers: int, width: int, weights: int, memory: int | None, processes: int
+) -> bool:
     """Return whether activations must be recomputed, because GPU memory is too small for them.
 
     Args:
-        spec: says whether all weights are trained, with an optimiser state, or only an adapter.
-        config: the model's configuration, for its depth and width.
-        weights: number of the model's weights.
-        row: tokens in one forward pass.
+        spec: says which weights are trained, with an optimiser state, and in which format and memory they are.
+        layers: number of the model's layers.
+        width: width of its residual stream.
+        weights: number of its weights.
         memory: the memory of one GPU in bytes; ``None`` without a GPU.
         processes: number of processes that share the weights.
     """
     if memory is None:
         return False
-    text = config.get_text_config()
-    activations = ACTIVATION_BYTES * row * text.num_hidden_layers * text.hidden_size
-    held = (BYTES_PER_PARAMETER if spec.tuning == "full" else BYTES_FROZEN) * weights / processes
-    return bool(held + activations > SHARE * memory)
+    frozen = BYTES_QUANTIZED if spec.quantization else BYTES_FROZEN
+    each = 0 if spec.offload else BYTES_PER_PARAMETER if spec.tuning == "full" else frozen
+    return bool(each * weights / processes + ACTIVATION_BYTES * row_of(spec) * layers * width > SHARE * memory)
+
+
+def row_of(spec: SftModel) -> int:
+    """Return the number of tokens in one forward pass: of a packed row, or of a padded batch."""
+    return max(ROW, spec.max_length) if spec.packing else spec.batch * spec.max_length

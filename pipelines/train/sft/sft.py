@@ -35,7 +35,7 @@ from pipelines.taxonomy.task import Task
 from pipelines.train.classifiers.loss_and_optimizer import reproducible
 from pipelines.train.predictors import adapter, instruct
 from pipelines.train.predictors.generate import Generator
-from pipelines.train.sft import launch, packing, recipe
+from pipelines.train.sft import launch, packing, recipe, shards
 from pipelines.train.sft.packing import TokenizedSample
 from pipelines.train.sft.trainer import Keeper, RowCollator, Steps, Tuner, best, clear, newest
 
@@ -63,6 +63,8 @@ class SftResult:
         steps: number of optimiser steps in all epochs.
         tokens: number of train's tokens in all epochs, including the instruction of every example.
         truncated: number of posts of train and validation that lost their middle.
+        parameters: number of the model's parameters, including an adapter's.
+        held: how many of them each process held, by rank.
     """
 
     epoch: int
@@ -70,6 +72,8 @@ class SftResult:
     steps: int
     tokens: int
     truncated: int
+    parameters: int
+    held: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,7 @@ class SftJob:
         settings: provides ``checkpoint_steps`` and ``max_new_tokens``, the room reserved for an answer.
         folder: for checkpoints of this run alone; must outlive a killed process; the caller removes it.
         out: folder of the result.
+        processes: number of processes that divide the model; ``None`` for one for each GPU, or one on a CPU.
     """
 
     spec: SftModel
@@ -97,14 +102,16 @@ class SftJob:
     settings: Finetune
     folder: Path
     out: Path
+    processes: int | None = None
 
 
 def fit(job: SftJob, *, say: Callable[[dict[str, float]], None]) -> SftResult:
     """Fine-tune a causal model; write weights and tokenizer to ``job.out`` in the format of ``from_pretrained``.
 
     With LoRA, the adapter's weights alone are written (``adapter.py``). All weights are safetensors, in the number
-    format of the base model, an adapter's in float32. If several GPUs are visible, one process for each runs
-    (``launch.py``). ``say`` is called after every epoch; twice if a kill comes between the call and the checkpoint.
+    format of the base model, an adapter's in float32. Several processes divide the model (``launch.py``), and so does a
+    single one that offloads it. ``say`` is called after every epoch; twice if a kill comes between the call and the
+    checkpoint.
 
     Raises:
         LeakRefused: examples of another split.
@@ -115,13 +122,17 @@ def fit(job: SftJob, *, say: Callable[[dict[str, float]], None]) -> SftResult:
         NoRoom: ``max_length`` is too small for the instruction.
         TuningDiverged: the loss became infinite or undefined.
         GroupFailed: one of several processes ended early.
+        BadParams: more processes than GPUs, or than the recipe can use.
+        ExtraMissing: the recipe needs bitsandbytes, which is not installed.
+        NotSharded: a process holds more than its part of the model.
     """
     for examples, split in ((job.train, TRAIN), (job.validation, VALIDATION)):
         if not only(examples, splits={split}):
             raise NothingToTune(split=split, task=job.task.key)
-    processes = launch.processes()
-    made = tune(job, say=say) if processes == 1 else launch.group(job, processes=processes, say=say)
-    return SftResult(**{**made, "history": tuple(made["history"])})
+    processes = recipe.processes(job.spec, asked=job.processes)
+    alone = processes == 1 and job.spec.offload is None
+    made = tune(job, say=say) if alone else launch.group(job, processes=processes, say=say)
+    return SftResult(**{**made, "history": tuple(made["history"]), "held": tuple(made["held"])})
 
 
 def calibrate(job: SftJob) -> dict[str, Any]:
@@ -179,7 +190,7 @@ def tune(job: SftJob, *, say: Callable[[dict[str, float]], None]) -> dict[str, A
         mine = "" if launch.rank() else _key(spec, model=model, samples=(rows, judged), prompt=prompt, seed=seed)
         key = str(broadcast_object_list([mine])[0])
         keeper = Keeper(key=key, every=job.settings.checkpoint_steps, task=job.task.key, say=say)
-        arguments = recipe.arguments(spec, model=model, plan=plans[0], folder=folder, seed=seed, beginning=beginning)
+        arguments = recipe.arguments(spec, model=model, plan=plans[0], folder=folder, seed=seed)
         tuner = Tuner(
             model, arguments, train=steps, validation=judge, keeper=keeper, processing_class=tokenizer,
             peft_config=recipe.adapter(spec),
@@ -187,7 +198,7 @@ def tune(job: SftJob, *, say: Callable[[dict[str, float]], None]) -> dict[str, A
         history = _trained(tuner, folder=folder, key=key)
         if tuner.is_world_process_zero():
             chosen = folder / f"checkpoint-{int(best(history)['step'])}"
-            _write(spec, place=place, chosen=chosen, tokenizer=tokenizer, out=job.out)
+            _write(spec, place=place, chosen=chosen, tokenizer=tokenizer, out=job.out, model=tuner.model)
         tuner.accelerator.wait_for_everyone()
         # the next run in this process may need another precision
         AcceleratorState._reset_state()
@@ -197,6 +208,8 @@ def tune(job: SftJob, *, say: Callable[[dict[str, float]], None]) -> dict[str, A
         "steps": int(history[-1]["step"]),
         "tokens": spec.epochs * sum(len(sample.ids) for sample in rows),
         "truncated": said.truncated,
+        "parameters": tuner.shards.parameters,
+        "held": list(tuner.shards.held),
     }
 
 
@@ -235,15 +248,20 @@ def _trained(tuner: Tuner, *, folder: Path, key: str) -> list[dict[str, float]]:
     return tuner.history()
 
 
-def _write(spec: SftModel, *, place: str, chosen: Path, tokenizer: Any, out: Path) -> None:
-    """Write a checkpoint's weights in the base's own number format, or its adapter."""
+def _write(spec: SftModel, *, place: str, chosen: Path, tokenizer: Any, out: Path, model: Any) -> None:
+    """Write a checkpoint's weights in the base's own number format, or its adapter; ``model`` is the trained one."""
     out.mkdir(parents=True, exist_ok=True)
     if spec.tuning == "lora":
+        if shards.stored(chosen):
+            adapter.join(model, checkpoint=chosen, read=shards.read)
         adapter.write(spec, place=place, checkpoint=chosen, out=out)
     else:
         form = had(AutoConfig, place, base=spec.base).dtype or torch.float32
-        model = had(AutoModelForCausalLM, str(chosen), base=spec.base, dtype=form)
-        model.save_pretrained(str(out), max_shard_size=adapter.SHARD)
+        parts = shards.stored(chosen)
+        written = had(AutoModelForCausalLM, place if parts else str(chosen), base=spec.base, dtype=form)
+        if parts:
+            shards.read(chosen, into=written.state_dict())
+        written.save_pretrained(str(out), max_shard_size=adapter.SHARD)
     tokenizer.save_pretrained(str(out))
 
 
@@ -256,7 +274,7 @@ def _key(spec: SftModel, *, model: Any, samples: Sequence[Sequence[TokenizedSamp
         "prompt": prompt.digest,
         "samples": [[[s.answer, *s.ids, *([] if s.weight == 1 else [s.weight])] for s in part] for part in samples],
         "begin": begin,
-        "processes": launch.world(),
+        "processes": [launch.world(), launch.grouped()],
         "versions": [str(torch.__version__), transformers.__version__],
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

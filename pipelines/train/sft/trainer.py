@@ -22,7 +22,9 @@ from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 from trl import SFTTrainer
 
 from pipelines.train.predictors.inference import Diverged
+from pipelines.train.sft import shards
 from pipelines.train.sft.packing import IGNORED, PackingPlan, TokenizedSample, padded, row
+from pipelines.train.sft.shards import Shards
 
 WHOLE, JUDGED = "whole.json", "eval_loss"
 
@@ -91,12 +93,22 @@ class Tuner(SFTTrainer):  # type: ignore[misc]
         # the library insists on a table and reads its first row and columns; the data come from our loader
         table = Table.from_dict({"number": [0]})
         super().__init__(model, args, train_dataset=table, data_collator=_alone, callbacks=[keeper], **options)
+        if getattr(model, "is_loaded_in_4bit", False):
+            # the library rounds the adapter to bfloat16, which loses small updates (SPEC 2.4, trap 2)
+            for weight in self.model.parameters():
+                weight.data = weight.data.float() if weight.requires_grad else weight.data
         for shown in (PrinterCallback, ProgressCallback):
             self.remove_callback(shown)
         self.steps, self.validation = train, validation
         for each in (train, validation):
             each.process = self.args.process_index
         keeper.tuner = self
+        self.shards = Shards(0, ())
+
+    def create_accelerator_and_postprocess(self) -> None:
+        """Create the accelerator, and let it divide the model among the processes of a group, on a CPU as well."""
+        super().create_accelerator_and_postprocess()
+        self.is_fsdp_enabled = shards.enable(self.accelerator)
 
     def get_train_dataloader(self) -> DataLoader:
         """Return the loader of the training rows, in the order planned for the current epoch."""
@@ -159,8 +171,9 @@ class Keeper(TrainerCallback):  # type: ignore[misc]
     """The callback that decides when to validate and save, marks complete checkpoints, and reports every epoch.
 
     A checkpoint is written after every epoch's validation, and every ``every`` steps within an epoch; never between an
-    epoch's last step and its validation, because a resumed run would skip the validation. The newest and the best
-    checkpoint are kept.
+    epoch's last step and its validation, because a resumed run would skip the validation. Two checkpoints are kept: the
+    newest, to resume from, and of the best epoch's only the weights. With the one that is being written, a disk holds
+    the optimiser's state twice and the weights three times (``preflight.py``).
 
     Args:
         key: digest of the run's inputs; only a run with the same key resumes from its checkpoints.
@@ -172,6 +185,16 @@ class Keeper(TrainerCallback):  # type: ignore[misc]
     def __init__(self, *, key: str, every: int, task: str, say: Callable[[dict[str, float]], None]) -> None:
         self.tuner: Tuner | None = None
         self._key, self._every, self._task, self._say = key, every, task, say
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Count the parameters of each process before the first step.
+
+        Raises:
+            NotSharded: a process holds more than its part.
+        """
+        if self.tuner:
+            self.tuner.shards = Shards.of(self.tuner.model)
+            self.tuner.shards.check()
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Select the input rows of the epoch that begins."""
@@ -212,6 +235,8 @@ class Keeper(TrainerCallback):  # type: ignore[misc]
             history = self.tuner.history()
             kept = {state.global_step, *([best(history)["step"]] if history else [])}
             clear(folder, keep={f"checkpoint-{int(step)}" for step in kept})
+            for step in kept - {state.global_step}:
+                reduce(folder / f"checkpoint-{int(step)}")
         self.tuner.accelerator.wait_for_everyone()
 
     @property
@@ -251,6 +276,14 @@ def clear(folder: Path, *, keep: Collection[str] = ()) -> None:
         if path.name not in keep:
             (path / WHOLE).unlink(missing_ok=True)
             shutil.rmtree(path, ignore_errors=True)
+
+
+def reduce(checkpoint: Path) -> None:
+    """Delete from a checkpoint what only resuming needs, which is the optimiser's state; its weights remain."""
+    # it must not look complete
+    (checkpoint / WHOLE).unlink(missing_ok=True)
+    shutil.rmtree(checkpoint / shards.OPTIMIZER, ignore_errors=True)
+    (checkpoint / shards.PLAIN_OPTIMIZER).unlink(missing_ok=True)
 
 
 def _alone(rows: list[dict[str, Any]]) -> dict[str, Any]:
