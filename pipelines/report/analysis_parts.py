@@ -188,9 +188,10 @@ def _block(block: str, metrics: Json, *, agreement: Json | None) -> Iterator[Blo
     if block not in metrics["blocks"]:
         return
     missing = metrics["without"].get("picture" if block == "visual" else "text", 0)
-    if missing and block != "text":
+    if missing != 0 and block != "text":
         what = "readable picture" if block == "visual" else "words"
-        yield f"{missing:,} items have no {what}, and are not in these tests."
+        many = f"Fewer than {metrics['plan']['least']}" if missing is None else f"{missing:,}"
+        yield f"{many} items have no {what}, and are not in these tests."
     for factor, features in metrics["factors"].items():
         tests = {f"{block}.{name}": name for name in metrics["blocks"][block]}
         yield from _factor(
