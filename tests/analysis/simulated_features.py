@@ -74,7 +74,7 @@ def draw(seed: int, *, planted: bool = True) -> Simulated:
     return Simulated(features, factors, [f"u{i}" for i in unit])
 
 
-def rare(seed: int, *, features: int = 24) -> Simulated:
+def rare(seed: int, *, features: int = 12) -> Simulated:
     """Return features that most memes do not have, such as words of a rare category, and that differ by no label.
 
     The last level has eight memes, and every meme a unit of its own.

@@ -119,7 +119,7 @@ class Reader(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         found = dict(attrs)
         self.tags.append(tag)
-        if tag not in ("meta", "br"):
+        if tag not in ("meta", "wbr"):
             self.open.append(tag)
         self.ids.add(found.get("id") or "")
         self.links += [found[name] or "" for name in ("href", "src", "action", "data") if name in found]
