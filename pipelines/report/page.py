@@ -130,11 +130,10 @@ tbody tr:last-child>*{border-bottom:0}
 .n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 thead .n{white-space:normal}
 .i{white-space:nowrap}
-.broad{font-size:.93em}
-.broad :is(th,td){padding:.3rem .42rem}
 .h{background:color-mix(in srgb,var(--blue) calc(var(--h)*.5%),var(--paper))}
 details{margin:.5rem 0}
 summary{cursor:pointer;color:var(--soft)}
+@media screen{.broad table{font-size:.81rem}.broad :is(th,td){padding:.3rem .42rem}}
 @media screen and (max-width:44rem){
 .drawing{width:100%;margin-right:0}
 svg text{font-size:14px}

@@ -34,9 +34,8 @@ AGREEMENT = {
 }
 
 
-@pytest.fixture(scope="module")
-def metrics() -> dict[str, Any]:
-    """Real metrics of 240 invented memes: those of planning are brighter and say so; the last month has two memes."""
+def described() -> dict[str, Any]:
+    """Return real metrics of 240 invented memes: those of planning are brighter and say so; the last month has two."""
     rng = np.random.default_rng(5)
     items = [(f"r{i:03}", 0) for i in range(240)]
     severity = {item: frozenset({SEVERITIES[i % 4]}) for i, item in enumerate(items)}
@@ -60,6 +59,11 @@ def metrics() -> dict[str, Any]:
     whole = {**made, "content": "images", "taken_down": 1}
     read: dict[str, Any] = json.loads(json.dumps(whole, sort_keys=True))
     return read
+
+
+@pytest.fixture(scope="module")
+def metrics() -> dict[str, Any]:
+    return described()
 
 
 @pytest.fixture(scope="module")

@@ -79,7 +79,7 @@ def made(settings: Params, *, models: Mapping[str, tuple[float, int]], refused: 
     metrics = {
         "scheme": "figsim",
         "split": "test",
-        "sampling": {"resamples": 200, "seed": sampling.seed, "confidence": 0.95},
+        "sampling": {**vars(sampling), "confidence": 0.95, "intervals": evaluate.INTERVALS},
         "items": {"test": 60, "train": 25, "validation": 15},
         "composition": evaluate.composition(gold, scheme=SCHEME),
         "settings": settings.train.model_dump(mode="json"),
