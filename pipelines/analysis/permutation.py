@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 # probability .0010, with 20 .0016, with 5 .0020, with 1 .0037.
 FEW = 30
 # Ours: so many permutations of those that were drawn may reach the observed statistic, for the smallest bound of p
-HITS = 10
+HITS = 4
 BLOCK = 2**21  # values that are permuted at once
 
 
