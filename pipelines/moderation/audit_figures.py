@@ -83,9 +83,9 @@ class Audit:
 
     def _figurative(self, score: Floats, *, scored: Bools) -> Json:
         """Return the difference within levels; only levels with items of both kinds are part of it."""
-        sides = [scored & at for at in self._kinds.values()]
-        both = np.intersect1d(*(self._place[side] for side in sides))
-        used = [side & np.isin(self._place, both) for side in sides]
+        figurative, literal = (scored & self._kinds[kind] for kind in KINDS)
+        both = np.isin(self._place, np.intersect1d(self._place[figurative], self._place[literal]))
+        used = [side & both for side in (figurative, literal)]
         counts = {kind: self._judged(side) for kind, side in zip(self._kinds, used, strict=True)}
         if None in shown(counts, least=self._least).values():
             return dict.fromkeys(("value", "low", "high", "n", "strata"))

@@ -113,7 +113,9 @@ def scores(name: str, system: Json, *, levels: list[str]) -> Drawing:
 
 def _figurative(name: str, system: Json) -> Iterator[str]:
     found = system.get("figurative")
-    if found and found["value"] is not None:
+    if found and found["n"] is None:
+        yield f"{name}: the difference of figurative and literal items is hidden, because one kind is of few authors."
+    elif found and found["value"] is not None:
         apart = _interval(found, value=found["value"], digits=2)
         yield f"{name}: mean score of figurative minus literal items of one level, over all levels: {apart}."
 

@@ -161,7 +161,7 @@ def test_a_rare_value_in_a_small_level_is_not_taken_for_a_difference() -> None:
 def test_a_rare_value_of_most_of_a_level_is_a_difference() -> None:
     samples = {"few": rare([1, 2, 3, 4, 5, 6], zeros=2), "b": rare([1, 2], zeros=200), "c": rare([2], zeros=200)}
     test = compared(samples)
-    assert test["significant"] and test["p"] < test["p_permuted"] <= 0.01
+    assert test["significant"] and test["p"] < test["p_permuted"] <= 0.02
     found = {(pair["a"], pair["b"]): pair for pair in test["pairs"]}
     assert [pair["significant"] for pair in found.values()] == [True, True, False]
     assert found["few", "b"]["p_permuted"] >= found["few", "b"]["p_wilcoxon"]

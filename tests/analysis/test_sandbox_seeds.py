@@ -58,4 +58,4 @@ def test_planted_words_are_found_and_what_no_label_decides_is_not() -> None:
     assert pictures / SEEDS <= MOST
     assert shuffled / SEEDS <= MOST
     # the stated size of the effect
-    assert 0.1 < np.median(sizes) < 0.3
+    assert 0.3 < np.median(sizes) < 0.42

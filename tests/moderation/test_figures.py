@@ -160,7 +160,8 @@ def test_the_difference_of_few_literal_items_is_hidden() -> None:
     sizes = {("None", True): 20, ("None", False): 3, ("Suicide ideation", True): 20}
     found = told(sizes)
     assert set(found["figurative"].values()) == {None}
-    assert list(moderation_tables._figurative("azure", found)) == []
+    [words] = moderation_tables._figurative("azure", found)
+    assert "is hidden, because one kind is of few authors" in words
     enough = told(sizes | {("Suicide ideation", False): 6})["figurative"]
     assert (enough["n"], enough["strata"], enough["value"]) == (49, 2, 0)
     assert told({("None", True): 20, ("Suicide ideation", False): 20})["figurative"]["value"] is None, (
