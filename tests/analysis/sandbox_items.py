@@ -33,13 +33,13 @@ def memes(root: Path, *, vault: Vault, submissions: int, drawn: bool, seed: int 
     rng = Random(seed)
     sandbox = Sandbox(seed=seed, months=MONTHS, submissions=submissions, posts=300, port=8125)
     posts = [p for p in World(sandbox).build() if p.figsim and p.pictures and p.pictures[0].rendering]
-    plain = [plain(n) for n in range(9)]
+    pictures = [plain(n) for n in range(9)]
     rows, images, gold, units = [], [], {}, {}
     small_corpus.admit(vault, {vault.record_id(p.fullname): p.fullname for p in posts}, corpus="memes", month=MONTHS[0])
     for post in posts:
         record, picture = vault.record_id(post.fullname), post.pictures[0]
         rows.append({"record_id": record, "author_id": post.author, "created": post.created, "title": post.title})
-        data = render(picture.rendering) if drawn and picture.rendering else rng.choice(plain)
+        data = render(picture.rendering) if drawn and picture.rendering else rng.choice(pictures)
         area = rng.uniform(0.05, 0.3)
         images.append({"record_id": record, "image": 0, "bytes": data, "text": picture.text, "text_area": area})
         labels = post.figsim.names() if post.figsim else {}
