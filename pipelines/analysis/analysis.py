@@ -6,7 +6,7 @@ no id and no small count. Features are computed from decrypted content in memory
     {
       "scheme": str, "content": "images" | "texts",
       "items": int, "units": int, "taken_down": int,  # with gold; authors or near-duplicate groups; left out
-      "without": {"picture" | "text": int},           # items whose features of this kind are undefined
+      "without": {"picture" | "text": int | null},    # items whose features of this kind are undefined
       "labels": {category: {"kind", "items", "labels": {label: int}, "sizes": {str(labels): int}, "mean",
                             "types": {type: int}}},   # types: only where labels have one (CRADLE Figure 1)
       "pairs": [{"rows": category, "columns": category,     # FigSIM Figure 6
@@ -141,26 +141,31 @@ def describe(
     categories = [scheme.categories[key] for key in keys or [key for key in scheme.categories if known.get(key)]]
     factors = {c.key: label_counts.factor(c, items=found.items, gold=known[c.key], scheme=scheme) for c in categories}
     words = blocks["text"]["words"]
-    without = {"text": int((words == 0).sum())}
+    missing = {"text": words == 0}
     if VISUAL in blocks:
-        without["picture"] = int(np.isnan(blocks[VISUAL]["brightness"]).sum())
+        missing["picture"] = np.isnan(blocks[VISUAL]["brightness"])
+    units = dict(zip(found.items, found.units, strict=True))
     return {
         "scheme": scheme.name,
         "items": len(found.items),
         "units": len(set(found.units)),
-        "without": without,
+        "without": {
+            key: label_counts.masked(rows, units=found.units, least=settings.least) for key, rows in missing.items()
+        },
         "labels": {
             key: label_counts.category_counts(category, gold=known[key], scheme=scheme)
             for key, category in scheme.categories.items()
             if known.get(key)
         },
         "pairs": [
-            label_counts.pair_counts(scheme.categories[a], scheme.categories[b], gold=known, least=settings.least)
+            label_counts.pair_counts(
+                scheme.categories[a], scheme.categories[b], gold=known, units=units, least=settings.least
+            )
             for a, b in settings.heatmaps
             if known.get(a) and known.get(b) and {a, b} <= set(scheme.categories)
         ],
         "months": label_counts.by_month(found.months, units=found.units, least=settings.least),
-        "lengths": label_counts.by_length([int(n) for n in words], least=settings.least),
+        "lengths": label_counts.by_length([int(n) for n in words], units=found.units, least=settings.least),
         "lexicons": [_told(opened) for opened in lexicons],
         "plan": vars(plan),
         "order": {

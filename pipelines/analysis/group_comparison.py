@@ -12,6 +12,9 @@ Dunn's test takes its variance from the ranks of all levels, which is too small 
 between their values. A pair is therefore significant only if the Wilcoxon-Mann-Whitney test of these two levels, which
 no other level can influence, is so as well.
 
+Where most units have the same value of a feature, H is not distributed as chi-square, so a p-value at most alpha is
+replaced by that of a permutation test if this is larger (:mod:`pipelines.analysis.permutation`).
+
 Sources: Kruskal and Wallis (1952); Dunn (1964), with its correction for ties; eta squared of H (Tomczak and Tomczak
 2014), whose interval inverts the noncentral chi-square distribution of H; Cliff's delta (1993), with DeLong's variance
 (1988) and an interval on Fisher's z scale. Benjamini and Hochberg's q (1995) is for exploration.
@@ -27,6 +30,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special, stats
+
+from pipelines.analysis import permutation
 
 Floats = NDArray[np.float64]
 Json = dict[str, Any]
@@ -66,10 +71,10 @@ def compare(features: Mapping[str, Floats], *, factors: Mapping[str, Factor], un
     Returns:
         ``family`` (the number of tests, m) and ``factors``: factor -> feature -> ``n`` (units), ``levels`` (level ->
         ``n``, ``mean`` with ``low`` and ``high``, ``sd``, ``median``), ``left_out`` (names of the levels with too few
-        units), and for a feature that varies in two or more levels ``h``, ``df``, ``p``, ``p_adjusted``, ``q``,
-        ``eta_squared`` (value and interval), ``significant`` and, after a significant test, ``pairs``: ``a``, ``b``,
-        ``z``, ``p``, ``p_wilcoxon``, ``p_adjusted`` (of the larger p), ``delta`` (Cliff's; value and interval),
-        ``significant``.
+        units), and for a feature that varies in two or more levels ``h``, ``df``, ``p``, ``p_permuted`` (if it was
+        needed), ``p_adjusted`` and ``q`` (both of the larger p), ``eta_squared`` (value and interval), ``significant``
+        and, after a significant test, ``pairs``: ``a``, ``b``, ``z``, ``p``, ``p_wilcoxon``, ``p_permuted`` (if it was
+        needed), ``p_adjusted`` (of the largest p), ``delta`` (Cliff's; value and interval), ``significant``.
     """
     order = np.random.default_rng(plan.seed).permutation(len(units))
     unit = np.unique(np.array(units, str), return_inverse=True)[1]
@@ -90,14 +95,24 @@ def compare(features: Mapping[str, Floats], *, factors: Mapping[str, Factor], un
                 tested.append((cell, kept))
     family = len(tested)
     if tested:
-        for (cell, _), q in zip(tested, stats.false_discovery_control([c["p"] for c, _ in tested]), strict=True):
-            cell["p_adjusted"] = min(1.0, cell["p"] * family)
+        largest = [_confirmed(cell, list(kept.values()), tests=family, plan=plan) for cell, kept in tested]
+        for (cell, _), p, q in zip(tested, largest, stats.false_discovery_control(largest), strict=True):
+            cell["p_adjusted"] = min(1.0, p * family)
             cell["q"] = float(q)
             cell["significant"] = cell["p_adjusted"] <= plan.alpha
     for cell, kept in tested:
         if cell["significant"]:
             cell["pairs"] = pairs(kept, tests=family, plan=plan)
     return {"family": family, "factors": found}
+
+
+def _confirmed(cell: Json, samples: Sequence[Floats], *, tests: float, plan: Plan) -> float:
+    """Return the largest p-value of a test of so many; ``p_permuted`` is added where the others may be too small."""
+    p = max(cell["p"], cell.get("p_wilcoxon", 0.0))
+    if p > plan.alpha or not permutation.is_sparse(samples):
+        return float(p)
+    cell["p_permuted"] = permutation.p_value(samples, bound=plan.alpha / tests, seed=plan.seed)
+    return float(max(p, cell["p_permuted"]))
 
 
 def _described(samples: Mapping[str, Floats], *, least: int, confidence: float) -> tuple[Json, dict[str, Floats]]:
@@ -144,24 +159,17 @@ def eta_squared(h: float, *, k: int, n: int, confidence: float) -> Json:
 
 def pairs(samples: Mapping[str, Floats], *, tests: int, plan: Plan) -> list[Json]:
     """Return Dunn's test of every pair of levels, adjusted for all pairs of all ``tests``."""
+    many = tests * len(samples) * (len(samples) - 1) / 2
     found = []
     for (a, b), (z, p) in dunn(samples).items():
-        both = np.concatenate([samples[a], samples[b]])
-        wilcoxon = float(stats.kruskal(samples[a], samples[b]).pvalue) if np.ptp(both) > 0 else 1.0
-        many = tests * len(samples) * (len(samples) - 1) / 2
+        both = [samples[a], samples[b]]
+        wilcoxon = float(stats.kruskal(*both).pvalue) if np.ptp(np.concatenate(both)) > 0 else 1.0
+        pair: Json = {"a": a, "b": b, "z": z, "p": p, "p_wilcoxon": wilcoxon}
         adjusted = min(1.0, many * max(p, wilcoxon))
-        found.append(
-            {
-                "a": a,
-                "b": b,
-                "z": z,
-                "p": p,
-                "p_wilcoxon": wilcoxon,
-                "p_adjusted": adjusted,
-                "delta": cliffs_delta(samples[a], samples[b], confidence=plan.confidence),
-                "significant": adjusted <= plan.alpha,
-            }
-        )
+        if adjusted <= plan.alpha:
+            adjusted = min(1.0, many * _confirmed(pair, both, tests=many, plan=plan))
+        delta = cliffs_delta(*both, confidence=plan.confidence)
+        found.append(pair | {"p_adjusted": adjusted, "delta": delta, "significant": adjusted <= plan.alpha})
     return found
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pipelines.analysis.group_comparison import Factor, Json
-from pipelines.analysis.small_counts import of_units, shown, shown_table
+from pipelines.analysis.small_counts import Counts, of_units, shown, shown_table
 from pipelines.metrics.label_tables import Distribution, Layout
 from pipelines.storage.tables import Item
 from pipelines.taxonomy import Category, Scheme
@@ -57,14 +59,16 @@ def named(labels: frozenset[str], category: Category) -> frozenset[str]:
     return labels if labels or category.none is None else frozenset({category.none})
 
 
-def pair_counts(rows: Category, columns: Category, *, gold: Mapping[str, Gold], least: int) -> Json:
+def pair_counts(
+    rows: Category, columns: Category, *, gold: Mapping[str, Gold], units: Mapping[Item, str], least: int
+) -> Json:
     """Return the items with each pair of labels of two categories, or of one (FigSIM Figure 6).
 
-    The diagonal of one category counts the items that have this label alone.
+    The diagonal of one category counts the items that have this label alone. A pair with items of fewer than ``least``
+    authors or groups of near-duplicates is hidden.
     """
     names = [[label.name for label in offered(category)] for category in (rows, columns)]
-    places = [{name: i for i, name in enumerate(each)} for each in names]
-    counts = np.zeros([len(each) for each in names], np.int64)
+    found: dict[tuple[str, str], list[str]] = {}
     same = rows.key == columns.key
     for item, labels in gold.get(rows.key, {}).items():
         here = sorted(named(labels, rows))
@@ -73,8 +77,12 @@ def pair_counts(rows: Category, columns: Category, *, gold: Mapping[str, Gold], 
             for one in here:
                 for other in there:
                     if not same or one != other or len(here) == 1:
-                        counts[places[0][one], places[1][other]] += 1
-    table = shown_table(counts, rows=names[0], columns=names[1], least=least)
+                        found.setdefault((one, other), []).append(units[item])
+    counts, judged = (
+        np.array([[count(found.get((row, column), [])) for column in names[1]] for row in names[0]], np.int64)
+        for count in (len, partial(of_units, least=least))
+    )
+    table = _of_items(shown_table(judged, rows=names[0], columns=names[1], least=least), counts)
     totals = counts.sum(axis=1)
     shares = {
         row: {column: None if n is None or not total else n / int(total) for column, n in cells.items()}
@@ -83,29 +91,45 @@ def pair_counts(rows: Category, columns: Category, *, gold: Mapping[str, Gold], 
     return {"rows": rows.key, "columns": columns.key, "counts": table, "shares": shares}
 
 
-def by_month(months: Sequence[str], *, units: Sequence[str], least: int) -> Json:
+def _of_items(table: Mapping[str, Counts], counts: NDArray[np.int64]) -> dict[str, Counts]:
+    """Return the items of each cell that is not hidden."""
+    return {
+        row: {column: None if n is None else int(counts[i, j]) for j, (column, n) in enumerate(cells.items())}
+        for i, (row, cells) in enumerate(table.items())
+    }
+
+
+def by_month(months: Sequence[str], *, units: Sequence[str], least: int) -> Counts:
     """Return the items by month; a month with fewer than ``least`` authors or groups of near-duplicates is hidden.
 
     Items without a month are not counted.
     """
-    by: dict[str, list[str]] = {}
-    for month, unit in zip(months, units, strict=True):
-        if month:
-            by.setdefault(month, []).append(unit)
-    small = {month: of_units(by[month], least=least) for month in sorted(by)}
-    masked = shown(small, least=least)
-    return {month: None if masked[month] is None else len(by[month]) for month in small}
+    return _by({month: [] for month in sorted({*months} - {""})}, months, units=units, least=least)
 
 
-def by_length(words: Sequence[int], *, least: int) -> Json:
-    """Return figures of the number of words per item, and the items by classes of length."""
+def by_length(words: Sequence[int], *, units: Sequence[str], least: int) -> Json:
+    """Return figures of the number of words per item, and the items by classes of length, hidden as months are."""
     if not words:
         return {"n": 0, "classes": {}}
-    found = np.searchsorted(LENGTHS, words)
-    counts = {name: int((found == i).sum()) for i, name in enumerate(CLASSES)}
+    names = [CLASSES[place] for place in np.searchsorted(LENGTHS, words)]
     low, middle, high = (float(q) for q in np.percentile(words, [25, 50, 75]))
     figures = {"n": len(words), "mean": float(np.mean(words)), "quartiles": [low, middle, high]}
-    return {**figures, "classes": shown(counts, least=least)}
+    return {**figures, "classes": _by({name: [] for name in CLASSES}, names, units=units, least=least)}
+
+
+def masked(rows: NDArray[np.bool_], *, units: Sequence[str], least: int) -> int | None:
+    """Return how many items are among ``rows``, ``None`` if the number of them, or of the others, is hidden."""
+    found = _by({"in": [], "out": []}, np.where(rows, "in", "out").tolist(), units=units, least=least)
+    return found["in"]
+
+
+def _by(empty: dict[str, list[str]], names: Sequence[str], *, units: Sequence[str], least: int) -> Counts:
+    """Return the items by name, ``None`` where so few units have any that the count is hidden."""
+    for name, unit in zip(names, units, strict=True):
+        if name in empty:
+            empty[name].append(unit)
+    masked = shown({name: of_units(found, least=least) for name, found in empty.items()}, least=least)
+    return {name: None if masked[name] is None else len(found) for name, found in empty.items()}
 
 
 def factor(category: Category, *, items: Sequence[Item], gold: Gold, scheme: Scheme) -> Factor:

@@ -2,7 +2,8 @@
 
 One rule for the stages ``analysis`` and ``moderation``: no count from 1 to ``least`` - 1 is shown, and a line of a
 table that would hide exactly one count hides its next smallest one, too, because the line's total would give it away
-(complementary suppression; Cox 1980). 0 is shown. ``least`` is ``analysis.least``.
+(complementary suppression; Cox 1980). 0 is shown, but not in a line whose total is itself small: its zeros would say
+what the few have in common. ``least`` is ``analysis.least``.
 """
 
 from __future__ import annotations
@@ -53,4 +54,7 @@ def _hidden(counts: NDArray[np.int64], *, least: int, columns: bool) -> NDArray[
             others = np.flatnonzero(~alone & (rest > 0))
             if alone.sum() == 1 and len(others):
                 alone[others[np.argmin(rest[others])]] = changed = True
+    for axis in (0, 1) if columns else (1,):
+        total = counts.sum(axis=axis, keepdims=True)
+        hide = hide | ((total > 0) & (total < least))
     return hide

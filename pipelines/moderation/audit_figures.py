@@ -61,7 +61,8 @@ class Audit:
             which only a part was judged. ``flags``: flag -> level or "all" -> a rate over the judged items. ``scores``:
             level or "all" -> "figurative", "literal" and "all" -> a mean, empty without scores. ``trend``: flag -> a
             test over the order of the levels. ``figurative``: the difference of the mean scores of figurative and
-            literal items of one level. All values of a hidden cell, and hidden counts, are ``None``.
+            literal items of one level. All values of a hidden cell, and hidden counts, are ``None``; so is the
+            difference if the items that it is made of are a hidden cell.
         """
         outcomes = [str(one.outcome) for one in verdicts]
         judged, score = voted(verdicts), scores(verdicts)
@@ -76,16 +77,23 @@ class Audit:
         }
         if self._ordinal:
             found["trend"] = {name: trend(flags[name][judged], level=self._place[judged]) for name in FLAGS}
-        known = ~np.isnan(score) & (self._kinds["figurative"] | self._kinds["literal"])
-        if known.any():
-            found["figurative"] = adjusted(
-                score[known],
-                treated=self._kinds["figurative"][known],
-                strata=self._place[known],
-                groups=self.groups[known].tolist(),
-                **self._drawn,
-            )
+        if (scored := ~np.isnan(score)).any():
+            found["figurative"] = self._figurative(score, scored=scored)
         return found
+
+    def _figurative(self, score: Floats, *, scored: Bools) -> Json:
+        """Return the difference within levels; only levels with items of both kinds are part of it."""
+        figurative, literal = (scored & self._kinds[kind] for kind in KINDS)
+        both = np.isin(self._place, np.intersect1d(self._place[figurative], self._place[literal]))
+        used = [side & both for side in (figurative, literal)]
+        counts = {kind: self._judged(side) for kind, side in zip(self._kinds, used, strict=True)}
+        if None in shown(counts, least=self._least).values():
+            return dict.fromkeys(("value", "low", "high", "n", "strata"))
+        rows = used[0] | used[1]
+        return adjusted(
+            score[rows], treated=used[0][rows], strata=self._place[rows], groups=self.groups[rows].tolist(),
+            **self._drawn,
+        )  # fmt: skip
 
     def _unanswered(self, outcomes: Sequence[str], *, judged: Bools) -> Json:
         kinds = sorted({one for one, ok in zip(outcomes, judged, strict=True) if not ok})

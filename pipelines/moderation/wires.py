@@ -229,6 +229,8 @@ class GuardWire(Wire):
         codes = tuple(sorted({match[0] for match in re.finditer(self.spec.category, said)})) if unsafe else ()
         if unsafe and not codes:
             return malformed("no_category")
+        if unsafe and choice.get("finish_reason") == "length" and not {*codes} & {*self.spec.self_harm}:
+            return malformed("cut")  # the code of self-harm may be among those that are missing
         return Verdict(
             Outcome.VOTE,
             self_harm=bool({*codes} & {*self.spec.self_harm}),

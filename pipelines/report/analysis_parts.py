@@ -24,6 +24,11 @@ BLOCKS = {
     "liwc": "LIWC",
     "nrc": "NRC emotion lexicon",
 }
+# What items are compared by, where the levels are not a category's labels
+LEVELS = {
+    ("figsim", "figurative"): "Presence of a figurative phenomenon",
+    ("cradle", "labels"): "Type of crisis",
+}
 # Ours: plots of levels, and rows of the plot of effects, per factor; the tables have all
 MOST_PLOTS, MOST_ROWS = 6, 12
 READING = (
@@ -34,12 +39,15 @@ READING = (
     "Hochberg's, for exploration only.",
     "A pair of levels counts as different if Dunn's test and the Wilcoxon-Mann-Whitney test of the two agree on it: "
     "Dunn's variance comes from all levels and may be too small for two of them.",
+    "If most units have the same value of a feature, the chi-square distribution of H is wrong. A p of at most alpha "
+    "is then confirmed by a permutation test, and p (adjusted) and q are of the larger one. A feature without figures "
+    "is the same for all units.",
     "η² is that of Kruskal-Wallis' H: about .01 is small, .06 medium, .14 large (Cohen 1988). Cliff's δ is the "
     "probability that an item of the first level has the larger value, less that of the reverse. Intervals are not "
     "adjusted for the number of tests.",
-    "α is Krippendorff's, of the raters who gave the labels. Wrong labels mix the levels, so that real differences "
-    "look smaller. Raters saw the texts and pictures whose features are tested: a difference says how labelled items "
-    "look, not what causes what.",
+    "α is Krippendorff's, of the raters who gave the labels; if levels merge labels, it is that of the labels. Wrong "
+    "labels mix the levels, so that real differences look smaller. Raters saw the texts and pictures whose features "
+    "are tested: a difference says how labelled items look, not what causes what.",
 )
 
 
@@ -188,9 +196,10 @@ def _block(block: str, metrics: Json, *, agreement: Json | None) -> Iterator[Blo
     if block not in metrics["blocks"]:
         return
     missing = metrics["without"].get("picture" if block == "visual" else "text", 0)
-    if missing and block != "text":
+    if missing != 0 and block != "text":
         what = "readable picture" if block == "visual" else "words"
-        yield f"{missing:,} items have no {what}, and are not in these tests."
+        many = f"Fewer than {metrics['plan']['least']}" if missing is None else f"{missing:,}"
+        yield f"{many} items have no {what}, and are not in these tests."
     for factor, features in metrics["factors"].items():
         tests = {f"{block}.{name}": name for name in metrics["blocks"][block]}
         yield from _factor(
@@ -200,6 +209,11 @@ def _block(block: str, metrics: Json, *, agreement: Json | None) -> Iterator[Blo
             alpha=_alpha(factor, agreement),
             block=block,
         )
+
+
+def levels_of(factor: str, *, scheme: str) -> str:
+    """Return the title of what items are compared by."""
+    return LEVELS.get((scheme, factor), title_of(factor))
 
 
 def _alpha(factor: str, agreement: Json | None) -> Json | None:
@@ -214,7 +228,8 @@ def _factor(
     factor: str, tests: Mapping[str, Json], *, metrics: Json, alpha: Json | None, block: str
 ) -> Iterator[Block]:
     done = {name: test for name, test in tests.items() if "p" in test}
-    by = f"{BLOCKS[block]} by {title_of(factor).lower()}"
+    levels = levels_of(factor, scheme=metrics["scheme"])
+    by = f"{BLOCKS[block]} by {levels.lower()}"
     if not done:
         yield f"{by}: no feature varies in two levels with {metrics['plan']['least']} units or more."
         return
@@ -230,7 +245,7 @@ def _factor(
     numbers = tuple((name_of(name), *_cells(cell)) for name, cell in effects.items())
     svg = plots.estimates(drawn, title=caption, zero=True, words=("significant", "not significant"))
     yield Drawing(caption, svg, Sheet(caption, ("Feature", "η²", "Low", "High"), numbers))
-    yield from (_means(name, done[name], by=title_of(factor)) for name in order[:MOST_PLOTS] if name in sure)
+    yield from (_means(name, done[name], by=levels) for name in order[:MOST_PLOTS] if name in sure)
     yield _tests(f"{by}: tests", tests, alpha=alpha)
     if pairs := _pairs(f"{by}: different pairs of levels", done):
         yield pairs

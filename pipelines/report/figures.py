@@ -14,6 +14,7 @@ from html import escape
 WIDTH = 460  # user units; about the width of a phone, so that type of 13 units stays readable
 LEFT, RIGHT = 4, 76  # margins; the right one has the figure after a bar
 PLOT = WIDTH - LEFT - RIGHT
+INSET = 6  # of plots with dots, so that one at 0 is not cut off
 TYPE = 13
 STEPS = (1, 2, 5)
 SQUARE = 300  # side of the reliability plot
@@ -155,7 +156,7 @@ def reliability(bins: Sequence[Bin], *, title: str) -> str:
         shapes.insert(0, f'<line class="grid" x1="{pt(left)}" y1="{line}" x2="{pt(left + SQUARE)}" y2="{line}"/>')
         shapes.append(text(left + at, top + SQUARE + 16, str(percent), kind="tick", anchor="middle"))
         shapes.append(text(left - 6, top + SQUARE - at + 4, str(percent), kind="tick", anchor="end"))
-    shapes.append(text(left + SQUARE + 10, top + SQUARE + 4, "predicted, %", kind="tick"))
+    shapes.append(text(left + SQUARE + 10, top + SQUARE - 2, "predicted, %", kind="tick"))
     shapes.append(text(left + SQUARE + 10, top + 10, "observed, %", kind="tick"))
     return drawing(title, shapes, height=top + SQUARE + 26)
 
@@ -172,7 +173,7 @@ def axis(ticks: Sequence[tuple[str, float]], *, bottom: float) -> Iterator[str]:
     for word, x in ticks:
         at = pt(LEFT + x)
         yield f'<line class="grid" x1="{at}" y1="26" x2="{at}" y2="{pt(bottom)}"/>'
-        anchor = "start" if x == 0 else "middle"
+        anchor = "start" if x <= INSET else "middle"
         yield text(LEFT + x, bottom + 14, word, kind="tick", anchor=anchor)
 
 

@@ -25,7 +25,7 @@ MOST = {"0 to 7": 7.0, "0 to 1": 1.0}
 READING = (
     "A rate is the share of the judged items that a system flags. Items that a system refused, that failed, or whose "
     "answer is incomplete are in no rate; they are counted below.",
-    "[ ] is a 95 % interval: Wilson's at the effective sample size of near-duplicate groups for rates, a percentile "
+    "[ ] is a 95 % interval: Wilson's at the effective sample size of the groups for rates, a percentile "
     "bootstrap over groups for scores and differences.",
     "Cells of few authors or groups of near-duplicates are hidden, and so is the next smallest cell if a total would "
     "give one away.",
@@ -44,7 +44,8 @@ def sections(metrics: Json | None, *, scheme: str) -> list[PageSection]:
 
 def _blocks(metrics: Json, *, scheme: str) -> Iterator[Block]:
     paper = printed("figsim_moderation")["table_2"] if scheme == "figsim" else {}
-    yield f"{metrics['items']:,} items with gold in {metrics['groups']:,} groups of near-duplicates were sent."
+    groups = f"{metrics['groups']:,} authors or groups of near-duplicates"
+    yield f"{metrics['items']:,} items with gold, of {groups}, were sent."
     for flag, title in FLAGS.items():
         yield rates(metrics, flag=flag, title=title, paper=paper)
     yield from _trends(metrics)
@@ -74,10 +75,18 @@ def rates(metrics: Json, *, flag: str, title: str, paper: Mapping[str, Json]) ->
 
 
 def _trends(metrics: Json) -> Iterator[str]:
-    tests = {name: system["trend"]["self_harm"] for name, system in metrics["systems"].items() if "trend" in system}
-    told = [f"{name} z = {one['z']:.1f}, p {_p(one['p'])}" for name, one in tests.items() if one["z"] is not None]
+    told = []
+    for name, system in metrics["systems"].items():
+        found = system.get("trend", {}).get("self_harm", {"z": None})
+        n = system["flags"]["self_harm"][EVERY]["n"]
+        if found["z"] is not None:
+            of = "" if n is None else f" of {n:,} judged items"
+            told.append(f"{name}, z = {found['z']:.1f}{of}, p {_p(found['p'])}")
     if told:
-        yield f"Trend of the flags for self-harm over severity (Cochran-Armitage, groups ignored): {'; '.join(told)}."
+        yield (
+            f"Trend of the flags for self-harm over severity (Cochran-Armitage, groups ignored, not adjusted for the "
+            f"number of systems): {'; '.join(told)}."
+        )
 
 
 def scores(name: str, system: Json, *, levels: list[str]) -> Drawing:
@@ -104,7 +113,9 @@ def scores(name: str, system: Json, *, levels: list[str]) -> Drawing:
 
 def _figurative(name: str, system: Json) -> Iterator[str]:
     found = system.get("figurative")
-    if found and found["value"] is not None:
+    if found and found["n"] is None:
+        yield f"{name}: the difference of figurative and literal items is hidden, because one kind is of few authors."
+    elif found and found["value"] is not None:
         apart = _interval(found, value=found["value"], digits=2)
         yield f"{name}: mean score of figurative minus literal items of one level, over all levels: {apart}."
 

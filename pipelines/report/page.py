@@ -14,8 +14,10 @@ from typing import TypeAlias
 
 from pipelines.metrics.label_tables import Sheet
 
-# a browser breaks a line at spaces and after a hyphen within a word
-UNBROKEN = re.compile(r"[^\s-]+-?|-")
+# a browser breaks a line at spaces and after a hyphen within a word, and with `_breakable` after an underscore and not
+# within an interval
+UNBROKEN = re.compile(r"\[[^\]]*\]|[^\s_-]+[_-]?|[_-]")
+INTERVAL = re.compile(r"\[[-−–.,\d\s]+\]")
 FIGURE = re.compile(r"^(?:to|[-−–+±<>=≈≠.,\d\s%()\[\]/;:→·|×])*$")
 
 
@@ -127,9 +129,11 @@ tbody tr:last-child>*{border-bottom:0}
 .g>*{font-weight:600!important;background:var(--shade)!important}
 .n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 thead .n{white-space:normal}
+.i{white-space:nowrap}
 .h{background:color-mix(in srgb,var(--blue) calc(var(--h)*.5%),var(--paper))}
 details{margin:.5rem 0}
 summary{cursor:pointer;color:var(--soft)}
+@media screen{.broad table{font-size:.81rem}.broad :is(th,td){padding:.3rem .42rem}}
 @media screen and (max-width:44rem){
 .drawing{width:100%;margin-right:0}
 svg text{font-size:14px}
@@ -144,7 +148,8 @@ tbody th{max-width:10rem}
 .prose td:empty{display:none}
 .prose td::before{content:attr(data-column);display:block;color:var(--soft);font-size:.78rem}
 }
-@media print{nav{display:none}.wide{overflow:visible}h2,figcaption{break-after:avoid}h2,figure,tr{break-inside:avoid}
+@media print{nav,details:not([open]){display:none}
+.wide{overflow:visible}h2,figcaption{break-after:avoid}h2,figure,tr{break-inside:avoid}
 figure:has(tr:nth-child(30)){break-inside:auto}
 .drawing{width:min(46%,22rem);margin-right:1rem}
 .h,svg *{print-color-adjust:exact}
@@ -153,6 +158,7 @@ tbody th{min-width:0;position:static}
 th,td,.n{padding:.15rem .3rem;white-space:normal;overflow-wrap:break-word}
 section:has(>figure>.broad){page:broad}
 .broad table{font-size:.6rem}
+.huge table{font-size:.48rem}
 .huge :is(th,td){overflow-wrap:anywhere}}
 @page broad{size:landscape}
 """
@@ -218,7 +224,7 @@ def _table(sheet: Sheet, *, prose: bool = False, heat: Sequence[Sequence[float |
     numeric = [not prose and i > 0 and _numbers([row[i] for row in sheet.rows]) for i in places]
     # an empty corner is no header of anything
     head = "".join(
-        f'<th scope="col"{_kind(numeric[i])}>{escape(sheet.columns[i])}</th>' if sheet.columns[i] else "<td></td>"
+        f'<th scope="col"{_kind(numeric[i])}>{_breakable(sheet.columns[i])}</th>' if sheet.columns[i] else "<td></td>"
         for i in places
     )
     # what a table cannot be narrower than without breaking words
@@ -234,15 +240,21 @@ def _table(sheet: Sheet, *, prose: bool = False, heat: Sequence[Sequence[float |
         if not any(row[1:]) and len(row) > 1:
             lines.append(f'<tr class="g"><th scope="rowgroup" colspan="{len(row)}">{escape(row[0])}</th></tr>')
             continue
-        cells = [f'<th scope="row">{escape(row[0])}</th>']
+        cells = [f'<th scope="row">{_breakable(row[0])}</th>']
         for i in places[1:]:
             named = f' data-column="{escape(sheet.columns[i])}"' if prose else ""
             figure = numeric[i] and FIGURE.match(row[i]) is not None
             shade = heat[place][i - 1] if heat else None
             kind = _kind(figure) if shade is None else f' class="n h" style="--h:{round(100 * shade)}"'
-            cells.append(f"<td{kind}{named}>{escape(row[i])}</td>")
+            cells.append(f"<td{kind}{named}>{_breakable(row[i])}</td>")
         lines.append(f"<tr{_kind(_heads(row, numeric), name='g')}>{''.join(cells)}</tr>")
     return "\n".join([*lines, "</tbody></table></div>"])
+
+
+def _breakable(cell: str) -> str:
+    """Return a cell whose long names may break after an underscore, and whose intervals may not."""
+    found = INTERVAL.sub(lambda match: f'<span class="i">{match[0]}</span>', escape(cell))
+    return found.replace("_", "_<wbr>")
 
 
 def _columns(sheet: Sheet) -> Iterator[Sequence[str]]:

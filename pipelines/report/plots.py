@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipelines.report.figures import LEFT, PLOT, TYPE, WIDTH, axis, drawing, pt, step, text
+from pipelines.report.figures import INSET, LEFT, PLOT, TYPE, WIDTH, axis, drawing, pt, step, text
 
 ROW = 42.0
 # Ours: of the columns of the months
@@ -94,7 +94,7 @@ def estimates(rows: Sequence[Dot], *, title: str, zero: bool, words: tuple[str, 
     low, high, apart = _range(low, high)
 
     def place(x: float) -> float:
-        return LEFT + 6 + (PLOT - 6) * (x - low) / (high - low)
+        return LEFT + INSET + (PLOT - INSET) * (x - low) / (high - low)
 
     shapes, top = [], 28.0
     if words:

@@ -111,7 +111,7 @@ def title_of(corpus: str, *, params: Params, root: Path) -> str:
 def _source(corpus: Corpus) -> dict[str, str]:
     """Return the words of a methods paragraph on where the items are from."""
     names = ", ".join(f"r/{name}" for name in corpus.subreddits)
-    return {"subreddits": names, "first_month": corpus.first_month, "last_month": corpus.last_month or "today"}
+    return {"subreddits": names, "first_month": corpus.first_month, "last_month": corpus.last_month or ""}
 
 
 def _read(path: Path) -> Json | None:
@@ -174,7 +174,8 @@ def build(
     more = moderation_tables.sections(moderation, scheme=metrics["scheme"])
     more += analysis_parts.sections(analysis, agreement=agreement, paper=published)
     if source:
-        told = methods.paragraphs(metrics, analysis=analysis, agreement=agreement, source=source)
+        given = {"analysis": analysis, "agreement": agreement, "moderation": moderation}
+        told = methods.paragraphs(metrics, source=source, synthetic=synthetic, **given)
         more.append(section("methods", "Methods, for a paper", [*told, FILES]))
     ending = [part for part in sections if part.key in ("discrepancies", "reading")]
     return Page(title, tuple(head), (*(part for part in sections if part not in ending), *more, *ending))

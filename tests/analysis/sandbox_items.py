@@ -7,12 +7,14 @@ its scenes are drawn from seeds that know no label.
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
 import numpy as np
 from PIL import Image
 
+from pipelines.analysis.analysis import AnalysedItems
 from pipelines.config.collect import Sandbox
 from pipelines.config.params import Params
 from pipelines.config.params import load as load_params
@@ -23,19 +25,21 @@ from pipelines.vault.vault import Vault
 from tests import small_corpus
 from tests.small_corpus import MONTHS, ROOT, full, write_table
 
+Gold = dict[str, dict[tuple[str, int], frozenset[str]]]
+
 
 def memes(root: Path, *, vault: Vault, submissions: int, drawn: bool, seed: int = 7) -> Params:
     """Write the labelled memes of a sandbox; with ``drawn`` their pictures, else one of nine plain ones at random."""
     rng = Random(seed)
     sandbox = Sandbox(seed=seed, months=MONTHS, submissions=submissions, posts=300, port=8125)
     posts = [p for p in World(sandbox).build() if p.figsim and p.pictures and p.pictures[0].rendering]
-    plain = [_plain(n) for n in range(9)]
+    pictures = [plain(n) for n in range(9)]
     rows, images, gold, units = [], [], {}, {}
     small_corpus.admit(vault, {vault.record_id(p.fullname): p.fullname for p in posts}, corpus="memes", month=MONTHS[0])
     for post in posts:
         record, picture = vault.record_id(post.fullname), post.pictures[0]
         rows.append({"record_id": record, "author_id": post.author, "created": post.created, "title": post.title})
-        data = render(picture.rendering) if drawn and picture.rendering else rng.choice(plain)
+        data = render(picture.rendering) if drawn and picture.rendering else rng.choice(pictures)
         area = rng.uniform(0.05, 0.3)
         images.append({"record_id": record, "image": 0, "bytes": data, "text": picture.text, "text_area": area})
         labels = post.figsim.names() if post.figsim else {}
@@ -45,6 +49,26 @@ def memes(root: Path, *, vault: Vault, submissions: int, drawn: bool, seed: int 
     small_corpus.write_images(root, [images], corpus="memes", month=MONTHS[0], vault=vault)
     _snapshot(root, corpus="memes", gold=gold, units=units)
     return load_params(ROOT)
+
+
+def captions(seed: int, *, submissions: int, visual: Sequence[list[float]]) -> tuple[AnalysedItems, Gold]:
+    """Return the labelled memes of a sandbox as the stage reads them, each with a random one of the visual features."""
+    rng = Random(seed)
+    sandbox = Sandbox(seed=seed, months=MONTHS, submissions=submissions, posts=300, port=8125)
+    posts = [p for p in World(sandbox).build() if p.figsim and p.pictures and p.pictures[0].rendering]
+    gold: Gold = {}
+    for post in posts:
+        for category, labels in post.figsim.names().items() if post.figsim else ():
+            kept = frozenset([labels] if isinstance(labels, str) else labels)
+            gold.setdefault(category, {})[post.fullname, 0] = kept
+    found = AnalysedItems(
+        items=tuple((post.fullname, 0) for post in posts),
+        units=tuple(str(post.family) for post in posts),
+        months=(MONTHS[0],) * len(posts),
+        texts=tuple(post.pictures[0].text or "" for post in posts),
+        visual=tuple(rng.choice(visual) for _ in posts),
+    )
+    return found, gold
 
 
 def posts(root: Path, *, vault: Vault, count: int, seed: int = 7) -> Params:
@@ -73,7 +97,7 @@ def _snapshot(root: Path, *, corpus: str, gold: dict, units: dict) -> None:  # t
     write_table(folder / "split" / "splits.parquet", splits, name="splits")
 
 
-def _plain(seed: int) -> bytes:
+def plain(seed: int) -> bytes:
     """Return a small picture of two random colours."""
     rng = np.random.default_rng(seed)
     image = Image.new("RGB", (64, 64), tuple(rng.integers(0, 255, 3).tolist()))

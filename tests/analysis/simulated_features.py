@@ -72,3 +72,23 @@ def draw(seed: int, *, planted: bool = True) -> Simulated:
         "figurative": Factor(("none", "any"), figurative),
     }
     return Simulated(features, factors, [f"u{i}" for i in unit])
+
+
+def rare(seed: int, *, features: int = 12) -> Simulated:
+    """Return features that most memes do not have, such as words of a rare category, and that differ by no label.
+
+    The last level has eight memes, and every meme a unit of its own.
+    """
+    rng = np.random.default_rng(seed)
+    sizes = dict(zip(SEVERITY, (110, 130, 230, 110, 115, 8), strict=True))
+    n = sum(sizes.values())
+    shares = (0.004, 0.01, 0.02, 0.05)
+    drawn = {
+        f"rare.{i}": np.where(rng.random(n) < shares[i % len(shares)], rng.gamma(2, 2, n), 0.0) for i in range(features)
+    }
+    figurative = [str(value) for value in np.where(rng.random(n) < 0.86, "any", "none")]
+    factors = {
+        "severity": Factor(tuple(sizes), [level for level, many in sizes.items() for _ in range(many)]),
+        "figurative": Factor(("none", "any"), figurative),
+    }
+    return Simulated(drawn, factors, [f"u{i}" for i in range(n)])

@@ -76,6 +76,19 @@ def test_the_family_wise_error_is_at_most_alpha_without_any_difference() -> None
     assert ignored / SEEDS > MOST
 
 
+def test_rare_words_are_seldom_told_apart_by_chance() -> None:
+    """With shares that are 0 for most memes and a level of eight memes, chi-square alone is far beyond the bound."""
+    false = alone = 0
+    for seed in range(SEEDS):
+        drawn = simulated.rare(20_000 + seed)
+        found = compare(drawn.features, factors=drawn.factors, units=drawn.units, plan=PLAN)
+        tests = [test for tests in found["factors"].values() for test in tests.values() if "p" in test]
+        false += any(test["significant"] for test in tests)
+        alone += any(test["p"] * found["family"] <= PLAN.alpha for test in tests)
+    assert false / SEEDS <= MOST
+    assert alone / SEEDS > MOST
+
+
 def test_equal_levels_beside_levels_between_their_values_are_seldom_told_apart() -> None:
     """Two equal, wide levels and a large one in the middle: Dunn's variance is too small for the pair."""
     together = dunn = 0

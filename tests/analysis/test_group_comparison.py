@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from pipelines.analysis import group_comparison as comparison
+from pipelines.analysis import permutation
 from pipelines.analysis.group_comparison import Factor, Plan, compare
 from tests.analysis import simulated_features
 
@@ -42,7 +43,7 @@ def test_the_test_of_all_levels_is_scipys(drawn: list[list[int]]) -> None:
         return
     h, p = stats.kruskal(*samples.values())
     assert (test["h"], test["p"]) == pytest.approx((h, p))
-    assert test["p_adjusted"] == pytest.approx(p)
+    assert test["p_adjusted"] == pytest.approx(max(p, test.get("p_permuted", 0)))
     assert [level["n"] for level in test["levels"].values()] == [*map(len, drawn)]
     for name, level in test["levels"].items():
         sample = samples[name]
@@ -120,6 +121,7 @@ def test_the_family_has_every_test_and_pairs_have_all_pairs() -> None:
     assert [p["significant"] for p in pairs.values()] == [False, True, True]
     for pair in pairs.values():
         assert pair["p_adjusted"] == pytest.approx(min(1, 12 * max(pair["p"], pair["p_wilcoxon"])))
+        assert "p_permuted" not in pair
     ps = [test["p"] for tests in found["factors"].values() for test in tests.values() if "p" in test]
     qs = [test["q"] for tests in found["factors"].values() for test in tests.values() if "p" in test]
     assert qs == pytest.approx(stats.false_discovery_control(ps))
@@ -140,3 +142,33 @@ def test_planted_differences_are_found_and_no_others() -> None:
     found = compare(drawn.features, factors=drawn.factors, units=drawn.units, plan=PLAN)["factors"]
     sure = {(factor, name) for factor, tests in found.items() for name, test in tests.items() if test["significant"]}
     assert sure == {("severity", name) for name in simulated_features.PLANTED}
+
+
+def rare(values: list[float], *, zeros: int) -> np.ndarray[Any, Any]:
+    return np.array([*values, *[0.0] * zeros])
+
+
+def test_a_rare_value_in_a_small_level_is_not_taken_for_a_difference() -> None:
+    """Two of three items of 300 with a word are among six: by chance once in 1,000 times, by chi-square never."""
+    samples = {"few": rare([1, 2], zeros=4), "many": rare([3], zeros=293)}
+    test = compared(samples, Plan(alpha=5e-4, confidence=0.95, least=5, seed=1))
+    assert test["p"] < 1e-14
+    assert test["p_permuted"] == pytest.approx(stats.hypergeom(300, 3, 6).sf(1), rel=0.3)
+    assert test["p_adjusted"] == test["q"] == test["p_permuted"]
+    assert not test["significant"]
+
+
+def test_a_rare_value_of_most_of_a_level_is_a_difference() -> None:
+    samples = {"few": rare([1, 2, 3, 4, 5, 6], zeros=2), "b": rare([1, 2], zeros=200), "c": rare([2], zeros=200)}
+    test = compared(samples)
+    assert test["significant"] and test["p"] < test["p_permuted"] <= 0.02
+    found = {(pair["a"], pair["b"]): pair for pair in test["pairs"]}
+    assert [pair["significant"] for pair in found.values()] == [True, True, False]
+    assert found["few", "b"]["p_permuted"] >= found["few", "b"]["p_wilcoxon"]
+    assert "p_permuted" not in found["b", "c"]
+
+
+def test_only_features_of_one_frequent_value_are_permuted() -> None:
+    assert permutation.is_sparse([np.zeros(9), rare([1], zeros=400)])
+    assert not permutation.is_sparse([np.arange(9.0), np.arange(400.0)]), "without ties"
+    assert not permutation.is_sparse([rare([1] * 40, zeros=60), rare([1] * 40, zeros=60)]), "40 of each are expected"

@@ -14,6 +14,11 @@ FIGSIM, CRADLE = load("figsim"), load("cradle")
 Gold = dict[tuple[str, int], frozenset[str]]
 
 
+def alone(gold: Gold) -> dict[tuple[str, int], str]:
+    """Return a unit of its own for each item."""
+    return {item: item[0] for item in gold}
+
+
 @pytest.fixture(scope="module")
 def memes() -> dict[str, Gold]:
     """Labels of as many memes as FigSIM's, with the totals of its Table 8."""
@@ -34,7 +39,7 @@ def test_labels_per_meme_are_those_that_figsim_prints(memes: dict[str, Gold], ke
 
 def test_a_row_of_a_heatmap_sums_to_1(memes: dict[str, Gold]) -> None:
     a, b = FIGSIM.categories["severity"], FIGSIM.categories["figurative"]
-    found = label_counts.pair_counts(a, b, gold=memes, least=1)
+    found = label_counts.pair_counts(a, b, gold=memes, units=alone(memes["severity"]), least=1)
     assert all(sum(cells.values()) == pytest.approx(1) for cells in found["shares"].values())
     ironic = sum("Irony/sarcasm" in labels for labels in memes["figurative"].values())
     assert sum(cells["Irony/sarcasm"] for cells in found["counts"].values()) == ironic
@@ -44,7 +49,7 @@ def test_labels_of_one_post_are_paired_and_the_diagonal_counts_those_alone() -> 
     category = CRADLE.category()
     sets = [{"selfharm_ongoing"}, {"selfharm_ongoing", "rape_past"}, {"no_crisis"}]
     gold = {"labels": {(f"r{i}", 0): frozenset(labels) for i, labels in enumerate(sets)}}
-    found = label_counts.pair_counts(category, category, gold=gold, least=1)["counts"]
+    found = label_counts.pair_counts(category, category, gold=gold, units=alone(gold["labels"]), least=1)["counts"]
     assert found["selfharm_ongoing"]["selfharm_ongoing"] == 1
     assert found["selfharm_ongoing"]["rape_past"] == found["rape_past"]["selfharm_ongoing"] == 1
     assert found["rape_past"]["rape_past"] == 0
@@ -71,6 +76,6 @@ def test_memes_with_and_without_figurative_language_are_levels() -> None:
 
 
 def test_lengths_are_in_classes() -> None:
-    found = label_counts.by_length([0, 4, 5, 9, 1000, 5000], least=1)
+    found = label_counts.by_length([0, 4, 5, 9, 1000, 5000], units=list("abcdef"), least=1)
     assert {name: n for name, n in found["classes"].items() if n} == {"0": 1, "1–4": 1, "5–9": 2, "1,000 and more": 2}
-    assert label_counts.by_length([], least=5) == {"n": 0, "classes": {}}
+    assert label_counts.by_length([], units=[], least=5) == {"n": 0, "classes": {}}

@@ -18,6 +18,12 @@ from pipelines.taxonomy import load
 from tests.small_corpus import ROOT
 
 SEVERITIES = ("None", "Wish to be dead", "Suicide ideation", "Suicide planning")
+SAMPLING = {
+    "resamples": 200,
+    "seed": 1,
+    "confidence": 0.95,
+    "intervals": {"figures": "BCa", "rates": "percentile", "pairs": "percentile"},
+}
 AGREEMENT = {
     "rounds": {"large": {}},
     "overall": {
@@ -28,9 +34,8 @@ AGREEMENT = {
 }
 
 
-@pytest.fixture(scope="module")
-def metrics() -> dict[str, Any]:
-    """Real metrics of 240 invented memes: those of planning are brighter and say so; the last month has two memes."""
+def described() -> dict[str, Any]:
+    """Return real metrics of 240 invented memes: those of planning are brighter and say so; the last month has two."""
     rng = np.random.default_rng(5)
     items = [(f"r{i:03}", 0) for i in range(240)]
     severity = {item: frozenset({SEVERITIES[i % 4]}) for i, item in enumerate(items)}
@@ -54,6 +59,11 @@ def metrics() -> dict[str, Any]:
     whole = {**made, "content": "images", "taken_down": 1}
     read: dict[str, Any] = json.loads(json.dumps(whole, sort_keys=True))
     return read
+
+
+@pytest.fixture(scope="module")
+def metrics() -> dict[str, Any]:
+    return described()
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +107,7 @@ def test_tests_have_sample_sizes_and_the_raters_agreement(parts: dict[str, PageS
     assert (rows["Brightness"]["n"], rows["Brightness"]["α of raters"]) == ("240", "0.78")
     assert rows["Brightness"]["p (adjusted)"] == "<.001"
     assert rows["Contrast"]["p (adjusted)"] != "<.001"
-    assert tables["Visual features by figurative phenomenon: tests"].rows[0][2] == "–"
+    assert tables["Visual features by presence of a figurative phenomenon: tests"].rows[0][2] == "–"
     pairs = tables["Visual features by suicide severity: different pairs of levels"]
     assert len(pairs.rows) == 3
     assert all("Suicide planning" in row[0] and row[0].startswith("Brightness") for row in pairs.rows)
@@ -121,15 +131,43 @@ def test_without_the_stage_there_are_no_sections() -> None:
 def test_the_methods_say_what_was_run(metrics: dict[str, Any]) -> None:
     evaluated = {
         "scheme": "figsim", "split": "test", "items": {"test": 60}, "tasks": {},
-        "sampling": {"resamples": 200, "seed": 1, "confidence": 0.95},
+        "sampling": SAMPLING,
     }  # fmt: skip
     source = {"subreddits": "r/SuicideMeme", "first_month": "2018-04", "last_month": "2022-12"}
     told = " ".join(methods.paragraphs(evaluated, analysis=metrics, agreement=AGREEMENT, source=source))
     plan = load_params(ROOT).analysis
-    assert "r/SuicideMeme, 2018-04 to 2022-12" in told
+    assert "public submissions to r/SuicideMeme (those with gold: 2022-11 to 2022-12), without" in told, "not params'"
+    assert "exist for 60 memes of test." in told
+    assert "Visual features, lengths of texts and words of our own list were compared by suicide severity and" in told
     assert f"seed {plan.seed}; 240 units of 240 items" in told
     assert f"all {metrics['family']} tests" in told
     assert "suicide severity 0.78 (900)" in told
+    assert "Models." not in told and "Moderation." not in told
+
+
+def test_the_methods_name_models_by_what_was_fitted_and_moderation_by_what_was_asked(metrics: dict[str, Any]) -> None:
+    def model(kind: str, base: str | None, source: str, *seeds: int) -> dict[str, Any]:
+        return {"kind": kind, "base": base, "source": source, "seeds": list(seeds)}
+
+    models = {
+        "bert": model("text", "google-bert/bert-base-uncased", "train", 1, 2),
+        "gpt": model("prompted", None, "prompted", 1, 2, 3),
+        "votes": model("votes", None, "untuned", 0),
+    }
+    evaluated = {
+        "scheme": "figsim", "split": "test", "items": {"train": 90, "validation": 20, "test": 60},
+        "tasks": {"severity": {"models": models}, "related": {"models": {"bert": models["bert"]}}},
+        "sampling": SAMPLING,
+    }  # fmt: skip
+    azure = {"model": "contentsafety 2024-09-01", "input": "both", "flag_from": 2, "outcomes": {"vote": 9, "failed": 1}}
+    moderation = {"items": 10, "least": 5, "systems": {"azure": azure}}
+    given = {"agreement": None, "analysis": None, "moderation": moderation, "synthetic": True}
+    source = {"subreddits": "r/SuicideMeme", "first_month": "2018-04", "last_month": ""}
+    told = " ".join(methods.paragraphs(evaluated, source=source, **given))
+    assert "simulated submissions to r/SuicideMeme from 2018-04 to the last collected month" in told
+    assert "90 memes of train, 20 memes of validation and 60 memes of test" in told
+    assert "bert (text, google-bert/bert-base-uncased, seeds 1, 2); gpt (prompted, 3 runs); votes (votes)." in told
+    assert "azure (contentsafety 2024-09-01, text and picture, flagged from severity 2; 9 judged), each once" in told
 
 
 def test_a_section_is_a_page_without_scripts_or_addresses(parts: dict[str, PageSection]) -> None:

@@ -79,7 +79,7 @@ def made(settings: Params, *, models: Mapping[str, tuple[float, int]], refused: 
     metrics = {
         "scheme": "figsim",
         "split": "test",
-        "sampling": {"resamples": 200, "seed": sampling.seed, "confidence": 0.95},
+        "sampling": {**vars(sampling), "confidence": 0.95, "intervals": evaluate.INTERVALS},
         "items": {"test": 60, "train": 25, "validation": 15},
         "composition": evaluate.composition(gold, scheme=SCHEME),
         "settings": settings.train.model_dump(mode="json"),
@@ -119,7 +119,7 @@ class Reader(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         found = dict(attrs)
         self.tags.append(tag)
-        if tag not in ("meta", "br"):
+        if tag not in ("meta", "wbr"):
             self.open.append(tag)
         self.ids.add(found.get("id") or "")
         self.links += [found[name] or "" for name in ("href", "src", "action", "data") if name in found]

@@ -155,6 +155,22 @@ def test_cells_of_few_items_are_hidden_as_in_the_analysis() -> None:
     assert {row[0]: row[2] for row in sheet.rows}["Suicide death"] == "hidden"
 
 
+def test_the_difference_of_few_literal_items_is_hidden() -> None:
+    """Their mean would follow from it and the mean of the figurative ones."""
+    sizes = {("None", True): 20, ("None", False): 3, ("Suicide ideation", True): 20}
+    found = told(sizes)
+    assert set(found["figurative"].values()) == {None}
+    [words] = moderation_tables._figurative("azure", found)
+    assert "is hidden, because one kind is of few authors" in words
+    enough = told(sizes | {("Suicide ideation", False): 6})["figurative"]
+    assert (enough["n"], enough["strata"], enough["value"]) == (49, 2, 0)
+    assert told({("None", True): 20, ("Suicide ideation", False): 20})["figurative"]["value"] is None, (
+        "no level has both"
+    )
+    many = told({("None", True): 40, ("None", False): 40}, groups=4)
+    assert many["figurative"]["n"] is None, "80 items of four authors"
+
+
 def test_many_items_of_few_authors_are_a_small_cell() -> None:
     sizes = {("None", True): 20, ("Suicide ideation", True): 20}
     assert told(sizes)["flags"]["overall"]["None"]["n"] == 20

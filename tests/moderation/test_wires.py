@@ -127,6 +127,12 @@ def test_another_answer_of_a_guard_is_malformed(content: str | None) -> None:
     assert GUARD.verdict(guarded(content)).outcome is Outcome.MALFORMED
 
 
+def test_a_list_of_codes_that_is_cut_off_says_nothing_about_self_harm() -> None:
+    assert GUARD.verdict(guarded("unsafe\nS1,S2,S3,S4,S5,S6,S", finish_reason="length")).outcome is Outcome.MALFORMED
+    assert GUARD.verdict(guarded("unsafe\nS1,S11,S12,S", finish_reason="length")).self_harm is True
+    assert GUARD.verdict(guarded("unsafe\nS1,S2", finish_reason="stop")).self_harm is False
+
+
 def test_a_refusal_of_a_guard_is_no_verdict() -> None:
     for answer in (guarded(None, finish_reason="content_filter"), guarded(None, message={"refusal": "no"})):
         assert GUARD.verdict(answer).outcome is Outcome.REFUSED
