@@ -1,0 +1,66 @@
+"""Return the addresses of MLflow's pages for people: the numbers and the report of a commit, a model version."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from crisis_corpus.versions import translated
+from pipelines.config.settings import Settings
+
+# Tag of a run with the numbers of a commit, and the file of the report among its artifacts.
+COMMIT, REPORT = "data_commit", "report/report.html"
+
+
+def web(uri: str | None) -> str | None:
+    """Return the address of MLflow's pages without a login; ``None`` for a store that is not a server."""
+    parts = urlsplit(uri or "")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return None
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
+
+
+def experiment(corpus: str) -> str:
+    """Return the name of the experiment with the numbers of a corpus's commits."""
+    return f"{corpus}_dataset"
+
+
+def of_commit(settings: Settings, *, corpus: str, commit: str, client: Any = None) -> dict[str, str]:
+    """Return the addresses ``run`` and ``report`` of a commit, or of the newest commit that MLflow has.
+
+    Empty without a server or a run; ``report`` is missing if the run has none.
+
+    Args:
+        settings: provides ``MLFLOW_TRACKING_URI``.
+        corpus: the corpus of the numbers.
+        commit: the commit of the corpus branch.
+        client: MLflow's client, if the process has one.
+
+    Raises:
+        RegistryUnavailable: MLflow does not answer.
+    """
+    address = web(settings.mlflow_tracking_uri)
+    if address is None:
+        return {}
+    from mlflow import MlflowClient
+
+    client = client or MlflowClient(settings.mlflow_tracking_uri)
+    with translated():
+        place = client.get_experiment_by_name(experiment(corpus))
+        if place is None:
+            return {}
+        for wanted in (f"tags.{COMMIT} = '{commit}'", ""):
+            runs = client.search_runs([place.experiment_id], wanted, max_results=1)
+            if runs:
+                run_id = runs[0].info.run_id
+                page = f"{address}/#/experiments/{place.experiment_id}/runs/{run_id}"
+                found = client.list_artifacts(run_id, "report")
+                report = {"report": f"{page}/artifacts/{REPORT}"} if any(f.path == REPORT for f in found) else {}
+                return {"run": page, **report}
+    return {}
+
+
+def of_version(settings: Settings, *, name: str, version: int) -> str | None:
+    """Return the address of a model version's page."""
+    address = web(settings.mlflow_tracking_uri)
+    return address and f"{address}/#/models/{name}/versions/{version}"
