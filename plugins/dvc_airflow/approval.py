@@ -53,6 +53,14 @@ class Approve(HITLBranchOperator):
         return super().execute_complete(context, event)
 
 
+# Of the forms that start a decision. It may be null: Airflow's form starts no run while a field is empty that may not.
+REASON = Param(
+    None,
+    type=["null", "string"],
+    maxLength=500,
+    title="Reason (optional)",
+    description="recorded if the person who approves gives none",
+)
 # Below the figures of each question.
 RECORDED = (
     "Your user name, the answer and what you write under *Why* go on record. Without an answer in "
