@@ -203,7 +203,8 @@ def _stored(
     # registration of the same pack would read files that are being written
     key = f"{name}-{secrets.token_hex(8)}"
     tags = {PACK: mark, "name": name, "data_commit": pack.manifest.data_commit}
-    with tracking.run(context.settings, experiment=experiment, key=key, params={}, tags=tags) as log:
+    title = f"{name} of {pack.manifest.data_commit[:12]}, files {mark[:8]}"
+    with tracking.run(context.settings, experiment=experiment, key=key, params={}, tags=tags, name=title) as log:
         with translated():
             client.log_artifacts(log.run_id, str(folder), PLACE)
         run_id = str(log.run_id)
