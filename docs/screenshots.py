@@ -1,28 +1,38 @@
-"""Take the pictures of the documentation from the running demo, with Chromium: `python docs/screenshots.py`."""
+"""Take the pictures of the documentation from the running demo, with Chromium: `python docs/screenshots.py [NAME ...]`.
+
+The questions for approvals are asked for the pictures, and rejected afterwards.
+"""
 
 from __future__ import annotations
 
 import base64
+import io
 import itertools
 import json
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import requests
+from PIL import Image
 from websockets.sync.client import ClientConnection, connect
 
 from pipelines.config import logins
 from pipelines.config.settings import Settings
+from pipelines.deployment.airflow_api import Airflow, Login
+from pipelines.registry.journal import Journal
 
 IMAGES = Path(__file__).resolve().parent / "images"
 # Seconds after which a page has loaded its data.
 LOADED = 15.0
+# Seconds after which a form or a graph is drawn, and within which a run asks its question.
+OPENED, ASKED = 4.0, 900.0
+CONTESTED = "meme-severity"
 # The cookie with which Airflow's pages authenticate.
 COOKIE = "_token"
 
@@ -44,14 +54,34 @@ class Browser:
             raise RuntimeError(f"{method}: {answer['error']['message']}")
         return dict(answer["result"])
 
-    def shoot(self, name: str, address: str, *, size: tuple[int, int]) -> None:
-        """Write one picture of a page, ``size`` in pixels."""
+    def run(self, script: str) -> Any:
+        """Run JavaScript in the page and return its value."""
+        return self.send("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)["result"].get(
+            "value"
+        )
+
+    def click(self, text: str) -> None:
+        """Press the first button with this text or label, and wait for what it opens."""
+        names = "[b.textContent.trim(), b.getAttribute('aria-label')]"
+        wanted = f"[...document.querySelectorAll('button')].find(b => {names}.includes({json.dumps(text)}))"
+        if not self.run(f"(b => {{ b?.click(); return !!b }})({wanted})"):
+            raise RuntimeError(f"There is no button '{text}'.")
+        time.sleep(OPENED)
+
+    def shoot(self, name: str, address: str, *, size: tuple[int, int], press: Sequence[str] = ()) -> None:
+        """Write one picture of a page, ``size`` in pixels, after pressing these buttons one after the other."""
         width, height = size
         self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        # a page that differs in what follows its # only would not be loaded again
+        self.send("Page.navigate", url="about:blank")
         self.send("Page.navigate", url=address)
         time.sleep(LOADED)
-        picture = self.send("Page.captureScreenshot", format="png")["data"]
-        (IMAGES / f"{name}.png").write_bytes(base64.b64decode(picture))
+        for button in press:
+            self.click(button)
+        picture = base64.b64decode(self.send("Page.captureScreenshot", format="png")["data"])
+        # 256 colours are a third of the size
+        small = Image.open(io.BytesIO(picture)).convert("RGB").quantize(256, dither=Image.Dither.NONE)
+        small.save(IMAGES / f"{name}.png", optimize=True)
 
 
 @contextmanager
@@ -93,20 +123,81 @@ def report(tracking: str, corpus: str, folder: Path) -> Path:
     raise SystemExit(f"MLflow has no report of {corpus}; run `make demo` first.")
 
 
-def main() -> int:
-    """Take the pictures."""
+def plots(folder: Path) -> Path:
+    """Return the page that `dvc plots show` writes in a clone of the corpus."""
+    corpus = [sys.executable, "-m", "pipelines", "clone", str(folder / "lab")]
+    subprocess.run(corpus, check=True, stdout=subprocess.DEVNULL)
+    show = [sys.executable, "-m", "dvc", "plots", "show"]
+    subprocess.run(show, cwd=folder / "lab", check=True, stdout=subprocess.DEVNULL)
+    return next((folder / "lab").rglob("dvc_plots/index.html"))
+
+
+def candidate(settings: Settings) -> int:
+    """Return the version that the demo rolled back from, which passes the gate again."""
+    with Journal.of(settings) as journal:
+        rows = [row for row in journal.rows(CONTESTED) if row.event == "rolled_back"]
+    if not rows or rows[-1].from_version is None:
+        raise SystemExit(f"The demo has not rolled {CONTESTED} back yet.")
+    return rows[-1].from_version
+
+
+@contextmanager
+def asked(client: Airflow, dag: str, conf: Mapping[str, Any]) -> Iterator[str]:
+    """Start a run of a Dag and yield the path of its question to a person; reject it at the end."""
+    run, until = client.trigger(dag, conf=conf), time.monotonic() + ASKED
+    task = f"/dags/{dag}/dagRuns/{run}/taskInstances/approve"
+    while client.get(task)["state"] != "awaiting_input":
+        if time.monotonic() > until:
+            raise SystemExit(f"The run {run} of {dag} asks nothing; read its log.")
+        time.sleep(2)
+    try:
+        yield f"/dags/{dag}/runs/{run}/tasks/approve/required_actions"
+    finally:
+        while not client.answer(dag, run, "approve", option="Reject", given={"why": "asked for a picture"}):
+            time.sleep(2)
+
+
+def main(wanted: Sequence[str]) -> int:
+    """Take the pictures with these names, or all."""
     settings = Settings.from_env()  # also sets the login of MLflow
     ports = json.loads((settings.home / "ports.json").read_text())
-    airflow = f"http://127.0.0.1:{ports['airflow']}"
-    with tempfile.TemporaryDirectory() as folder, browser(Path(folder)) as chromium:
-        chromium.send("Network.setCookie", name=COOKIE, url=airflow,
-                      value=token(airflow, password=logins.password(settings.home, logins.ADMIN)))  # fmt: skip
-        chromium.shoot("airflow", f"{airflow}/dags/posts_finetune", size=(1400, 800))
-        chromium.shoot("corpus_page", f"{airflow}/plugin/corpus", size=(1440, 900))
-        page = report(f"http://127.0.0.1:{ports['mlflow']}", "posts", Path(folder))
-        chromium.shoot("report", page.as_uri(), size=(1200, 900))
+    airflow, tracking = (f"http://127.0.0.1:{ports[name]}" for name in ("airflow", "mlflow"))
+    known = {name: logins.password(settings.home, name) for name in (logins.ADMIN, logins.TRACKING)}
+    client = Airflow(airflow, login=Login(user=logins.ADMIN, password=known[logins.ADMIN]))
+    version = candidate(settings)
+    pages: dict[str, tuple[str, tuple[int, int], Sequence[str]]] = {
+        "airflow": (f"{airflow}/dags/posts_finetune", (1400, 800), ()),
+        "graph": (f"{airflow}/dags/memes_benchmark", (1400, 900), ["Show Graph"]),
+        "corpus_page": (f"{airflow}/plugin/corpus", (1440, 900), ()),
+        "trigger_month": (f"{airflow}/dags/memes_collect", (1200, 900), ["Trigger"]),
+        "trigger_promote": (f"{airflow}/dags/promote", (1200, 900), ["Trigger"]),
+        "version": (f"{tracking}/#/models/{CONTESTED}/versions/{version}", (1300, 900), ()),
+    }
+    with tempfile.TemporaryDirectory() as made, browser(Path(made)) as chromium:
+        folder = Path(made)
+        chromium.send("Network.enable")
+        chromium.send("Network.setCookie", name=COOKIE, url=airflow, value=token(airflow, password=known[logins.ADMIN]))
+        login = base64.b64encode(f"{logins.TRACKING}:{known[logins.TRACKING]}".encode()).decode()
+        for name, (address, size, press) in pages.items():
+            if not wanted or name in wanted:
+                basic = {"Authorization": f"Basic {login}"} if address.startswith(tracking) else {}
+                chromium.send("Network.setExtraHTTPHeaders", headers=basic)
+                chromium.shoot(name, address, size=size, press=press)
+        chromium.send("Network.setExtraHTTPHeaders", headers={})
+        questions: dict[str, tuple[str, Mapping[str, Any]]] = {
+            "approve_promotion": ("promote", {"name": CONTESTED, "version": version}),
+            "approve_release": ("release", {"corpus": "memes", "name": "picture-1"}),
+        }
+        for name, (dag, conf) in questions.items():
+            if not wanted or name in wanted:
+                with asked(client, dag, conf) as path:
+                    chromium.shoot(name, f"{airflow}{path}", size=(1400, 1500))
+        if not wanted or "plots" in wanted:
+            chromium.shoot("plots", plots(folder).as_uri(), size=(1200, 700))
+        if not wanted or "report" in wanted:
+            chromium.shoot("report", report(tracking, "posts", folder).as_uri(), size=(1200, 900))
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

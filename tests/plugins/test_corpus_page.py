@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from corpus_view import page_plugin, page_view, runs_seen, summary_file
+from corpus_view import page_plugin, page_tables, page_view, runs_seen, summary_file
 from corpus_view.page_text import ago, clean, path, web
 from corpus_view.runs_seen import Question, Runs, SeenRun, dag_ids
 from corpus_view.summary_file import Summary, SummaryFile
@@ -86,6 +86,18 @@ def summary(**changes: Any) -> dict[str, Any]:
         "tracked": {"memes": {"run": "t1", "report": "https://mlflow.example.org/#/report"}},
     }  # fmt: skip
     return found | changes
+
+
+def test_gold_is_what_people_labelled_of_the_sample() -> None:
+    gold = {"records": 120, "without": 120, "unfit": 3, "pending": 5, "outside": 7, "labels": 137}
+    [row] = page_tables.funnel("posts", {"funnel": {"gold": gold}}, sources=page_tables.Sources({}))
+    assert (row["in"], row["out"]) == (243, 120)
+    assert row["excluded"] == {"not labelled by people": 115, "undecided": 5, "found unfit by people": 3}
+
+
+def test_every_table_has_a_caption() -> None:
+    text = page(summary())
+    assert text.count("<table") == text.count("<caption") > 5
 
 
 def page(found: dict[str, Any], *, runs: Runs | None = None, fault: str = "") -> str:
