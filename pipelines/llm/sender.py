@@ -18,7 +18,7 @@ from pipelines.llm.budget import LabellingBudget, nano
 from pipelines.llm.costs import BATCH_SHARE, Size, usd
 from pipelines.llm.outcome import Passing, Raw, Throttled
 from pipelines.llm.rate_limits import Gate
-from pipelines.llm.traces import ANSWERED, REFUSED, Call
+from pipelines.llm.traces import ANSWERED, REFUSED, TracedRequest
 from pipelines.process import now
 from pipelines.storage.answers import NANO, AnswerStore, BatchJob, LedgerChange, sealed
 
@@ -71,7 +71,7 @@ class RequestSender:
         budget: LabellingBudget,
         under: Mapping[str, bytes],
         arrived: Callable[[str], None],
-        told: Callable[[Call], None] | None = None,
+        told: Callable[[TracedRequest], None] | None = None,
     ) -> None:
         """Take what the requests of one labeller share.
 
@@ -173,7 +173,7 @@ class RequestSender:
         return True
 
     async def _patiently(self, call: Callable[[], Awaitable[Result]]) -> Result:
-        """Call a batch endpoint, with retries after temporary failures."""
+        """TracedRequest a batch endpoint, with retries after temporary failures."""
         for attempt in range(self._provider.max_retries):
             try:
                 return await call()
@@ -201,9 +201,9 @@ class RequestSender:
         raw, reason, tries = await self._answered(request)
         if self._told and raw:
             outcome, tokens = REFUSED if raw.refused else ANSWERED, (raw.input_tokens, raw.output_tokens)
-            self._told(Call(began, now(), outcome, tries, *tokens, usd=self._cost(raw, share=1) / NANO))
+            self._told(TracedRequest(began, now(), outcome, tries, *tokens, usd=self._cost(raw, share=1) / NANO))
         elif self._told and reason:
-            self._told(Call(began, now(), reason, tries))
+            self._told(TracedRequest(began, now(), reason, tries))
         return reason
 
     async def _answered(self, request: LabelRequest) -> tuple[Raw | None, str, int]:

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class TracedRequest:
     """One request with all its tries: its outcome in a word, and what it cost.
 
     ``outcome`` is ``answered``, ``refused``, or the reason why there is no answer, such as ``timeout``.
@@ -63,7 +63,7 @@ class Trace:
     uri: str
     about: dict[str, str]
     began: datetime = field(default_factory=now)
-    calls: list[Call] = field(default_factory=list)
+    calls: list[TracedRequest] = field(default_factory=list)
 
     def send(self, name: str) -> None:
         """Write the trace if a request was sent; a server that does not answer is a warning, not an error."""

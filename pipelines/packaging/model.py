@@ -107,7 +107,7 @@ def example(kind: str) -> pd.DataFrame:
     import pandas as pd
 
     if kind in OF_POSTS:
-        return pd.DataFrame([{"title": "A title", "body": "Nobody wrote this post. It shows the form of the input."}])
+        return pd.DataFrame([{"title": "A title", "body": "This text shows the form of the input. It is no post."}])
     from PIL import Image
 
     blank = io.BytesIO()

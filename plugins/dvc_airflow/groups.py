@@ -18,7 +18,7 @@ from dvc_airflow.graph import Stage, packages
 
 
 @dataclass(frozen=True)
-class Group:
+class ShownGroup:
     """A group of tasks as the graph shows it: its id, and the text that appears when the pointer is on it."""
 
     name: str
@@ -27,7 +27,7 @@ class Group:
 
 def plan(
     stages: Sequence[Stage], *, waiting: Collection[str] = (), docs: Mapping[str, str] | None = None
-) -> dict[str, tuple[Group, ...]]:
+) -> dict[str, tuple[ShownGroup, ...]]:
     """Return the groups of each stage's task, outermost first.
 
     Stages of one package are a group unless groups would then depend on each other in a circle, as `split`, which
@@ -51,11 +51,11 @@ def plan(
         firsts[stage.step][stage.first] += 1
     found = {}
     for stage in stages:
-        path = [Group(stage.package, (docs or {}).get(stage.package, ""))] if stage.package in chosen else []
+        path = [ShownGroup(stage.package, (docs or {}).get(stage.package, ""))] if stage.package in chosen else []
         if counts[stage.step] > 1:
-            path.append(Group(stage.step, stage.desc))
+            path.append(ShownGroup(stage.step, stage.desc))
             if stage.first and len(firsts[stage.step]) > 1 and firsts[stage.step][stage.first] > 1:
-                path.append(Group(f"{stage.step}__{stage.first}"))
+                path.append(ShownGroup(f"{stage.step}__{stage.first}"))
         found[stage.name] = tuple(path)
     return found
 
