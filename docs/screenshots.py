@@ -164,13 +164,17 @@ def main(wanted: Sequence[str]) -> int:
     airflow, tracking = (f"http://127.0.0.1:{ports[name]}" for name in ("airflow", "mlflow"))
     known = {name: logins.password(settings.home, name) for name in (logins.ADMIN, logins.TRACKING)}
     client = Airflow(airflow, login=Login(user=logins.ADMIN, password=known[logins.ADMIN]))
-    version = candidate(settings)
+    version = candidate(settings) if not wanted or {"version", "approve_promotion"} & set(wanted) else 0
     pages: dict[str, tuple[str, tuple[int, int], Sequence[str]]] = {
         "airflow": (f"{airflow}/dags/posts_finetune", (1400, 800), ()),
-        "graph": (f"{airflow}/dags/memes_benchmark", (1400, 900), ["Show Graph"]),
+        "graph": (
+            f"{airflow}/dags/memes_benchmark",
+            (1400, 560),
+            ["Show Graph (Press g)", "Collapse Details Panel", "Fit View"],
+        ),
         "corpus_page": (f"{airflow}/plugin/corpus", (1440, 900), ()),
-        "trigger_month": (f"{airflow}/dags/memes_collect", (1200, 900), ["Trigger"]),
-        "trigger_promote": (f"{airflow}/dags/promote", (1200, 900), ["Trigger"]),
+        "trigger_month": (f"{airflow}/dags/memes_collect", (1200, 900), ["Trigger Dag", "Advanced Options"]),
+        "trigger_promote": (f"{airflow}/dags/promote", (1200, 900), ["Trigger Dag"]),
         "version": (f"{tracking}/#/models/{CONTESTED}/versions/{version}", (1300, 900), ()),
     }
     with tempfile.TemporaryDirectory() as made, browser(Path(made)) as chromium:

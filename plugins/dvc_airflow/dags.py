@@ -41,15 +41,15 @@ log = logging.getLogger(__name__)
 
 # The form that starts a run has a field for the key, which it calls optional. The form shows nothing of a Dag but its
 # parameters, so that one of them, with one value, explains the field.
-KEY_FIELD = "see the field Partition Key"
+KEY_FIELD = "Advanced Options, Partition Key"
 OF_MONTH = (
-    "Enter the month in the field Partition Key, such as 2022-12. A run without it fails at its first task. For "
-    "several months, choose Backfill above, or: airflow backfill create --dag-id {dag} --from-date 2022-01-01 "
-    "--to-date 2022-12-01"
+    "Open Advanced Options and enter the month, such as 2022-12, in the field Partition Key. A run without it fails at "
+    "its first task. For several months, choose Backfill above, or: airflow backfill create --dag-id {dag} --from-date "
+    "2022-01-01 --to-date 2022-12-01"
 )
 OF_SNAPSHOT = (
-    "Enter snapshot in the field Partition Key: the run works on all months. Without it, the Dags that wait for this "
-    "one are not started."
+    "Open Advanced Options and enter snapshot in the field Partition Key: the run works on all months. Without it, the "
+    "Dags that wait for this one are not started."
 )
 
 
