@@ -33,6 +33,9 @@ LOADED = 15.0
 # Seconds after which a form or a graph is drawn, and within which a run asks its question.
 OPENED, ASKED = 4.0, 900.0
 CONTESTED = "meme-severity"
+# The window of a question; its columns are the panel beside the graph. Beside a version, MLflow has its assistant.
+QUESTION, PANEL = (2000, 1900), (1420, 2000)
+CROPPED = {"approve_promotion": PANEL, "approve_release": PANEL, "version": (0, 1365)}
 # The cookie with which Airflow's pages authenticate.
 COOKIE = "_token"
 
@@ -61,15 +64,35 @@ class Browser:
         )
 
     def click(self, text: str) -> None:
-        """Press the first button with this text or label, and wait for what it opens."""
+        """Press the first button with this text or label, as a mouse does, and wait for what it opens."""
         names = "[b.textContent.trim(), b.getAttribute('aria-label')]"
-        wanted = f"[...document.querySelectorAll('button')].find(b => {names}.includes({json.dumps(text)}))"
-        if not self.run(f"(b => {{ b?.click(); return !!b }})({wanted})"):
+        button = f"[...document.querySelectorAll('button')].find(b => {names}.includes({json.dumps(text)}))"
+        middle = "(r => [r.x + r.width / 2, r.y + r.height / 2])(b.getBoundingClientRect())"
+        at = self.run(f"(b => b ? {middle} : null)({button})")
+        if at is None:
             raise RuntimeError(f"There is no button '{text}'.")
+        for kind in ("mousePressed", "mouseReleased"):
+            self.send("Input.dispatchMouseEvent", type=kind, x=at[0], y=at[1], button="left", clickCount=1)
         time.sleep(OPENED)
 
-    def shoot(self, name: str, address: str, *, size: tuple[int, int], press: Sequence[str] = ()) -> None:
-        """Write one picture of a page, ``size`` in pixels, after pressing these buttons one after the other."""
+    def shoot(
+        self,
+        name: str,
+        address: str,
+        *,
+        size: tuple[int, int],
+        press: Sequence[str] = (),
+        crop: tuple[int, int] | None = None,
+    ) -> None:
+        """Write one picture of a page.
+
+        Args:
+            name: of the file.
+            address: of the page.
+            size: of the window in pixels.
+            press: buttons to press one after the other.
+            crop: the first and last column of the picture; default: the whole window.
+        """
         width, height = size
         self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         # a page that differs in what follows its # only would not be loaded again
@@ -79,9 +102,10 @@ class Browser:
         for button in press:
             self.click(button)
         picture = base64.b64decode(self.send("Page.captureScreenshot", format="png")["data"])
+        left, right = crop or (0, width)
+        shown = Image.open(io.BytesIO(picture)).convert("RGB").crop((left, 0, right, height))
         # 256 colours are a third of the size
-        small = Image.open(io.BytesIO(picture)).convert("RGB").quantize(256, dither=Image.Dither.NONE)
-        small.save(IMAGES / f"{name}.png", optimize=True)
+        shown.quantize(256, dither=Image.Dither.NONE).save(IMAGES / f"{name}.png", optimize=True)
 
 
 @contextmanager
@@ -97,7 +121,7 @@ def browser(folder: Path) -> Iterator[Browser]:
             port = chosen.read_text().split()[0]
             tabs = requests.get(f"http://127.0.0.1:{port}/json", timeout=60).json()
             page = next(one for one in tabs if one["type"] == "page")
-            with connect(page["webSocketDebuggerUrl"], max_size=None) as socket:
+            with connect(page["webSocketDebuggerUrl"], max_size=None, ping_interval=None) as socket:
                 yield Browser(socket)
         finally:
             process.terminate()
@@ -144,6 +168,7 @@ def candidate(settings: Settings) -> int:
 @contextmanager
 def asked(client: Airflow, dag: str, conf: Mapping[str, Any]) -> Iterator[str]:
     """Start a run of a Dag and yield the path of its question to a person; reject it at the end."""
+    client.unpause(dag)
     run, until = client.trigger(dag, conf=conf), time.monotonic() + ASKED
     task = f"/dags/{dag}/dagRuns/{run}/taskInstances/approve"
     while client.get(task)["state"] != "awaiting_input":
@@ -175,7 +200,7 @@ def main(wanted: Sequence[str]) -> int:
         "corpus_page": (f"{airflow}/plugin/corpus", (1440, 900), ()),
         "trigger_month": (f"{airflow}/dags/memes_collect", (1200, 900), ["Trigger Dag", "Advanced Options"]),
         "trigger_promote": (f"{airflow}/dags/promote", (1200, 900), ["Trigger Dag"]),
-        "version": (f"{tracking}/#/models/{CONTESTED}/versions/{version}", (1300, 900), ()),
+        "version": (f"{tracking}/#/models/{CONTESTED}/versions/{version}", (1700, 900), ()),
     }
     with tempfile.TemporaryDirectory() as made, browser(Path(made)) as chromium:
         folder = Path(made)
@@ -186,7 +211,7 @@ def main(wanted: Sequence[str]) -> int:
             if not wanted or name in wanted:
                 basic = {"Authorization": f"Basic {login}"} if address.startswith(tracking) else {}
                 chromium.send("Network.setExtraHTTPHeaders", headers=basic)
-                chromium.shoot(name, address, size=size, press=press)
+                chromium.shoot(name, address, size=size, press=press, crop=CROPPED.get(name))
         chromium.send("Network.setExtraHTTPHeaders", headers={})
         questions: dict[str, tuple[str, Mapping[str, Any]]] = {
             "approve_promotion": ("promote", {"name": CONTESTED, "version": version}),
@@ -195,7 +220,7 @@ def main(wanted: Sequence[str]) -> int:
         for name, (dag, conf) in questions.items():
             if not wanted or name in wanted:
                 with asked(client, dag, conf) as path:
-                    chromium.shoot(name, f"{airflow}{path}", size=(1400, 1500))
+                    chromium.shoot(name, f"{airflow}{path}", size=QUESTION, crop=CROPPED[name])
         if not wanted or "plots" in wanted:
             chromium.shoot("plots", plots(folder).as_uri(), size=(1200, 700))
         if not wanted or "report" in wanted:

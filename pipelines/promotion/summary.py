@@ -94,28 +94,28 @@ def _reported(rest: Json, *, rival: str) -> Iterator[str]:
 
 
 def _recalls(scores: Json) -> Iterator[str]:
+    # few columns, because Airflow shows them in a third of its width
     if scores["recall"]:
         yield (
             "\n#### Recalls that must reach a floor\n\n"
-            "| label | groups | found | 95 % bounds | floor | alert rate (champion's) | floor is |\n" + "|---" * 7 + "|"
+            "| label (groups) | found [95 % bounds] | floor | alert rate (champion's) | floor is |\n" + "|---" * 5 + "|"
         )
     for label, recall in scores["recall"].items():
         said = {"below": "missed", "not_below": "not missed", "too_few": "undecided: too few"}[recall["verdict"]]
-        found = "–" if recall.get("recall") is None else f"{recall['recall']:.3f}"
-        yield (
-            f"| {label} | {recall['groups']} | {found} | {_bounds(recall)} | {recall['floor']:.3f} | {_rates(recall)}"
-            f" | {said} |"
-        )
+        found = "–" if recall.get("recall") is None else f"{recall['recall']:.3f}{_bounds(recall)}"
+        yield f"| {label} ({recall['groups']}) | {found} | {recall['floor']:.3f} | {_rates(recall)} | {said} |"
     if scores["severe"]:
         yield (
             "\n#### Severe labels: found as often as by the champion?\n\n"
-            "| label | groups | gained | lost | bounds of the difference | margin | alert rate (champion's)"
-            " | recall is |\n" + "|---" * 8 + "|"
+            "| label (groups) | gained, lost | bounds (margin) | alert rate (champion's) | recall is |\n"
+            + "|---" * 5
+            + "|"
         )
     for label, severe in scores["severe"].items():
         said = severe["verdict"].replace("_", " ")
-        counts = f"{severe['groups']} | {severe.get('gained', '–')} | {severe.get('lost', '–')}"
-        yield f"| {label} | {counts} | {_bounds(severe)} | {severe['margin']:.3f} | {_rates(severe)} | {said} |"
+        counts = f"{severe.get('gained', '–')}, {severe.get('lost', '–')}"
+        bounds = f"{_bounds(severe, '+') or '–'} ({severe['margin']:+.3f})"
+        yield f"| {label} ({severe['groups']}) | {counts} | {bounds} | {_rates(severe)} | {said} |"
     if scores["recall"] or scores["severe"]:
         yield f"\nGroups: near-duplicates count once. {RISKS['alerts']}"
 
@@ -126,8 +126,8 @@ def _interval(ends: Sequence[float | None] | None, sign: str = "") -> str:
     return f" [{', '.join(format(end, f'{sign}.3f') for end in ends)}]"
 
 
-def _bounds(found: Json) -> str:
-    return f"{found['low']:.3f} to {found['high']:.3f}" if "low" in found else "–"
+def _bounds(found: Json, sign: str = "") -> str:
+    return _interval([found["low"], found["high"]], sign) if "low" in found else ""
 
 
 def _rates(found: Json) -> str:

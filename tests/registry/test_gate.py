@@ -64,7 +64,7 @@ def test_a_first_version_must_beat_the_majority_set_and_the_second_the_first(con
     assert found["low"] > 0 and found["difference"] == pytest.approx(found["candidate"] - found["other"], abs=1e-8)
     assert [event for event, *_ in events(context)][-4:] == ["refused", "registered", "looked", "gated"]
     assert [row.why for row in context.journal.rows(NAME) if row.event in gate.JUDGED][1:] == [
-        "1 reasons against it",
+        "1 reason against it",
         "every check passed",
     ]
     for role, number in (("candidate", 3), ("champion", 1)):
