@@ -112,7 +112,13 @@ def test_the_run_of_a_commit_has_the_models_evaluation_tables(
     of_commit = mlflow_pages.of_commit(server, commit=tracked.data.tags["data_commit"], **pages)
     assert of_commit == mlflow_pages.of_commit(server, commit="another", **pages)
     assert of_commit["run"].startswith("http://127.0.0.1:5000/#/experiments/") and of_commit["run"].endswith(run)
-    assert "report" not in of_commit and mlflow_pages.of_commit(Settings.from_env(), commit="-", corpus="memes") == {}
+    assert "report" not in of_commit
+    (tmp_path / "report.html").write_text("a page")
+    later = client.create_run(tracked.info.experiment_id).info.run_id
+    client.log_artifact(later, str(tmp_path / "report.html"), "report")
+    reported = mlflow_pages.of_commit(server, commit=tracked.data.tags["data_commit"], **pages)
+    assert reported["run"] == of_commit["run"] and reported["report"].endswith(f"{later}/artifacts/report/report.html")
+    assert mlflow_pages.of_commit(Settings.from_env(), commit="-", corpus="memes") == {}
     path = client.download_artifacts(run, "evaluation", str(tmp_path))
     found = {file.stem: json.loads(file.read_text()) for file in Path(path).iterdir()}
     rows = [dict(zip(found["scores"]["columns"], row, strict=True)) for row in found["scores"]["data"]]

@@ -10,6 +10,8 @@ from pipelines.config.settings import Settings
 
 # Tag of a run with the numbers of a commit, and the file of the report among its artifacts.
 COMMIT, REPORT = "data_commit", "report/report.html"
+# The newest runs among which a report is searched for; every publish since the last report has one.
+SEARCHED = 10
 
 
 def web(uri: str | None) -> str | None:
@@ -26,9 +28,10 @@ def experiment(corpus: str) -> str:
 
 
 def of_commit(settings: Settings, *, corpus: str, commit: str, client: Any = None) -> dict[str, str]:
-    """Return the addresses ``run`` and ``report`` of a commit, or of the newest commit that MLflow has.
+    """Return the addresses ``run``, of the commit's numbers or else the newest, and ``report``, of the newest report.
 
-    Empty without a server or a run; ``report`` is missing if the run has none.
+    A model's commit has no report of it: that is published after its training. Without a server or a run, there is no
+    address.
 
     Args:
         settings: provides ``MLFLOW_TRACKING_URI``.
@@ -44,20 +47,19 @@ def of_commit(settings: Settings, *, corpus: str, commit: str, client: Any = Non
         return {}
     from mlflow import MlflowClient
 
-    client = client or MlflowClient(settings.mlflow_tracking_uri)
+    client, found = client or MlflowClient(settings.mlflow_tracking_uri), dict[str, str]()
     with translated():
         place = client.get_experiment_by_name(experiment(corpus))
         if place is None:
             return {}
-        for wanted in (f"tags.{COMMIT} = '{commit}'", ""):
-            runs = client.search_runs([place.experiment_id], wanted, max_results=1)
-            if runs:
-                run_id = runs[0].info.run_id
-                page = f"{address}/#/experiments/{place.experiment_id}/runs/{run_id}"
-                found = client.list_artifacts(run_id, "report")
-                report = {"report": f"{page}/artifacts/{REPORT}"} if any(f.path == REPORT for f in found) else {}
-                return {"run": page, **report}
-    return {}
+        newest = list(client.search_runs([place.experiment_id], max_results=SEARCHED))
+        same = client.search_runs([place.experiment_id], f"tags.{COMMIT} = '{commit}'", max_results=1)
+        for run in (*same, *newest):
+            page = f"{address}/#/experiments/{place.experiment_id}/runs/{run.info.run_id}"
+            found.setdefault("run", page)
+            if any(file.path == REPORT for file in client.list_artifacts(run.info.run_id, "report")):
+                return found | {"report": f"{page}/artifacts/{REPORT}"}
+    return found
 
 
 def of_version(settings: Settings, *, name: str, version: int) -> str | None:

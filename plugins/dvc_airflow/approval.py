@@ -22,7 +22,7 @@ PATIENCE = timedelta(days=14)
 RETRIES = 5
 REJECT, DECISION = "Reject", "decision"
 # What an approver may want to open, in this order; addresses of MLflow come from the commands.
-LINKS = {"version": "the version in MLflow", "report": "the report", "run": "the numbers in MLflow"}
+LINKS = {"version": "the version in MLflow", "report": "the newest report", "run": "the numbers in MLflow"}
 
 
 class Approve(HITLBranchOperator):

@@ -48,7 +48,8 @@ def test_the_pages_end_with_links_to_report_and_commit(monkeypatch: pytest.Monke
     page = release.make.function(params={"corpus": "memes", "name": "m2"})["text"]
     assert page == f"the risks\n\n{approval.links(LINKS)}"
     assert (
-        f"[commit {COMMIT[:12]}](/corpus/#commit-{COMMIT[:12]})" in page and f"[the report]({LINKS['report']})" in page
+        f"[commit {COMMIT[:12]}](/corpus/#commit-{COMMIT[:12]})" in page
+        and f"[the newest report]({LINKS['report']})" in page
     )
 
     class Handed:
