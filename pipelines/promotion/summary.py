@@ -18,7 +18,7 @@ RISKS = {
     "no_champion": "No version is in use yet, so that nothing shows how its answers differ from today's.",
     "not_compared": "It was compared with a baseline instead, and may be worse than the version in use.",
     "seen": "The comparison rests on fewer items than the whole test.",
-    "no_reserve": "All items took part in the decision, so that the scores of a version that was chosen are too high.",
+    "no_reserve": "All items took part in the decision, so the scores of a version that passes are likely too high.",
     "alerts": "A higher alert rate means more items for people to look at; a lower one may mean missed cases.",
 }
 
