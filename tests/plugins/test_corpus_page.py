@@ -16,6 +16,7 @@ from corpus_view.page_text import ago, clean, path, web
 from corpus_view.runs_seen import Question, Runs, SeenRun, dag_ids
 from corpus_view.summary_file import Summary, SummaryFile
 from pipelines.config.settings import Settings
+from pipelines.release.release_store import DRAFT
 from pipelines.summary import written
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,7 +81,7 @@ def summary(**changes: Any) -> dict[str, Any]:
                       "done": 0, "receipts": [], "due": {"memes": 4}, "sweep_hours": 48, "tombstones": 3,
                       "records": 1280,
                       "swept": {"memes": {"last": (NOW - timedelta(hours=60)).isoformat(), "first_seen": None}}},
-        "releases": [{"release": "memes-1", "corpus": "memes", "status": "draft", "drafted": NOW.isoformat(),
+        "releases": [{"release": "memes-1", "corpus": "memes", "status": DRAFT, "drafted": NOW.isoformat(),
                       "approved": None, "who": None, "records": 5, "withdrawn": 0}],
         "mlflow": "https://mlflow.example.org",
         "tracked": {"memes": {"run": "t1", "report": "https://mlflow.example.org/#/report"}},
