@@ -36,6 +36,7 @@ from pipelines.errors import UnknownName
 if TYPE_CHECKING:
     from pipelines.promotion.gate import GateVerdict
     from pipelines.promotion.promote import Moved
+    from pipelines.registry.candidate import Context
     from pipelines.registry.webhook_delivery import Watch
 
 app = typer.Typer()
