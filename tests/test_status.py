@@ -91,6 +91,7 @@ def test_the_run_of_a_commit_has_the_models_evaluation_tables(
     refused = {"kind": "prompted", "runs": 1, "valid": None}
     other = {**task, "models": {"gpt": refused}}
     address = mlflow_database.place(tmp_path)
+    monkeypatch.chdir(tmp_path)
     client = MlflowClient(address)
     trained = client.create_run("0", run_name="bert on severity, seed 1").info.run_id
     tuned = client.create_run("0", run_name="lora on gold labels, seed 7").info.run_id
@@ -101,7 +102,6 @@ def test_the_run_of_a_commit_has_the_models_evaluation_tables(
     runs |= {"finetune-gold-lora": {"weights": {"run": tuned}}, "repeats-gold-lora-8": {}}
     published(settings, work=tmp_path / "work", evaluate={"tasks": {"severity": task, "related": other}}, **runs)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
-    monkeypatch.chdir(tmp_path)
     run = status.track(Settings.from_env(), corpus="memes")["run"]
     assert client.get_run(trained).data.metrics == {"test_macro_f1": 0.62, "test_exact": 0.5}
     assert client.get_run(tuned).data.metrics == {"test_exact": 0.4}
