@@ -22,7 +22,10 @@ from airflow.sdk import Param
 from dvc_airflow import annotation
 from dvc_airflow.dags import corpus_dag
 from dvc_airflow.graph import protocols
+from dvc_airflow.groups import group
 from dvc_airflow.tasks import pin
+
+ROUND = "Round {{ params.round }} of {{ params.corpus }}"
 
 with corpus_dag(
     "annotation_round",
@@ -37,27 +40,23 @@ with corpus_dag(
         ),
     },
 ) as dag:
-    opened = annotation.open_round()
-    annotators = annotation.wait(
-        "annotators", option=annotation.READY, subject="Round {{ params.round }} of {{ params.corpus }} is open"
-    )
-    adjudicator, review = (
-        annotation.wait(
-            task_id,
-            option=annotation.DECIDED,
-            subject="Round {{ params.round }} of {{ params.corpus }} is with the adjudicator",
+    with group("annotation", tooltip="draw the items; two people label each; measure their agreement; decide"):
+        opened, pulled, agreement = annotation.open_round(), annotation.pull(), annotation.agreement()
+        annotators = annotation.wait("annotators", option=annotation.READY, subject=f"{ROUND} is open")
+        decided = annotation.decide(adjudicate="adjudicate", close="close")
+        opened >> annotators >> pulled >> agreement >> decided
+    with group("adjudication", tooltip="a third person settles disagreements; then the round is closed"):
+        adjudicated, closed = annotation.adjudicate(), annotation.close()
+        adjudicator, review = (
+            annotation.wait(task_id, option=annotation.DECIDED, subject=f"{ROUND} is with the adjudicator")
+            for task_id in ("adjudicator", "review")
         )
-        for task_id in ("adjudicator", "review")
-    )
-    decided = annotation.decide(adjudicate="adjudicate", close="close")
-    adjudicated = annotation.adjudicate()
-    closed = annotation.close()
-
-    opened >> [annotators, review]
-    annotators >> annotation.pull() >> annotation.agreement() >> decided >> [adjudicated, closed]
-    adjudicated >> [adjudicator, closed]
-    [adjudicator, review] >> closed
-    base = pin()
-    made = annotation.gold(base)
+        adjudicated >> [adjudicator, closed]
+        [adjudicator, review] >> closed
+    opened >> review
+    decided >> [adjudicated, closed]
+    with group("publication", tooltip="run the stages that read gold again, and commit their results"):
+        base = pin()
+        made = annotation.gold(base)
+        annotation.publish(base, made)
     closed >> base
-    annotation.publish(base, made)

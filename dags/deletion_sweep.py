@@ -31,9 +31,7 @@ with corpus_dag(
     start_date=datetime(2022, 1, 1, tzinfo=UTC),
     max_active_runs=1,
 ) as dag:
-    sweeps = [deletion.sweep(corpus) for corpus in corpora()]
-    done = deletion.run_pending()
+    sweeps, done = deletion.sweeps(corpora()), deletion.run_pending()
     sweeps >> done
-    for corpus in corpora():
-        deletion.retrain(corpus, done)
+    deletion.retrain(corpora(), done)
     sweeps >> deletion.swept()

@@ -16,6 +16,7 @@ from __future__ import annotations
 from airflow.sdk import Param
 
 from dvc_airflow import promotion
+from dvc_airflow.approval import REASON
 from dvc_airflow.dags import corpus_dag
 from dvc_airflow.graph import models
 
@@ -26,11 +27,16 @@ with corpus_dag(
     schedule=None,
     max_active_runs=2,
     params={
-        "name": Param(models()[0], type="string", enum=models(), description="the registered model"),
-        "version": Param(1, type="integer", minimum=1, description="the candidate"),
-        "reason": Param(
-            None, type=["null", "string"], maxLength=500, description="the reason if the approver gives none"
+        "name": Param(
+            models()[0], type="string", enum=models(), description="the registered model, such as crisis-posts"
         ),
+        "version": Param(
+            1,
+            type="integer",
+            minimum=1,
+            description="the number of the candidate; MLflow and the Corpus page list them",
+        ),
+        "reason": REASON,
     },
 ) as dag:
     promoted, rejected = promotion.promote(), promotion.reject()

@@ -13,6 +13,7 @@ from __future__ import annotations
 from airflow.sdk import Param
 
 from dvc_airflow import release
+from dvc_airflow.approval import REASON
 from dvc_airflow.dags import corpus_dag
 from dvc_airflow.graph import corpora
 
@@ -25,9 +26,7 @@ with corpus_dag(
     params={
         "corpus": Param(corpora()[0], type="string", enum=corpora(), description="the corpus of the labels"),
         "name": Param("draft-1", type="string", pattern="^[a-z0-9][a-z0-9-]*$", description="the name of the release"),
-        "reason": Param(
-            None, type=["null", "string"], maxLength=500, description="the reason if the approver gives none"
-        ),
+        "reason": REASON,
     },
 ) as dag:
     approved = release.approve()

@@ -36,5 +36,4 @@ with corpus_dag(
 ) as dag:
     done = deletion.takedown()
     deletion.look() >> done
-    for corpus in corpora():
-        deletion.retrain(corpus, done)
+    deletion.retrain(corpora(), done)

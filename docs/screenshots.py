@@ -1,28 +1,40 @@
-"""Take the pictures of the documentation from the running demo, with Chromium: `python docs/screenshots.py`."""
+"""Take the pictures of the documentation from the running demo, with Chromium: `python docs/screenshots.py [NAME ...]`.
+
+The questions for approvals are asked for the pictures, and rejected afterwards.
+"""
 
 from __future__ import annotations
 
 import base64
+import io
 import itertools
 import json
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import requests
+from PIL import Image
 from websockets.sync.client import ClientConnection, connect
 
 from pipelines.config import logins
 from pipelines.config.settings import Settings
+from pipelines.deployment.airflow_api import Airflow, Login
+from pipelines.registry.journal import Journal
 
 IMAGES = Path(__file__).resolve().parent / "images"
 # Seconds after which a page has loaded its data.
 LOADED = 15.0
+# Seconds after which a form or a graph is drawn, and within which a run asks its question.
+OPENED, ASKED = 4.0, 900.0
+CONTESTED = "meme-severity"
+# Beside a version, MLflow has its assistant.
+CROPPED = {"version": (0, 1258)}
 # The cookie with which Airflow's pages authenticate.
 COOKIE = "_token"
 
@@ -44,14 +56,55 @@ class Browser:
             raise RuntimeError(f"{method}: {answer['error']['message']}")
         return dict(answer["result"])
 
-    def shoot(self, name: str, address: str, *, size: tuple[int, int]) -> None:
-        """Write one picture of a page, ``size`` in pixels."""
+    def run(self, script: str) -> Any:
+        """Run JavaScript in the page and return its value."""
+        return self.send("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)["result"].get(
+            "value"
+        )
+
+    def click(self, text: str) -> None:
+        """Press the first button with this text or label, as a mouse does, and wait for what it opens."""
+        names = "[b.textContent.trim(), b.getAttribute('aria-label')]"
+        button = f"[...document.querySelectorAll('button')].find(b => {names}.includes({json.dumps(text)}))"
+        middle = "(r => [r.x + r.width / 2, r.y + r.height / 2])(b.getBoundingClientRect())"
+        at = self.run(f"(b => b ? {middle} : null)({button})")
+        if at is None:
+            raise RuntimeError(f"There is no button '{text}'.")
+        for kind in ("mousePressed", "mouseReleased"):
+            self.send("Input.dispatchMouseEvent", type=kind, x=at[0], y=at[1], button="left", clickCount=1)
+        time.sleep(OPENED)
+
+    def shoot(
+        self,
+        name: str,
+        address: str,
+        *,
+        size: tuple[int, int],
+        press: Sequence[str] = (),
+        crop: tuple[int, int] | None = None,
+    ) -> None:
+        """Write one picture of a page.
+
+        Args:
+            name: of the file.
+            address: of the page.
+            size: of the window in pixels.
+            press: buttons to press one after the other.
+            crop: the first and last column of the picture; default: the whole window.
+        """
         width, height = size
         self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        # a page that differs in what follows its # only would not be loaded again
+        self.send("Page.navigate", url="about:blank")
         self.send("Page.navigate", url=address)
         time.sleep(LOADED)
-        picture = self.send("Page.captureScreenshot", format="png")["data"]
-        (IMAGES / f"{name}.png").write_bytes(base64.b64decode(picture))
+        for button in press:
+            self.click(button)
+        picture = base64.b64decode(self.send("Page.captureScreenshot", format="png")["data"])
+        left, right = crop or (0, width)
+        shown = Image.open(io.BytesIO(picture)).convert("RGB").crop((left, 0, right, height))
+        # 256 colours are a third of the size
+        shown.quantize(256, dither=Image.Dither.NONE).save(IMAGES / f"{name}.png", optimize=True)
 
 
 @contextmanager
@@ -67,7 +120,7 @@ def browser(folder: Path) -> Iterator[Browser]:
             port = chosen.read_text().split()[0]
             tabs = requests.get(f"http://127.0.0.1:{port}/json", timeout=60).json()
             page = next(one for one in tabs if one["type"] == "page")
-            with connect(page["webSocketDebuggerUrl"], max_size=None) as socket:
+            with connect(page["webSocketDebuggerUrl"], max_size=None, ping_interval=None) as socket:
                 yield Browser(socket)
         finally:
             process.terminate()
@@ -93,20 +146,85 @@ def report(tracking: str, corpus: str, folder: Path) -> Path:
     raise SystemExit(f"MLflow has no report of {corpus}; run `make demo` first.")
 
 
-def main() -> int:
-    """Take the pictures."""
+def plots(folder: Path) -> Path:
+    """Return the page that `dvc plots show` writes in a clone of the corpus."""
+    corpus = [sys.executable, "-m", "pipelines", "clone", str(folder / "lab")]
+    subprocess.run(corpus, check=True, stdout=subprocess.DEVNULL)
+    show = [sys.executable, "-m", "dvc", "plots", "show"]
+    subprocess.run(show, cwd=folder / "lab", check=True, stdout=subprocess.DEVNULL)
+    return next((folder / "lab").rglob("dvc_plots/index.html"))
+
+
+def candidate(settings: Settings) -> int:
+    """Return the version that the demo rolled back from, which passes the gate again."""
+    with Journal.of(settings) as journal:
+        rows = [row for row in journal.rows(CONTESTED) if row.event == "rolled_back"]
+    if not rows or rows[-1].from_version is None:
+        raise SystemExit(f"The demo has not rolled {CONTESTED} back yet.")
+    return rows[-1].from_version
+
+
+@contextmanager
+def asked(client: Airflow, dag: str, conf: Mapping[str, Any]) -> Iterator[str]:
+    """Start a run of a Dag and yield the path of its question to a person; reject it at the end."""
+    client.unpause(dag)
+    run, until = client.trigger(dag, conf=conf), time.monotonic() + ASKED
+    task = f"/dags/{dag}/dagRuns/{run}/taskInstances/approve"
+    while client.get(task)["state"] != "awaiting_input":
+        if time.monotonic() > until:
+            raise SystemExit(f"The run {run} of {dag} asks nothing; read its log.")
+        time.sleep(2)
+    try:
+        yield f"/dags/{dag}/runs/{run}/tasks/approve/required_actions"
+    finally:
+        while not client.answer(dag, run, "approve", option="Reject", given={"why": "asked for a picture"}):
+            time.sleep(2)
+
+
+def main(wanted: Sequence[str]) -> int:
+    """Take the pictures with these names, or all."""
     settings = Settings.from_env()  # also sets the login of MLflow
     ports = json.loads((settings.home / "ports.json").read_text())
-    airflow = f"http://127.0.0.1:{ports['airflow']}"
-    with tempfile.TemporaryDirectory() as folder, browser(Path(folder)) as chromium:
-        chromium.send("Network.setCookie", name=COOKIE, url=airflow,
-                      value=token(airflow, password=logins.password(settings.home, logins.ADMIN)))  # fmt: skip
-        chromium.shoot("airflow", f"{airflow}/dags/posts_finetune", size=(1400, 800))
-        chromium.shoot("corpus_page", f"{airflow}/plugin/corpus", size=(1440, 900))
-        page = report(f"http://127.0.0.1:{ports['mlflow']}", "posts", Path(folder))
-        chromium.shoot("report", page.as_uri(), size=(1200, 900))
+    airflow, tracking = (f"http://127.0.0.1:{ports[name]}" for name in ("airflow", "mlflow"))
+    known = {name: logins.password(settings.home, name) for name in (logins.ADMIN, logins.TRACKING)}
+    client = Airflow(airflow, login=Login(user=logins.ADMIN, password=known[logins.ADMIN]))
+    version = candidate(settings) if not wanted or {"version", "approve_promotion"} & set(wanted) else 0
+    pages: dict[str, tuple[str, tuple[int, int], Sequence[str]]] = {
+        "airflow": (f"{airflow}/dags/posts_finetune", (1400, 800), ()),
+        "corpus_page": (f"{airflow}/plugin/corpus", (1440, 900), ()),
+        "trigger_month": (f"{airflow}/dags/memes_collect", (1200, 900), ["Trigger Dag"]),
+        "trigger_promote": (f"{airflow}/dags/promote", (1200, 900), ["Trigger Dag"]),
+        "version": (f"{tracking}/#/models/{CONTESTED}/versions/{version}", (1700, 900), ()),
+    }
+    with tempfile.TemporaryDirectory() as made, browser(Path(made)) as chromium:
+        folder = Path(made)
+        chromium.send("Network.enable")
+        chromium.send("Network.setCookie", name=COOKIE, url=airflow, value=token(airflow, password=known[logins.ADMIN]))
+        login = base64.b64encode(f"{logins.TRACKING}:{known[logins.TRACKING]}".encode()).decode()
+        for name, (address, size, press) in pages.items():
+            if not wanted or name in wanted:
+                basic = {"Authorization": f"Basic {login}"} if address.startswith(tracking) else {}
+                chromium.send("Network.setExtraHTTPHeaders", headers=basic)
+                chromium.shoot(name, address, size=size, press=press, crop=CROPPED.get(name))
+        chromium.send("Network.setExtraHTTPHeaders", headers={})
+        questions: dict[str, tuple[str, Mapping[str, Any]]] = {
+            "approve_promotion": ("promote", {"name": CONTESTED, "version": version}),
+            "approve_release": ("release", {"corpus": "memes", "name": "picture-1"}),
+        }
+        for name, (dag, conf) in questions.items():
+            if not wanted or name in wanted:
+                with asked(client, dag, conf) as path:
+                    chromium.shoot(name, f"{airflow}{path}", size=(1400, 1500))
+        if not wanted or "graph" in wanted:
+            # last: Airflow shows graphs from now on, which leave less room for a question
+            shown = ["Show Graph (Press g)", "Collapse Details Panel", "Fit View"]
+            chromium.shoot("graph", f"{airflow}/dags/memes_benchmark", size=(1400, 560), press=shown)
+        if not wanted or "plots" in wanted:
+            chromium.shoot("plots", plots(folder).as_uri(), size=(820, 700))
+        if not wanted or "report" in wanted:
+            chromium.shoot("report", report(tracking, "posts", folder).as_uri(), size=(1200, 900))
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

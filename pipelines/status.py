@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from pipelines.config import renamed
 from pipelines.config.params import ALL_CORPORA, load
 from pipelines.config.settings import Settings
 from pipelines.label import votes_report
-from pipelines.packaging import evaluation_table
+from pipelines.packaging import evaluation_table, scores_on_test
 from pipelines.process import now
+from pipelines.registry import mlflow_pages
 from pipelines.registry import show as show_models
 from pipelines.registry.journal import Journal
 from pipelines.status_table import FIRST, table
@@ -150,7 +152,8 @@ def _metrics(path: Path) -> dict[str, Any] | None:
 def track(settings: Settings, *, corpus: str) -> dict[str, Any]:
     """Log the numbers of `corpus status` to one MLflow run for each commit of the corpus branch, its tag.
 
-    The run also gets the evaluation tables of the corpus's models, and the published report.
+    The run also gets the evaluation tables of the corpus's models, and the published report; the runs that trained
+    these models get their scores on test.
 
     Returns:
         ``run`` (its id) and, if there is one, ``report`` (its URL); or ``skipped`` with the reason if
@@ -162,29 +165,48 @@ def track(settings: Settings, *, corpus: str) -> dict[str, Any]:
 
     status = gather(settings)
     mlflow.set_tracking_uri(settings.mlflow_tracking_uri)
-    experiment = mlflow.set_experiment(f"{corpus}_dataset").experiment_id
+    experiment = mlflow.set_experiment(mlflow_pages.experiment(corpus)).experiment_id
     known = mlflow.search_runs(
-        [experiment], filter_string=f"tags.data_commit = '{status['commit']}'", output_format="list"
+        [experiment], filter_string=f"tags.{mlflow_pages.COMMIT} = '{status['commit']}'", output_format="list"
     )
     if known:
         return {"run": known[0].info.run_id}
-    with mlflow.start_run(experiment_id=experiment, run_name=status["commit"][:12]) as active:
-        mlflow.set_tag("data_commit", status["commit"])
+    title = f"{corpus} at {status['commit'][:12]}"
+    with mlflow.start_run(experiment_id=experiment, run_name=title) as active:
+        mlflow.set_tag(mlflow_pages.COMMIT, status["commit"])
         mlflow.log_metrics(dict(_flat(status)))
         told = {"run": active.info.run_id}
         with workspace(settings, revision=status["commit"]) as clone:
             evaluated = _metrics(clone.path / "metrics" / corpus / "evaluate.json")
-            for file, columns in evaluation_table.of_metrics(evaluated).items() if evaluated else ():
-                mlflow.log_table(columns, file)
+            if evaluated:
+                for file, columns in evaluation_table.of_metrics(evaluated).items():
+                    mlflow.log_table(columns, file)
+                _log_test_scores(scores_on_test.of_runs(clone.path, corpus=corpus, metrics=evaluated))
             # the published report, which contains no items
             folder, found = f"snapshot/{corpus}/report", f"report@{corpus}" in clone.lock()
             if found:
                 clone.checkout(folder)
                 mlflow.log_artifacts(str(clone.path / folder), "report")
+        address = mlflow_pages.web(settings.mlflow_tracking_uri) or settings.mlflow_tracking_uri
         if found:
-            where = f"{settings.mlflow_tracking_uri}/#/experiments/{experiment}/runs/{active.info.run_id}"
-            told["report"] = f"{where}/artifacts/report/report.html"
+            where = f"{address}/#/experiments/{experiment}/runs/{active.info.run_id}"
+            told["report"] = f"{where}/artifacts/{mlflow_pages.REPORT}"
     return told
+
+
+def _log_test_scores(scores: Mapping[str, Mapping[str, float]]) -> None:
+    """Add to each training run its scores on test; a run that was deleted meanwhile is passed over."""
+    from mlflow import MlflowClient
+    from mlflow.entities import Metric
+    from mlflow.exceptions import MlflowException
+
+    client, at = MlflowClient(), int(now().timestamp() * 1000)
+    for run, found in scores.items():
+        with suppress(MlflowException):
+            known = client.get_run(run).data.metrics
+            new = [Metric(name, value, at, 0) for name, value in found.items() if known.get(name) != value]
+            if new:
+                client.log_batch(run, metrics=new)
 
 
 def _flat(value: dict[str, Any], *, prefix: str = "") -> Iterator[tuple[str, float]]:

@@ -10,6 +10,7 @@ import pytest
 from pipelines import status
 from pipelines.config.settings import Settings
 from pipelines.errors import NoCorpus
+from pipelines.registry import mlflow_pages
 from pipelines.vault.vault import Vault
 from pipelines.workspace import publish
 from pipelines.workspace.git import git
@@ -81,23 +82,48 @@ def test_the_run_of_a_commit_has_the_models_evaluation_tables(
 
     cell = {"mean": 0.61, "low": 0.5, "high": 0.7}
     scores = {"figures": {"macro_f1": cell, "exact": cell}, "labels": {"none": {"f1": cell}}}
-    bert = {"kind": "text", "runs": 3, "valid": scores}
+    figures = {"macro_f1": 0.62, "exact": 0.5, "weighted_f1": None}
+    bert = {"kind": "text", "runs": 3, "valid": scores, "by_seed": {"1": {"all": {"figures": figures}}}}
     task = {
         "n": 60, "labels": ["none"], "support": {"none": 12}, "models": {"bert": bert},
         "baselines": {"majority": {"figures": {"macro_f1": 0.1}}},
     }  # fmt: skip
     refused = {"kind": "prompted", "runs": 1, "valid": None}
     other = {**task, "models": {"gpt": refused}}
-    published(settings, work=tmp_path / "work", evaluate={"tasks": {"severity": task, "related": other}})
     address = mlflow_database.place(tmp_path)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
     monkeypatch.chdir(tmp_path)
+    client = MlflowClient(address)
+    trained = client.create_run("0", run_name="bert on severity, seed 1").info.run_id
+    tuned = client.create_run("0", run_name="lora on gold labels, seed 7").info.run_id
+    task["models"]["lora-gold"] = bert | {
+        "by_seed": {"7": {"all": {"figures": {"exact": 0.4}}}, "8": {"all": {"figures": {"exact": 0.1}}}}
+    }
+    runs = {f"train-severity-bert-{seed}": {"weights": {"run": run}} for seed, run in ((1, trained), (2, "0" * 32))}
+    runs |= {"finetune-gold-lora": {"weights": {"run": tuned}}, "repeats-gold-lora-8": {}}
+    published(settings, work=tmp_path / "work", evaluate={"tasks": {"severity": task, "related": other}}, **runs)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
     run = status.track(Settings.from_env(), corpus="memes")["run"]
-    path = MlflowClient(address).download_artifacts(run, "evaluation", str(tmp_path))
+    assert client.get_run(trained).data.metrics == {"test_macro_f1": 0.62, "test_exact": 0.5}
+    assert client.get_run(tuned).data.metrics == {"test_exact": 0.4}
+    tracked = client.get_run(run)
+    assert tracked.info.run_name == f"memes at {tracked.data.tags['data_commit'][:12]}"
+    pages = {"corpus": "memes", "client": client}
+    server = Settings.from_env().model_copy(update={"mlflow_tracking_uri": "http://user:secret@127.0.0.1:5000/"})
+    of_commit = mlflow_pages.of_commit(server, commit=tracked.data.tags["data_commit"], **pages)
+    assert of_commit == mlflow_pages.of_commit(server, commit="another", **pages)
+    assert of_commit["run"].startswith("http://127.0.0.1:5000/#/experiments/") and of_commit["run"].endswith(run)
+    assert "report" not in of_commit
+    (tmp_path / "report.html").write_text("a page")
+    later = client.create_run(tracked.info.experiment_id).info.run_id
+    client.log_artifact(later, str(tmp_path / "report.html"), "report")
+    reported = mlflow_pages.of_commit(server, commit=tracked.data.tags["data_commit"], **pages)
+    assert reported["run"] == of_commit["run"] and reported["report"].endswith(f"{later}/artifacts/report/report.html")
+    assert mlflow_pages.of_commit(Settings.from_env(), commit="-", corpus="memes") == {}
+    path = client.download_artifacts(run, "evaluation", str(tmp_path))
     found = {file.stem: json.loads(file.read_text()) for file in Path(path).iterdir()}
     rows = [dict(zip(found["scores"]["columns"], row, strict=True)) for row in found["scores"]["data"]]
     assert [(row["task"], row["model"], row["macro_f1"]) for row in rows] == [
-        ("related", "gpt", None), ("severity", "bert", 0.61),
+        ("related", "gpt", None), ("severity", "bert", 0.61), ("severity", "lora-gold", 0.61),
     ]  # fmt: skip
     [label] = [row for row in found["labels"]["data"] if row[1] == "bert"]
     assert label[:7] == ["severity", "bert", "none", 12, 0.61, 0.5, 0.7]

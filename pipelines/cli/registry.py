@@ -36,6 +36,7 @@ from pipelines.errors import UnknownName
 if TYPE_CHECKING:
     from pipelines.promotion.gate import GateVerdict
     from pipelines.promotion.promote import Moved
+    from pipelines.registry.candidate import Context
     from pipelines.registry.webhook_delivery import Watch
 
 app = typer.Typer()
@@ -108,7 +109,8 @@ def gate(name: Name, version: Version, base: Base = None) -> None:
     from pipelines.promotion import gate as judge
 
     with open_registry(Settings.from_env(), name=name, base=base) as context:
-        emit(_verdict(judge.run(name, version, context=context, who=f"{judge.WHO} ({login()})")))
+        verdict = judge.run(name, version, context=context, who=f"{judge.WHO} ({login()})")
+        emit(_verdict(verdict) | {"links": _links(verdict, context=context)})
 
 
 @app.command(rich_help_panel="Registry")
@@ -298,6 +300,20 @@ def _moved(moved: Moved) -> dict[str, Any]:
     if moved.verdict is not None:
         told |= _verdict(moved.verdict)
     return told
+
+
+def _links(verdict: GateVerdict, *, context: Context) -> dict[str, str]:
+    """Return what an approver may want to open: the version, report and numbers in MLflow, and the commit."""
+    from pipelines.registry import mlflow_pages
+    from pipelines.registry.versions import subject
+
+    page = mlflow_pages.of_version(context.settings, name=verdict.name, version=verdict.version)
+    found = {"version": page} if page else {}
+    if learnt := verdict.figures.get("candidate"):
+        corpus, commit = subject(verdict.name, params=context.params)[0], learnt["data_commit"]
+        given: dict[str, Any] = {"corpus": corpus, "commit": commit, "client": context.registry.client}
+        found |= {"commit": commit, **mlflow_pages.of_commit(context.settings, **given)}
+    return found
 
 
 def _verdict(verdict: GateVerdict) -> dict[str, Any]:

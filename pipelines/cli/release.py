@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -59,7 +60,18 @@ def make(
             "root": clone.path,
             "to": to,
         }
-        emit(package.run(corpus, terms=params.release, name=name, **given))
+        made = package.run(corpus, terms=params.release, name=name, **given)
+    emit(made | {"links": _links(settings, corpus=corpus, commit=made["commit"])})
+
+
+def _links(settings: Settings, *, corpus: str, commit: str) -> dict[str, str]:
+    """Return what an approver may want to open; MLflow is not needed for a release."""
+    from crisis_corpus.versions import RegistryUnavailable
+    from pipelines.registry import mlflow_pages
+
+    with suppress(RegistryUnavailable):
+        return {"commit": commit, **mlflow_pages.of_commit(settings, corpus=corpus, commit=commit)}
+    return {"commit": commit}
 
 
 @app.command("approve")

@@ -160,6 +160,7 @@ class Settings(Section):
     contact: str
     sandbox_port: int | None
     mlflow_tracking_uri: str | None
+    traces: bool
     answers_url: str
     refresh_url: str
     journal_url: str
@@ -202,6 +203,7 @@ class Settings(Section):
             contact=env("CONTACT", ""),
             sandbox_port=_port("CORPUS_SANDBOX_PORT"),
             mlflow_tracking_uri=_mlflow(home),
+            traces=env("TRACES", "off") == "on",
             answers_url=env("ANSWERS_URL", f"sqlite:///{home}/answers.sqlite"),
             refresh_url=env("REFRESH_URL", f"sqlite:///{home}/refresh.sqlite"),
             journal_url=env("JOURNAL_URL", f"sqlite:///{home}/journal.sqlite"),

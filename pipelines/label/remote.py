@@ -24,6 +24,7 @@ from pipelines.llm.outcome import Answer, Outcome, Raw
 from pipelines.llm.prompting.prompts import Prompt, delimiter
 from pipelines.llm.response_parser import interpret
 from pipelines.llm.sender import LabelRequest
+from pipelines.llm.traces import Trace
 from pipelines.storage.answers import NANO, AnswerStore, BatchJob, StoredAnswer, cache_key
 from pipelines.taxonomy import Scheme
 from pipelines.vault.vault import Vault
@@ -93,7 +94,7 @@ class Remote(Asking):
 
         ``given`` are the other arguments of the class: ``prompt``, ``scheme``, ``answers`` and ``vault``.
         """
-        return cls(
+        made = cls(
             name,
             labeller=labeller,
             provider=params.providers[labeller.provider],
@@ -103,6 +104,11 @@ class Remote(Asking):
             consent=params.consents.get(labeller.provider),
             **given,
         )
+        if settings.traces and settings.mlflow_tracking_uri:
+            prompt = given["prompt"].digest[:12]
+            about = {"labeller": name, "model": labeller.model, "provider": labeller.provider, "prompt": prompt}
+            made.trace = Trace(settings.mlflow_tracking_uri, about)
+        return made
 
     def label(self, posts: Sequence[Post], *, progress: Callable[[int], None] | None = None) -> list[Answer]:
         """Return one answer for each post and category of the prompt, in the order of ``posts``.

@@ -24,6 +24,7 @@ from pipelines.errors import BudgetSpent
 from pipelines.llm.addresses import ADDRESSES
 from pipelines.llm.budget import LabellingBudget
 from pipelines.llm.sender import LabelRequest, RequestClient, RequestSender
+from pipelines.llm.traces import Trace
 from pipelines.process import now
 from pipelines.storage.answers import NANO, AnswerStore, StoredAnswer
 from pipelines.vault.vault import Vault
@@ -79,6 +80,8 @@ class Asking(ABC):
 
     price: Price
     schema: dict[str, Any]
+    trace: Trace | None = None
+    """Where each request is noted; ``None``: nowhere."""
 
     def __init__(
         self,
@@ -133,6 +136,9 @@ class Asking(ABC):
                 failed = asyncio.run(self._ask(missing, under=under, arrived=report.one))
             except BudgetSpent as error:
                 raise BudgetSpent(**{**error.fields, "left": len(posts) - report.done}) from None
+            finally:
+                if self.trace:
+                    self.trace.send(self.name)
             stored |= self._answers.get(missing.keys() - failed.keys(), vault=self._vault)
         return GatheredAnswers(
             [stored.get(key) if p.record_id in under else None for key, p in zip(keys, posts, strict=True)],
@@ -186,7 +192,8 @@ class Asking(ABC):
         client = self._client()
         with LabellingBudget(self._answers, limit=self._budget_usd) as budget:
             async with client as opened:
-                yield RequestSender(opened, **shared, budget=budget, under=under, arrived=arrived)
+                told = self.trace.calls.append if self.trace else None
+                yield RequestSender(opened, **shared, budget=budget, under=under, arrived=arrived, told=told)
 
     def _missing(self, posts: Sequence[Post]) -> list[Post]:
         live = self._vault.keys({post.record_id for post in posts})

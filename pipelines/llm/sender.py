@@ -18,7 +18,9 @@ from pipelines.llm.budget import LabellingBudget, nano
 from pipelines.llm.costs import BATCH_SHARE, Size, usd
 from pipelines.llm.outcome import Passing, Raw, Throttled
 from pipelines.llm.rate_limits import Gate
-from pipelines.storage.answers import AnswerStore, BatchJob, LedgerChange, sealed
+from pipelines.llm.traces import ANSWERED, REFUSED, TracedRequest
+from pipelines.process import now
+from pipelines.storage.answers import NANO, AnswerStore, BatchJob, LedgerChange, sealed
 
 if TYPE_CHECKING:
     from pipelines.llm.client import Client
@@ -69,6 +71,7 @@ class RequestSender:
         budget: LabellingBudget,
         under: Mapping[str, bytes],
         arrived: Callable[[str], None],
+        told: Callable[[TracedRequest], None] | None = None,
     ) -> None:
         """Take what the requests of one labeller share.
 
@@ -80,10 +83,12 @@ class RequestSender:
             budget: of the run.
             under: the keys with which the records' answers are encrypted.
             arrived: called with the key of every request whose answer is stored, or that failed.
+            told: called with the outcome, tokens and times of every request that was sent singly and has ended.
         """
         self.failed: dict[str, str] = {}
         self._client, self._schema, self._price, self._provider = client, schema, price, client.provider
         self._answers, self._budget, self._under, self._arrived = answers, budget, under, arrived
+        self._told = told
         self._gate = Gate(client.provider)
         self._stop: Exception | None = None
 
@@ -168,7 +173,7 @@ class RequestSender:
         return True
 
     async def _patiently(self, call: Callable[[], Awaitable[Result]]) -> Result:
-        """Call a batch endpoint, with retries after temporary failures."""
+        """TracedRequest a batch endpoint, with retries after temporary failures."""
         for attempt in range(self._provider.max_retries):
             try:
                 return await call()
@@ -192,12 +197,23 @@ class RequestSender:
 
     async def _ask(self, request: LabelRequest) -> str:
         """Return an empty string if the answer is stored, else the reason why there is none."""
-        bound, reason = self._bound(request), ""
+        began = now()
+        raw, reason, tries = await self._answered(request)
+        if self._told and raw:
+            outcome, tokens = REFUSED if raw.refused else ANSWERED, (raw.input_tokens, raw.output_tokens)
+            self._told(TracedRequest(began, now(), outcome, tries, *tokens, usd=self._cost(raw, share=1) / NANO))
+        elif self._told and reason:
+            self._told(TracedRequest(began, now(), reason, tries))
+        return reason
+
+    async def _answered(self, request: LabelRequest) -> tuple[Raw | None, str, int]:
+        """Return the answer, which is stored, or the reason why there is none, and the number of tries."""
+        bound, reason, attempt = self._bound(request), "", 0
         for attempt in range(self._provider.max_retries + 1):
             if reason and not self._stop:
                 await asyncio.sleep(self._wait(request.key, attempt=attempt - 1, asked=None))
             if self._stop:
-                return reason
+                return None, reason, attempt
             await self._budget.reserve(bound)
             try:
                 async with self._gate.turn(tokens=request.size.at_most):
@@ -222,8 +238,8 @@ class RequestSender:
                 raw = replace(raw, effective={**raw.effective, "cut": True}) if request.cut else raw
                 answer = self._sealed(request.key, request.record_id, raw)
                 await self._budget.settle(bound, cost=self._cost(raw, share=1), answer=answer)
-                return ""
-        return reason
+                return raw, "", attempt + 1
+        return None, reason, attempt + 1
 
     def _bound(self, request: LabelRequest) -> int:
         size = request.size

@@ -47,6 +47,10 @@ ALERTS = (
     "an alert and changes no label: queue a {thing} that has the alert or the label. A guarantee holds with "
     "{confidence:.0%} confidence for {things} like those of dev; without one, dev has too few positives for the floor."
 )
+# MLflow's limit for the description of a version is 5,000 characters.
+LONGEST = 4_900
+SHOWN = ("Measured", "Alerts", "Known failures", "Never for")
+MORE = "\nThe whole card is `card.md` among the files of this version."
 HELP = (
     "If you or someone you know is in danger, call your local emergency number.",
     "Helplines by country: https://findahelpline.com",
@@ -127,6 +131,23 @@ def page(made: Json) -> str:
     return (
         "\n".join([*_head(made), *_use(made["use"]), *_measured(made["measured"]), *_alerts(made), *_rest(made)]) + "\n"
     )
+
+
+def description(page: str) -> str:
+    """Return the part of ``card.md`` that MLflow shows on a version's page, most important sections first.
+
+    It is cut at the end of a line, because MLflow limits its length.
+    """
+    head, *sections = page.strip().split("\n## ")
+    of = {section.partition("\n")[0]: section for section in sections}
+    chosen = [head, *(f"## {of[title]}" for title in SHOWN if title in of)]
+    kept, length = list[str](), len(MORE)
+    for line in "\n".join(chosen).splitlines():
+        length += len(line) + 1
+        if length > LONGEST:
+            break
+        kept.append(line)
+    return "\n".join([*kept, MORE])
 
 
 def _head(made: Json) -> Iterator[str]:

@@ -6,6 +6,7 @@ with the model version, so that consumers need only the libraries in ``requireme
 
 from __future__ import annotations
 
+import io
 import sys
 import warnings
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from pipelines.packaging import model_code
 from pipelines.packaging.model_described import OF_POSTS, Described
 
 if TYPE_CHECKING:
+    import pandas as pd
     from mlflow.models import ModelSignature
 
 ARTIFACT, SCRIPT = "pack", "serve.py"
@@ -92,11 +94,25 @@ def save(pack: Path, *, to: Path) -> Path:
                 artifacts={ARTIFACT: str(pack)},
                 code_paths=[str(code / package)],
                 signature=signature(described.kind),
+                input_example=example(described.kind),
                 pip_requirements=model_code.requirements(roots, more=_beside(described)),
             )
     # MLflow has imported the code, and bytecode differs between machines
     delete_compiled(to)
     return to
+
+
+def example(kind: str) -> pd.DataFrame:
+    """Return one input of a registered model of this kind: mild, synthetic, and of no record."""
+    import pandas as pd
+
+    if kind in OF_POSTS:
+        return pd.DataFrame([{"title": "A title", "body": "This text shows the form of the input. It is no post."}])
+    from PIL import Image
+
+    blank = io.BytesIO()
+    Image.new("RGB", (64, 48), "white").save(blank, "PNG")
+    return pd.DataFrame([{"image": blank.getvalue(), "text": "words of no meme"}])
 
 
 def signature(kind: str) -> ModelSignature:

@@ -17,7 +17,7 @@ from crisis_corpus import integrity
 from crisis_corpus.integrity import NoPack, digest, listing, sha256, weights_of
 from crisis_corpus.versions import DIGEST, UnknownVersion, Version, missing, translated
 from pipelines.errors import RegistryError
-from pipelines.packaging import evaluation_table
+from pipelines.packaging import card, evaluation_table
 from pipelines.progress import silent
 from pipelines.registry.candidate import Context, registration, scratch
 from pipelines.registry.contents import Pack
@@ -125,7 +125,8 @@ def put(name: str, folder: Path, *, context: Context, who: str, why: str, say: S
     if version is None:
         tags = {DIGEST: found, PACK: mark, "data_commit": pack.manifest.data_commit}
         source = f"{context.registry.client.get_run(run_id).info.artifact_uri}/{PLACE}"
-        added = context.registry.add(name, source=source, run_id=run_id, tags=tags)
+        told = card.description((pack.folder / integrity.PAGE).read_text())
+        added = context.registry.add(name, source=source, run_id=run_id, tags=tags, description=told)
         say("added")
         version = _known(name, mark=mark, context=context) or added
         if version.run_id != run_id:
@@ -203,7 +204,8 @@ def _stored(
     # registration of the same pack would read files that are being written
     key = f"{name}-{secrets.token_hex(8)}"
     tags = {PACK: mark, "name": name, "data_commit": pack.manifest.data_commit}
-    with tracking.run(context.settings, experiment=experiment, key=key, params={}, tags=tags) as log:
+    title = f"{name} of {pack.manifest.data_commit[:12]}, files {mark[:8]}"
+    with tracking.run(context.settings, experiment=experiment, key=key, params={}, tags=tags, name=title) as log:
         with translated():
             client.log_artifacts(log.run_id, str(folder), PLACE)
         run_id = str(log.run_id)

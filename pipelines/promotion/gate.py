@@ -102,7 +102,7 @@ def run(name: str, version: int, *, context: Context, who: str = WHO, compare: b
     event = JUDGED[0] if verdict.passed else JUDGED[1]
     last = last_verdict(context.journal, name=name, version=version)
     if last is None or (last.event, dict(last.metrics)) != (event, verdict.metrics):
-        why = "every check passed" if verdict.passed else f"{len(verdict.reasons)} reasons against it"
+        why = "every check passed" if verdict.passed else _against(len(verdict.reasons))
         context.journal.append(
             name,
             event=event,  # type: ignore[arg-type]
@@ -120,6 +120,10 @@ def run(name: str, version: int, *, context: Context, who: str = WHO, compare: b
     else:
         dismiss(name, version, registry=context.registry)
     return verdict
+
+
+def _against(reasons: int) -> str:
+    return f"{reasons} {'reason' if reasons == 1 else 'reasons'} against it"
 
 
 def dismiss(name: str, version: int, *, registry: Registry) -> None:

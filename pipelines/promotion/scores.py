@@ -135,6 +135,8 @@ def _ahead(ours: Scored, theirs: Scored) -> Json:
     return {
         "candidate": mine,
         "other": other,
+        # lists, as the journal returns them
+        "intervals": {"candidate": list(bounds(ours.drawn[METRIC])), "other": list(bounds(theirs.drawn[METRIC]))},
         "difference": number(mine - other),
         "low": low,
         "high": high,

@@ -29,6 +29,12 @@ from pipelines.config.settings import Settings
 
 CHALLENGER = "challenger"
 ALIASES = (CHAMPION, CHALLENGER)
+# What MLflow shows of every registered model.
+ABOUT = (
+    "The version with the alias `champion` is in use. Aliases are set by the Dag `promote` or `corpus promote` only, "
+    "after a comparison on the frozen test and the approval of a person; `corpus registry` shows the journal with the "
+    "reasons. Load versions with `crisis_corpus.load`, which compares files and alias with the journal."
+)
 # Tag of a version: how many of its training records a takedown removed from its list.
 TAKEN_DOWN = "taken_down"
 
@@ -74,20 +80,24 @@ class Registry(versions.RegistryReader):
         found = _pages(self.client.search_model_versions, filter_string=f"name = '{name}'")
         return sorted(map(of_mlflow, found), key=lambda version: version.version)
 
-    def add(self, name: str, *, source: str, run_id: str | None, tags: Mapping[str, str]) -> Version:
+    def add(
+        self, name: str, *, source: str, run_id: str | None, tags: Mapping[str, str], description: str = ""
+    ) -> Version:
         """Register files that MLflow already has as the next version of ``name``; create the model if necessary.
 
-        ``tags`` should have :data:`DIGEST`, the digest of the files.
+        ``tags`` should have :data:`DIGEST`, the digest of the files. ``description`` is Markdown, which MLflow shows on
+        the version's page.
         """
         from mlflow.exceptions import MlflowException
 
         with translated():
             # the model may exist, or a concurrent registration may create it first
             with suppress(MlflowException):
-                self.client.create_registered_model(name)
+                self.client.create_registered_model(name, description=ABOUT)
             # an MLflow server accepts a logged model as the source only together with its model id
             model_id = source.removeprefix("models:/") if source.startswith("models:/m-") else None
-            found = self.client.create_model_version(name, source, run_id, dict(tags), model_id=model_id)
+            given = {"model_id": model_id, "description": description or None}
+            found = self.client.create_model_version(name, source, run_id, dict(tags), **given)
             return of_mlflow(found)
 
     def tag(self, version: Version, tags: Mapping[str, str]) -> None:

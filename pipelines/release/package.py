@@ -19,10 +19,11 @@ from pipelines.config.params import Params
 from pipelines.config.release import Release, Shape
 from pipelines.config.settings import Settings
 from pipelines.errors import BadParams, DataError
-from pipelines.release import datasheet, joining, released_posts
+from pipelines.release import approval_text, datasheet, joining, released_posts
 from pipelines.release.anonymity import Person, coarsen
 from pipelines.release.rekey import fetch_row, own_key, release_ids
 from pipelines.release.release_store import (
+    APPROVED,
     DRAFT,
     MANIFEST,
     PROGRAM,
@@ -88,12 +89,13 @@ def run(
         to: the folder of the package; by default the folder ``package`` in the register.
 
     Returns:
-        ``release``, ``package`` and ``key`` (paths), ``manifest`` (its digest), ``other_columns`` (approved releases of
-        this corpus with other columns: k-anonymity does not hold over both), ``risk`` (the re-identification risk in
-        words), ``joined`` (by earlier release, the share of posts that :func:`pipelines.release.joining.matched` finds
-        in it), and its counts of items: ``items``, ``records``, ``left_out`` by reason, ``levels`` (rows by metadata
-        level), ``smallest`` (authors of the smallest class), ``alone`` (posts with a unique combination of values,
-        after such posts have lost their metadata), ``splits``, ``labels``.
+        ``release``, ``package`` and ``key`` (paths), ``manifest`` (its digest), ``commit``, ``other_columns`` (approved
+        releases of this corpus with other columns: k-anonymity does not hold over both), ``risk`` (the
+        re-identification risk in words), ``text`` (Markdown for the person who approves), ``joined`` (by earlier
+        release, the share of posts that :func:`pipelines.release.joining.matched` finds in it), and its counts of
+        items: ``items``, ``records``, ``left_out`` by reason, ``levels`` (rows by metadata level), ``smallest``
+        (authors of the smallest class), ``alone`` (posts with a unique combination of values, after such posts have
+        lost their metadata), ``splits``, ``labels``.
 
     Raises:
         BadParams: no release is configured for the corpus (``terms``), a column may not be released, there is no
@@ -156,13 +158,16 @@ def run(
         }
         entry.put({**state, "drafted": now.isoformat(), "withdrawn": 0, "manifest": digest(manifest)})
         _place({**texts, MANIFEST: manifest}, target=target)
+    live, others = _others(settings, corpus=corpus, shape=shape)
     return {
         "release": name,
         "package": str(target),
         "key": str(entry.key),
         "manifest": digest(manifest),
-        "other_columns": _other_columns(settings, corpus=corpus, shape=shape),
+        "commit": facts["data_commit"],
+        "other_columns": others,
         "risk": datasheet.risk(facts),
+        "text": approval_text.text(facts, terms=terms, live=live, other_columns=others),
         "joined": facts["joined"],
         **chosen.counts,
     }
@@ -266,10 +271,12 @@ def _target(entry: ReleaseEntry, *, to: Path | None) -> Path:
     return target
 
 
-def _other_columns(settings: Settings, *, corpus: str, shape: Shape) -> list[str]:
+def _others(settings: Settings, *, corpus: str, shape: Shape) -> tuple[list[str], list[str]]:
+    """Return the corpus's releases that are approved and not retired, and its published ones with other columns."""
     states = [entry.state() for entry in entries(settings)]
     out = [state for state in states if state["corpus"] == corpus and state["status"] != DRAFT]
-    return [state["release"] for state in out if set(state["columns"]) != set(shape.columns)]
+    live = [state["release"] for state in out if state["status"] == APPROVED]
+    return live, [state["release"] for state in out if set(state["columns"]) != set(shape.columns)]
 
 
 def _remove_draft(entry: ReleaseEntry) -> None:

@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from pipelines.config.params import parse, validate
 from pipelines.config.private_file import write_private
 from pipelines.config.settings import Settings
 from pipelines.process import now
+from pipelines.registry import mlflow_pages
 from pipelines.summary import commit_parts, store_facts
 from pipelines.vault import locks
 from pipelines.vault.vault import Vault
@@ -54,7 +54,7 @@ def write(
     with locks.of_host(settings, "summary"):
         before = _before(path)
         runs = {
-            corpus: {"run": told["run"], "report": _address(told.get("report"))}
+            corpus: {"run": told["run"], "report": mlflow_pages.web(told.get("report"))}
             for corpus, told in (tracked or {}).items()
             if "run" in told
         }
@@ -107,7 +107,7 @@ def _gather(settings: Settings, *, before: Json, at: datetime) -> Json:
         "takedowns": takedowns,
         "releases": store_facts.releases(settings),
         "tracked": before.get("tracked", {}),
-        "mlflow": _address(settings.mlflow_tracking_uri),
+        "mlflow": mlflow_pages.web(settings.mlflow_tracking_uri),
     }
 
 
@@ -121,14 +121,6 @@ def _months(
         gap = hours.get(gaps.get(corpus, {}).get(month, ""))
         found[month] = {"published": month in published, "gap_hours": gap, **counts.get(month, {})}
     return found
-
-
-def _address(uri: str | None) -> str | None:
-    """Return the address of MLflow's pages without a login; ``None`` for a store that is not a server."""
-    parts = urlsplit(uri or "")
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        return None
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
 
 
 def _before(path: Path) -> Json:

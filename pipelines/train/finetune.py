@@ -264,6 +264,7 @@ def _tuned(tuning: FinetuneRun) -> tuple[dict[str, Any], str | None]:
     commit = commit_of(tuning.root)
     section = tuning.params.finetune.model_dump(include={"category", "ensemble", "recall_floors", "seed"})
     data = {"data_commit": commit, "corpus": tuning.corpus, "train_digest": tuning.trained_on.digest}
+    splits = {"training": tuning.material.train, "validation": tuning.material.validation}
     described = {**tuning.spec.model_dump(), **section, "model": tuning.model, "subset": tuning.subset}
     with tracking.run(
         tuning.settings,
@@ -271,6 +272,8 @@ def _tuned(tuning: FinetuneRun) -> tuple[dict[str, Any], str | None]:
         key=f"{tuning.task.key}-{tuning.subset}-{tuning.model}-{tuning.params.finetune.seed}-{commit}",
         params={name: str(value) for name, value in described.items()},
         tags=data | tracking.environment_tags(),
+        name=f"{tuning.model} on {tuning.subset} labels, seed {tuning.params.finetune.seed}",
+        data=tracking.logged(f"{tuning.corpus}/{tuning.subset}", splits=splits, commit=commit),
     ) as log:
 
         def say(epoch: Numbers) -> None:

@@ -10,22 +10,27 @@ Besides its inputs, a run's numbers depend on libraries, device, precision and t
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from importlib import metadata, util
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipelines.config.settings import Settings
 from pipelines.errors import RegistryError
-from pipelines.train.predictors.training_records import digests
+from pipelines.train.predictors.training_records import digests, trained_on
+
+if TYPE_CHECKING:
+    from pipelines.datasets.example import Example
 
 KEY, PROCESS = "key", "process"
 NOT_SET = "MLFLOW_TRACKING_URI is not set"
@@ -43,6 +48,52 @@ class TrackingUnavailable(RegistryError):
     message = "MLflow cannot be used: {detail}."
     remedy = "Check MLFLOW_TRACKING_URI, or unset it to train without tracking. A retry resumes from a checkpoint."
     exit_code = 75
+
+
+# MLflow's column for the digest of a dataset has 36 characters.
+DIGEST_LENGTH = 32
+
+
+@dataclass(frozen=True)
+class LoggedData:
+    """The records of one split that a run learns from or is measured on, as MLflow shows it: no record, no id.
+
+    Args:
+        name: such as ``memes/severity``.
+        context: ``training``, ``validation`` or ``test``.
+        digest: of the records' ids (:func:`pipelines.train.predictors.training_records.trained_on`).
+        records: the number of records.
+        commit: the commit of the corpus branch from which they can be read.
+    """
+
+    name: str
+    context: str
+    digest: str
+    records: int
+    commit: str
+
+    def entity(self) -> Any:
+        """Return MLflow's description of this dataset."""
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
+        source = json.dumps({"corpus_commit": self.commit, "digest": self.digest})
+        profile = json.dumps({"num_rows": self.records})
+        shown = Dataset(self.name, self.digest[:DIGEST_LENGTH], "corpus", source, None, profile)
+        return DatasetInput(shown, [InputTag("mlflow.data.context", self.context)])
+
+
+def logged(name: str, *, splits: Mapping[str, Sequence[Example]], commit: str) -> list[LoggedData]:
+    """Return the description of each split that has records, by context (``training``, ``validation``, ``test``)."""
+    of = {context: trained_on([example.item[0] for example in examples]) for context, examples in splits.items()}
+    return [LoggedData(name, context, one.digest, one.records, commit) for context, one in of.items() if one.records]
+
+
+@lru_cache(maxsize=4)
+def client_of(uri: str) -> Any:
+    """Return this process's client of an MLflow server, which is also its registry."""
+    from mlflow import MlflowClient
+
+    return MlflowClient(tracking_uri=uri, registry_uri=uri)
 
 
 @dataclass(frozen=True)
@@ -114,7 +165,14 @@ class Log:
 
 @contextmanager
 def run(
-    settings: Settings, *, experiment: str, key: str, params: Mapping[str, Value], tags: Mapping[str, str]
+    settings: Settings,
+    *,
+    experiment: str,
+    key: str,
+    params: Mapping[str, Value],
+    tags: Mapping[str, str],
+    name: str = "",
+    data: Sequence[LoggedData] = (),
 ) -> Iterator[Log]:
     """Start or continue the MLflow run with ``key``, and end it as FINISHED, FAILED or, if interrupted, KILLED.
 
@@ -127,6 +185,8 @@ def run(
         key: what the run trains, such as ``figurative-bert-1-<data commit>``.
         params: plain values, no content.
         tags: such as ``data_commit``, no content.
+        name: what people read in MLflow's lists, such as ``bert on severity, seed 1``; default: the key.
+        data: the records that the run uses, by split.
 
     Raises:
         TrackingUnavailable: MLflow does not answer.
@@ -136,7 +196,10 @@ def run(
         return
     with _terminable():
         with _translated():
-            log = _open(settings.mlflow_tracking_uri, experiment=experiment, key=key, params=params, tags=tags)
+            log = _open(
+                settings.mlflow_tracking_uri, experiment=experiment, key=key, params=params, tags=tags, name=name,
+                data=data,
+            )  # fmt: skip
         status = "FAILED"
         try:
             yield log
@@ -150,11 +213,19 @@ def run(
                 log._client.set_terminated(log.run_id, status)
 
 
-def _open(uri: str, *, experiment: str, key: str, params: Mapping[str, Value], tags: Mapping[str, str]) -> Log:
-    from mlflow import MlflowClient
+def _open(
+    uri: str,
+    *,
+    experiment: str,
+    key: str,
+    params: Mapping[str, Value],
+    tags: Mapping[str, str],
+    name: str,
+    data: Sequence[LoggedData],
+) -> Log:
     from mlflow.entities import Param, RunTag
 
-    client = MlflowClient(tracking_uri=uri, registry_uri=uri)
+    client = client_of(uri)
     place = _experiment(client, name=experiment)
     _close_abandoned(client, experiment=place)
     wanted = {name: str(value) for name, value in params.items()}
@@ -163,9 +234,11 @@ def _open(uri: str, *, experiment: str, key: str, params: Mapping[str, Value], t
         old.info.run_id for old in known if old.info.status != "FINISHED" and wanted.items() >= old.data.params.items()
     ]
     marks = {**tags, KEY: key, PROCESS: _process(os.getpid())}
-    run_id: str = same[0] if same else client.create_run(place, run_name=key, tags=marks).info.run_id
+    run_id: str = same[0] if same else client.create_run(place, run_name=name or key, tags=marks).info.run_id
     given = [Param(name, value) for name, value in wanted.items()]
     client.log_batch(run_id, params=given, tags=[RunTag(name, value) for name, value in marks.items()])
+    if data:
+        client.log_inputs(run_id, datasets=[one.entity() for one in data])
     if same:
         client.update_run(run_id, status="RUNNING")
     return Log(run_id, None, client, _new=not same)

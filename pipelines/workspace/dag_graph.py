@@ -8,6 +8,7 @@ writes the graph of a checkout, for Dags that are parsed before there is a corpu
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import logging
@@ -28,6 +29,7 @@ from pipelines.workspace.clone import BRANCH, history
 from pipelines.workspace.git import git
 
 log = logging.getLogger(__name__)
+PIPELINES = Path(__file__).resolve().parents[1]
 SOURCES = ("dvc.yaml", "params.yaml")
 
 
@@ -110,7 +112,8 @@ def _digest(texts: Mapping[str, str]) -> str:
 def resolve(texts: Mapping[str, str]) -> dict[str, Any]:
     """Return the content of the stage graph's file, resolved from the texts of ``dvc.yaml`` and ``params.yaml``.
 
-    The keys are ``stages`` (name, description and upstream stages of each), ``corpora`` (the section), ``ensembles``
+    The keys are ``stages`` (name, description, upstream stages, package and number of matrix values beside the corpus
+    of each), ``packages`` (the first sentence of their documentation), ``corpora`` (the section), ``ensembles``
     and ``providers`` (those that label), ``asking`` (by corpus the other steps that ask providers), ``protocols`` (the
     corpora that people annotate), ``registry`` (the names of registered models), ``batch_predict`` (the section),
     ``refresh`` (its schedule).
@@ -123,6 +126,7 @@ def resolve(texts: Mapping[str, str]) -> dict[str, Any]:
     values = parse(texts["params.yaml"], where="params.yaml")
     if "profile" in texts:
         values = complete(overlay(values, parse(texts["profile"], where="the profile")))
+    home, matrices = packages(), _matrices(texts["dvc.yaml"])
     with tempfile.TemporaryDirectory(prefix="dvc-airflow-") as folder:
         here = Path(folder)
         (here / "dvc.yaml").write_text(texts["dvc.yaml"])
@@ -137,12 +141,16 @@ def resolve(texts: Mapping[str, str]) -> dict[str, Any]:
                     "name": name,
                     "desc": stage.desc or "",
                     "upstream": sorted(s.name for s in repo.index.graph.successors(stage) if hasattr(s, "name")),
+                    "package": home.get(name.partition("@")[0], ""),
+                    "dimensions": matrices.get(name.partition("@")[0], 0),
                 }
                 for name, stage in sorted(stages.items())
             ]
+    known = {stage["package"] for stage in resolved if stage["package"]}
     asked = (values["labellers"][name] for name in values["votes"]["labellers"])
     return {
         "stages": resolved,
+        "packages": {name: _sentence(name) for name in sorted(known)},
         "corpora": values["corpora"],
         "ensembles": values["silver"]["ensembles"],
         "protocols": sorted(values["round"]["protocol"]),
@@ -152,6 +160,25 @@ def resolve(texts: Mapping[str, str]) -> dict[str, Any]:
         "asking": {name: _asking(name, values) for name in values["corpora"]},
         "providers": sorted({labeller["provider"] for labeller in asked if labeller["kind"] == "remote"}),
     }
+
+
+def packages() -> dict[str, str]:
+    """Return the package of `pipelines` of each module, which may be a step; the commands of the steps are left out."""
+    return {path.stem: path.relative_to(PIPELINES).parts[0] for path in PIPELINES.glob("[!_]*/**/*.py")
+            if path.relative_to(PIPELINES).parts[0] != "cli"}  # fmt: skip
+
+
+def _sentence(package: str) -> str:
+    text = ast.get_docstring(ast.parse((PIPELINES / package / "__init__.py").read_text())) or ""
+    return text.partition("\n")[0]
+
+
+def _matrices(text: str) -> dict[str, int]:
+    """Return the number of matrix values beside the corpus by stage."""
+    import yaml
+
+    stages = yaml.safe_load(text).get("stages") or {}
+    return {name: len((one.get("matrix") or {}).keys() - {"corpus"}) for name, one in stages.items()}
 
 
 def _asking(corpus: str, values: Mapping[str, Any]) -> list[str]:

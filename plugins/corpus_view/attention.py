@@ -25,6 +25,8 @@ REMEDIES = {
 REMEDY = "Then clear the task and the tasks after it; nothing was published."
 # Days within which an erasure is due: one month (GDPR, Art. 12(3)).
 ERASURE_DAYS = 30
+# That of `pipelines.release.release_store`.
+DRAFT = "DRAFT"
 # Share of the budget from which its end is announced; ours.
 NEARLY = 0.9
 # Hours without a new summary after which its numbers are called old; the daily sweep writes it. Ours.
@@ -137,7 +139,7 @@ def _people(shown: Mapping[str, Json]) -> Iterator[Item]:
 def _decisions(summary: Json, *, runs: Runs) -> Iterator[Item]:
     if runs.sees("release"):
         for one in summary.get("releases", ()):
-            if one.get("status") == "draft":
+            if one.get("status") == DRAFT:
                 what, command = f"Release {one['release']} is a draft", f"corpus release approve {one['release']}"
                 yield Item(WAITS, what, "Check its datasheet, then approve or replace it.", "#releases",
                            one.get("drafted"), command)  # fmt: skip

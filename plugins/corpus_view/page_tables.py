@@ -28,7 +28,7 @@ UNTOUCHED = ("before", "open")
 OUTCOMES = ("vote", "refused", "abstained", "malformed", "failed")
 AGREEMENTS = ("unanimous", "consensus", "none")
 EXCLUDED = {
-    "gold": {"pending": "undecided", "unfit": "found unfit by people", "outside": "outside the sample"},
+    "gold": {"pending": "undecided", "unfit": "found unfit by people"},
     "split": {"excluded": "without the labels that the split needs", "withheld": "withheld"},
 }
 
@@ -142,7 +142,7 @@ def funnel(corpus: str, part: Json, *, sources: Sources) -> list[dict[str, Any]]
         "collect": ("submissions", "kept"),
         "dedupe": ("items", "kept"),
         "sample": ("candidates", "taken"),
-        "gold": ("records", None),
+        "gold": (None, "records"),
         "split": (None, None),
     }.items():
         one = found.get(step) or {}
@@ -151,13 +151,15 @@ def funnel(corpus: str, part: Json, *, sources: Sources) -> list[dict[str, Any]]
         sizes: Json = one.get("sizes", {})
         excluded = dict(one.get("dropped", {})) if step == "collect" else _excluded(step, one)
         stays = sum(sizes.values()) if sizes else one.get(stayed or "")
+        comes = one.get(came or "")
         if step == "gold":
-            stays = one.get("records", 0) - one.get("without", 0) - one.get("pending", 0)
+            # `records` are those with gold; the others of the sample have none, or were found unfit
+            comes = sum(one.get(key, 0) for key in ("records", "without", "unfit"))
         file = "score" if step == "collect" and not sources.of(f"metrics/{corpus}/quality.json").commit else step
         rows.append(
             {
                 "step": step,
-                "in": one.get(came or ""),
+                "in": comes,
                 "out": stays,
                 "sizes": sizes,
                 "items": one.get("items") if step == "collect" else None,
@@ -172,7 +174,7 @@ def _excluded(step: str, one: Json) -> dict[str, int]:
     if step == "dedupe":
         named_reasons = {"near-duplicate": one.get("dropped"), "taken down": one.get("taken_down")}
     elif step == "gold":
-        named_reasons = {"without a label": one.get("without")}
+        named_reasons = {"not labelled by people": one.get("without", 0) - one.get("pending", 0)}
         named_reasons |= {word: one.get(key) for key, word in EXCLUDED[step].items()}
     elif step == "sample":
         named_reasons = {"not drawn": one.get("candidates", 0) - one.get("taken", 0)}

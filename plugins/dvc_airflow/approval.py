@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 from airflow.providers.standard.operators.hitl import HITLBranchOperator
 from airflow.sdk import Param
+from airflow.sdk.configuration import conf
 
 from dvc_airflow.command import run
+from dvc_airflow.names import named
 from dvc_airflow.tasks import run_of
 
 # Without an answer within this time, the request is rejected.
@@ -17,6 +21,8 @@ PATIENCE = timedelta(days=14)
 # Airflow 3.3 fails a task that is answered within about a second of asking; a retry asks again.
 RETRIES = 5
 REJECT, DECISION = "Reject", "decision"
+# What an approver may want to open, in this order; addresses of MLflow come from the commands.
+LINKS = {"version": "the version in MLflow", "report": "the newest report", "run": "the numbers in MLflow"}
 
 
 class Approve(HITLBranchOperator):
@@ -47,6 +53,21 @@ class Approve(HITLBranchOperator):
         return super().execute_complete(context, event)
 
 
+# Of the forms that start a decision. It may be null: Airflow's form starts no run while a field is empty that may not.
+REASON = Param(
+    None,
+    type=["null", "string"],
+    maxLength=500,
+    title="Reason (optional)",
+    description="recorded if the person who approves gives none",
+)
+# Below the figures of each question.
+RECORDED = (
+    "Your user name, the answer and what you write under *Why* go on record. Without an answer in "
+    f"{PATIENCE.days} days, the answer is *{REJECT}*."
+)
+
+
 def approve(*, about: str, subject: str, body: str, yes: str, then: str, otherwise: str) -> Any:
     """Return the task ``approve``, which shows ``body`` and branches to ``then`` or, if not approved, ``otherwise``.
 
@@ -56,16 +77,33 @@ def approve(*, about: str, subject: str, body: str, yes: str, then: str, otherwi
         task_id="approve",
         about=about,
         subject=subject,
-        body=body,
+        body=f"{body}\n\n{RECORDED}",
         options=[yes, REJECT],
         defaults=[REJECT],
         options_mapping={yes: then, REJECT: otherwise},
-        params={"why": Param(None, type=["null", "string"], maxLength=500, title="Why", description="recorded")},
+        params={
+            "why": Param(
+                None, type=["null", "string"], maxLength=500, title="Why", description="your reason; it goes on record"
+            )
+        },
         doc_md="a person decides based on the figures; without an answer nothing changes",
         response_timeout=PATIENCE,
         execution_timeout=None,
         retries=RETRIES,
     )
+
+
+def links(found: Mapping[str, str]) -> str:
+    """Return a line of Markdown with links to the pages of a version, its report, its numbers and its commit.
+
+    Args:
+        found: the addresses by kind, and the ``commit``, which is a row of the Corpus page.
+    """
+    shown = [f"[{title}]({found[kind]})" for kind, title in LINKS.items() if kind in found]
+    if commit := found.get("commit"):
+        below = urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")
+        shown.append(f"[commit {commit[:12]}]({below}/{named('corpus')}/#commit-{commit[:12]})")
+    return f"Open: {', '.join(shown)}." if shown else ""
 
 
 def decided(*argv: str, ti: Any, dag_run: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from airflow.sdk import (
     CronPartitionTimetable,
     CronTriggerTimetable,
     FixedKeyMapper,
+    Param,
     PartitionedAssetTimetable,
     task,
 )
@@ -37,6 +38,24 @@ from dvc_airflow.tasks import (
 )
 
 log = logging.getLogger(__name__)
+
+# The form that starts a run has a field for the key, which it calls optional. The form shows nothing of a Dag but its
+# parameters, so that one of them, with one value, explains the field.
+KEY_FIELD = "Advanced Options, Partition Key"
+OF_MONTH = (
+    "Open Advanced Options and enter the month, such as 2022-12, in the field Partition Key. A run without it fails at "
+    "its first task. For several months, choose Backfill above, or: airflow backfill create --dag-id {dag} --from-date "
+    "2022-01-01 --to-date 2022-12-01"
+)
+OF_SNAPSHOT = (
+    "Open Advanced Options and enter snapshot in the field Partition Key: the run works on all months. Without it, the "
+    "Dags that wait for this one are not started."
+)
+
+
+def explained(title: str, text: str) -> dict[str, Any]:
+    """Return the parameters of a Dag whose runs need a partition key: what to enter, shown where a run is started."""
+    return {"partition_key": Param(KEY_FIELD, type="string", enum=[KEY_FIELD], title=title, description=text)}
 
 
 @contextmanager
@@ -89,6 +108,7 @@ def collect_dag(corpus: str, *, items: str, doc: str) -> DAG:
         start_date=first,
         end_date=last,
         max_active_runs=2,
+        params=explained("Month", OF_MONTH.format(dag=named(f"{corpus}_collect"))),
     ) as dag:
         _month_tasks(corpus, items=items, of=lambda dag_run, ti: month_of(dag_run))
     return dag
@@ -251,5 +271,6 @@ def snapshot_dag(corpus: str, name: str, *, wakes_on: str, doc: str) -> Iterator
         schedule=PartitionedAssetTimetable(assets=asset(wakes_on), default_partition_mapper=FixedKeyMapper("snapshot")),
         start_date=period(corpus)[0],
         max_active_runs=1,
+        params=explained("Months", OF_SNAPSHOT),
     ) as dag:
         yield dag

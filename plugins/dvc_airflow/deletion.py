@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from airflow.sdk import task
@@ -10,12 +11,17 @@ from airflow.sdk.exceptions import AirflowSkipException
 from dvc_airflow import settings
 from dvc_airflow.command import run
 from dvc_airflow.graph import graph
+from dvc_airflow.groups import group
 from dvc_airflow.names import asset
 
 
-def sweep(corpus: str) -> Any:
-    """Return the task that re-checks the known posts of a corpus on Reddit."""
+def sweeps(corpora: Sequence[str]) -> list[Any]:
+    """Return the tasks that re-check the known posts of each corpus on Reddit, as a group."""
+    with group("sweep", tooltip="re-check known posts on Reddit, a task for each corpus"):
+        return [_sweep(corpus) for corpus in corpora]
 
+
+def _sweep(corpus: str) -> Any:
     @task(task_id=f"sweep__{corpus}", doc_md="re-check posts on Reddit by age band")
     def sweep_corpus() -> dict[str, Any]:
         return run("sweep", corpus)
@@ -29,12 +35,17 @@ def run_pending() -> dict[str, Any]:
     return run("takedown", "run-pending", "--yes", "--who", "deletion_sweep")
 
 
-def retrain(corpus: str, done: Any) -> Any:
-    """Return the task that starts the training of a corpus if a model of it was trained on a deleted record.
+def retrain(corpora: Sequence[str], done: Any) -> list[Any]:
+    """Return the tasks, a group, that start the training of each corpus with a model that learnt from a deleted record.
 
-    The task emits the asset of the labels for which the training's Dag waits, because the takedown has changed the
+    A task emits the asset of the labels for which the training's Dag waits, because the takedown has changed the
     labels.
     """
+    with group("retrain", tooltip="start the training of models that learnt from deleted records"):
+        return [_retrain(corpus, done) for corpus in corpora]
+
+
+def _retrain(corpus: str, done: Any) -> Any:
     texts = any(name.startswith(f"finetune@{corpus}-") for name in graph())
     labels = asset(f"silver/{corpus}" if texts else f"gold/{corpus}")
 

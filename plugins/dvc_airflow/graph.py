@@ -20,11 +20,17 @@ from dvc_airflow import settings
 
 @dataclass(frozen=True)
 class Stage:
-    """One DVC stage as Airflow needs it."""
+    """One DVC stage as Airflow needs it.
+
+    ``package`` is the package of `pipelines` with its module, ``dimensions`` the number of its matrix values beside the
+    corpus.
+    """
 
     name: str
     desc: str
     upstream: tuple[str, ...]
+    package: str = ""
+    dimensions: int = 0
 
     @property
     def task_id(self) -> str:
@@ -33,9 +39,23 @@ class Stage:
         return f"{self.step}__{rest}" if rest else self.step
 
     @property
+    def doc(self) -> str:
+        """The description of the stage's task, in Markdown."""
+        where = f" Its code is in `pipelines/{self.package}/`." if self.package else ""
+        return (
+            f"{self.desc or self.step}.\n\nStage `{self.name}` of `dvc.yaml`, which `dvc repro {self.name}` runs on a"
+            f" laptop.{where}"
+        )
+
+    @property
     def step(self) -> str:
         """The stage's name without matrix values: ``split`` for ``split@memes``."""
         return self.name.partition("@")[0]
+
+    @property
+    def first(self) -> str:
+        """The first of two or more matrix values after the corpus: ``severity`` for ``train@memes-severity-bert-0``."""
+        return self.name.partition("@")[2].split("-")[1] if self.dimensions > 1 else ""
 
 
 def resolved(root: Path | None = None, *, profile: str | None = settings.PROFILE) -> dict[str, Any]:
@@ -81,7 +101,13 @@ def _of_checkout(root: Path, *, profile: str | None) -> Path:
 def graph(root: Path | None = None, *, profile: str | None = settings.PROFILE) -> dict[str, Stage]:
     """Return the DVC stages of the corpus (or of the checkout ``root``) by name."""
     stages = resolved(root, profile=profile)["stages"]
-    return {stage["name"]: Stage(stage["name"], stage["desc"], tuple(stage["upstream"])) for stage in stages}
+    return {stage["name"]: Stage(**stage | {"upstream": tuple(stage["upstream"])}) for stage in stages}
+
+
+def packages() -> dict[str, str]:
+    """Return the first sentence of the documentation of each package of `pipelines` that has a stage."""
+    # the file of a corpus that an earlier version wrote has none, until the next commit
+    return dict(resolved().get("packages", {}))
 
 
 def ensembles() -> list[str]:

@@ -7,10 +7,11 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from airflow.sdk import TaskGroup, task
+from airflow.sdk import task
 
 from dvc_airflow.command import run
 from dvc_airflow.graph import asking, providers
+from dvc_airflow.groups import group
 from dvc_airflow.names import named
 from dvc_airflow.tasks import run_of
 
@@ -31,7 +32,7 @@ def ask(corpus: str, *, base: Any, few_shot: Any) -> list[Any]:
     """
 
     estimated = estimate(corpus, "votes", "injection_test", base=base, results=[few_shot])
-    with TaskGroup("label", prefix_group_id=False):
+    with group("label", tooltip="ask the providers' labellers; one pool for each provider"):
         asked = [_ask_provider(corpus, name, base=base, few_shot=few_shot, jobs=estimated) for name in providers()]
     return [estimated, *asked]
 

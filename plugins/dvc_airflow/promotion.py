@@ -29,7 +29,9 @@ def approve() -> Any:
 def gate(*, params: Any = None, ti: Any = None) -> str:
     """Evaluate the model version on the frozen test split; a refusal is recorded with its reasons and ends the run."""
     verdict = run("gate", params["name"], str(params["version"]))
-    ti.xcom_push(key="verdict", value={key: verdict[key] for key in ("passed", "champion", "reasons", "text")})
+    shown = {key: verdict[key] for key in ("passed", "champion", "reasons")}
+    text = f"{verdict['text']}\n\n{approval.links(verdict['links'])}"
+    ti.xcom_push(key="verdict", value={**shown, "text": text})
     return "approve" if verdict["passed"] else "refused"
 
 

@@ -9,19 +9,16 @@ from airflow.sdk import task
 from dvc_airflow import approval
 from dvc_airflow.command import run
 
-COUNTS = ("items", "records", "left_out", "levels", "smallest", "alone", "joined", "other_columns", "splits")
-
 
 @task(task_id="make")
 def make(*, params: Any = None) -> dict[str, Any]:
     """Write the release package as a draft: ids, labels, splits, the removal list, a datasheet."""
     done = run("release", "make", params["corpus"], params["name"])
-    counts = "\n".join(f"- {key}: {done[key]}" for key in COUNTS if key in done)
-    return {"text": f"{done['risk']}\n\n{counts}", **done}
+    return {**done, "text": f"{done['text']}\n\n{approval.links(done['links'])}"}
 
 
 def approve() -> Any:
-    """Return the task that shows the counts of the draft release to a person and asks for approval."""
+    """Return the task that shows the risks and counts of the draft release to a person and asks for approval."""
     return approval.approve(
         about="release {{ params.name }}",
         subject="Release {{ params.name }} of {{ params.corpus }}?",

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from datetime import UTC, timedelta
 from typing import Any
 
-from airflow.sdk import TaskGroup, task
+from airflow.sdk import task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from dvc_airflow.command import ByFailure, run
 from dvc_airflow.graph import Stage, closure, graph
+from dvc_airflow.groups import Groups
 
 DEFAULT_ARGS: dict[str, Any] = {
     "owner": "corpus",
@@ -93,8 +92,7 @@ def snapshot(
     stages, waits = graph(), waits or {}
     given = {stage.name for stage in closure(stages, targets=below)}
     rendered = [stage for stage in closure(stages, targets=targets) if stage.name not in given]
-    kinds = Counter(stage.step for stage in rendered)
-    groups = {step: TaskGroup(step, prefix_group_id=False) for step, count in kinds.items() if count > 1}
+    groups = Groups(rendered, waiting=waits)
     base = pin() if base is None else base
     made: dict[str, Any] = {}
     before: dict[str, Sequence[Any]] = {}
@@ -103,7 +101,7 @@ def snapshot(
             before[stage.step] = waits[stage.step](made)
         rule = "none_failed" if stage.step in waits else "all_success"
         upstream = [made[name] for name in stage.upstream if name in made]
-        with groups.get(stage.step, nullcontext()):
+        with groups.of(stage):
             made[stage.name] = _stage_task(stage, base=base, upstream=upstream, rule=rule)
         for earlier in before.get(stage.step, ()):
             earlier >> made[stage.name]
@@ -141,7 +139,7 @@ def champions(corpus: str) -> Any:
 
 
 def _stage_task(stage: Stage, *, base: Any, upstream: Sequence[Any], rule: str) -> Any:
-    @task(task_id=stage.task_id, doc_md=stage.desc or stage.name, trigger_rule=rule, execution_timeout=STAGE_TIMEOUT)
+    @task(task_id=stage.task_id, doc_md=stage.doc, trigger_rule=rule, execution_timeout=STAGE_TIMEOUT)
     def reproduce(base: str, results: list[dict[str, Any]], *, dag_run: Any = None) -> dict[str, Any]:
         return stage_results(stage.name, base=base, results=results, dag_run=dag_run)[0]
 

@@ -259,9 +259,18 @@ def test_the_cost_is_estimated_before_every_step_that_spends(dags: dict[str, Any
     assert "estimate" not in dags["posts_finetune"]["tasks"], "nothing is asked, so nothing is estimated"
 
 
-def test_stages_of_a_kind_are_a_group(dags: dict[str, Any]) -> None:
-    assert dags["memes_benchmark"]["groups"] == ["train"]
-    assert "votes" in dags["posts_label"]["groups"]
+def test_stages_are_grouped_by_package_and_step_and_keep_their_ids(dags: dict[str, Any]) -> None:
+    groups = {dag_id: set(dag["groups"]) for dag_id, dag in dags.items()}
+    assert {"annotate", "label", "train", "train__severity"} <= groups["memes_benchmark"]
+    assert {"votes", "label"} <= groups["posts_label"]
+    assert {"predict", "baselines", "predict_finetuned", "finetune"} <= groups["posts_finetune"]
+    # sample → gold → split: a group of the package of sample and split would depend on itself
+    assert not groups["memes_dataset"]
+    assert groups["deletion_sweep"] == {"sweep", "retrain"}
+    assert groups["annotation_round"] == {"annotation", "adjudication", "publication"}
+    for dag_id, dag in dags.items():
+        assert not groups[dag_id] & dag["tasks"].keys(), f"{dag_id}: a group has the id of a task"
+        assert not any("." in task_id for task_id in dag["tasks"]), f"{dag_id}: use prefix_group_id=False"
 
 
 def test_a_sweep_and_a_month_have_a_deadline(dags: dict[str, Any]) -> None:
@@ -289,6 +298,15 @@ def test_the_file_of_tasks_names_every_task_that_is_no_stage_and_none_that_no_da
 def test_dag_files_are_wiring_only() -> None:
     for path in (ROOT / "dags").glob("*.py"):
         assert len(path.read_text().splitlines()) <= 130, f"{path.name}: move logic into plugins/ or pipelines/"
+
+
+def test_the_form_of_a_partitioned_dag_explains_the_key(dags: dict[str, Any]) -> None:
+    for dag_id, dag in dags.items():
+        params = dict(dag["serialized"]["dag"]["params"])
+        partitioned = "Partition" in json.dumps(dag["serialized"]["dag"]["timetable"]["__type"])
+        assert ("partition_key" in params) == partitioned, f"{dag_id}: pass params=explained(…)"
+    told = dict(dags["memes_collect"]["serialized"]["dag"]["params"])["partition_key"]["description"]
+    assert "such as 2022-12" in told and "--dag-id memes_collect" in told
 
 
 def test_a_reason_is_optional_in_the_forms_that_start_a_decision(dags: dict[str, Any]) -> None:

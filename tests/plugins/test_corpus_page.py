@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from corpus_view import page_plugin, page_view, runs_seen, summary_file
+from corpus_view import page_plugin, page_tables, page_view, runs_seen, summary_file
 from corpus_view.page_text import ago, clean, path, web
 from corpus_view.runs_seen import Question, Runs, SeenRun, dag_ids
 from corpus_view.summary_file import Summary, SummaryFile
 from pipelines.config.settings import Settings
+from pipelines.release.release_store import DRAFT
 from pipelines.summary import written
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,12 +81,24 @@ def summary(**changes: Any) -> dict[str, Any]:
                       "done": 0, "receipts": [], "due": {"memes": 4}, "sweep_hours": 48, "tombstones": 3,
                       "records": 1280,
                       "swept": {"memes": {"last": (NOW - timedelta(hours=60)).isoformat(), "first_seen": None}}},
-        "releases": [{"release": "memes-1", "corpus": "memes", "status": "draft", "drafted": NOW.isoformat(),
+        "releases": [{"release": "memes-1", "corpus": "memes", "status": DRAFT, "drafted": NOW.isoformat(),
                       "approved": None, "who": None, "records": 5, "withdrawn": 0}],
         "mlflow": "https://mlflow.example.org",
         "tracked": {"memes": {"run": "t1", "report": "https://mlflow.example.org/#/report"}},
     }  # fmt: skip
     return found | changes
+
+
+def test_gold_is_what_people_labelled_of_the_sample() -> None:
+    gold = {"records": 120, "without": 120, "unfit": 3, "pending": 5, "outside": 7, "labels": 137}
+    [row] = page_tables.funnel("posts", {"funnel": {"gold": gold}}, sources=page_tables.Sources({}))
+    assert (row["in"], row["out"]) == (243, 120)
+    assert row["excluded"] == {"not labelled by people": 115, "undecided": 5, "found unfit by people": 3}
+
+
+def test_every_table_has_a_caption() -> None:
+    text = page(summary())
+    assert text.count("<table") == text.count("<caption") > 5
 
 
 def page(found: dict[str, Any], *, runs: Runs | None = None, fault: str = "") -> str:

@@ -62,6 +62,15 @@ def test_it_states_its_training_data_and_purpose(made: Made, described: Describe
     assert "{" not in page
 
 
+def test_the_description_in_mlflow_has_the_figures_and_prohibitions_and_fits(made: Made) -> None:
+    page = (made.pack / "card.md").read_text()
+    told = card.description(page)
+    assert len(told) <= 5_000 and told.endswith("among the files of this version.")
+    assert told.startswith("# crisis-posts") and "| macro_f1 | " in told and "## Known failures" in told
+    long = card.description(page.replace("## Measured\n", "## Measured\n" + "a line of a table\n" * 400))
+    assert 4_000 < len(long) <= 5_000 and "## Never for" not in long and long.endswith("of this version.")
+
+
 def test_a_page_has_a_row_for_each_label(made: Made, described: Described) -> None:
     page = (made.pack / "card.md").read_text()
     for label in described.labels:

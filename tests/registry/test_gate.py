@@ -64,7 +64,7 @@ def test_a_first_version_must_beat_the_majority_set_and_the_second_the_first(con
     assert found["low"] > 0 and found["difference"] == pytest.approx(found["candidate"] - found["other"], abs=1e-8)
     assert [event for event, *_ in events(context)][-4:] == ["refused", "registered", "looked", "gated"]
     assert [row.why for row in context.journal.rows(NAME) if row.event in gate.JUDGED][1:] == [
-        "1 reasons against it",
+        "1 reason against it",
         "every check passed",
     ]
     for role, number in (("candidate", 3), ("champion", 1)):
@@ -105,6 +105,11 @@ def test_a_floor_that_the_test_cannot_decide_is_left_to_the_approver(context: Co
     text = summary(verdict)
     assert "The gate cannot decide, so you have to:" in text and f"- {GRAVEST}: {found['groups']} groups" in text
     assert "Look 1 at part 1 of 1 of the test: p = 0.0001" in text and "its level is returned" in text
+    ahead = verdict.figures["scores"]["macro_f1"]
+    low, high = ahead["intervals"]["candidate"]
+    assert low < ahead["candidate"] < high
+    assert f"| macro-F1 | {ahead['candidate']:.3f} [{low:.3f}, {high:.3f}] |" in text
+    assert f"| {ahead['difference']:+.3f} [{ahead['low']:+.3f}, {ahead['high']:+.3f}] |" in text
     assert "9 looks remain" in text
 
 

@@ -71,6 +71,18 @@ def tuned(made: Made, tmp_path: Path) -> list[Prediction]:
         return predictor.predict([material.posts[r].text for r in corpus.of("test")])
 
 
+@pytest.mark.parametrize("kind", ["encoder", "fusion"])
+def test_the_input_example_has_the_columns_of_the_signature(kind: str) -> None:
+    shown = model.example(kind)
+    assert list(shown.columns) == model.signature(kind).inputs.input_names()
+    mlflow.models.utils._enforce_schema(shown, model.signature(kind).inputs)
+
+
+def test_a_saved_model_has_an_input_example(made: Made) -> None:
+    described = mlflow.models.Model.load(str(made.saved))
+    assert described.load_input_example(str(made.saved)).equals(model.example("encoder"))
+
+
 def test_it_answers_as_the_tuned_model_does(made: Made, loaded: Any, tmp_path: Path) -> None:
     expected = tuned(made, tmp_path)
     found = asked(loaded, made.inputs)

@@ -82,6 +82,10 @@ def test_a_version_has_its_run_its_files_and_its_row(context: Context, folder: P
     run = client(context).get_run(version.run_id)
     assert run.info.status == "FINISHED" and run.data.tags["data_commit"] == "c" * 40
     assert client(context).get_experiment(run.info.experiment_id).name == "memes-registry"
+    assert run.info.run_name.startswith(f"{NAME} of cccccccccccc")
+    page = (integrity.place(folder) / integrity.PAGE).read_text().strip()
+    assert client(context).get_model_version(NAME, "1").description.startswith(page)
+    assert "`champion` is in use" in client(context).get_registered_model(NAME).description
     (row,) = context.journal.rows(NAME)
     assert (row.event, row.to_version, row.who, row.files) == ("registered", 1, "tester", digest(folder))
     pack = integrity.place(folder)

@@ -158,7 +158,7 @@ def test_a_guarantee_is_of_the_alert_and_is_refused_when_the_test_refutes_it(con
     found = warns.figures["scores"]["recall"][GRAVEST]
     assert warns.passed and (found["floor"], found["recall"], found["verdict"]) == (0.9, 1, "too_few")
     # its recall has no other price
-    assert found["alert_rate"] == 1 and "| 0.9000 | 1.0000 (–) | too few |" in summary(warns)
+    assert found["alert_rate"] == 1 and "| 0.900 | 1.000 (–) | undecided: too few |" in summary(warns)
     assert silent.figures["scores"]["recall"][GRAVEST]["alert_rate"] == 0
     with opened(small, terms=TERMS.model_copy(update={"recall_floors": {}})) as unnamed:
         assert gate.judge(NAME, 1, context=unnamed).reasons == silent.reasons

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import signal
 import subprocess
@@ -64,6 +65,28 @@ def gone(pid: int) -> None:
 
 def runs(client: Any) -> list[Any]:
     return list(client.search_runs([client.get_experiment_by_name("memes").experiment_id]))
+
+
+def test_a_run_has_a_name_that_people_read_and_the_digests_of_its_data(client: Any) -> None:
+    data = [
+        tracking.LoggedData("memes/severity", context, str(number) * 64, number, "c" * 40)
+        for number, context in enumerate(("training", "validation"), start=3)
+    ]
+    given: dict[str, Any] = {"experiment": "memes", "key": "severity-bert-1-ccc", "params": PARAMS, "tags": {}}
+    for _ in range(2):
+        # as by a retry of a run that was killed
+        opening = tracking.run(Settings.from_env(), **given, name="bert on severity, seed 1", data=data)
+        with pytest.raises(KeyboardInterrupt), opening:
+            raise KeyboardInterrupt
+    (run,) = runs(client)
+    assert (run.info.run_name, run.data.tags["key"]) == ("bert on severity, seed 1", "severity-bert-1-ccc")
+    shown = {one.tags[0].value: one.dataset for one in run.inputs.dataset_inputs}
+    assert {context: (one.name, one.digest) for context, one in shown.items()} == {
+        "training": ("memes/severity", "3" * 32),
+        "validation": ("memes/severity", "4" * 32),
+    }
+    assert json.loads(shown["training"].profile) == {"num_rows": 3}
+    assert json.loads(shown["training"].source)["corpus_commit"] == "c" * 40
 
 
 def test_a_run_has_its_numbers_figures_and_weights_and_is_finished(client: Any, tmp_path: Path) -> None:

@@ -143,9 +143,12 @@ def _trained(
     selected = training_records.trained_on(learnt).digest
     data = {"data_commit": commit_of(root), "corpus": corpus, training_records.TAG: selected}
     tags = data | tracking.environment_tags()
+    splits = {"training": material.train, "validation": material.validation, "test": material.test}
+    used = tracking.logged(f"{corpus}/{task.key}", splits=splits, commit=commit_of(root))
     with tracking.run(
-        settings, experiment=EXPERIMENT.format(corpus=corpus), key=key, params=described, tags=tags
-    ) as log:
+        settings, experiment=EXPERIMENT.format(corpus=corpus), key=key, params=described, tags=tags,
+        name=f"{model} on {task.key}, seed {seed}", data=used,
+    ) as log:  # fmt: skip
         built = build(spec, task=task, seed=seed, folder=folder, max_tokens=train.max_tokens, **more)
 
         def say(epoch: dict[str, float]) -> None:
