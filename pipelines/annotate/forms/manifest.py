@@ -74,6 +74,9 @@ class RoundManifest(Section):
     splits: tuple[str, ...] | None
     draw: Draw
     against: tuple[str, ...]
+    # absent in manifests of earlier releases
+    marked: bool = False
+    again: tuple[str, ...] = ()
     base: Annotated[str, Field(pattern=r"^[0-9a-f]{7,64}$")]
     status: Status
     opened: Moment

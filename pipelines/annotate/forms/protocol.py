@@ -22,7 +22,7 @@ PAIR = 2
 
 Name = Annotated[str, Field(pattern=NAME)]
 Phase = Literal["pilot", "calibration", "large_scale", "double", "single", "review"]
-Draw = Literal["sample", "disagreement"]
+Draw = Literal["sample", "disagreement", "again"]
 
 
 class UnknownProtocol(ConfigError):
@@ -45,8 +45,10 @@ class Planned(Section):
     ``overlap`` is the number of annotators who answer each item, 0 if only the adjudicator does. ``annotators`` is the
     number of ``round.annotators`` who take part. ``gold`` is whether the round's labels become gold, ``agreement``
     whether the round counts in the published agreement. ``splits`` are the splits to draw from, ``None`` for the whole
-    sample. ``draw`` is how items are selected: ``sample``, a seeded draw, or ``disagreement``, the items whose gold
-    differs from the votes of all labellers in ``against``.
+    sample. ``draw`` is how items are selected: ``sample``, a seeded draw; ``again``, the items of the earlier rounds
+    named in ``again``; or ``disagreement``, the items whose gold differs from the votes of all labellers in ``against``
+    and, with ``marked``, those that an annotator marked as ambiguous or unfit. ``scheme`` is the label scheme of the
+    round if it is not the corpus's; its labels are no gold, and its agreement is measured in its own labels.
     """
 
     name: Name
@@ -60,6 +62,9 @@ class Planned(Section):
     splits: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     draw: Draw = "sample"
     against: tuple[str, ...] = ()
+    marked: bool = False
+    again: tuple[Name, ...] = ()
+    scheme: str | None = None
     seed: int
 
     @model_validator(mode="after")
@@ -70,6 +75,12 @@ class Planned(Section):
             raise ValueError("phase: review requires overlap: 0, and overlap: 0 requires phase: review")
         if self.agreement and self.overlap < PAIR:
             raise ValueError("agreement: true requires an overlap of at least 2")
+        if self.scheme is not None and self.gold:
+            raise ValueError("a round with a scheme of its own requires gold: false")
+        if (self.draw == "again") != bool(self.again) or (self.again and not self.overlap):
+            raise ValueError("draw: again requires `again` and annotators; no other draw may set `again`")
+        if self.marked and self.draw != "disagreement":
+            raise ValueError("marked: true requires draw: disagreement")
         if (self.draw == "disagreement") != bool(self.against) or (self.against and self.overlap):
             raise ValueError("draw: disagreement requires `against` and overlap: 0; no other draw may set `against`")
         return self
@@ -87,6 +98,9 @@ class Protocol(Section):
     def _named_once(self) -> Protocol:
         if len({planned.name for planned in self.rounds}) < len(self.rounds):
             raise ValueError("two rounds have the same name")
+        for place, planned in enumerate(self.rounds):
+            if set(planned.again) - {earlier.name for earlier in self.rounds[:place]}:
+                raise ValueError(f"round {planned.name}: `again` names a round that is not earlier in the protocol")
         return self
 
 
