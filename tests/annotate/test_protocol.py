@@ -82,7 +82,7 @@ def test_cradle_can_be_held_with_the_schemes_of_its_rounds() -> None:
     [
         ({"scheme": "cradle_round_1"}, "scheme of its own requires gold: false"),
         ({"draw": "again"}, "draw: again requires `again`"),
-        ({"draw": "again", "again": ["later"]}, "not earlier in the protocol"),
+        ({"draw": "again", "again": ["later"]}, "names no earlier round"),
         ({"marked": True}, "marked: true requires draw: disagreement"),
     ],
 )

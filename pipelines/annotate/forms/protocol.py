@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from pipelines.config.base import Positive, Section, read_section
+from pipelines.config.base import Fraction, Positive, Section, read_section
 from pipelines.errors import ConfigError, UnknownRound
 
 FOLDER = Path(__file__).parents[1] / "protocols"
@@ -21,7 +21,7 @@ NAME = r"^[a-z][a-z0-9-]*$"
 PAIR = 2
 
 Name = Annotated[str, Field(pattern=NAME)]
-Phase = Literal["pilot", "calibration", "large_scale", "double", "single", "review"]
+Phase = Literal["pilot", "calibration", "large_scale", "double", "single", "qualification", "review"]
 Draw = Literal["sample", "disagreement", "again"]
 
 
@@ -49,6 +49,10 @@ class Planned(Section):
     named in ``again``; or ``disagreement``, the items whose gold differs from the votes of all labellers in ``against``
     and, with ``marked``, those that an annotator marked as ambiguous or unfit. ``scheme`` is the label scheme of the
     round if it is not the corpus's; its labels are no gold, and its agreement is measured in its own labels.
+    ``described`` is whether items need a description and a note, approved by a second annotator, before labels become
+    gold. A round of phase ``qualification`` asks about the hard cases of the rounds in ``again``, and ``bound`` is the
+    mean Jaccard index from which on a person qualified; a later round with ``qualification`` takes only people of these
+    rounds and people who qualified.
     """
 
     name: Name
@@ -65,6 +69,9 @@ class Planned(Section):
     marked: bool = False
     again: tuple[Name, ...] = ()
     scheme: str | None = None
+    described: bool = False
+    bound: Fraction | None = None
+    qualification: Name | None = None
     seed: int
 
     @model_validator(mode="after")
@@ -79,6 +86,9 @@ class Planned(Section):
             raise ValueError("a round with a scheme of its own requires gold: false")
         if (self.draw == "again") != bool(self.again) or (self.again and not self.overlap):
             raise ValueError("draw: again requires `again` and annotators; no other draw may set `again`")
+        test = self.phase == "qualification"
+        if test != (self.bound is not None) or (test and (self.gold or self.agreement or self.draw != "again")):
+            raise ValueError("phase: qualification requires bound and draw: again, and neither gold nor agreement")
         if self.marked and self.draw != "disagreement":
             raise ValueError("marked: true requires draw: disagreement")
         if (self.draw == "disagreement") != bool(self.against) or (self.against and self.overlap):
@@ -99,8 +109,10 @@ class Protocol(Section):
         if len({planned.name for planned in self.rounds}) < len(self.rounds):
             raise ValueError("two rounds have the same name")
         for place, planned in enumerate(self.rounds):
-            if set(planned.again) - {earlier.name for earlier in self.rounds[:place]}:
-                raise ValueError(f"round {planned.name}: `again` names a round that is not earlier in the protocol")
+            if {*planned.again, *filter(None, [planned.qualification])} - {
+                earlier.name for earlier in self.rounds[:place]
+            }:
+                raise ValueError(f"round {planned.name}: `again` or `qualification` names no earlier round")
         return self
 
 

@@ -15,6 +15,7 @@ from pipelines.annotate.response_validation import item_of, marked
 from pipelines.annotate.rounds import store
 from pipelines.annotate.rounds.adjudicate import AdjudicationCase, review_cases, unvoted
 from pipelines.annotate.rounds.assignment import Assignment, assign, draw
+from pipelines.annotate.rounds.qualification import eligible, hard
 from pipelines.config.params import Params, load
 from pipelines.errors import AnnotationError, BadParams
 from pipelines.storage import tables
@@ -91,7 +92,8 @@ def plan(clone: Workspace, *, corpus: str, name: str, vault: Vault, now: datetim
     """
     params = load(clone.path)
     planned = planned_of(corpus, name, params=params)
-    people = params.round.annotators[: planned.annotators]
+    everyone = params.round.annotators
+    people = tuple(eligible(planned, people=everyone, corpus=corpus, root=clone.path)[: planned.annotators])
     if len(people) < planned.annotators:
         raise BadParams(where="round.annotators", detail=f"round {name} needs {planned.annotators} people")
     store.fetch_stages(clone, f"split@{corpus}", *_reviewed(planned, corpus=corpus))
@@ -164,7 +166,8 @@ def _candidates(clone: Workspace, *, corpus: str, planned: Planned, vault: Vault
     if planned.draw == "sample":
         return fit, 0
     if planned.draw == "again":
-        return fit & _of_rounds(clone, corpus=corpus, names=planned.again), 0
+        of_those = _of_rounds(clone, corpus=corpus, names=planned.again)
+        return fit & (_hard(clone, corpus=corpus, names=planned.again) if planned.bound is not None else of_those), 0
     gold, votes = _gold_and_votes(clone.path, corpus, against=planned.against)
     noted = _marked(clone, corpus=corpus) if planned.marked else set()
     cases = review_cases(gold, votes, against=planned.against, splits=fit, seed=planned.seed, marked=noted)
@@ -182,6 +185,16 @@ def _marked(clone: Workspace, *, corpus: str) -> set[Item]:
     """Return the items that an annotator of any round marked as ambiguous or unfit."""
     paths = _tables(clone, corpus=corpus, name="annotations")
     return marked(tables.concat(paths, name="annotations", columns=["record_id", "image", "outcome"]).to_pylist())
+
+
+def _hard(clone: Workspace, *, corpus: str, names: Collection[str]) -> set[Item]:
+    """Return the items that the rounds in ``names`` found hard."""
+    columns = {"annotations": ["record_id", "image", "outcome"], "adjudications": ["record_id", "image"]}
+    rows = {}
+    for name, wanted in columns.items():
+        paths = [p for p in _tables(clone, corpus=corpus, name=name) if p.parent.name in names]
+        rows[name] = tables.concat(paths, name=name, columns=wanted).to_pylist()
+    return hard(rows["annotations"], rows["adjudications"])
 
 
 def _tables(clone: Workspace, *, corpus: str, name: str) -> list[Path]:
