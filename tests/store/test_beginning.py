@@ -192,6 +192,10 @@ class TestCommand:
         assert (posts.source, posts.first_month, posts.last_month) == ("dump", "2021-03", "2022-12")
         assert (params.votes.labellers, params.votes.budget_usd) == (("gpt", "claude", "gemini"), 40)
         assert repository.without_ethics(settings) == ["dump", "reddit"], "none was stated with --ethics"
+        git("add", "-A", cwd=checkout)
+        git("commit", "--quiet", "-m", "a profile", cwd=checkout)
+        upgraded = self.run("upgrade")
+        assert "  corpus params set sources.dump.ethics " in upgraded and "arctic_shift" not in upgraded
         assert (params.silver.ensembles, params.baselines.models) == (("cradle",), ("cradle",))
         assert stat.S_IMODE(env.stat().st_mode) == 0o600
         assert f"CORPUS_REMOTE={remote}" in env.read_text() and "hunter2" in env.read_text()
@@ -227,7 +231,8 @@ class TestCommand:
 
     def test_it_asks_at_a_terminal(self, settings: Settings, checkout: Path, tmp_path: Path) -> None:
         answers = ["", "y", "mine", "dump,reddit", "One", "2020-01", "null", "dump", "Two", "2020-02", "2020-03",
-                   "Board, 12", "", "", str(tmp_path / "remote"), "", "", "", "", str(tmp_path / "mine.env")]  # fmt: skip
+                   "Board, 12", "", "", str(tmp_path / "remote"), "", "", "", "",
+                   str(tmp_path / "mine.env")]  # fmt: skip
         ours, theirs = pty.openpty()
         with subprocess.Popen(
             [sys.executable, "-m", "pipelines", "init"], cwd=checkout, stdin=theirs, stdout=subprocess.PIPE,
