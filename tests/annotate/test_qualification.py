@@ -50,7 +50,7 @@ def test_answers_are_compared_with_what_the_rounds_settled() -> None:
     answers = [row(1, C, HARM), row(2, C, HARM), row(3, C, NOTHING), row(1, D, NOTHING), row(2, D, outcome="skipped")]
     found = scores(answers, known=known, people=[C, D], items=2)
     assert found == {C: 0.75, D: 0.0}, "C: 1 and a half; a skip counts in no figure"
-    assert scores(answers, known=known, people=[C, D], items=5) == {}, "less than half of the set is too little to measure"
+    assert scores(answers, known=known, people=[C, D], items=5) == {}, "less than half is too little to measure"
 
 
 def test_a_round_takes_who_was_there_and_who_qualified(tmp_path: Path) -> None:
