@@ -16,6 +16,7 @@ from typing import Any
 from pipelines.annotate.rounds import material
 from pipelines.config.params import Params
 from pipelines.config.private_file import write_private
+from pipelines.datasets.example import NoGold
 from pipelines.errors import DataError
 from pipelines.evaluate import predictions_and_costs
 from pipelines.evaluate.inputs import TEST, EvaluationGold, runs_of
@@ -61,11 +62,14 @@ def listed(
 
     Raises:
         UnknownCategory: the scheme has no such category, or several and none is named.
+        NoGold: the commit has no gold or no split.
         NoAnswers: a model has no predictions on test.
     """
     scheme = load_scheme(params.corpora[corpus].scheme, root=root)
     task = task_of(scheme, scheme.category(category).key)
     folder = root / "snapshot" / corpus
+    if not all((folder / name).is_dir() for name in ("split", "gold", "few_shot")):
+        raise NoGold(corpus=corpus)
     gold = EvaluationGold.read(folder)
     found = predictions_and_costs.read(folder / "predictions", params=params)
     runs = runs_of(found.rows, tasks={task.key: task}, gold=gold).get(task.key, {})

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pipelines.config.params import load as load_params
+from pipelines.datasets.example import NoGold
 from pipelines.evaluate import error_items
 from pipelines.evaluate.error_items import NoAnswers, kinds_of
 from pipelines.taxonomy import load
@@ -68,6 +69,11 @@ def test_an_item_is_listed_where_no_model_is_right(tmp_path: Path, corpus: dict[
     assert found[1].said == {"gpt": ("no_crisis",), "claude": None}, "a refusal is no answer"
     with pytest.raises(NoAnswers, match=r"Model 'gemini' has no predictions .* on claude, gpt"):
         error_items.listed("posts", models=["gemini"], params=PARAMS, root=tmp_path)
+
+
+def test_a_commit_without_gold_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(NoGold):
+        error_items.listed("posts", models=["gpt"], params=PARAMS, root=tmp_path)
 
 
 def test_the_content_opens_into_files_of_the_caller_alone(
