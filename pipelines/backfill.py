@@ -222,7 +222,7 @@ def _labelling(
             continue
         api = params.providers[labeller.provider].api
         can = capabilities(labeller.model, api=api)
-        prompt = build(scheme, keys=[scheme.category().key], system=labeller.system)
+        prompt = build(scheme, keys=[scheme.category().key], system=labeller.system, mode=votes.mode)
         system, parts = prompt.render(Post("", "", "x" * POST_CHARACTERS), delimiter="0" * 16)
         cap = votes.max_output_tokens * can.max_tokens_factor
         one = costs.size(system, parts, schema=prompt.schema, cap=cap, factor=can.max_tokens_factor)

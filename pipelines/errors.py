@@ -93,10 +93,13 @@ class NoVault(ConfigError):
 
 
 class SourceNotApproved(ConfigError):
-    """``params.yaml`` has no access basis for a live source, or its approval has expired."""
+    """``params.yaml`` has no ethics approval for a source, no access basis for a live one, or an ended approval."""
 
     message = "Source '{source}' may not be read: {detail}."
-    remedy = "Set access_basis, approval and an expires date in the future under sources.{source} in params.yaml."
+    remedy = (
+        'State on whose word it is read: `corpus params set sources.{source}.ethics "BOARD, REFERENCE" --reason …` for '
+        "every source; a live one also needs access_basis, approval, retention_days and an expires date in the future."
+    )
 
 
 class EngineMissing(ConfigError):

@@ -82,12 +82,27 @@ def test_a_model_asks_a_labeller_that_is_described(tmp_path: Path, kind: str) ->
 
 
 def test_a_live_source_needs_its_approval() -> None:
-    source = Source(live=True, access_basis="agreement", approval=None, expires=None, retention_days=None)
+    source = Source(
+        live=True, ethics="HREC 1", access_basis="agreement", approval=None, expires=None, retention_days=None
+    )
     with pytest.raises(SourceNotApproved, match="approval, expires, retention_days"):
         source.check("reddit", today=date(2026, 1, 1))
-    ended = Source(live=True, access_basis="a", approval="b", expires=date(2026, 1, 1), retention_days=1)
+    ended = Source(
+        live=True, ethics="HREC 1", access_basis="a", approval="b", expires=date(2026, 1, 1), retention_days=1
+    )
     with pytest.raises(SourceNotApproved, match="ended"):
         ended.check("reddit", today=date(2026, 1, 1))
+
+
+def test_no_source_is_read_without_an_ethics_approval_on_record() -> None:
+    dump: dict[str, object] = {"live": False, "access_basis": None, "approval": None, "expires": None}
+    for ethics in (None, " "):
+        source = Source.model_validate(dump | {"retention_days": None, "ethics": ethics})
+        with pytest.raises(SourceNotApproved, match=r"ethics .* not set\. .*corpus params set sources\.dump\.ethics"):
+            source.check("dump", today=date(2026, 1, 1))
+    Source.model_validate(dump | {"retention_days": None, "ethics": "HREC 29894"}).check("dump", today=date(2026, 1, 1))
+    assert load(ROOT).sources["dump"].ethics is None, "nobody approved anything on behalf of a team"
+    assert all(source.ethics for source in load(ROOT, profile="sandbox").sources.values())
 
 
 def test_the_secret_is_created_once_and_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,7 +140,7 @@ class Walk(Person):
             **{f"CORPUS_{name.upper()}_URL": self.world.database_url(name) for name in ("vault", "answers", "journal")},
         )  # fmt: skip
         env = self.home / "corpus.env"
-        self.run(f"corpus init --profile team --source dump --subreddits posts={SUBREDDITS} "
+        self.run(f"corpus init --profile team --ethics HREC-1 --source dump --subreddits posts={SUBREDDITS} "
                  f"--first-month {MONTHS[0]} --last-month {MONTHS[-1]} --labellers characters,words,embedding "
                  f"--repo {self.world.repository('corpus.git')} --remote s3://corpus/data "
                  f"--env-file {env}")  # fmt: skip

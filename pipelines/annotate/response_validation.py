@@ -24,6 +24,8 @@ Question = tuple["Item", str]
 """An item and a category of the scheme."""
 # Values of the column ``outcome``; only answered rows have labels.
 ANSWERED, SKIPPED, UNFIT = "answered", "skipped", form.UNFIT
+# Category and outcome of one more row of an answer whose item the annotator marked as ambiguous; the labels count.
+AMBIGUOUS = "ambiguous"
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,11 @@ def unfit(annotations: Sequence[Row], *, assignments: Sequence[Row]) -> set[Item
     return {item for item, annotators in roster(assignments).items() if found[item].issuperset(annotators)}
 
 
+def marked(annotations: Sequence[Row]) -> set[Item]:
+    """Return the items that at least one annotator marked as ambiguous or unfit."""
+    return {item_of(row) for row in annotations if row["outcome"] in (AMBIGUOUS, UNFIT)}
+
+
 def agreed(given: Mapping[str, frozenset[str]], *, annotators: Sequence[str]) -> frozenset[str] | None:
     """Return the label set on which all ``annotators`` agree, or ``None`` if answers are missing or differ."""
     sets = {given.get(annotator) for annotator in annotators}
@@ -191,8 +198,9 @@ def _rows(
 ) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     outcome = SKIPPED if answer.skipped else UNFIT if answer.unfit else ANSWERED
-    for key in scheme.categories:
-        if outcome == ANSWERED and key not in labels:
+    noted = [AMBIGUOUS] if answer.ambiguous else []
+    for key in [*scheme.categories, *noted]:
+        if outcome == ANSWERED and key not in labels and key != AMBIGUOUS:
             continue
         rows.append(
             {
@@ -200,8 +208,8 @@ def _rows(
                 "category": key,
                 "round": of.round,
                 "guideline": of.guideline,
-                "outcome": outcome,
-                "labels": sorted(labels[key]) if outcome == ANSWERED else None,
+                "outcome": AMBIGUOUS if key == AMBIGUOUS else outcome,
+                "labels": sorted(labels[key]) if key in labels and outcome == ANSWERED else None,
                 "seconds": None if rows else answer.seconds,
                 "answered": answer.answered.astimezone(UTC),
                 "note": None if rows else answer.note.strip() or None,

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from pipelines.cli.shared import STAGES, CorpusName, doing, emit, empty_folder, run_stage
+from pipelines.cli.shared import STAGES, CorpusName, doing, emit, empty_folder, open_vault, run_stage
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
 
@@ -64,3 +64,40 @@ def report(
             corpus, settings=Settings.from_env(), to=to, form=form, commit=commit, against=against
         )
     emit(written)
+
+
+@app.command(rich_help_panel="Annotate")
+def errors(
+    corpus: CorpusName,
+    models: Annotated[
+        list[str], typer.Option("--model", help="a model of metrics/CORPUS/evaluate.json, such as gpt; several: repeat")
+    ],
+    category: Annotated[str | None, typer.Option(help="the category, if the label scheme has several")] = None,
+    content: Annotated[
+        Path | None,
+        typer.Option(
+            help="a new folder for the items' content, which you alone can read; needs the vault; remove it afterwards"
+        ),
+    ] = None,
+) -> None:
+    """List the test items that no named model has right, by id, labels and kind of error; the content stays sealed."""
+    from pipelines.evaluate import error_items
+    from pipelines.workspace.clone import workspace
+
+    settings = Settings.from_env()
+    if content is not None:
+        empty_folder(content, name="--content")
+    with workspace(settings) as clone, doing("reading the corpus repository"):
+        params = load(clone.path)
+        folder = f"snapshot/{corpus}"
+        clone.checkout(*(f"{folder}/{name}" for name in ("few_shot", "gold", "predictions", "split")))
+        found = error_items.listed(corpus, models=models, params=params, category=category, root=clone.path)
+        opened: dict[str, int] = {}
+        if content is not None:
+            images = params.corpora[corpus].content == "images"
+            clone.checkout_months(corpus, "images" if images else "posts.parquet")
+            with open_vault(settings) as vault:
+                opened = error_items.write_content(
+                    corpus, found, to=content, params=params, vault=vault, root=clone.path
+                )
+    emit({"corpus": corpus, "items": [item.row() for item in found], **({"content": opened} if content else {})})

@@ -99,6 +99,13 @@ def init(
             "CORPUS_REFRESH_URL instead"
         ),
     ] = None,
+    ethics: Annotated[
+        str | None,
+        typer.Option(
+            help="the ethics approval of the sources: the board and its reference, or who decided that none is needed; "
+            "without it nothing is read"
+        ),
+    ] = None,
     journal_url: Annotated[
         str | None,
         typer.Option(
@@ -131,7 +138,7 @@ def init(
     settings = Settings.from_env().model_copy(update=given)
     params = load()
     values = {"source": source, "subreddits": subreddits, "first_month": first_month, "last_month": last_month}
-    choices = Choices(_by_corpus(values, corpora=params.corpora), _names(labellers), budget)
+    choices = Choices(_by_corpus(values, corpora=params.corpora), _names(labellers), budget, ethics)
     begin = Beginning(settings, choices, profile=profile, env_file=env_file)
     if sys.stdin.isatty() and not (profile or given or env_file or choices.any()):
         begin = begin.ask(params)
@@ -171,6 +178,9 @@ class Beginning:
                 "last_month": (f"{corpus}: last month, or null", known.last_month or "null"),
             }
             corpora[corpus] = {key: _value(key, typer.prompt(text, default=old)) for key, (text, old) in asked.items()}
+        ethics = typer.prompt(
+            "Ethics approval: the board and its reference, or who decided that none is needed", default=""
+        )
         labellers = typer.prompt("Labellers of posts", default=",".join(params.votes.labellers))
         budget = typer.prompt("Budget for remote labellers in US dollars", default=params.votes.budget_usd, type=float)
         others = {
@@ -178,7 +188,10 @@ class Beginning:
         }
         env = typer.prompt("File for these addresses", default=str(_default_env()))
         return Beginning(
-            settings.model_copy(update=others), Choices(corpora, _names(labellers), budget), name, Path(env)
+            settings.model_copy(update=others),
+            Choices(corpora, _names(labellers), budget, ethics.strip() or None),
+            name,
+            Path(env),
         )
 
     def run(self, params: Params, *, dry_run: bool) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -99,6 +100,74 @@ def retire(name: Name, who: Person, why: Reason) -> None:
     from pipelines.release import approval
 
     emit(approval.retire(name, who=who, why=why, settings=Settings.from_env(), now=now()))
+
+
+Number = Annotated[int, typer.Argument(metavar="NUMBER", min=1, help="the number of a request for the release")]
+
+
+@app.command("request")
+@summarised()
+def request(
+    name: Name,
+    researcher: Annotated[str, typer.Option("--for", help="the researcher who asks, by name")],
+    institution: Annotated[str, typer.Option(help="the institution at which they work")],
+    purpose: Annotated[str, typer.Option(help="the academic, non-commercial purpose, in one line")],
+) -> None:
+    """Enter a researcher's request for a release into its register."""
+    from pipelines.release import access
+
+    given = {"researcher": researcher, "institution": institution, "purpose": purpose}
+    emit(access.request(name, **given, settings=Settings.from_env(), now=now()))
+
+
+@app.command("grant")
+@summarised()
+def grant(
+    name: Name,
+    number: Number,
+    who: Person,
+    why: Reason,
+    expires: Annotated[
+        datetime, typer.Option(formats=["%Y-%m-%d"], help="the last day before which the release may be handed over")
+    ],
+) -> None:
+    """Grant a request for a release until a day."""
+    from pipelines.release import access
+
+    given: dict[str, Any] = {"who": who, "why": why, "expires": expires.date(), "settings": Settings.from_env()}
+    emit(access.decide(name, number, grant=True, **given, now=now()))
+
+
+@app.command("deny")
+@summarised()
+def deny(name: Name, number: Number, who: Person, why: Reason) -> None:
+    """Deny a request for a release, or end a grant."""
+    from pipelines.release import access
+
+    emit(access.decide(name, number, grant=False, who=who, why=why, settings=Settings.from_env(), now=now()))
+
+
+@app.command("hand-over")
+@summarised()
+def hand_over(
+    name: Name,
+    number: Number,
+    to: Annotated[Path, typer.Option(help="a new folder for the package and, apart from it, the key")],
+) -> None:
+    """Copy an approved release and its key for a researcher whose request is granted."""
+    from pipelines.release import access
+
+    emit(access.hand_over(name, number, to=to, settings=Settings.from_env(), now=now()))
+
+
+@app.command("requests")
+def requests(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="one release; default: all")] = None,
+) -> None:
+    """List the requests for releases with the decisions and the days on which a release was handed over."""
+    from pipelines.release import access
+
+    emit({"requests": access.register(Settings.from_env(), name=name, now=now())})
 
 
 @app.command("list")

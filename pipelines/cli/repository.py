@@ -38,6 +38,10 @@ def upgrade(
     upgraded = repository.upgrade(settings, checkout=Path.cwd(), keep=keep or (), take=take or ())
     anchors.sign_earlier(settings, who="corpus upgrade")
     tell_airflow(settings)
+    if lacking := repository.without_ethics(settings):
+        # a deployment of an earlier release has none on record, and refuses to read until it has
+        told = "\n".join(f'  corpus params set sources.{name}.ethics "BOARD, REFERENCE" --reason …' for name in lacking)
+        typer.echo(f"Before the next month, state the ethics approval of each source that is read:\n{told}", err=True)
     if upgraded is None:
         emit({"commit": None})
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -91,6 +92,51 @@ def close(
         partial(rounds.close, corpus, name, go_on=gold, reason=reason, abandon=abandon, dry_run=dry_run),
         what="importing answers and removing queues",
     )
+
+
+By = Annotated[str, typer.Option("--by", help="your pseudonym in the round, such as annotator-1")]
+
+
+@app.command("describe")
+@summarised()
+def describe(
+    corpus: CorpusName,
+    name: Name,
+    file: Annotated[
+        Path, typer.Argument(exists=True, dir_okay=False, metavar="FILE", help="a CSV: item, description, note")
+    ],
+    by: By,
+) -> None:
+    """Seal descriptions and notes of a pilot's items; a changed text needs a new approval."""
+    from pipelines.annotate.rounds import descriptions
+
+    _run(partial(descriptions.describe, corpus, name, file=file, by=by), what="sealing descriptions")
+
+
+@app.command("approve")
+@summarised()
+def approve(corpus: CorpusName, name: Name, by: By) -> None:
+    """Approve, as a second annotator, the descriptions of a pilot that others wrote."""
+    from pipelines.annotate.rounds import descriptions
+
+    _run(partial(descriptions.approve, corpus, name, by=by), what="approving descriptions")
+
+
+@app.command("descriptions")
+def show_descriptions(
+    corpus: CorpusName,
+    name: Name,
+    to: Annotated[
+        Path, typer.Option("--to", metavar="FILE", help="a new file that only you can read; remove it afterwards")
+    ],
+) -> None:
+    """Write a pilot's items with their descriptions and notes to a private file, to fill in or to review."""
+    from pipelines.annotate.rounds import descriptions
+
+    settings = Settings.from_env()
+    with open_vault(settings) as vault, doing("reading descriptions"):
+        result = descriptions.export(corpus, name, to=to, settings=settings, vault=vault)
+    emit(result)
 
 
 def _run(command: Callable[..., dict[str, Any]], *, what: str) -> None:

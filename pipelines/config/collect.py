@@ -46,18 +46,30 @@ class Matrix(Section):
 
 
 class Source(Section):
+    """A source of posts, and on whose word it is read.
+
+    ``ethics`` is the ethics approval for research with its posts, or the decision that none is needed: which board, and
+    its reference (FigSIM, Ethics: a human research ethics committee and a project id). Dumps need it as much as a live
+    source, because the posts are the same.
+    """
+
     live: bool
+    ethics: str | None = None
     access_basis: str | None
     approval: str | None
     expires: date | None
     retention_days: int | None
 
     def check(self, name: str, *, today: date) -> None:
-        """Reject a live source that lacks an access basis, an approval, a future expiry date or a retention period.
+        """Reject a source without an ethics approval, and a live one without basis, approval, expiry or retention.
 
         Raises:
             SourceNotApproved: the check failed; the error names what is missing.
         """
+        if not (self.ethics or "").strip():
+            raise SourceNotApproved(
+                source=name, detail="ethics (which board approved the research, or why none) not set"
+            )
         if not self.live:
             return
         missing = [k for k in ("access_basis", "approval", "expires", "retention_days") if getattr(self, k) is None]

@@ -75,8 +75,18 @@ class VotesParams(Section):
     seed: int
 
 
+class Prompts(Section):
+    """A team's own prompt texts: their folder, and the SHA-256 that they must have; without a folder, ours are used."""
+
+    folder: str | None = None
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
+
+
 class FewShot(Section):
+    """The examples in prompts; ``among``: all of dev's gold, or only posts on which annotators disagreed (CRADLE B)."""
+
     examples: Annotated[int, Field(ge=0)]
+    among: Literal["all", "disagreement"] = "all"
     seed: int
 
 

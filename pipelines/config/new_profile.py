@@ -20,6 +20,7 @@ COMMENTS = {
     "subreddits": "the subreddits that are read",
     "first_month": "the first month that is collected, YYYY-MM",
     "last_month": "the last month that is collected; null: every month that ends from now on",
+    "ethics": "the ethics board that approved research with these posts, and its reference, or why none is needed",
     "access_basis": "the terms on which the source may be read, such as the name of an agreement",
     "approval": "the decision of your ethics board or data protection officer, such as its number",
     "expires": 'the day from which the source may no longer be read, in quotes: "YYYY-MM-DD"',
@@ -54,15 +55,17 @@ class Choices:
         corpora: fields of the section ``corpora``, by corpus.
         labellers: names of the section ``labellers``.
         budget_usd: the budget of all remote labellers in US dollars.
+        ethics: the ethics approval of every source that is read.
     """
 
     corpora: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     labellers: Sequence[str] = ()
     budget_usd: float | None = None
+    ethics: str | None = None
 
     def any(self) -> bool:
         """Return whether the person made any choice."""
-        return bool(self.corpora or self.labellers or self.budget_usd is not None)
+        return bool(self.corpora or self.labellers or self.budget_usd is not None or self.ethics)
 
 
 def profile_text(choices: Choices, *, params: Params) -> str:
@@ -77,6 +80,11 @@ def profile_text(choices: Choices, *, params: Params) -> str:
             put(values, ("corpora", corpus, name), fields[name])
     given = [fields["source"] for fields in choices.corpora.values() if "source" in fields]
     chosen = {name for source in given for name in ([source] if isinstance(source, str) else source)}
+    if choices.ethics or given:
+        others = {name for corpus, known in params.corpora.items() for name in known.sources
+                  if "source" not in choices.corpora.get(corpus, {})}  # fmt: skip
+        for source in sorted(name for name in chosen | others if name in params.sources):
+            put(values, ("sources", source, "ethics"), choices.ethics)
     for source in sorted(name for name in chosen if name in params.sources and params.sources[name].live):
         for name in ("access_basis", "approval", "expires", "retention_days"):
             put(values, ("sources", source, name), None)

@@ -43,6 +43,7 @@ from pipelines.config.label import (
     FewShot,
     InjectionTest,
     Labeller,
+    Prompts,
     Provider,
     RemoteLabeller,
     Silver,
@@ -116,6 +117,7 @@ class Params(Section):
     ensembles: dict[str, Ensemble]
     moderators: dict[str, Moderator]
     moderation: Moderation
+    prompts: Prompts = Field(default_factory=Prompts)
     few_shot: FewShot
     votes: VotesParams
     silver: Silver

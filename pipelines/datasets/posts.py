@@ -13,9 +13,11 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 
+from pipelines.config.label import Prompts
 from pipelines.config.params import Params
 from pipelines.datasets.example import (
     TEST,
@@ -62,7 +64,8 @@ class NoSilver(ConfigError):
 class SplitPosts:
     """The posts in the splits of a corpus, decrypted in memory, with their splits, groups and existing gold labels.
 
-    ``examples`` are the ids of the records that prompts show as examples.
+    ``examples`` are the ids of the records that prompts show as examples; ``mode`` and ``prompts`` select the words of
+    prompts, a folder of texts being below ``root``.
     """
 
     posts: dict[str, Post]
@@ -71,6 +74,9 @@ class SplitPosts:
     gold: dict[str, frozenset[str]]
     examples: tuple[str, ...]
     scheme: Scheme
+    mode: Literal["paper", "improved"] = "improved"
+    prompts: Prompts = field(default_factory=Prompts)
+    root: Path = Path()
 
     @classmethod
     def read(cls, corpus: str, *, params: Params, vault: Vault, root: Path) -> SplitPosts:
@@ -99,6 +105,9 @@ class SplitPosts:
             gold={row["record_id"]: frozenset(row["labels"]) for row in gold if row["record_id"] in split},
             examples=tuple(sorted(record_id for record_id, _ in tables.examples(folder))),
             scheme=scheme_of(params.corpora[corpus].scheme, root=root),
+            mode=params.votes.mode,
+            prompts=params.prompts,
+            root=root,
         )
 
     def shards(self, *, size: int) -> list[list[Post]]:

@@ -39,7 +39,7 @@ def approval(deployment: Deployment, name: SourceName) -> Finding:
     source = deployment.params.sources[name]
     source.check(name, today=deployment.now.date())
     if not source.live or source.expires is None:
-        return ok("needs no approval")
+        return ok("ethics approval on record; its terms need no other")
     return _until(deployment, source.expires, what="approval", key=f"sources.{name}.expires")
 
 

@@ -46,7 +46,8 @@ value is ``null``. Its shape::
       "calibration": Calibration | null,              # null: no run gives probabilities
       "floors": {label: Floor},                       # labels of params.finetune.recall_floors, with their alerts
       "spent": Spent | null,                          # null: no spent.json beside its predictions
-      "crises": Crises | null                         # null: the labels are not crises with a time
+      "crises": Crises | null,                        # null: the labels are not crises with a time
+      "unflagged": {"n": int, "by_seed": {the same}}  # without the items that a review took in; absent without such
     }
     Scores = {"figures": {figure: Cell}, "labels": {label: {"f1": Cell, "precision": Cell, "recall": Cell}}}
     figure: macro_f1, macro_precision, macro_recall, weighted_f1, exact; for multi jaccard, micro_f1, micro_precision,
@@ -79,11 +80,19 @@ from pathlib import Path
 from pipelines.config.label import RemoteLabeller
 from pipelines.config.models import PromptedModel
 from pipelines.config.params import Params
-from pipelines.evaluate import crisis_errors, label_errors, model_scores, paired, predictions_and_costs, reliability
+from pipelines.evaluate import (
+    crisis_errors,
+    label_errors,
+    model_scores,
+    paired,
+    predictions_and_costs,
+    reliability,
+    review,
+)
 from pipelines.evaluate.constant_baselines import baselines
 from pipelines.evaluate.inputs import DEV, TEST, TRAIN, EvaluationGold, runs_of
 from pipelines.evaluate.label_errors import Traits
-from pipelines.evaluate.model_scores import ABSTAINED, ALL, VALID, Board, Json, Run, Sampling
+from pipelines.evaluate.model_scores import ABSTAINED, ALL, VALID, Board, Item, Json, Run, Sampling
 from pipelines.evaluate.predictions_and_costs import Origin
 from pipelines.llm.capabilities import capabilities
 from pipelines.metrics.bootstrap import CONFIDENCE, INTERVALS
@@ -106,12 +115,14 @@ class Beside:
         spent: model -> the cost of its predictions (``Spent`` of ``evaluate.json``).
         dev: model -> its predictions on dev, by run.
         floors: label -> the recall that it requires.
+        flagged: the items of test that a review took in.
     """
 
     origins: Mapping[str, Origin] = field(default_factory=dict)
     spent: Mapping[str, Json] = field(default_factory=dict)
     dev: Mapping[str, Sequence[Run]] = field(default_factory=dict)
     floors: Mapping[str, float] = field(default_factory=dict)
+    flagged: frozenset[Item] = frozenset()
 
 
 def run(corpus: str, *, params: Params, root: Path = Path(), sampling: Sampling | None = None) -> Json:
@@ -155,7 +166,11 @@ def run(corpus: str, *, params: Params, root: Path = Path(), sampling: Sampling 
                 kinds=kinds,
                 sampling=sampling,
                 beside=Beside(
-                    found.origins, found.spent, dev.get(key, {}), floors_of(task, floors=floors.get(key, {}))
+                    found.origins,
+                    found.spent,
+                    dev.get(key, {}),
+                    floors_of(task, floors=floors.get(key, {})),
+                    review.flagged(corpus, root=root),
                 ),
             )
             for key, task in tasks.items()
@@ -212,6 +227,9 @@ def measure(
             "spent": beside.spent.get(name),
             "crises": crisis_errors.analyse(board, runs=made),
         }
+        if (part := review.without(board, items=beside.flagged)) is not None:
+            rest = _by_seed(part, runs=made) if part.items else {}
+            found["models"][name]["unflagged"] = {"n": len(part.items), "by_seed": rest}
     found["best"] = best_of(found["models"])
     entrants = {name: paired.Entrant.of(board, runs=made, scored=scored[name]) for name, made in runs.items()}
     found["pairs"] = paired.pairs(board, entrants=entrants)

@@ -1,6 +1,8 @@
 """Choose the posts of dev whose labels the prompts show (stage ``few_shot``; CRADLE B).
 
 A labeller that was shown an answer must not be scored on it: later steps leave these records of dev out of the scores.
+With ``few_shot.among: disagreement`` they are posts to which two annotators of a round gave different label sets, as
+the paper's examples are.
 """
 
 from __future__ import annotations
@@ -10,11 +12,24 @@ from typing import Any
 
 import pyarrow as pa
 
+from pipelines.annotate.forms import manifest
+from pipelines.annotate.response_validation import answered
 from pipelines.config.params import Params
+from pipelines.errors import DataError
 from pipelines.llm.prompting.prompts import DEV, choose
 from pipelines.storage import tables
 from pipelines.storage.metrics_file import write_metrics
 from pipelines.taxonomy import load
+
+
+class TooFewDisputed(DataError):
+    """Fewer posts of dev than the prompts' examples have annotators who disagreed."""
+
+    message = "Annotators disagreed on {found} posts of dev with gold; few_shot.examples asks for {examples}."
+    remedy = (
+        "Close rounds that two people label (`corpus round status {corpus}`), lower few_shot.examples, or run "
+        "`corpus params set few_shot.among all` (an imported gold has no single answers)."
+    )
 
 
 def run(corpus: str, *, params: Params, root: Path = Path()) -> dict[str, Any]:
@@ -24,7 +39,11 @@ def run(corpus: str, *, params: Params, root: Path = Path()) -> dict[str, Any]:
     :mod:`pipelines.label.memes.meme_examples` draws the examples of prompted models.
 
     Returns:
-        Counts: ``examples`` chosen, and ``gold``: the items with gold by split.
+        Counts: ``examples`` chosen, ``gold``: the items with gold by split, and if examples must be disputed,
+        ``disputed``: the posts of dev with gold on which annotators disagreed.
+
+    Raises:
+        TooFewDisputed: examples must be disputed, and there are too few.
     """
     folder, scheme = root / "snapshot" / corpus, load(params.corpora[corpus].scheme, root=root)
     gold = tables.read(folder / "gold" / "gold.parquet", name="gold").to_pylist()
@@ -32,12 +51,31 @@ def run(corpus: str, *, params: Params, root: Path = Path()) -> dict[str, Any]:
     split = dict(zip(tables.items_of(splits), splits["split"].to_pylist(), strict=True))
     labels = {(row["record_id"], row["image"]): frozenset(row["labels"]) for row in gold}
     chosen: list[str] = []
+    dev: dict[str, frozenset[str]] = {}
+    differing = disputed(corpus, root=root) if params.few_shot.among == "disagreement" else None
     if len(scheme.categories) == 1:
         dev = {item[0]: found for item, found in labels.items() if split.get(item) == DEV}
         section = params.few_shot
+        if differing is not None:
+            dev = {record_id: found for record_id, found in dev.items() if record_id in differing}
+            if len(dev) < section.examples:
+                raise TooFewDisputed(corpus=corpus, found=len(dev), examples=section.examples)
         chosen = choose(dev, count=section.examples, seed=section.seed, category=scheme.category())
     table = pa.table({"record_id": chosen, "image": [0] * len(chosen)}, schema=tables.SCHEMAS["examples"])
     tables.write(table, folder / "few_shot" / "examples.parquet", name="examples")
     placed = [split[item] for item in labels if item in split]
     counts = {name: placed.count(name) for name in sorted(set(placed))}
-    return write_metrics({"examples": len(chosen), "gold": counts}, root / "metrics" / corpus / "few_shot.json")
+    metrics = {"examples": len(chosen), "gold": counts} | ({} if differing is None else {"disputed": len(dev)})
+    return write_metrics(metrics, root / "metrics" / corpus / "few_shot.json")
+
+
+def disputed(corpus: str, *, root: Path) -> set[str]:
+    """Return the ids of the records to which two annotators of one round gave different label sets."""
+    found: set[str] = set()
+    for stored in manifest.opened(root, corpus):
+        path = manifest.folder(root, corpus, stored.round) / "annotations.parquet"
+        if path.exists():
+            columns = ["record_id", "image", "annotator", "category", "outcome", "labels"]
+            given = answered(tables.read(path, name="annotations", columns=columns).to_pylist())
+            found |= {item[0] for (item, _), sets in given.items() if len(set(sets.values())) > 1}
+    return found

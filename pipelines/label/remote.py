@@ -72,6 +72,7 @@ class Remote(Asking):
         )
         self._labeller, self._votes = labeller, votes
         self._prompt, self._scheme, self._secret = prompt, scheme, secret
+        self.prompt = prompt
         self.schema = prompt.schema
         self._can = capabilities(labeller.model, api=provider.api)
         self.price = price(labeller.model, api=provider.api, given=labeller.price, name=name)

@@ -22,6 +22,7 @@ from pipelines.datasets.posts import SplitPosts
 from pipelines.label.remote import Remote
 from pipelines.llm.asking import PlannedRequests
 from pipelines.llm.outcome import Answer, check_failures, counted, spent
+from pipelines.llm.prompting import own_prompts
 from pipelines.llm.prompting.prompts import DEV, Prompt, PromptExample, build, register
 from pipelines.progress import reporter
 from pipelines.storage import tables
@@ -50,7 +51,15 @@ def prompt_for(material: SplitPosts, labeller: RemoteLabeller, *, secret: bytes)
     key = material.scheme.category().key
     shown = [r for r in material.examples if r in material.posts]
     examples = [PromptExample(r, material.posts[r], {key: tuple(sorted(material.gold[r]))}) for r in shown]
-    return build(material.scheme, keys=[key], system=labeller.system, examples=examples, secret=secret)
+    return build(
+        material.scheme,
+        keys=[key],
+        system=labeller.system,
+        examples=examples,
+        secret=secret,
+        mode=material.mode,
+        own=own_prompts.read(material.prompts, root=material.root),
+    )
 
 
 def open_labeller(
@@ -135,7 +144,8 @@ def run(
 
     Returns:
         ``records``, ``stripped`` (form texts removed from the posts, SPEC 22), ``outcomes``, ``reasons`` (of outcomes
-        other than a vote, and of repairs), ``repaired``, tokens and ``cost`` in US dollars.
+        other than a vote, and of repairs), ``repaired``, tokens and ``cost`` in US dollars; of a remote labeller,
+        ``prompt``: see :attr:`pipelines.llm.prompting.prompts.Prompt.origin`.
 
     Raises:
         TooManyFailed: more than ``votes.max_failed`` of the answers failed; nothing was written.
@@ -144,9 +154,9 @@ def run(
     material = SplitPosts.read(corpus, params=params, vault=vault, root=root)
     posts = list(material.posts.values())
     with ExitStack() as stack:
-        found = open_labeller(
-            labeller, material=material, params=params, settings=settings, vault=vault, stack=stack
-        ).label(posts, progress=reporter(labeller, total=len(posts)))
+        asked = open_labeller(labeller, material=material, params=params, settings=settings, vault=vault, stack=stack)
+        found = asked.label(posts, progress=reporter(labeller, total=len(posts)))
+        prompt = {"prompt": asked.prompt.origin} if isinstance(asked, Remote) else {}
     outcomes = [answer.outcome for answer in found]
     check_failures(outcomes, labeller=labeller, most=params.votes.max_failed)
     table = pa.Table.from_pylist([answer.row() for answer in found], schema=tables.SCHEMAS["votes"])
@@ -156,5 +166,6 @@ def run(
         "stripped": sum(post.strips for post in posts),
         "outcomes": counted(outcomes),
         **spent(found),
+        **prompt,
     }
     return write_metrics(metrics, root / "metrics" / corpus / f"votes-{labeller}.json")

@@ -27,6 +27,7 @@ from pipelines.label.memes import meme_examples
 from pipelines.label.memes.meme_labels import MemeLabeller, MemePost, described, meme
 from pipelines.llm.asking import PlannedRequests
 from pipelines.llm.outcome import Answer, Outcome, check_failures, counted, spent
+from pipelines.llm.prompting import own_prompts
 from pipelines.llm.prompting.prompts import Prompt, build, register
 from pipelines.progress import reporter
 from pipelines.storage import tables
@@ -91,9 +92,10 @@ def run(
     read from it. ``votes.seed`` seeds the draw of the examples.
 
     Returns:
-        By task, ``items``, ``outcomes``, ``prompts`` (digests) and ``unshown`` (labels without an example, because no
-        item of train has them; few-shot only); ``runs``, ``examples`` (number in each prompt), ``reasons`` (of answers
-        that are not votes, and of repairs), ``repaired``, tokens and ``cost`` in US dollars.
+        By task, ``items``, ``outcomes``, ``prompts`` (:attr:`pipelines.llm.prompting.prompts.Prompt.origin`) and
+        ``unshown`` (labels without an example, because no item of train has them; few-shot only); ``runs``,
+        ``examples`` (number in each prompt), ``reasons`` (of answers that are not votes, and of repairs),
+        ``repaired``, tokens and ``cost`` in US dollars.
 
     Raises:
         NotPrompted: ``model`` is of another kind, or unknown.
@@ -119,7 +121,7 @@ def run(
     tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS["predictions"]), path, name="predictions")
     by_task: dict[str, dict[str, Any]] = {
         "items": {q.task.key: len(q.items) for q in questions},
-        "prompts": {q.task.key: q.prompt.digest for q in questions},
+        "prompts": {q.task.key: q.prompt.origin for q in questions},
         "unshown": {q.task.key: list(q.unshown) for q in questions},
         "outcomes": {
             q.task.key: counted(a.outcome for one in said if one.question is q for a in one.answers) for q in questions
@@ -176,6 +178,8 @@ class PromptedRun:
             system=described(self.spec.labeller, params=self.params).system,
             examples=meme_examples.shown(drawn, task=task, words=self.words),
             secret=self.settings.secret(),
+            mode=self.params.train.mode,
+            own=own_prompts.read(self.params.prompts, root=self.root),
         )
         register(prompt, tracking_uri=self.settings.mlflow_tracking_uri)
         unshown = meme_examples.unshown(drawn, task=task) if drawn else []

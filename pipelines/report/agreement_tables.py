@@ -116,10 +116,12 @@ def _cradle(ours: Ours | None) -> Iterator[Sheet]:
     for name, table in paper["table_10"].items():
         found = ours["rounds"].get(name, {}).get("categories", {}).get(category.key) if ours else None
         own = found["labels"] if found else {}
+        spelt = {normal(name): row for name, row in own.items()}
         rows: list[tuple[str, ...]] = []
         made = {label: figures_of(row["table"]) for label, row in table["labels"].items()}
         for label, row in table["labels"].items():
-            known = own.get(category.spellings.get(normal(label), ""))
+            # a round under an earlier scheme has that scheme's labels
+            known = own.get(category.spellings.get(normal(label), "")) or spelt.get(normal(label))
             rows.append((label, *_two(row, made[label]), *_own_two(known, shown=ours)))
         again = {key: mean_of_labels(made, statistic=key) for key in ("kappa", "ac1")}
         rows.append(("Mean", *_two(table["mean"], again), *_own_two(found, shown=ours)))

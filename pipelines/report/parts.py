@@ -132,6 +132,38 @@ def _shown(figures: Json, *, single: Json | None) -> list[Json | None]:
     return [figures.get(key) for key in (_board(single) if single else ("macro_f1",))]
 
 
+def unflagged(key: str, task: Json) -> Sheet | None:
+    """Return a table of scores with and without the items that a review took in, ``None`` if there was no review.
+
+    A review asks about items whose gold differs from named models' votes, so that gold may have moved towards these
+    models (CRADLE 3.4, SPEC 31); figures are means over runs on answered items.
+    """
+    rows = []
+    for name, model in sorted(task["models"].items()):
+        rest = model.get("unflagged")
+        if rest is None or not rest["by_seed"]:
+            continue
+        cells = []
+        for figure in ("exact", "macro_f1"):
+            both = [_over_runs(runs, figure=figure) for runs in (model["by_seed"], rest["by_seed"])]
+            change = None if None in both else float(both[1] or 0) - float(both[0] or 0)
+            cells += [UNDEFINED if value is None else f"{100 * value:.1f}" for value in both]
+            cells.append(UNDEFINED if change is None else f"{100 * change:+.1f}")
+        rows.append((name, f"{task['n']:,}", f"{rest['n']:,}", *cells))
+    columns = [f"{FIGURES[figure]}, {which}" for figure in ("exact", "macro_f1") for which in WITH_AND_WITHOUT]
+    title = f"{title_of(key)}: with and without the items of the review"
+    return Sheet(title, ("Model", "Items", "Not flagged", *columns), tuple(rows)) if rows else None
+
+
+WITH_AND_WITHOUT = ("all", "not flagged", "change")
+
+
+def _over_runs(by_seed: Json, *, figure: str) -> float | None:
+    values = [one["valid"]["figures"][figure] for one in by_seed.values() if one["valid"]]
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
 def scores(key: str, task: Json) -> Sheet:
     """Return a table with one row per model of a task: all scores on answered items; baselines come last."""
     rows: list[tuple[str, ...]] = []

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from pipelines.config.collect import Corpus
 from pipelines.config.params import Params
 from pipelines.errors import DataError
 from pipelines.evaluate.model_scores import Json
-from pipelines.report import analysis_parts, dvc_data, export, methods, moderation_tables
+from pipelines.report import analysis_parts, dvc_data, export, methods, moderation_tables, prompt_notes
 from pipelines.report import page as report_page
 from pipelines.report import parts as report_parts
 from pipelines.report.cradle import parts as cradle_parts
@@ -100,6 +100,7 @@ def page_of(corpus: str, *, metrics: Json, params: Params, root: Path) -> Page:
         analysis=_read(folder / "analysis.json"),
         agreement=_read(folder / "agreement.json"),
         source=_source(params.corpora[corpus]),
+        prompts=prompt_notes.origins(corpus, params=params, root=root),
     )
 
 
@@ -142,6 +143,7 @@ def build(
     agreement: Json | None = None,
     source: Mapping[str, str] | None = None,
     moderation: Json | None = None,
+    prompts: Mapping[str, Sequence[Json]] | None = None,
 ) -> Page:
     """Build a corpus's report page from its metrics.
 
@@ -156,8 +158,9 @@ def build(
         agreement: ``agreement.json``, of the raters.
         source: where the items are from; see :mod:`pipelines.report.methods`.
         moderation: ``moderation.json``.
+        prompts: the origins of each model's prompts; see :func:`pipelines.report.prompt_notes.origins`.
     """
-    metrics = report_parts.in_order(metrics)
+    metrics = prompt_notes.noted(report_parts.in_order(metrics), prompts=prompts or {})
     items = ", ".join(f"{n:,} {split}" for split, n in metrics["items"].items())
     noun = noun_of(metrics)
     head: list[Block] = [f"Corpus {corpus}, {noun} with gold: {items}. Scored on {metrics['split']}."]
@@ -171,6 +174,8 @@ def build(
         sections = figsim_parts.sections(metrics)
     else:
         sections = cradle_parts.sections(metrics, silver=silver, models=models or {})
+    if asked := prompt_notes.sheet(metrics, prompts=prompts or {}):
+        sections.insert(1, section("prompts", "Prompts", [asked, prompt_notes.EXPLAINED]))
     more = moderation_tables.sections(moderation, scheme=metrics["scheme"])
     more += analysis_parts.sections(analysis, agreement=agreement, paper=published)
     if source:

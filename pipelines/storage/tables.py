@@ -129,6 +129,12 @@ SCHEMAS: dict[str, pa.Schema] = {
         ("sides", pa.int16()),
         _sealed("rationale"),
     ),
+    # What an item of a pilot shows, and the note on its discussion (FigSIM A).
+    "descriptions": _schema(
+        "record_id,image",
+        *(RECORD, IMAGE, *_all(pa.string(), "round", "author", "approved_by")),
+        *(*_all(UTC, "described", "approved"), _sealed("description"), _sealed("note")),
+    ),
     "gold": _schema(
         "record_id,image,category",
         RECORD,
@@ -200,6 +206,7 @@ VERSION = {
     "images": ("sha256",),
     "annotations": ("round", "answered"),
     "adjudications": ("round",),
+    "descriptions": ("round", "described"),
     "remarks": ("outcome",),
 }
 

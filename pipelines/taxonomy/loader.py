@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from pipelines.config.base import Section, read_section
 from pipelines.errors import ConfigError, UnknownScheme
-from pipelines.taxonomy.scheme import Category, Label, Merge, Preference, Scheme, Text, normal
+from pipelines.taxonomy.scheme import Category, Label, LearntRule, Merge, Preference, Scheme, Text, normal
 
 FOLDER = Path(__file__).parent / "schemes"
 # Schemes of a team's own, beside params.yaml in a checkout or a clone.
@@ -40,9 +40,9 @@ class _CategoryFile(Section):
     merges: dict[str, Merge] = Field(default_factory=dict)
     task_merge: str | None = None
     severity: tuple[_Severity, ...] = ()
-    guidelines: tuple[Text, ...] = ()
-    special: tuple[Text, ...] = ()
-    brief: tuple[Text, ...] = ()
+    guidelines: tuple[Text | LearntRule, ...] = ()
+    special: tuple[Text | LearntRule, ...] = ()
+    brief: tuple[Text | LearntRule, ...] = ()
 
     @model_validator(mode="after")
     def _consistent(self) -> _CategoryFile:
@@ -74,7 +74,11 @@ class _CategoryFile(Section):
             )
             for label in self.labels
         }
-        return Category(key=key, severities=severities, **{name: v for name, v in self if name != "severity"})
+        rules = {name: getattr(self, name) for name in ("guidelines", "special", "brief")}
+        learnt = {rule.text: rule for told in rules.values() for rule in told if isinstance(rule, LearntRule)}
+        given = {name: value for name, value in self if name != "severity"}
+        given |= {name: tuple(getattr(rule, "text", rule) for rule in told) for name, told in rules.items()}
+        return Category(key=key, severities=severities, learnt=learnt, **given)
 
 
 class _SchemeFile(Section):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
 from typing import Annotated, ClassVar, Literal
@@ -110,12 +110,28 @@ class Merge:
 
 
 @dataclass(frozen=True)
+class LearntRule:
+    """A guideline (``text``) that was written after its source had printed errors on its test set (``learnt_from``).
+
+    Annotators and prompts in mode ``improved`` are given ``text``; prompts in mode ``paper`` are given ``paper``, or
+    nothing if it is ``None``, because a model that knows the errors on test is not scored on unseen items.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    text: Text
+    learnt_from: Text
+    paper: Text | None = None
+
+
+@dataclass(frozen=True)
 class Category:
     """One question about a record, with its possible labels.
 
     ``none`` is the label for "none of these": if it belongs to the task, it excludes all others (CRADLE's no_crisis);
     if not, it is another name of the empty set (FigSIM). ``severities`` has each label's severity, 0 if the scheme
-    gives none. ``guidelines``, ``special`` and ``brief`` go into prompts only.
+    gives none. ``guidelines`` and ``special`` are for annotators and prompts, ``brief`` is for fine-tuning prompts.
+    ``learnt`` has those of their rules that were learnt from printed test errors, by text.
     """
 
     key: str
@@ -131,6 +147,20 @@ class Category:
     guidelines: tuple[str, ...]
     special: tuple[str, ...]
     brief: tuple[str, ...]
+    learnt: Mapping[str, LearntRule] = field(default_factory=dict)
+
+    def worded(self, mode: Literal["paper", "improved"]) -> Category:
+        """Return the category with the rules of prompts in a mode: in ``paper`` without learnt ones."""
+        if mode == "improved" or not self.learnt:
+            return self
+
+        def told(rules: tuple[str, ...]) -> tuple[str, ...]:
+            found = [self.learnt[rule].paper if rule in self.learnt else rule for rule in rules]
+            return tuple(rule for rule in found if rule is not None)
+
+        return replace(
+            self, guidelines=told(self.guidelines), special=told(self.special), brief=told(self.brief), learnt={}
+        )
 
     @cached_property
     def names(self) -> tuple[str, ...]:

@@ -155,8 +155,9 @@ def run(
         ``digest`` of their ids), ``validation`` (records), ``support`` (records of train by label), ``unseen``
         (labels that train does not have), ``examples`` (records of dev in the prompt, left out), ``without`` (records
         without labels) and ``taken_down`` by split, ``weights`` (MLflow's ``run``, and the SHA-256 of each of the
-        model's ``files``), and
-        ``fit``: the metrics of the model's kind.
+        model's ``files``),
+        ``fit``: the metrics of the model's kind, and of an ``sft`` model ``prompt``: see
+        :attr:`pipelines.llm.prompting.prompts.Prompt.origin`.
 
     Raises:
         NotTuned: ``model`` is of another kind, or unknown.
@@ -216,6 +217,7 @@ def tune(
     # files of an earlier attempt are not part of this model
     shutil.rmtree(tuning.out, ignore_errors=True)
     tuning.out.mkdir(parents=True)
+    prompt = _prompt(tuning) if isinstance(spec, SftModel) else {}
     told, run_id = _tuned(tuning)
     learnt = {e.item: material.placed[e.item] for e in (*material.train, *material.validation)}
     card = tuning.card(training_records.write(learnt, folder=tuning.out))
@@ -242,7 +244,19 @@ def tune(
         "weights": {"run": run_id, "files": training_records.digests(finetuned.parts(tuning.out))},
         # the JSON round trip turns tuples into lists
         "fit": rounded(json.loads(json.dumps(told))),
+        **prompt,
     }
+
+
+def _prompt(tuning: FinetuneRun) -> dict[str, Any]:
+    """Put a team's own prompt into the model's folder, where training and prediction read it; return its origin."""
+    from pipelines.llm.prompting import own_prompts
+    from pipelines.train.predictors import instruct
+
+    own = own_prompts.read(tuning.params.prompts, root=tuning.root)
+    prompt = instruct.instruction(tuning.scheme, category=tuning.task.key, own=own)
+    instruct.store(prompt, tuning.out)
+    return {"prompt": prompt.origin}
 
 
 def base_of(spec: SftModel | EncoderModel | KnnModel) -> str:

@@ -186,6 +186,14 @@ def _upgraded(settings: Settings, *, checkout: Path, keep: Collection[str], take
         return Upgraded(commit, tuple(kept), tuple(to_run), merged) if commit else None
 
 
+def without_ethics(settings: Settings) -> list[str]:
+    """Return the sources that the corpora of the corpus branch read and that have no ethics approval on record."""
+    with workspace(settings) as clone:
+        params = load(clone.path)
+    used = {name for corpus in params.corpora.values() for name in corpus.sources}
+    return sorted(name for name in used if not (params.sources[name].ethics or "").strip())
+
+
 def clone(settings: Settings, *, folder: Path) -> Path:
     """Clone the corpus to a user's folder: a checkout of branch ``corpus``, ready for ``dvc pull`` and ``dvc repro``.
 

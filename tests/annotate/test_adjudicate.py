@@ -144,19 +144,43 @@ def gold(number: int, *labels: str) -> dict[str, object]:
 
 
 def test_a_review_flags_what_differs_from_both_models_and_from_both_only() -> None:
-    people = [gold(1, HARM), gold(2, HARM), gold(3, HARM), gold(4, HARM), gold(5, HARM), gold(6, HARM)]
+    people = [gold(n, HARM) for n in range(1, 8)]
     votes = {
-        "gpt": [vote(1, PAST), vote(2, HARM), vote(3, PAST), vote(4, PAST), vote(5, outcome="refused"), vote(6, PAST)],
-        "claude": [vote(1, PAST), vote(2, PAST), vote(3, ABUSE), vote(5, PAST), vote(6, ABUSE)],
-        "gemini": [vote(n, HARM) for n in range(1, 7)],
+        "gpt": [
+            vote(1, PAST),
+            vote(2, HARM),
+            vote(3, PAST),
+            vote(4, PAST),
+            vote(5, outcome="refused"),
+            vote(6, PAST),
+            vote(7, PAST),
+        ],
+        "claude": [vote(1, PAST), vote(2, PAST), vote(3, ABUSE), vote(5, PAST), vote(6, ABUSE), vote(7, HARM)],
+        "gemini": [vote(n, HARM) for n in range(1, 8)],
     }
-    splits = {(record(n), 0): "test" for n in range(1, 6)}
+    # 2 and 7 agree with one model each, and 6 is in no split under review
+    splits = {(record(n), 0): "test" for n in (1, 2, 3, 4, 5, 7)}
     found = review_cases(people, votes, against=["gpt", "claude"], splits=splits, seed=5)
     assert {c.item[0]: sorted(s["labels"] for s in c.sides) for c in found} == {
         record(1): [(PAST,), (HARM,)],
         record(3): [(ABUSE,), (PAST,), (HARM,)],
     }
     assert unvoted(people, votes, against=["gpt", "claude"], splits=splits) == 2
+
+
+def test_a_review_takes_in_what_annotators_marked_with_the_votes_that_exist() -> None:
+    people = [gold(n, HARM) for n in range(1, 5)]
+    votes = {
+        "gpt": [vote(1, HARM), vote(2, PAST)],
+        "claude": [vote(1, PAST), vote(2, HARM), vote(3, outcome="refused")],
+    }
+    splits = {(record(n), 0): "test" for n in (1, 2, 3)}
+    marked = {(record(n), 0) for n in (1, 3, 4)}
+    found = review_cases(people, votes, against=["gpt", "claude"], splits=splits, seed=5, marked=marked)
+    assert {c.item[0]: sorted(s["labels"] for s in c.sides) for c in found} == {
+        record(1): [(PAST,), (HARM,)],
+        record(3): [(HARM,)],
+    }, "2 is not marked, and 4 is in no split under review"
 
 
 def test_gold_has_no_fixed_side_in_a_review() -> None:

@@ -20,6 +20,7 @@ from pipelines.config.params import Params, load
 from pipelines.report import agreement_tables
 from pipelines.storage import tables
 from pipelines.taxonomy import load as load_scheme
+from pipelines.taxonomy.scheme import normal
 
 ROOT = Path(__file__).parents[2]
 FIGSIM, CRADLE = load_scheme("figsim"), load_scheme("cradle")
@@ -344,3 +345,50 @@ def test_the_metrics_name_the_kind_of_interval_and_the_summary_begins_with_alpha
     text = agreement_tables.summary(tmp_path, "memes", name="calibration")
     assert "95% interval (percentile bootstrap, by near-duplicate group)" in text
     assert "| Category | Items | α |" in text
+
+
+def test_rounds_under_their_own_schemes_reproduce_table_10(tmp_path: Path, params: Params) -> None:
+    """CRADLE T10: 6, 7 and 15 labels; which post has which of a label's four cases is made up here."""
+    known = json.loads((ROOT / "tests" / "known_answers.json").read_text())["cradle_table10"]
+    names = {"round-1": "cradle_round_1", "round-2": "cradle_round_2", "round-3": "cradle"}
+    for day, (name, scheme) in enumerate(names.items(), start=1):
+        category = load_scheme(scheme).category()
+        said: dict[str, list[set[str]]] = {who: [set() for _ in range(60)] for who in ("annotator-1", "annotator-2")}
+        for label, row in known[name.replace("-", "_")]["rows"].items():
+            both, first, second, neither = row["table"]
+            assert both + first + second + neither == 60
+            for i in range(both + first + second):
+                for who, gave in (("annotator-1", i < both + first), ("annotator-2", i < both or i >= both + first)):
+                    if gave:
+                        said[who][i].add(category.spellings[normal(label)])
+        held = round_of(name, day=day, corpus="posts").model_copy(update={"scheme": scheme})
+        folder = manifest.folder(tmp_path, "posts", name)
+        manifest.write(held, folder / manifest.FILE)
+        rows = [
+            {"record_id": f"{i:032x}", "image": 0, "annotator": who, "category": "labels", "round": name, "batch": 0}
+            | {"guideline": "0" * 16, "outcome": "answered", "labels": sorted(labels), "seconds": None, "note": None}
+            | {"answered": datetime(2023, 3, day, tzinfo=UTC)}
+            for who, sets in said.items()
+            for i, labels in enumerate(sets)
+        ]
+        table = pa.Table.from_pylist(rows, schema=tables.SCHEMAS["annotations"])
+        tables.write(table, folder / "annotations.parquet", name="annotations")
+    agreement.run("posts", params=params, root=tmp_path)
+    found = json.loads((tmp_path / "metrics" / "posts" / "agreement.json").read_text())
+    for name, scheme in names.items():
+        own, printed = found["rounds"][name]["categories"]["labels"], known[name.replace("-", "_")]
+        assert len(own["labels"]) == {"round-1": 6, "round-2": 7, "round-3": 15}[name] == len(printed["rows"])
+        spelt = {normal(label): row for label, row in own["labels"].items()}
+        category = load_scheme(scheme).category()
+        for label, row in printed["rows"].items():
+            ours = spelt[normal(category.spellings[normal(label)])]
+            for figure in ("kappa", "ac1"):
+                assert ours[figure]["value"] == pytest.approx(row[figure], abs=6e-5), (name, label, figure)
+        for figure in ("kappa", "ac1"):
+            assert own[figure]["value"] == pytest.approx(printed["mean"][figure], abs=2e-4)
+    assert found["overall"]["rounds"] == ["round-3"], "labels of other schemes are not pooled"
+    assert found["rounds"]["round-1"]["scheme"] == "cradle_round_1"
+    sheets = {sheet.title: sheet for sheet in agreement_tables.paper_tables("cradle", ours=found)}
+    shown = next(sheet for title, sheet in sheets.items() if "round-1" in title)
+    cells = {row[0]: row for row in shown.rows}
+    assert cells["suicideideation"][5].startswith("0.64 [") and cells["suicideideation"][7] == "18"

@@ -43,13 +43,14 @@ def test_an_adjudicator_answers_what_is_disputed_and_says_why() -> None:
     assert asked.note.startswith("Why: ")
     assert asked.note_required
     assert asked.adjudication
-    assert [q.choices for q in asked.questions] == [q.choices for q in form().questions]
+    assert [q.choices for q in asked.questions[:-1]] == [q.choices for q in form().questions[:-1]]
+    assert [choice.value for choice in asked.questions[-1].choices] == ["Fit", "Unfit"], "who decides leaves no doubt"
 
 
 def test_every_choice_says_what_it_means() -> None:
     for scheme in (FIGSIM, CRADLE):
         *questions, fit = form(scheme).questions
-        assert [c.value for c in fit.choices] == ["Fit", "Unfit"] and all(c.hint for c in fit.choices)
+        assert [c.value for c in fit.choices] == ["Fit", "Ambiguous", "Unfit"] and all(c.hint for c in fit.choices)
         for question in questions:
             labels = offered(scheme.category(question.key))
             assert [(c.value, c.hint) for c in question.choices] == [(x.name, x.definition) for x in labels]

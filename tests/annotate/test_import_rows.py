@@ -327,3 +327,31 @@ def test_a_file_of_another_kind_is_refused(tmp_path, name, content):
 def test_a_duplicate_column_is_ambiguous(tmp_path):
     path = table(tmp_path / "dev.csv", ["text", "labels", "Labels"], ["Some words", "no_crisis", "rape_past"])
     assert "labels" not in read_file(path, usual="csv").columns
+
+
+def test_cradles_published_layout_is_read(tmp_path):
+    head = ["question_id", "question_text", "final_labels"]
+    form = " For any crisis present, mark whether it is Ongoing or Past."
+    dev = table(
+        tmp_path / "development.csv",
+        head,
+        ["10017", f"Title: A walk Text: It rained, and we went home.{form}", "No crisis"],
+        ["10018", "Title: A talk Text: We spoke. Text: it was late.", "suicideideation(passive)_ongoing,selfharm_past"],
+        ["10019", "A note without marks about the weather of today.", "childabuseendangerment_past"],
+    )
+    shared = "Title: A bridge Text: We crossed it on Monday."
+    train = [
+        table(tmp_path / f"train_{name}.csv", head, [number, shared, "rape_past, childabuse_endangerment_past"])
+        for name, number in (("consensus", "1"), ("unanimous", "2"))
+    ]
+    found = gathered(dev, *train, by=CRADLE)
+    assert not found.bad
+    said = {e.text.title: (e.text.body.split(".")[0], e.split, e.parts, e.answers["labels"]) for e in found.entries}
+    passive, past = "suicideideation_passive_ongoing", "childabuse_endangerment_past"
+    both = {"train_consensus", "train_unanimous"}
+    assert said == {
+        "A walk": ("It rained, and we went home", "dev", {"dev"}, {"no_crisis"}),
+        "A talk": ("We spoke", "dev", {"dev"}, {passive, "selfharm_past"}),
+        "": ("A note without marks about the weather of today", "dev", {"dev"}, {past}),
+        "A bridge": ("We crossed it on Monday", "train", both, {"rape_past", past}),
+    }, "one record for a post of both training sets"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from pipelines import taxonomy
 from pipelines.annotate.forms import protocol
 from pipelines.config.params import load as load_params
 from pipelines.errors import UnknownRound
@@ -61,6 +62,35 @@ def test_cradle_is_held_as_the_paper_says() -> None:
     )
 
 
+def test_cradle_can_be_held_with_the_schemes_of_its_rounds() -> None:
+    *rounds, review = protocol.load("cradle-schemes").rounds
+    sizes = {r.name: (r.scheme, len(taxonomy.load(r.scheme or "cradle").category().labels), r.gold) for r in rounds[:4]}
+    assert sizes == {
+        "round-1": ("cradle_round_1", 6, False),
+        "round-2": ("cradle_round_2", 7, False),
+        "round-3": (None, 15, True),
+        "again": (None, 15, True),
+    }, "Table 10: 6, 7 and 15 labels; the first two rounds' posts get labels of the final scheme later"
+    again = rounds[3]
+    assert (again.draw, again.again, again.size) == ("again", ("round-1", "round-2"), 120)
+    assert sum(r.size for r in rounds if r.gold) == 420 + 600
+    assert review == protocol.load("cradle").rounds[-1] and review.marked
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"scheme": "cradle_round_1"}, "scheme of its own requires gold: false"),
+        ({"draw": "again"}, "draw: again requires `again`"),
+        ({"draw": "again", "again": ["later"]}, "names no earlier round"),
+        ({"marked": True}, "marked: true requires draw: disagreement"),
+    ],
+)
+def test_a_round_that_cannot_be_held_is_refused(tmp_path: Path, changes: dict[str, object], says: str) -> None:
+    with pytest.raises(protocol.BadProtocol, match=says):
+        described(tmp_path, **changes)
+
+
 def test_what_ships_fits_the_parameters() -> None:
     params = load_params(ROOT)
     for corpus, name in params.round.protocol.items():
@@ -77,7 +107,7 @@ def test_no_two_rounds_of_a_protocol_draw_alike() -> None:
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(protocol.UnknownProtocol, match="cradle, figsim"):
+    with pytest.raises(protocol.UnknownProtocol, match="cradle, cradle-schemes, figsim"):
         protocol.load("figsin")
     figsim = protocol.load("figsim")
     assert protocol.round_of(figsim, "calibration", corpus="memes").size == 50

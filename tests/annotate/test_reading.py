@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from pipelines.annotate.backends.backend import PROBLEMS, AnnotatorAnswer, Item
+from pipelines.annotate.forms.form import DOUBTFUL, REJECTED, UNFIT
 from pipelines.annotate.forms.manifest import RoundManifest
-from pipelines.annotate.response_validation import ReadAnswers, read
+from pipelines.annotate.response_validation import ReadAnswers, answered, marked, read
 from pipelines.storage import tables
 from pipelines.storage.seal import open_column, write_rows
 from pipelines.taxonomy import load
@@ -231,3 +232,27 @@ def test_the_same_answers_in_any_order_are_the_same_bytes_and_the_note_is_sealed
     assert b"readable" not in written[0]
     table = tables.read(tmp_path / "0.parquet", name="annotations")
     assert b"plainly readable" in open_column(table, name="annotations", column="note", vault=vault)
+
+
+def test_an_annotator_marks_an_item_as_ambiguous_and_the_labels_count() -> None:
+    assigned = [
+        {"record_id": item(n)[0], "image": 0, "annotator": who, "batch": 0, "position": n}
+        for n in (1, 2, 3)
+        for who in (A, B)
+    ]
+    given = {
+        A: [
+            answer(1, values={"labels": (HARM,), UNFIT: (DOUBTFUL,)}, note=" hard "),
+            answer(2, values={"labels": (HARM,), UNFIT: (REJECTED,)}),
+            answer(3, HARM),
+        ],
+        B: [answer(1, HARM, by="b@x"), answer(2, HARM, by="b@x"), answer(3, HARM, by="b@x")],
+    }
+    found = read(given, assignments=assigned, scheme=CRADLE, manifest=manifest(), accounts={})
+    assert found.problems == {}
+    rows = {(row["record_id"], row["annotator"], row["category"]): row for row in found.rows}
+    doubt = rows[item(1)[0], A, "ambiguous"]
+    assert (doubt["outcome"], doubt["labels"], doubt["note"]) == ("ambiguous", None, None)
+    assert rows[item(1)[0], A, "labels"]["note"] == "hard"
+    assert answered(found.rows)[item(1), "labels"] == {A: {HARM}, B: {HARM}}, "labels of an ambiguous item count"
+    assert marked(found.rows) == {item(1), item(2)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 import shutil
@@ -20,7 +21,7 @@ from pipelines.annotate import gold
 from pipelines.annotate.backends.backend import AnnotationTask, AnnotatorAnswer, Queue
 from pipelines.annotate.backends.files.files import Files
 from pipelines.annotate.forms import protocol
-from pipelines.annotate.rounds import desk, opening, store
+from pipelines.annotate.rounds import descriptions, desk, opening, store
 from pipelines.annotate.rounds import round as rounds
 from pipelines.cli.round import app
 from pipelines.config.params import load
@@ -58,8 +59,9 @@ class Lab:
         self, command: Callable[..., dict[str, Any]], name: str, corpus: str = "memes", **more: Any
     ) -> dict[str, Any]:
         return command(
-            corpus, name, settings=self.settings, vault=self.vault, now=self.now, backend=self.backend, **more
-        )
+            corpus, name, settings=self.settings, vault=self.vault, now=self.now, **more,
+            **({} if command.__module__ == descriptions.__name__ else {"backend": self.backend}),
+        )  # fmt: skip
 
     def folder(self, person: str, *, name: str = "calibration", corpus: str = "memes") -> Path:
         return self.settings.annotation_files / corpus / name / person
@@ -219,6 +221,44 @@ def test_a_round_from_the_draw_to_gold(lab: Lab) -> None:
 def holds(home: Path, *words: str) -> list[Path]:
     """Return the files that hold any of the words."""
     return [p for p in home.rglob("*") if p.is_file() and any(word.encode() in p.read_bytes() for word in words)]
+
+
+def test_a_pilot_is_described_and_a_second_annotator_approves(lab: Lab, tmp_path: Path) -> None:
+    lab.do(rounds.open_round, "pilot-2")
+    given: dict[str, Any] = {"settings": lab.settings, "vault": lab.vault}
+    file = tmp_path / "described.csv"
+    assert descriptions.export("memes", "pilot-2", to=file, **given)["described"] == 0
+    assert file.stat().st_mode & 0o077 == 0
+    lines = list(csv.DictReader(file.open()))
+    assert len(lines) == 50
+
+    def write(note: str, *, rows: Sequence[dict[str, str]] = lines) -> Path:
+        with file.open("w", newline="") as out:
+            table = csv.writer(out)
+            table.writerow(["item", "description", "note"])
+            table.writerows([line["item"], "a plain field of one colour", note] for line in rows)
+        return file
+
+    with pytest.raises(RoundState, match="50 items have no description"):
+        lab.do(rounds.close, "pilot-2", go_on=True, reason="scheme-stable")
+    with pytest.raises(descriptions.BadDescriptions, match="takes no part"):
+        lab.do(descriptions.describe, "pilot-2", file=write("read as calm"), by="annotator-9")
+    said = lab.do(descriptions.describe, "pilot-2", file=write("read as calm"), by=ONE)
+    assert (said["described"], said["approved"], said["changed_items"]) == (50, 0, 50)
+    assert not holds(lab.settings.home, "read as calm", "a plain field"), "descriptions and notes are sealed"
+    with pytest.raises(descriptions.BadDescriptions, match=r"nothing of another annotator waits.*50 of your own"):
+        lab.do(descriptions.approve, "pilot-2", by=ONE)
+    assert lab.do(descriptions.approve, "pilot-2", by=TWO)["approved"] == 50
+    changed = lab.do(descriptions.describe, "pilot-2", file=write("read as sad", rows=lines[:3]), by=TWO)
+    assert (changed["described"], changed["approved"], changed["changed_items"]) == (50, 47, 3)
+    with pytest.raises(RoundState, match="3 items have no description"):
+        lab.do(rounds.close, "pilot-2", go_on=True, reason="scheme-stable")
+    lab.do(descriptions.approve, "pilot-2", by=ONE)
+    with pytest.raises(RoundState, match="items wait for the adjudicator"):
+        lab.do(rounds.close, "pilot-2", go_on=True, reason="scheme-stable")
+    bad = write("x", rows=[{"item": "r/0"}])
+    with pytest.raises(descriptions.BadDescriptions, match="line 2 is of no item"):
+        lab.do(descriptions.describe, "pilot-2", file=bad, by=ONE)
 
 
 def test_rounds_never_draw_the_same_item_and_take_what_there_is(lab: Lab) -> None:

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from pipelines.annotate.forms import manifest
 from pipelines.config.params import load as load_params
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import BadPredictions, Sampling
+from pipelines.report import parts
+from pipelines.storage import tables
 from tests.evaluate.figsim_runs import SCHEME, Sets, paper_gold, seen, write_gold, write_run
 
+REVIEW = {
+    **{"protocol": "figsim", "phase": "review", "scheme": "figsim", "scheme_digest": "0" * 16, "guideline_version": 1},
+    **{"guideline": "1" * 16, "seed": 1, "size": 4, "overlap": 0, "batch_size": 50, "annotators": []},
+    **{"adjudicator": "adjudicator-1", "backend": "files", "daily_cap": 60, "gold": True, "agreement": False},
+    **{"splits": ["test"], "draw": "disagreement", "against": ["gpt", "claude"], "base": "a" * 40},
+    **{"status": "adjudicating", "opened": datetime(2023, 3, 1, tzinfo=UTC)},
+}
 PARAMS = load_params(Path(__file__).resolve().parents[2])
 FEW = Sampling(resamples=50, seed=1)
 WISH = frozenset({"Wish to be dead"})
@@ -45,6 +57,37 @@ def test_metrics_are_written_and_hold_no_item(tmp_path: Path, truth: Sets) -> No
     assert severity["models"]["other"]["by_seed"]["1"]["n_valid"] == 205
     assert [(pair["a"], pair["b"]) for pair in severity["pairs"]] == [("bert", "other")]
     assert metrics["tasks"]["related"]["models"] == {}
+
+
+def test_scores_are_stated_without_the_items_of_a_review(tmp_path: Path, truth: Sets) -> None:
+    items = list(truth)
+    wrong = {item: WISH for item in items[:20] if truth[item] != WISH}
+    write_run(tmp_path, "severity", "bert", 1, {**truth, **wrong})
+    assert "unflagged" not in measured(tmp_path)["tasks"]["severity"]["models"]["bert"], "there was no review"
+    folder = tmp_path / "annotations" / "memes" / "review"
+    review = REVIEW | {"corpus": "memes", "round": "review"}
+    manifest.write(manifest.RoundManifest.model_validate(review), folder / manifest.FILE)
+    rows = [
+        {
+            "record_id": record,
+            "image": image,
+            "annotator": "adjudicator-1",
+            "round": "review",
+            "batch": 0,
+            "position": n,
+        }
+        for n, (record, image) in enumerate([*wrong, items[30]])
+    ]
+    table = pa.Table.from_pylist(rows, schema=tables.SCHEMAS["assignments"])
+    tables.write(table, folder / "assignments.parquet", name="assignments")
+    model = measured(tmp_path)["tasks"]["severity"]["models"]["bert"]
+    assert model["unflagged"]["n"] == len(items) - len(wrong) - 1
+    assert model["unflagged"]["by_seed"]["1"]["valid"]["figures"]["exact"] == 1
+    exact = model["by_seed"]["1"]["valid"]["figures"]["exact"]
+    assert exact == pytest.approx(1 - len(wrong) / len(items))
+    sheet = parts.unflagged("severity", measured(tmp_path)["tasks"]["severity"])
+    assert sheet is not None and sheet.rows[0][:3] == ("bert", "208", str(207 - len(wrong)))
+    assert sheet.rows[0][3:6] == (f"{100 * exact:.1f}", "100.0", f"{100 * (1 - exact):+.1f}")
 
 
 def test_the_same_tables_give_the_same_bytes(tmp_path: Path, truth: Sets) -> None:

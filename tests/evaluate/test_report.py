@@ -148,6 +148,28 @@ def rows_of(text: str, start: str) -> dict[str, list[str]]:
     return found
 
 
+def test_a_row_says_whose_prompt_it_used_and_if_it_knows_of_test_errors(settings: Params, tmp_path: Path) -> None:
+    names = ("gemini-3-pro-few", "gpt-5-mini-few", "gpt-5-mini-zero")
+    write(made(settings, models=dict.fromkeys(names, (0.6, 1))), tmp_path)
+    ours = {"digest": "a" * 64, "own": None, "learnt": []}
+    told = dict(zip(names, (ours | {"own": "b" * 64}, ours, ours | {"learnt": ["FigSIM Table 12"]}), strict=True))
+    for name, origin in told.items():
+        path = tmp_path / "metrics" / "memes" / f"prompted-{name}.json"
+        path.write_text(json.dumps({"prompts": {"severity": origin, "related": ours}}))
+    report.run("memes", params=settings, root=tmp_path)
+    text = (tmp_path / "snapshot" / "memes" / "report" / "report.md").read_text()
+    rows = rows_of(text, "Table 3: models")
+    titles = [title for title in rows if title.startswith(("Gemini-3-pro few-shot", "GPT-5-mini"))]
+    assert titles == [
+        "GPT-5-mini zero-shot; prompt has rules learnt from the paper's test errors",
+        "GPT-5-mini few-shot",
+        "Gemini-3-pro few-shot; prompt of the team's own folder",
+    ]
+    lines = [line for line in text.splitlines() if line.startswith(("| gemini-3-pro-few | ", "| gpt-5-mini-zero | "))]
+    assert any("| the team's | aaaaaaaaaaaa | bbbbbbbbbbbb | none |" in line for line in lines)
+    assert any("| ours | aaaaaaaaaaaa | – | FigSIM Table 12 |" in line for line in lines)
+
+
 def test_a_run_writes_both_files_and_prints_the_result(
     metrics: dict[str, Any], settings: Params, tmp_path: Path
 ) -> None:

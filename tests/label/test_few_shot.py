@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from pipelines.annotate.forms import manifest as manifests
 from pipelines.config.params import Params, load
 from pipelines.label import few_shot
 from pipelines.storage import tables
 from tests import small_corpus
 
+NOW = datetime(2023, 3, 1, 9, tzinfo=UTC)
+ROUND = manifests.RoundManifest.model_validate(
+    {
+        **{"corpus": "posts", "round": "round-1", "protocol": "cradle", "phase": "double", "scheme": "cradle"},
+        **{"scheme_digest": "0" * 16, "guideline_version": 1, "guideline": "1" * 16, "seed": 1, "size": 4},
+        **{
+            "overlap": 2,
+            "batch_size": 50,
+            "annotators": ["annotator-1", "annotator-2"],
+            "adjudicator": "adjudicator-1",
+        },
+        **{"backend": "files", "daily_cap": 60, "gold": True, "agreement": True, "splits": None, "draw": "sample"},
+        **{"against": [], "base": "a" * 40, "status": "adjudicating", "opened": NOW},
+    }
+)
 ROOT = Path(__file__).resolve().parents[2]
 DEV = [f"dev{n}" for n in range(8)]
 LABELS = {**{r: ["no_crisis"] for r in [*DEV, "test", "train"]}, "outside": ["rape_past"]}
@@ -40,6 +57,35 @@ def test_examples_are_of_dev_and_the_same_again(tmp_path: Path, params: Params) 
     assert len(shown) == 2 and set(shown) <= set(DEV)
     assert metrics == {"examples": 2, "gold": {"dev": 8, "test": 1, "train": 1}}
     assert run(tmp_path, params=params)[1] == shown
+
+
+def test_examples_can_be_posts_on_which_annotators_disagreed(tmp_path: Path, params: Params) -> None:
+    given = [
+        {"record_id": r, "image": 0, "annotator": f"annotator-{n}", "category": "labels", "round": "round-1"}
+        | {"guideline": "1" * 16, "batch": 0, "outcome": outcome, "labels": labels, "answered": NOW}
+        for r, n, outcome, labels in (
+            ("dev1", 1, "answered", ["no_crisis"]),
+            ("dev1", 2, "answered", ["rape_past"]),
+            ("dev2", 1, "answered", ["no_crisis"]),
+            ("dev2", 2, "answered", ["no_crisis"]),
+            ("dev3", 1, "answered", ["no_crisis"]),
+            ("dev3", 2, "skipped", None),
+            ("dev5", 1, "answered", []),
+            ("dev5", 2, "answered", ["rape_past"]),
+            ("test", 1, "answered", ["no_crisis"]),
+            ("test", 2, "answered", ["rape_past"]),
+        )
+    ]
+    folder = tmp_path / "annotations" / "posts" / "round-1"
+    manifests.write(ROUND, folder / manifests.FILE)
+    small_corpus.write_table(folder / "annotations.parquet", given, name="annotations")
+    disputed = params.few_shot.model_copy(update={"among": "disagreement"})
+    params = params.model_copy(update={"few_shot": disputed})
+    metrics, shown = run(tmp_path, params=params)
+    assert shown == ["dev1", "dev5"] and metrics["disputed"] == 2
+    params = params.model_copy(update={"few_shot": disputed.model_copy(update={"examples": 3})})
+    with pytest.raises(few_shot.TooFewDisputed, match="disagreed on 2 posts"):
+        run(tmp_path, params=params)
 
 
 def test_a_scheme_with_several_categories_shows_none(tmp_path: Path, params: Params) -> None:

@@ -191,6 +191,11 @@ class TestCommand:
         )
         assert (posts.source, posts.first_month, posts.last_month) == ("dump", "2021-03", "2022-12")
         assert (params.votes.labellers, params.votes.budget_usd) == (("gpt", "claude", "gemini"), 40)
+        assert repository.without_ethics(settings) == ["dump", "reddit"], "none was stated with --ethics"
+        git("add", "-A", cwd=checkout)
+        git("commit", "--quiet", "-m", "a profile", cwd=checkout)
+        upgraded = self.run("upgrade")
+        assert "  corpus params set sources.dump.ethics " in upgraded and "arctic_shift" not in upgraded
         assert (params.silver.ensembles, params.baselines.models) == (("cradle",), ("cradle",))
         assert stat.S_IMODE(env.stat().st_mode) == 0o600
         assert f"CORPUS_REMOTE={remote}" in env.read_text() and "hunter2" in env.read_text()
@@ -225,8 +230,9 @@ class TestCommand:
         assert not settings.home.exists() and not (checkout / "profiles" / "team.yaml").exists()
 
     def test_it_asks_at_a_terminal(self, settings: Settings, checkout: Path, tmp_path: Path) -> None:
-        answers = ["", "y", "mine", "dump,reddit", "One", "2020-01", "null", "dump", "Two", "2020-02", "2020-03", "",
-                   "", str(tmp_path / "remote"), "", "", "", "", str(tmp_path / "mine.env")]  # fmt: skip
+        answers = ["", "y", "mine", "dump,reddit", "One", "2020-01", "null", "dump", "Two", "2020-02", "2020-03",
+                   "Board, 12", "", "", str(tmp_path / "remote"), "", "", "", "",
+                   str(tmp_path / "mine.env")]  # fmt: skip
         ours, theirs = pty.openpty()
         with subprocess.Popen(
             [sys.executable, "-m", "pipelines", "init"], cwd=checkout, stdin=theirs, stdout=subprocess.PIPE,
@@ -239,4 +245,8 @@ class TestCommand:
         memes = params.corpora["memes"]
         assert (params.profile, memes.subreddits, memes.sources) == ("mine", ("One",), ("dump", "reddit"))
         assert (params.corpora["posts"].first_month, params.corpora["posts"].last_month) == ("2020-02", "2020-03")
+        assert {name: source.ethics for name, source in params.sources.items()} == {
+            "dump": "Board, 12", "reddit": "Board, 12", "arctic_shift": None,
+        }, "of the sources that the corpora read"  # fmt: skip
+        assert repository.without_ethics(settings) == []
         assert f"CORPUS_REMOTE={tmp_path / 'remote'}" in (tmp_path / "mine.env").read_text()

@@ -53,7 +53,8 @@ def run(corpus: str, *, params: Params, root: Path = Path()) -> Json:
         path = folder(root, corpus, manifest.round) / "annotations.parquet"
         if path.exists():
             found.append((manifest, tables.read(path, name="annotations", columns=COLUMNS).to_pylist()))
-    metrics = measure(found, scheme=scheme, settings=params.agreement, groups=groups_of(root, corpus))
+    schemes = {m.round: load(m.scheme, root=root) for m, _ in found if m.scheme != scheme.name}
+    metrics = measure(found, scheme=scheme, settings=params.agreement, groups=groups_of(root, corpus), schemes=schemes)
     draw_figure(metrics, categories=list(scheme.categories), path=root / "snapshot" / corpus / "agreement")
     write_metrics(metrics, root / "metrics" / corpus / "agreement.json")
     return summary(metrics)
@@ -74,10 +75,13 @@ def measure(
     scheme: Scheme,
     settings: Agreement,
     groups: Mapping[Item, str] | None = None,
+    schemes: Mapping[str, Scheme] | None = None,
 ) -> Json:
     """Compute the agreement figures of rounds, each given as its manifest and its rows of the table ``annotations``.
 
-    ``groups`` maps items to groups of near-duplicates; the images of a record that it lacks are one group.
+    ``groups`` maps items to groups of near-duplicates; the images of a record that it lacks are one group. ``schemes``
+    are the label schemes of rounds that were held under another one than ``scheme``; such a round is measured in its
+    own labels and left out of ``overall``.
 
     The result has ``rounds`` (figures by round, in the given order) and ``overall`` (the pooled figures). Every figure
     is ``{value, low, high}``; all three are ``None`` if the figure is undefined. Chance-corrected figures also have
@@ -92,7 +96,8 @@ def measure(
         rows = list(given)
         batches = sorted({row["batch"] for row in rows})
         parts = {b: [row for row in rows if row["batch"] == b] for b in batches}
-        scope = _scope(rows, scheme=scheme, settings=settings, groups=known)
+        own = (schemes or {}).get(manifest.round, scheme)
+        scope = _scope(rows, scheme=own, settings=settings, groups=known)
         described[manifest.round] = {
             **scope,
             "order": len(described),
@@ -100,11 +105,13 @@ def measure(
             "phase": manifest.phase,
             "agreement": manifest.agreement,
             "batches": {
-                str(b): _scope(part, scheme=scheme, settings=settings, groups=known, labels=False)
+                str(b): _scope(part, scheme=own, settings=settings, groups=known, labels=False)
                 for b, part in parts.items()
             },
         }
-        if manifest.agreement:
+        if own is not scheme:
+            described[manifest.round]["scheme"] = own.name
+        elif manifest.agreement:
             published.append(manifest.round)
             pooled += rows
     if not described:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol, TypeVar
 
-from pipelines.annotate.forms.form import REJECTED, UNFIT, Form
+from pipelines.annotate.forms.form import DOUBTFUL, REJECTED, UNFIT, Form
 
 T = TypeVar("T")
 Item = tuple[str, int]
@@ -74,6 +74,11 @@ class AnnotatorAnswer:
     def unfit(self) -> bool:
         """Whether the annotator found that the item does not belong in the corpus; its labels do not count then."""
         return not self.skipped and REJECTED in self.values.get(UNFIT, ())
+
+    @property
+    def ambiguous(self) -> bool:
+        """Whether the annotator marked the item as ambiguous; its labels count, and a review takes it in."""
+        return not self.skipped and not self.unfit and DOUBTFUL in self.values.get(UNFIT, ())
 
 
 class Backend(Protocol):

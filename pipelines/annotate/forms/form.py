@@ -13,8 +13,9 @@ from pipelines.taxonomy.guideline import guideline, how_many, offered
 SPELLING = frozenset({"alias", "duplicate"})
 # The name of the form's last question, beside the categories of the scheme.
 UNFIT = "unfit"
-FIT, REJECTED = "Fit", "Unfit"
+FIT, DOUBTFUL, REJECTED = "Fit", "Ambiguous", "Unfit"
 UNFIT_TEXT = "Does this item belong in the corpus? Without an answer it does."
+DOUBTFUL_HINT = "People who know the guideline could well differ. Your labels count, and the final review looks at it."
 UNFIT_HINT = "Broken, unreadable, or not what this corpus is about. Your other answers about it do not count."
 NOTE = "Note, if you like: what was unclear or hard to decide? No names, no quotations."
 RATIONALE = "Why: what decides it, and by which part of the guideline? No names, no quotations."
@@ -69,7 +70,7 @@ def build_form(
     """Build the annotation form of a scheme for annotators, or with ``adjudication`` for the adjudicator.
 
     An annotator must answer every category and may write a note; an adjudicator answers the disputed categories and
-    must give a rationale. Both may declare that an item is unfit for the corpus.
+    must give a rationale. Both may declare that an item is unfit for the corpus, and annotators that it is ambiguous.
     """
     questions = tuple(
         FormQuestion(
@@ -81,7 +82,8 @@ def build_form(
         )
         for category in scheme.categories.values()
     )
-    fit = (Choice(FIT, "Can be labelled."), Choice(REJECTED, UNFIT_HINT))
+    doubtful = () if adjudication else (Choice(DOUBTFUL, DOUBTFUL_HINT),)
+    fit = (Choice(FIT, "Can be labelled."), *doubtful, Choice(REJECTED, UNFIT_HINT))
     return Form(
         title=title,
         content=content,

@@ -14,7 +14,7 @@ import yaml
 from pydantic import AfterValidator, AwareDatetime, Field, ValidationError, model_validator
 
 from pipelines.annotate.forms.protocol import NAME, Draw, Name, Phase
-from pipelines.config.base import Positive, Pseudonym, Section, faults, read_section
+from pipelines.config.base import Fraction, Positive, Pseudonym, Section, faults, read_section
 from pipelines.errors import DataError, UnknownRound
 
 FILE = "manifest.yaml"
@@ -74,6 +74,14 @@ class RoundManifest(Section):
     splits: tuple[str, ...] | None
     draw: Draw
     against: tuple[str, ...]
+    # absent in manifests of earlier releases
+    marked: bool = False
+    again: tuple[str, ...] = ()
+    described: bool = False
+    bound: Fraction | None = None
+    qualification: Name | None = None
+    # of a closed qualification: each person's mean Jaccard index against the settled labels
+    scores: dict[Pseudonym, Fraction] = Field(default_factory=dict)
     base: Annotated[str, Field(pattern=r"^[0-9a-f]{7,64}$")]
     status: Status
     opened: Moment

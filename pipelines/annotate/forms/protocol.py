@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from pipelines.config.base import Positive, Section, read_section
+from pipelines.config.base import Fraction, Positive, Section, read_section
 from pipelines.errors import ConfigError, UnknownRound
 
 FOLDER = Path(__file__).parents[1] / "protocols"
@@ -21,8 +21,8 @@ NAME = r"^[a-z][a-z0-9-]*$"
 PAIR = 2
 
 Name = Annotated[str, Field(pattern=NAME)]
-Phase = Literal["pilot", "calibration", "large_scale", "double", "single", "review"]
-Draw = Literal["sample", "disagreement"]
+Phase = Literal["pilot", "calibration", "large_scale", "double", "single", "qualification", "review"]
+Draw = Literal["sample", "disagreement", "again"]
 
 
 class UnknownProtocol(ConfigError):
@@ -45,8 +45,14 @@ class Planned(Section):
     ``overlap`` is the number of annotators who answer each item, 0 if only the adjudicator does. ``annotators`` is the
     number of ``round.annotators`` who take part. ``gold`` is whether the round's labels become gold, ``agreement``
     whether the round counts in the published agreement. ``splits`` are the splits to draw from, ``None`` for the whole
-    sample. ``draw`` is how items are selected: ``sample``, a seeded draw, or ``disagreement``, the items whose gold
-    differs from the votes of all labellers in ``against``.
+    sample. ``draw`` is how items are selected: ``sample``, a seeded draw; ``again``, the items of the earlier rounds
+    named in ``again``; or ``disagreement``, the items whose gold differs from the votes of all labellers in ``against``
+    and, with ``marked``, those that an annotator marked as ambiguous or unfit. ``scheme`` is the label scheme of the
+    round if it is not the corpus's; its labels are no gold, and its agreement is measured in its own labels.
+    ``described`` is whether items need a description and a note, approved by a second annotator, before labels become
+    gold. A round of phase ``qualification`` asks about the hard cases of the rounds in ``again``, and ``bound`` is the
+    mean Jaccard index from which on a person qualified; a later round with ``qualification`` takes only people of these
+    rounds and people who qualified.
     """
 
     name: Name
@@ -60,6 +66,12 @@ class Planned(Section):
     splits: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     draw: Draw = "sample"
     against: tuple[str, ...] = ()
+    marked: bool = False
+    again: tuple[Name, ...] = ()
+    scheme: str | None = None
+    described: bool = False
+    bound: Fraction | None = None
+    qualification: Name | None = None
     seed: int
 
     @model_validator(mode="after")
@@ -70,6 +82,15 @@ class Planned(Section):
             raise ValueError("phase: review requires overlap: 0, and overlap: 0 requires phase: review")
         if self.agreement and self.overlap < PAIR:
             raise ValueError("agreement: true requires an overlap of at least 2")
+        if self.scheme is not None and self.gold:
+            raise ValueError("a round with a scheme of its own requires gold: false")
+        if (self.draw == "again") != bool(self.again) or (self.again and not self.overlap):
+            raise ValueError("draw: again requires `again` and annotators; no other draw may set `again`")
+        test = self.phase == "qualification"
+        if test != (self.bound is not None) or (test and (self.gold or self.agreement or self.draw != "again")):
+            raise ValueError("phase: qualification requires bound and draw: again, and neither gold nor agreement")
+        if self.marked and self.draw != "disagreement":
+            raise ValueError("marked: true requires draw: disagreement")
         if (self.draw == "disagreement") != bool(self.against) or (self.against and self.overlap):
             raise ValueError("draw: disagreement requires `against` and overlap: 0; no other draw may set `against`")
         return self
@@ -87,6 +108,11 @@ class Protocol(Section):
     def _named_once(self) -> Protocol:
         if len({planned.name for planned in self.rounds}) < len(self.rounds):
             raise ValueError("two rounds have the same name")
+        for place, planned in enumerate(self.rounds):
+            if {*planned.again, *filter(None, [planned.qualification])} - {
+                earlier.name for earlier in self.rounds[:place]
+            }:
+                raise ValueError(f"round {planned.name}: `again` or `qualification` names no earlier round")
         return self
 
 

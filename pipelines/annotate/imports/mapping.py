@@ -39,7 +39,8 @@ class Columns(Section):
     A record is named by the first of these fields that the file has: ``reddit`` (a fullname, a bare id or a post's
     URL), ``own`` (the dataset's own number or user), ``text`` (if true, by the digest of title and body, for datasets
     without ids). Only records named by ``reddit`` can match posts collected from Reddit. ``author`` is a Reddit name;
-    ``own_author`` is the dataset's own name or number of an author.
+    ``own_author`` is the dataset's own name or number of an author. With ``joined``, a body ``Title: ... Text: ...``
+    of a file without a title is taken apart into both.
     """
 
     reddit: Names = ()
@@ -52,6 +53,7 @@ class Columns(Section):
     created: Names = ()
     title: Names = ()
     body: Names = ()
+    joined: bool = False
 
     @model_validator(mode="after")
     def _named(self) -> Columns:

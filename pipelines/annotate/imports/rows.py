@@ -34,6 +34,8 @@ HARMLESS = {"alias", "duplicate"}
 ONE_PART = {EVERYTHING: Part(files=("*",))}
 # Reddit's subreddit names. ``u_name`` is a user's profile page, which would reveal the user's name.
 SUBREDDIT = re.compile(r"(?!u_)[A-Za-z0-9][A-Za-z0-9_]{1,20}", re.IGNORECASE)
+# Title and body in one cell, as models read them (pipelines/datasets/post.py).
+JOINED = re.compile(r"\s*Title:\s*(?P<title>.*?)\s*\bText:\s*(?P<body>.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +125,15 @@ def _text(cells: Cells, *, mapping: Mapping) -> tuple[Text, bool]:
     """Return the text, and whether its end was cut off."""
     columns = mapping.columns
     body, cut = _body(cells, mapping=mapping)
+    title = text_of(first(cells, columns.title))
+    if columns.joined and not title.strip() and (both := JOINED.fullmatch(body)) and both["body"].strip():
+        title, body = both["title"], both["body"]
     author = text_of(first(cells, columns.author)).strip()
     if own := text_of(first(cells, columns.own_author)).strip():
         author = f"{mapping.dataset}/{own}"  # no Reddit name contains a slash
     subreddit = text_of(first(cells, columns.subreddit)).strip().removeprefix("r/")
     text = Text(
-        title=text_of(first(cells, columns.title)),
+        title=title,
         body=body,
         author=author if author and author.lower() != "[deleted]" else None,
         subreddit=subreddit if SUBREDDIT.fullmatch(subreddit) else mapping.dataset,

@@ -103,8 +103,12 @@ def review_cases(
     against: Sequence[str],
     splits: Collection[Item],
     seed: int,
+    marked: Collection[Item] = frozenset(),
 ) -> list[AdjudicationCase]:
     """Return the items whose gold differs from the valid votes of all labellers in ``against`` (CRADLE 3.4, SPEC 31).
+
+    Items that an annotator marked as ambiguous or unfit are returned too, in all categories with gold and with as many
+    votes as there are (CRADLE A).
 
     The sides of a case (conflicting answers) are the distinct label sets of gold and votes. A set that two labellers
     gave appears once, so that the adjudicator cannot recognize gold as the only different set. An item without a valid
@@ -117,13 +121,15 @@ def review_cases(
         against: the labellers to compare with.
         splits: the items of the splits under review (a mapping from item to split also works).
         seed: determines the order of the sides.
+        marked: the items that an annotator marked.
     """
     ballots = _ballots(votes, against=against)
     disputed: dict[Item, dict[str, list[frozenset[str]]]] = defaultdict(dict)
     for row in gold:
         item, key, labels = item_of(row), str(row["category"]), labels_of(row)
         others = [ballots[name].get((item[0], key)) for name in against]
-        if item not in splits or not others or labels in others or None in others:
+        agreeing = not others or labels in others or None in others
+        if item not in splits or (agreeing and item not in marked):
             continue
         sets = {labels, *(other for other in others if other is not None)}
         disputed[item][key] = sorted(sets, key=sorted)

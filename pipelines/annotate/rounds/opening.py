@@ -11,13 +11,15 @@ from pipelines.annotate.backends.backend import Item
 from pipelines.annotate.forms import protocol as protocols
 from pipelines.annotate.forms.manifest import RoundManifest
 from pipelines.annotate.forms.protocol import Planned
-from pipelines.annotate.response_validation import item_of
+from pipelines.annotate.response_validation import item_of, marked
 from pipelines.annotate.rounds import store
 from pipelines.annotate.rounds.adjudicate import AdjudicationCase, review_cases, unvoted
 from pipelines.annotate.rounds.assignment import Assignment, assign, draw
+from pipelines.annotate.rounds.qualification import eligible, hard
 from pipelines.config.params import Params, load
 from pipelines.errors import AnnotationError, BadParams
 from pipelines.storage import tables
+from pipelines.taxonomy import Scheme
 from pipelines.taxonomy import load as load_scheme
 from pipelines.taxonomy.guideline import digest, guideline
 from pipelines.vault.vault import Vault
@@ -90,17 +92,18 @@ def plan(clone: Workspace, *, corpus: str, name: str, vault: Vault, now: datetim
     """
     params = load(clone.path)
     planned = planned_of(corpus, name, params=params)
-    people = params.round.annotators[: planned.annotators]
+    everyone = params.round.annotators
+    people = tuple(eligible(planned, people=everyone, corpus=corpus, root=clone.path)[: planned.annotators])
     if len(people) < planned.annotators:
         raise BadParams(where="round.annotators", detail=f"round {name} needs {planned.annotators} people")
     store.fetch_stages(clone, f"split@{corpus}", *_reviewed(planned, corpus=corpus))
     candidates, left_out = _candidates(clone, corpus=corpus, planned=planned, vault=vault)
-    # a review may draw items of other rounds
-    taken = set() if planned.draw == "disagreement" else _taken(clone, corpus=corpus)
+    # a review and a round that labels again draw items of other rounds
+    taken = _of_rounds(clone, corpus=corpus) if planned.draw == "sample" else set()
     items = draw(candidates, taken=taken, size=planned.size, seed=planned.seed)
     if not items:
         raise NothingToDraw(corpus=corpus, name=name, candidates=len(candidates), taken=len(candidates & taken))
-    scheme = load_scheme(params.corpora[corpus].scheme, root=clone.path)
+    scheme = _scheme(planned, corpus=corpus, params=params, root=clone.path)
     manifest = RoundManifest(
         corpus=corpus,
         round=name,
@@ -114,7 +117,7 @@ def plan(clone: Workspace, *, corpus: str, name: str, vault: Vault, now: datetim
         adjudicator=params.round.adjudicator,
         backend=params.round.backend,
         daily_cap=params.round.daily_cap,
-        **planned.model_dump(exclude={"name", "size", "annotators"}),
+        **planned.model_dump(exclude={"name", "size", "annotators", "scheme"}),
         base=clone.head,
         status="open" if people else "adjudicating",
         opened=now,
@@ -133,7 +136,24 @@ def review(clone: Workspace, *, manifest: RoundManifest, items: Collection[Item]
     stages = _reviewed(manifest, corpus=manifest.corpus)
     store.fetch_stages(clone, *stages)
     gold, votes = _gold_and_votes(clone.path, manifest.corpus, against=manifest.against)
-    return review_cases(gold, votes, against=manifest.against, splits=items, seed=manifest.seed)
+    noted = _marked(clone, corpus=manifest.corpus) if manifest.marked else set()
+    return review_cases(gold, votes, against=manifest.against, splits=items, seed=manifest.seed, marked=noted)
+
+
+def _scheme(planned: Planned, *, corpus: str, params: Params, root: Path) -> Scheme:
+    """Return the label scheme of a round: its own, or the corpus's.
+
+    Raises:
+        BadParams: the round's own scheme has other categories than the corpus's.
+    """
+    usual = load_scheme(params.corpora[corpus].scheme, root=root)
+    if planned.scheme is None:
+        return usual
+    own = load_scheme(planned.scheme, root=root)
+    if list(own.categories) != list(usual.categories):
+        detail = f"round {planned.name}: its scheme {own.name} has other categories than {usual.name}"
+        raise BadParams(where=f"round.protocol.{corpus}", detail=detail)
+    return own
 
 
 def _candidates(clone: Workspace, *, corpus: str, planned: Planned, vault: Vault) -> tuple[set[Item], int]:
@@ -145,24 +165,48 @@ def _candidates(clone: Workspace, *, corpus: str, planned: Planned, vault: Vault
     fit = {item for item in fit if item[0] not in gone}
     if planned.draw == "sample":
         return fit, 0
+    if planned.draw == "again":
+        of_those = _of_rounds(clone, corpus=corpus, names=planned.again)
+        return fit & (_hard(clone, corpus=corpus, names=planned.again) if planned.bound is not None else of_those), 0
     gold, votes = _gold_and_votes(clone.path, corpus, against=planned.against)
-    cases = review_cases(gold, votes, against=planned.against, splits=fit, seed=planned.seed)
+    noted = _marked(clone, corpus=corpus) if planned.marked else set()
+    cases = review_cases(gold, votes, against=planned.against, splits=fit, seed=planned.seed, marked=noted)
     return {case.item for case in cases}, unvoted(gold, votes, against=planned.against, splits=fit)
 
 
-def _taken(clone: Workspace, *, corpus: str) -> set[Item]:
-    """Return the items of all rounds opened before."""
-    pointers = sorted((clone.path / "annotations" / corpus).glob("*/assignments.parquet.dvc"))
-    clone.checkout(*(path.with_suffix("").relative_to(clone.path).as_posix() for path in pointers))
-    found = tables.concat(
-        [path.with_suffix("") for path in pointers], name="assignments", columns=["record_id", "image"]
-    )
+def _of_rounds(clone: Workspace, *, corpus: str, names: Collection[str] | None = None) -> set[Item]:
+    """Return the items of the rounds opened before: of all, or of those in ``names``."""
+    paths = [p for p in _tables(clone, corpus=corpus, name="assignments") if names is None or p.parent.name in names]
+    found = tables.concat(paths, name="assignments", columns=["record_id", "image"])
     return {item_of(row) for row in found.to_pylist()}
+
+
+def _marked(clone: Workspace, *, corpus: str) -> set[Item]:
+    """Return the items that an annotator of any round marked as ambiguous or unfit."""
+    paths = _tables(clone, corpus=corpus, name="annotations")
+    return marked(tables.concat(paths, name="annotations", columns=["record_id", "image", "outcome"]).to_pylist())
+
+
+def _hard(clone: Workspace, *, corpus: str, names: Collection[str]) -> set[Item]:
+    """Return the items that the rounds in ``names`` found hard."""
+    columns = {"annotations": ["record_id", "image", "outcome"], "adjudications": ["record_id", "image"]}
+    rows = {}
+    for name, wanted in columns.items():
+        paths = [p for p in _tables(clone, corpus=corpus, name=name) if p.parent.name in names]
+        rows[name] = tables.concat(paths, name=name, columns=wanted).to_pylist()
+    return hard(rows["annotations"], rows["adjudications"])
+
+
+def _tables(clone: Workspace, *, corpus: str, name: str) -> list[Path]:
+    """Return the paths of a table of all rounds, fetched into the clone."""
+    pointers = sorted((clone.path / "annotations" / corpus).glob(f"*/{name}.parquet.dvc"))
+    clone.checkout(*(path.with_suffix("").relative_to(clone.path).as_posix() for path in pointers))
+    return [path.with_suffix("") for path in pointers]
 
 
 def _reviewed(of: Planned | RoundManifest, *, corpus: str) -> list[str]:
     """Return the stages whose results a review compares."""
-    if of.draw == "sample":
+    if of.draw != "disagreement":
         return []
     return [f"gold@{corpus}", *(f"votes@{corpus}-{labeller}" for labeller in of.against)]
 

@@ -12,12 +12,14 @@ from datetime import datetime
 from pipelines.annotate.backends.backend import Backend
 from pipelines.annotate.forms import manifest as manifests
 from pipelines.annotate.forms.manifest import RoundDecision
-from pipelines.annotate.rounds import opening, queues, store
-from pipelines.annotate.rounds.desk import RoundContext, told, wrong
+from pipelines.annotate.response_validation import item_of
+from pipelines.annotate.rounds import descriptions, opening, qualification, queues, store
+from pipelines.annotate.rounds.desk import Pulled, RoundContext, told, wrong
 from pipelines.annotate.rounds.round_status import loads, status
 from pipelines.annotate.rounds.store import StoredRound
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
+from pipelines.taxonomy import load as load_scheme
 from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import Workspace
 from pipelines.workspace.publish import publish_round
@@ -179,7 +181,8 @@ def close(
 
     Raises:
         UnknownRound: the round was not opened.
-        RoundState: cases are undecided without ``abandon``, or the round was closed with another decision.
+        RoundState: cases are undecided or items are not described without ``abandon``, or the round was closed with
+            another decision.
         BadManifest: the reason is not a valid code.
         BackendUnavailable: the round is closed but its queues may not be empty; repeat the command.
     """
@@ -195,6 +198,9 @@ def close(
             pulled = desk.look(found)
             if dry_run:
                 return pulled.told
+            if go_on and not abandon and (left := descriptions.lacking(found, vault=vault)):
+                detail = f"{left} items have no description that a second annotator approved; --abandon closes it so"
+                raise wrong(found.manifest, detail=detail)
             if pulled.cases and go_on and not abandon:
                 raise wrong(
                     found.manifest,
@@ -203,6 +209,8 @@ def close(
             written = pulled.write(vault)
             decision = RoundDecision(go_on=go_on, reason=reason, at=now)
             update = {"status": "closed", "closed": now, "decision": decision}
+            if found.manifest.phase == qualification.PHASE:
+                update["scores"] = _scores(clone, pulled=pulled, vault=vault)
             manifests.write(found.manifest.model_copy(update=update), found.folder / manifests.FILE)
             commit = publish_round(clone, corpus=corpus, name=name, event="closed", written=written)
             result = pulled.told | {"status": "closed", "go_on": go_on} | commit
@@ -211,6 +219,16 @@ def close(
         return result
 
     return store.on_tip(settings, work)
+
+
+def _scores(clone: Workspace, *, pulled: Pulled, vault: Vault) -> dict[str, float]:
+    """Return how well each person's answers in a qualification agree with what the earlier rounds settled."""
+    manifest = pulled.round.manifest
+    earlier = [store.read(clone, corpus=manifest.corpus, name=name, vault=vault) for name in manifest.again]
+    scheme = load_scheme(manifest.scheme, root=clone.path)
+    known = qualification.settled([(e.assigned, e.annotations, e.decisions) for e in earlier], scheme=scheme)
+    items = len({item_of(row) for row in pulled.round.assigned})
+    return qualification.scores(pulled.round.annotations, known=known, people=manifest.annotators, items=items)
 
 
 def _going(found: StoredRound, *, detail: str) -> None:

@@ -20,9 +20,11 @@ from typing import Any, Literal
 from pipelines.datasets.post import Post
 from pipelines.errors import DataError, LabellingError
 from pipelines.llm.prompting import templates
+from pipelines.llm.prompting.own_prompts import EXAMPLES, OwnPrompts, OwnPromptsUnfit
 from pipelines.taxonomy import Category, Scheme, tiers_of
 
 System = Literal["open", "commercial", "training"]
+Mode = Literal["paper", "improved"]
 Parts = list[str | bytes]
 
 # Tokens that chat templates and vision models reserve. None contains a blank, and each is replaced by a blank, so that
@@ -79,6 +81,8 @@ class Prompt:
     ``template`` has the placeholders ``{{ examples }}`` (few-shot only), ``{{ delimiter }}`` and ``{{ post }}``.
     ``schema`` is the JSON schema of the answer, in the subset that every provider's strict mode accepts. ``digest`` is
     the SHA-256 of all of it; examples enter it by their ids, labels and keyed content digests, never by their text.
+    ``own`` is the digest of the folder whose texts are used, ``None`` for ours; ``learnt`` are the printed test errors
+    from which a rule in it was learnt.
     """
 
     name: str
@@ -88,6 +92,13 @@ class Prompt:
     digest: str
     examples: tuple[PromptExample, ...] = ()
     delimiters: tuple[str, ...] = field(default=(), repr=False)
+    own: str | None = None
+    learnt: tuple[str, ...] = ()
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """Whose prompt this is, for metrics: its digest, the digest of the team's folder, and the learnt rules."""
+        return {"digest": self.digest, "own": self.own, "learnt": list(self.learnt)}
 
     def render(self, post: Post, *, delimiter: str) -> tuple[str, Parts]:
         """Return the system message and the parts of the user message: texts, and each picture as bytes.
@@ -167,7 +178,14 @@ def choose(gold: Mapping[str, frozenset[str]], *, count: int, seed: int, categor
 
 
 def build(
-    scheme: Scheme, *, keys: Sequence[str], system: System, examples: Sequence[PromptExample] = (), secret: bytes = b""
+    scheme: Scheme,
+    *,
+    keys: Sequence[str],
+    system: System,
+    examples: Sequence[PromptExample] = (),
+    secret: bytes = b"",
+    mode: Mode = "improved",
+    own: OwnPrompts | None = None,
 ) -> Prompt:
     """Build the prompt that asks for labels of the scheme's categories in ``keys``.
 
@@ -179,12 +197,16 @@ def build(
         examples: labelled posts to show, from dev or train, never from test.
         secret: the project's secret. With it the digest depends on the examples' text; without it only on their ids
             and labels, because a digest without a key would confirm a guess.
+        mode: ``paper`` leaves out rules that were learnt from printed test errors.
+        own: a team's own texts, which replace ours where the folder has them.
 
     Raises:
         UnknownCategory: the scheme lacks a category.
         BadExample: an example has no valid label set of a category.
+        OwnPromptsUnfit: there are examples, but the team's text has no place for them.
     """
-    categories = [scheme.category(key) for key in keys]
+    categories = [scheme.category(key).worded(mode) for key in keys]
+    name = "-".join([scheme.name, *keys])
     schema = _schema(categories)
     shown = () if system == "training" else tuple(_of_the_task(e, categories=categories) for e in examples)
     text = templates.system(scheme, categories=categories, kind=system)
@@ -193,20 +215,37 @@ def build(
         if system == "training"
         else templates.full(scheme, categories=categories, examples=bool(shown))
     )
+    theirs = {role: own.message(name, kind=system, role=role) for role in ("system", "user")} if own else {}
+    if (user := theirs.get("user")) is not None:
+        if shown and EXAMPLES not in user:
+            todo = f"Add {EXAMPLES} where the examples go, or set the number of examples to 0."
+            raise OwnPromptsUnfit(detail=f"the user message of {name} has no place for the examples", todo=todo)
+        template = user if shown else user.replace(EXAMPLES, "")
+    text = theirs.get("system") or text
+    used = () if user is not None else learnt_of(categories, training=system == "training")
     fingerprints = [
         [e.record_id, {k: sorted(e.labels[k]) for k in keys}, e.post.content_digest(secret=secret) if secret else ""]
         for e in shown
     ]
     whole = json.dumps([text, template, schema, fingerprints], sort_keys=True, ensure_ascii=False)
     return Prompt(
-        name="-".join([scheme.name, *keys, *(["training"] if system == "training" else [])]),
+        name=f"{name}-training" if system == "training" else name,
         system=text,
         template=template,
         schema=schema,
         digest=hashlib.sha256(whole.encode()).hexdigest(),
         examples=shown,
         delimiters=tuple(delimiter(e.post, secret=secret) for e in shown),
+        own=own.digest if own and any(theirs.values()) else None,
+        learnt=used,
     )
+
+
+def learnt_of(categories: Sequence[Category], *, training: bool) -> tuple[str, ...]:
+    """Return the printed test errors from which rules of these categories' prompts were learnt, in order."""
+    rules = (rule for c in categories for rule in (c.brief if training else (*c.guidelines, *c.special)))
+    known = {text: rule.learnt_from for category in categories for text, rule in category.learnt.items()}
+    return tuple(dict.fromkeys(known[rule] for rule in rules if rule in known))
 
 
 def _schema(categories: Sequence[Category]) -> dict[str, Any]:

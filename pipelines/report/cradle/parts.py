@@ -96,6 +96,7 @@ def _results(metrics: Json, *, paper: bool) -> Iterator[Block | None]:
         if task["best"]:
             yield parts.models_drawing(key, task, paper=recomputed_figures.macro_f1() if paper else {})
         yield parts.ordinal(key, task)
+        yield parts.unflagged(key, task)
     if paper:
         yield Folded(tables.table_4_again())
 

@@ -22,6 +22,7 @@ from pipelines.report.cradle.recomputed_figures import (
     recomputed,
     row_4,
 )
+from pipelines.report.prompt_notes import beside
 
 TASK = "labels"
 PARTS = {"f1": "F1", "precision": "Prec", "recall": "Rec"}
@@ -59,13 +60,15 @@ def table_4(ours: Json | None = None) -> Sheet:
         asked = f"{answered(key)}/{published()['test']}"
         rows.append((name, "paper", asked, *(f"{value:.4f}" for value in values)))
         if key in models:
-            rows.append((name, _described(f"ours: {key}", models[key]), *_answers(models[key])))
+            rows.append((name, _described(f"ours: {key}", models[key]) + beside(models[key]), *_answers(models[key])))
     rest = {name: model for name, model in models.items() if name not in names()}
     for source in dict.fromkeys((*SOURCES, *(model["source"] for model in rest.values()))):
         here = {name: model for name, model in rest.items() if model["source"] == source}
         if here:
             rows.append((SOURCES.get(source, f"Ours, {source}"), "", "", *[""] * len(SCORES)))
-            rows += [(n, _described(m["kind"] or UNDEFINED, m), *_answers(m)) for n, m in sorted(here.items())]
+            rows += [
+                (n, _described(m["kind"] or UNDEFINED, m) + beside(m), *_answers(m)) for n, m in sorted(here.items())
+            ]
     found = {BASELINES[name]: row for name, row in (task["baselines"] if task else {}).items() if name in BASELINES}
     if task and found:
         rows.append(("Baselines that ignore their input", "", "", *[""] * len(SCORES)))
@@ -146,7 +149,8 @@ def table_8(ours: Json | None = None) -> Sheet:
             fixed = (_changed(value, delta) for (value, _), delta in zip(cells, again, strict=True))
             rows.append((title, "recomputed", *fixed, UNDEFINED))
         if task and f"{key}-{subset}" in models:
-            rows.append((title, "ours", *_tuned(f"{key}-{subset}", task=task)))
+            tuned_here = f"{key}-{subset}"
+            rows.append((title, f"ours{beside(models[tuned_here])}", *_tuned(tuned_here, task=task)))
     known = {f"{key}-{subset}" for key, subset, *_ in published()["table_8"]["rows"]}
     if task:
         rows += [(name, "ours", *_tuned(name, task=task)) for name in tuned(task) if name not in known]

@@ -60,6 +60,7 @@ def _results(metrics: Json) -> Iterator[Block | None]:
             yield parts.models_drawing(key, task, paper=tables.macro_f1(key))
     for key, task in metrics["tasks"].items():
         yield parts.ordinal(key, task)
+        yield parts.unflagged(key, task)
 
 
 def _labels(metrics: Json) -> Iterator[Block | None]:

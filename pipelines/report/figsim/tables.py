@@ -16,6 +16,7 @@ from typing import Any
 from pipelines.evaluate.model_scores import Json
 from pipelines.metrics.label_tables import UNDEFINED, Sheet, decimals
 from pipelines.report.papers import printed
+from pipelines.report.prompt_notes import beside
 from pipelines.taxonomy import load
 
 published = partial(printed, "figsim")
@@ -93,9 +94,10 @@ def _model_rows(
     title: str, given: str, *, key: str, paper: Mapping[str, Any], tasks: Mapping[str, Any]
 ) -> Iterator[tuple[str, ...]]:
     models = {task: found["models"][key] for task, found in tasks.items() if key in found["models"]}
+    notes = "".join(dict.fromkeys(beside(model) for model in models.values()))
     runs = list(dict.fromkeys(str(models[task]["runs"]) for task in NAMES if task in models))
     answered = {task: model["valid"] for task, model in models.items() if model["valid"]}
-    yield (title, given, "/".join(runs) or UNDEFINED, *_cells(paper, ours=answered))
+    yield (f"{title}{notes}", given, "/".join(runs) or UNDEFINED, *_cells(paper, ours=answered))
     whole = {task: model["all"] for task, model in models.items() if set(model["outcomes"]) - {"vote"}}
     if whole:
         yield (f"{title}, all records", given, "/".join(runs), *_cells({}, ours=whole))

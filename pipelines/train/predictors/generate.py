@@ -17,6 +17,7 @@ import numpy.typing as npt
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
+from pipelines.llm.prompting.prompts import Prompt
 from pipelines.metrics import recall_constraints
 from pipelines.metrics.calibration import Calibration
 from pipelines.metrics.recall_constraints import Alerts, encoded, raised
@@ -68,13 +69,14 @@ class Generator:
         batch: int,
         constrained: bool = True,
         decoding: Decoding | None = None,
+        prompt: Prompt | None = None,
     ) -> None:
         """Take a model in evaluation mode and its tokenizer; see :meth:`open` for the rest."""
         self._model, self._tokenizer, self._task = model, tokenizer, task
         self._ends = _ends(model, tokenizer)
         # a checkpoint's own settings (such as a repetition penalty) would change which token is most probable
         model.generation_config = GenerationConfig(eos_token_id=self._ends, pad_token_id=self._ends[0])
-        self._prompt = instruction(scheme, category=task.key)
+        self._prompt = prompt or instruction(scheme, category=task.key)
         self._max_length, self._batch, self._decoding = max_length, batch, decoding or Decoding()
         self._grammar = Grammar.of(task, encode=self._encode) if constrained else None
         self._room = max_new_tokens
@@ -133,6 +135,7 @@ class Generator:
             batch=batch,
             constrained=constrained,
             decoding=Decoding.of(base, task=task),
+            prompt=instruction(scheme, category=task.key, tuned=Path(base)),
         )
 
     def posteriors(self, texts: Sequence[str], *, progress: Callable[[int], None] | None = None) -> Floats:

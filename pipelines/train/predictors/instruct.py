@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from pipelines.datasets.post import Post
 from pipelines.errors import BadParams, ConfigError
 from pipelines.llm.prompting import prompts
+from pipelines.llm.prompting.own_prompts import OwnPrompts
 from pipelines.llm.prompting.prompts import Prompt
 from pipelines.taxonomy import Scheme, tiers_of
 from pipelines.taxonomy.task import Task
@@ -22,6 +25,8 @@ from pipelines.taxonomy.task import Task
 # Ours. The labellers' delimiter depends on a secret, as their models must be told where a post ends; a tuned model has
 # learned it, the line is stripped from posts, and a fixed delimiter keeps the instruction a common prefix.
 DELIMITER = "====="
+# Of a model's folder: the messages that the model was tuned on, where they are a team's own.
+FILE = "prompt.json"
 # Replaces the middle of a post that is too long.
 GAP = " […] "
 
@@ -48,13 +53,29 @@ class _Written(Post):
         return self.body
 
 
-def instruction(scheme: Scheme, *, category: str) -> Prompt:
+def instruction(scheme: Scheme, *, category: str, own: OwnPrompts | None = None, tuned: Path | None = None) -> Prompt:
     """Return the short fine-tuning prompt for one category of labels (CRADLE, Figure 6; SPEC 24).
+
+    Args:
+        scheme: provides the words.
+        category: the category of the answer.
+        own: a team's own texts, used where they have this prompt.
+        tuned: the folder of a fine-tuned model, which has the messages that it was tuned on if they are a team's own.
 
     Raises:
         UnknownCategory: the scheme has no such category.
     """
-    return prompts.build(scheme, keys=[category], system="training")
+    prompt = prompts.build(scheme, keys=[category], system="training", mode="paper", own=own)
+    if tuned is None or not (tuned / FILE).is_file():
+        return prompt
+    return replace(prompt, **json.loads((tuned / FILE).read_text(encoding="utf-8")))
+
+
+def store(prompt: Prompt, folder: Path) -> None:
+    """Write a team's prompt into the folder of the model that was tuned on it; ours follow from the scheme."""
+    if prompt.own is not None:
+        texts = {name: getattr(prompt, name) for name in ("system", "template", "digest", "own")}
+        (folder / FILE).write_text(json.dumps(texts, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 
 def completion(labels: frozenset[str], *, task: Task) -> str:

@@ -170,7 +170,7 @@ def tune(job: SftJob, *, say: Callable[[dict[str, float]], None]) -> dict[str, A
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with opened(spec.base, revision=spec.revision, seed=seed, folder=folder) as place, reproducible(seed):
         tokenizer = had(AutoTokenizer, place, base=spec.base)
-        prompt = instruct.instruction(job.scheme, category=job.task.key)
+        prompt = instruct.instruction(job.scheme, category=job.task.key, tuned=job.out)
         said = _Reader(job, prompt=prompt, tokenizer=tokenizer)
         rows, judged = ([said(example) for example in examples] for examples in (job.train, job.validation))
         model = recipe.base_of(spec, place=place)

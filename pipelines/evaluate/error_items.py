@@ -1,0 +1,147 @@
+"""List the items of test on which named models differ from gold (CRADLE Table 9 and section 6), without their content.
+
+The list has ids, labels and the kind of each error; the stored records remain sealed. :func:`write_content` opens them
+for a holder of the vault's keys, into a new folder that only this person may read; it logs and returns counts only.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pipelines.annotate.rounds import material
+from pipelines.config.params import Params
+from pipelines.config.private_file import write_private
+from pipelines.datasets.example import NoGold
+from pipelines.errors import DataError
+from pipelines.evaluate import predictions_and_costs
+from pipelines.evaluate.inputs import TEST, EvaluationGold, runs_of
+from pipelines.evaluate.model_scores import Item
+from pipelines.taxonomy import Category
+from pipelines.taxonomy import load as load_scheme
+from pipelines.taxonomy.task import task_of
+from pipelines.vault.vault import Vault
+
+TYPE, LEVEL = "type", "level"
+ENDINGS = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
+
+
+class NoAnswers(DataError):
+    """A model has no predictions on test for a category."""
+
+    message = "Model '{model}' has no predictions of '{category}' on test in the newest commit."
+    remedy = "Name models of metrics/CORPUS/evaluate.json with --model; it has answers on {known}."
+
+
+@dataclass(frozen=True)
+class ErrorItem:
+    """One item of test: its gold labels, each model's labels (``None``: no answer), and the kinds of its errors."""
+
+    record_id: str
+    image: int
+    gold: tuple[str, ...]
+    said: Mapping[str, tuple[str, ...] | None]
+    kinds: tuple[str, ...]
+
+    def row(self) -> dict[str, Any]:
+        """Return the item as a JSON object."""
+        return asdict(self)
+
+
+def listed(
+    corpus: str, *, models: Sequence[str], params: Params, category: str | None = None, root: Path = Path()
+) -> list[ErrorItem]:
+    """Return the items of test that no named model has right and at least one answered, sorted by id.
+
+    Of a model with several runs, the first run counts. An item without any answer is a refusal, not an error, and is
+    left out. ``category`` may be omitted if the scheme has one.
+
+    Raises:
+        UnknownCategory: the scheme has no such category, or several and none is named.
+        NoGold: the commit has no gold or no split.
+        NoAnswers: a model has no predictions on test.
+    """
+    scheme = load_scheme(params.corpora[corpus].scheme, root=root)
+    task = task_of(scheme, scheme.category(category).key)
+    folder = root / "snapshot" / corpus
+    if not all((folder / name).is_dir() for name in ("split", "gold", "few_shot")):
+        raise NoGold(corpus=corpus)
+    gold = EvaluationGold.read(folder)
+    found = predictions_and_costs.read(folder / "predictions", params=params)
+    runs = runs_of(found.rows, tasks={task.key: task}, gold=gold).get(task.key, {})
+    if lacking := [model for model in models if not runs.get(model)]:
+        raise NoAnswers(model=lacking[0], category=task.key, known=", ".join(sorted(runs)) or "no model")
+    answers = {model: runs[model][0].answers for model in models}
+    items = []
+    for item, truth in gold.seen(task, split=TEST).items():
+        said = {model: answers[model].get(item) for model in models}
+        given = [labels for labels in said.values() if labels is not None]
+        if given and truth not in given:
+            kinds = {kind for labels in given for kind in kinds_of(labels, truth=truth, category=task.category)}
+            shown = {model: None if labels is None else tuple(sorted(labels)) for model, labels in said.items()}
+            items.append(ErrorItem(item[0], item[1], tuple(sorted(truth)), shown, tuple(sorted(kinds))))
+    return items
+
+
+def kinds_of(labels: Collection[str], *, truth: Collection[str], category: Category) -> list[str]:
+    """Return the kinds of a wrong answer: those of CRADLE 6 where labels have a type, else ``extra`` and ``missed``.
+
+    ``over_extension:TYPE`` and ``missed:TYPE``: a type that only the answer, or only gold, has. ``level``: the same
+    type with another level, such as active for passive. ``time``: the same type and level at another time.
+    ``beside``: all labels of gold, and others beside them.
+    """
+    none = {category.none}
+    extra, missed = set(labels) - set(truth) - none, set(truth) - set(labels) - none
+    kinds = ["beside"] if extra and not missed and set(truth) - none else []
+    attributes = category.attributes
+    if not all(TYPE in attributes[name] for name in extra | missed):
+        return [*kinds, *(["extra"] if extra else []), *(["missed"] if missed else [])]
+
+    def types(names: Collection[str]) -> set[str]:
+        return {attributes[name][TYPE] for name in names if name not in none}
+
+    kinds += [f"over_extension:{kind}" for kind in types(extra) - types(truth)]
+    kinds += [f"missed:{kind}" for kind in types(missed) - types(labels)]
+    for one in extra:
+        for other in missed:
+            mine, theirs = attributes[one], attributes[other]
+            if mine[TYPE] == theirs[TYPE]:
+                kinds.append("level" if mine.get(LEVEL) != theirs.get(LEVEL) else "time")
+    return kinds
+
+
+def write_content(
+    corpus: str, items: Sequence[ErrorItem], *, to: Path, params: Params, vault: Vault, root: Path
+) -> dict[str, int]:
+    """Decrypt the listed items into a new folder: ``items.csv``, and a file for each picture; return counts.
+
+    Records that were taken down since are left out. The files are the caller's to remove; no takedown reaches them.
+
+    Raises:
+        SealBroken: a value was altered, or belongs to another vault.
+    """
+    places: dict[Item, int] = {(one.record_id, one.image): at for at, one in enumerate(items)}
+    by_item = {(one.record_id, one.image): one for one in items}
+    to.mkdir(parents=True, exist_ok=True, mode=0o700)
+    to.chmod(0o700)
+    out = io.StringIO()
+    lines = csv.writer(out)
+    lines.writerow(["record_id", "image", "gold", "said", "kinds", "title", "body", "picture"])
+    opened = material.tasks(corpus, items=places, cases=None, params=params, vault=vault, root=root)
+    for task in opened:
+        one = by_item[task.item]
+        picture = ""
+        if task.image is not None:
+            picture = f"{one.record_id}-{one.image}.{ENDINGS.get(task.media_type or '', 'bin')}"
+            half = to / picture
+            half.touch(mode=0o600)
+            half.write_bytes(task.image)
+        said = "; ".join(f"{m}: {'–' if s is None else '|'.join(s)}" for m, s in one.said.items())
+        texts = [task.text.get("title", ""), task.text.get("body", "")]
+        lines.writerow([one.record_id, one.image, "|".join(one.gold), said, "; ".join(one.kinds), *texts, picture])
+    write_private(to / "items.csv", out.getvalue())
+    return {"items": len(items), "opened": len(opened)}

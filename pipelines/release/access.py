@@ -1,0 +1,169 @@
+"""Keep the register of who asked for a release and what was decided, and hand a release over to approved researchers.
+
+FigSIM's terms (Ethics): approved researchers, academic use, not commercial. A request states who asks, where they work
+and for which purpose; a named person grants or denies it, with a reason and until a day. Package and key leave only by
+:func:`hand_over`, which needs a grant that has not ended. The register (``access.json`` beside ``release.json``) holds
+no content and no ids of records; ``hydrate`` and removal lists are as before.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+
+from pipelines.config.settings import Settings
+from pipelines.errors import BadParams, DataError
+from pipelines.registry.journal import signed
+from pipelines.release.release_store import APPROVED, ReleaseEntry, dumped, entries, locked, write
+
+FILE = "access.json"
+ASKED, GRANTED, DENIED = "asked", "granted", "denied"
+# Ours: access is looked at again after at most this long.
+MOST_DAYS = 731
+Row = dict[str, Any]
+
+
+class NoSuchRequest(DataError):
+    """The register of a release has no request with this number, or it is decided already."""
+
+    message = "Release '{name}' has no request {number} that {can}."
+    remedy = "`corpus release requests {name}` lists the requests with their numbers."
+    exit_code = 65
+
+
+class NotGranted(DataError):
+    """A release may not be handed over: it is not approved, or the request has no grant that is valid today."""
+
+    message = "Release '{name}' is not handed over: {detail}."
+    remedy = (
+        "Decide on the request first (`corpus release grant {name} NUMBER --who … --why … --expires YYYY-MM-DD`; "
+        "`corpus release requests {name}` lists them); a draft needs `corpus release approve {name}` before."
+    )
+    exit_code = 77
+
+
+def request(
+    name: str, *, researcher: str, institution: str, purpose: str, settings: Settings, now: datetime
+) -> dict[str, Any]:
+    """Enter a request for a release into its register.
+
+    Returns:
+        ``release``, ``number`` of the request and ``status``.
+
+    Raises:
+        NoSuchRelease: there is no release of this name.
+        BadParams: a text is empty, too long or not one line.
+    """
+    asked = signed(researcher, purpose)
+    place = signed(institution, purpose)["who"]
+    with locked(settings):
+        entry, rows = _read(settings, name)
+        row = {"number": len(rows) + 1, "researcher": asked["who"], "institution": place, "purpose": asked["why"]}
+        row |= {"asked": now.isoformat(), "status": ASKED, "handed_over": []}
+        _write(entry, [*rows, row])
+    return {"release": name, "number": row["number"], "status": ASKED}
+
+
+def decide(
+    name: str,
+    number: int,
+    *,
+    grant: bool,
+    who: str,
+    why: str,
+    expires: date | None = None,
+    settings: Settings,
+    now: datetime,
+) -> dict[str, Any]:
+    """Grant a request until a day, or deny it; a later decision on the same request replaces the earlier one.
+
+    Returns:
+        ``release``, ``number``, ``status``, and ``expires`` of a grant.
+
+    Raises:
+        NoSuchRelease: there is no release of this name.
+        NoSuchRequest: the register has no request with this number.
+        BadParams: who or why is empty, too long or not one line, or a grant has no day within two years.
+    """
+    decision = signed(who, why)
+    if grant and (expires is None or not 0 < (expires - now.date()).days <= MOST_DAYS):
+        raise BadParams(where="--expires", detail="must be a day after today and within two years")
+    with locked(settings):
+        entry, rows = _read(settings, name)
+        row = _of(rows, number, name=name, can="can be decided on")
+        if row["researcher"].casefold() == decision["who"].casefold():
+            raise BadParams(where="--who", detail="is the person who asks; another must decide")
+        row |= {"status": GRANTED if grant else DENIED, "decided": now.isoformat(), **decision}
+        row["expires"] = expires.isoformat() if grant and expires else None
+        _write(entry, rows)
+    return {"release": name, "number": number, "status": row["status"], "expires": row["expires"]}
+
+
+def hand_over(name: str, number: int, *, to: Path, settings: Settings, now: datetime) -> dict[str, Any]:
+    """Copy an approved release and its key to new folders for the person of a granted request, and note the day.
+
+    The key is written beside the package, not into it: send both on different ways.
+
+    Returns:
+        ``release``, ``number``, ``package`` and ``key`` (paths).
+
+    Raises:
+        NoSuchRelease: there is no release of this name.
+        NotGranted: the release is not approved, or the request is not granted, or its grant has ended.
+        BadParams: ``to`` exists.
+    """
+    with locked(settings):
+        entry, rows = _read(settings, name)
+        state = entry.state()
+        if state["status"] != APPROVED:
+            raise NotGranted(name=name, detail=f"it is {state['status']}, not {APPROVED}")
+        row = _of(rows, number, name=name, can="can be handed over")
+        if row["status"] != GRANTED:
+            raise NotGranted(name=name, detail=f"request {number} is {row['status']}, not {GRANTED}")
+        if date.fromisoformat(row["expires"]) <= now.date():
+            raise NotGranted(name=name, detail=f"the grant of request {number} ended on {row['expires']}")
+        if to.exists():
+            raise BadParams(where="--to", detail="exists already and is not replaced")
+        to.mkdir(parents=True, mode=0o700)
+        shutil.copytree(entry.package(state), to / "package")
+        key = to / "key" / entry.key.name
+        write(key, entry.key.read_text(), mode=0o600)
+        row["handed_over"] = [*row["handed_over"], now.isoformat()]
+        _write(entry, rows)
+    return {"release": name, "number": number, "package": str(to / "package"), "key": str(key)}
+
+
+def register(settings: Settings, *, name: str | None = None, now: datetime) -> list[Row]:
+    """Return the requests of one release, or of all, with ``valid``: whether a grant is valid today.
+
+    Raises:
+        NoSuchRelease: there is no release of this name.
+    """
+    names = [name] if name else [entry.name for entry in entries(settings)]
+    return [{"release": one, **row, "valid": _valid(row, now=now)} for one in names for row in _read(settings, one)[1]]
+
+
+def _valid(row: Row, *, now: datetime) -> bool:
+    return row["status"] == GRANTED and date.fromisoformat(row["expires"]) > now.date()
+
+
+def _read(settings: Settings, name: str) -> tuple[ReleaseEntry, list[Row]]:
+    entry = ReleaseEntry.of(settings, name)
+    entry.state()
+    path = entry.folder / FILE
+    rows: list[Row] = json.loads(path.read_text())["requests"] if path.exists() else []
+    return entry, rows
+
+
+def _write(entry: ReleaseEntry, rows: list[Row]) -> None:
+    write(entry.folder / FILE, dumped({"requests": rows}), mode=0o600)
+
+
+def _of(rows: list[Row], number: int, *, name: str, can: str) -> Row:
+    for row in rows:
+        if row["number"] == number:
+            return row
+    raise NoSuchRequest(name=name, number=number, can=can)

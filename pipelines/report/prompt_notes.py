@@ -1,0 +1,108 @@
+"""State in the report whose prompt each model was asked with, and mark rows whose prompt knows of printed test errors.
+
+The stages that ask models write the prompt's origin (:attr:`pipelines.llm.prompting.prompts.Prompt.origin`) into their
+metrics. Texts of prompts are not read here. Metrics of earlier versions have no origin, and such a row has no note.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipelines.config.models import EnsembleModel, PromptedModel, SftModel, VotesModel
+from pipelines.config.params import Params
+from pipelines.evaluate.model_scores import Json
+from pipelines.metrics.label_tables import UNDEFINED, Sheet
+
+NOTES = "notes"
+LEARNT = "prompt has rules learnt from the paper's test errors"
+OWN = "prompt of the team's own folder"
+DIGITS = 12
+EXPLAINED = (
+    "A prompt of the team's own folder is what prompts.folder held, such as the paper's text; the digest identifies "
+    "it. All other prompts are this project's, in its own words. Some of our rules were written after the paper had "
+    "printed errors of models on its test set. A row whose prompt has such rules is marked: it is not comparable with "
+    "the paper's figure, whose models were not told of them. Prompts in mode paper do not have these rules."
+)
+
+
+def origins(corpus: str, *, params: Params, root: Path) -> dict[str, list[Json]]:
+    """Return the origins of the prompts of each model in ``evaluate.json``, as far as metrics below ``root`` tell."""
+    folder = root / "metrics" / corpus
+
+    def of(name: str) -> list[Json]:
+        path = folder / f"{name}.json"
+        metrics: Json = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        told = [metrics.get("prompt"), *_values(metrics.get("prompts"))]
+        return [origin for origin in told if isinstance(origin, dict)]
+
+    found: dict[str, list[Json]] = {}
+    for name, spec in params.models.items():
+        if isinstance(spec, VotesModel):
+            found[name] = of(f"votes-{spec.labeller}")
+        elif isinstance(spec, EnsembleModel) and spec.ensemble in params.ensembles:
+            members = params.ensembles[spec.ensemble].members
+            found[name] = [origin for member in members for origin in of(f"votes-{member}")]
+        elif isinstance(spec, SftModel):
+            for subset in params.finetune.subsets:
+                found[f"{name}-{subset}"] = of(f"finetune-{subset}-{name}")
+        elif isinstance(spec, PromptedModel):
+            found[name] = of(f"prompted-{name}") or of(f"baselines-{name}")
+        else:
+            found[name] = of(f"baselines-{name}")
+    return {name: told for name, told in found.items() if told}
+
+
+def _values(given: Any) -> Sequence[Any]:
+    return list(given.values()) if isinstance(given, dict) else []
+
+
+def noted(metrics: Json, *, prompts: Mapping[str, Sequence[Json]]) -> Json:
+    """Return ``evaluate.json`` in which each model that a note concerns has ``notes``, sentences for its row."""
+    tasks = {}
+    for key, task in metrics["tasks"].items():
+        models = {
+            name: {**model, NOTES: [*model.get(NOTES, ()), *notes]}
+            for name, model in task["models"].items()
+            if (notes := list(_notes(prompts.get(name, ()))))
+        }
+        tasks[key] = {**task, "models": {**task["models"], **models}}
+    return {**metrics, "tasks": tasks}
+
+
+def _notes(told: Sequence[Json]) -> Iterator[str]:
+    if any(origin["learnt"] for origin in told):
+        yield LEARNT
+    if any(origin["own"] for origin in told):
+        yield OWN
+
+
+def beside(model: Json) -> str:
+    """Return the notes of a model's row, to be put after its name or source; empty without notes."""
+    return "".join(f"; {note}" for note in model.get(NOTES, ()))
+
+
+def sheet(metrics: Json, *, prompts: Mapping[str, Sequence[Json]]) -> Sheet | None:
+    """Return a table of whose prompt each evaluated model was asked with, or ``None`` if no metrics tell."""
+    names = {name for task in metrics["tasks"].values() for name in task["models"]}
+    rows = [
+        (
+            name,
+            "the team's" if origin["own"] else "ours",
+            origin["digest"][:DIGITS],
+            (origin["own"] or "")[:DIGITS] or UNDEFINED,
+            "; ".join(origin["learnt"]) or "none",
+        )
+        for name in sorted(names & prompts.keys())
+        for origin in {json.dumps(one, sort_keys=True): one for one in prompts[name]}.values()
+    ]
+    columns = (
+        "Model",
+        "Whose prompt",
+        "Its digest",
+        "Digest of prompts.folder",
+        "Rules learnt from printed test errors",
+    )
+    return Sheet("Prompts that the models were asked with", columns, tuple(rows)) if rows else None
