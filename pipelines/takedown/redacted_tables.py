@@ -49,7 +49,7 @@ class Left:
     """What removing deleted records changed in a file: the number of removed rows, and of ids replaced or blanked.
 
     ``lists`` has, for a list of training records, the digests of its ids before and after and the number removed.
-    ``copied`` has, if only some row groups of a table were written anew, one entry for each row group of the copy: its
+    ``copied`` has, if only some row groups of a table were rewritten, one entry for each row group of the copy: its
     number in the old file, or ``None`` if it is new.
     """
 
@@ -104,7 +104,7 @@ class GoneRows:
         return Left(rows=table.num_rows - kept.num_rows, renamed=renamed, lists=lists)
 
     def _without(self, path: Path, to: Path, *, groups: list[int]) -> Left | None:
-        """Rewrite only these row groups; return ``None`` if that would not give the bytes of a table written anew."""
+        """Rewrite only these row groups; return ``None`` if that would not give the bytes of a full rewrite."""
         with pq.ParquetFile(path) as file:
             known, name = file.metadata, _name(file.schema_arrow)
             if name is None or len(groups) == known.num_row_groups:

@@ -132,13 +132,13 @@ def test_of_a_rewritten_month_only_changed_records_are_asked_about(
     monkeypatch.setattr(client.Model, "predict", counting(asked))
     assert run(context)[NAME]["records"] == len(everybody(context)) - 1 and asked == []
     assert rows(context) == [row for row in before if row["record_id"] not in gone.ids]
-    # a record whose text was read anew
+    # a record whose text was read again
     table = tables.read(path, name="images")
     new = table.to_pylist()
     for column in ("bytes", "text"):
         for row, value in zip(new, open_column(table, name="images", column=column, vault=context.vault), strict=True):
             row[column] = value
-    new[0]["text"] = b"words that nobody read before"
+    new[0]["text"] = b"words of another reading"
     write_rows(new, path, name="images", vault=context.vault)
     run(context)
     assert asked == [1]
