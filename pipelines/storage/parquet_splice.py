@@ -32,7 +32,7 @@ class _Unknown(ValueError):
     """The footer has a form that this module does not know."""
 
 
-class _Decoder:
+class _FooterReader:
     """Read values of Thrift's compact protocol from bytes."""
 
     def __init__(self, data: bytes) -> None:
@@ -154,7 +154,7 @@ def _footer(path: Path) -> Struct:
         size, mark = int.from_bytes(file.read(4), "little"), file.read()
         end = file.seek(-8 - size, os.SEEK_END)
         data = file.read(size)
-    footer = _Decoder(data).struct()
+    footer = _FooterReader(data).struct()
     if mark != MAGIC or _encoded(footer) != data or footer[GROUPS][1][0] != STRUCT:
         raise _Unknown(path.name)
     at = len(MAGIC)
