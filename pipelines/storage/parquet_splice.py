@@ -94,9 +94,11 @@ def _value(kind: int, value: Any) -> bytes:
     if kind in INTEGERS:
         return _signed(value)
     if kind == BINARY:
-        return _unsigned(len(value)) + value
+        return _unsigned(len(value)) + bytes(value)
     if kind == STRUCT:
         return _encoded(value)
+    of: int
+    values: list[Any]
     of, values = value
     head = bytes([len(values) << 4 | of]) if len(values) < 15 else bytes([15 << 4 | of]) + _unsigned(len(values))
     return head + (bytes(values) if of in (TRUE, FALSE) else b"".join(_value(of, each) for each in values))
@@ -128,7 +130,7 @@ def spliced(path: Path, to: Path, *, groups: Mapping[int, Path | None]) -> bool:
     try:
         footer = _footer(path)
         fresh = {number: _only_group(given) if given else None for number, given in groups.items()}
-    except (_Unknown, IndexError, KeyError):
+    except (ValueError, IndexError, KeyError):
         return False
     kept: list[Struct] = []
     with path.open("rb") as old, to.open("wb") as new:
@@ -169,7 +171,8 @@ def _footer(path: Path) -> Struct:
 
 
 def _only_group(path: Path) -> Struct:
-    [group] = _footer(path)[GROUPS][1][1] or [{}]
+    group: Struct
+    [group] = _footer(path)[GROUPS][1][1]
     return group
 
 
@@ -188,7 +191,8 @@ def _range(group: Struct) -> tuple[int, int]:
 
 def _start(chunk: Struct) -> int:
     meta = chunk[META][1]
-    return min(meta[number][1] for number in META_OFFSETS.values() if number in meta)
+    starts: list[int] = [meta[number][1] for number in META_OFFSETS.values() if number in meta]
+    return min(starts)
 
 
 def _copy(old: BufferedReader, new: BufferedWriter, *, group: Struct, ordinal: int) -> None:

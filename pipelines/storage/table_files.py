@@ -24,7 +24,7 @@ BITS = 16
 
 def group_count(rows: int, *, at_most: int) -> int:
     """Return the number of row groups of a table: a power of two, so that they have ``at_most`` rows on average."""
-    return min(2**BITS, 1 << (max(0, rows - 1) // at_most).bit_length())
+    return int(min(2**BITS, 1 << (max(0, rows - 1) // at_most).bit_length()))
 
 
 def in_order(table: pa.Table, *, key: Sequence[str]) -> pa.Table:

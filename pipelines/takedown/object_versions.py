@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -81,8 +82,8 @@ class Objects:
 
     def digests(self) -> list[str]:
         """Return the sorted digests of the objects of all versions of the corpus."""
-        # DVC also lists half-written files
-        every = {*self._cache.all(), *self._remote.all()}
+        # half-written files are listed, too
+        every = {*_listed(self._cache), *_listed(self._remote)}
         return sorted(digest for digest in every if DIGEST.fullmatch(digest))
 
     def exists(self, digest: str) -> bool:
@@ -218,6 +219,14 @@ class Objects:
                     path.unlink(missing_ok=True)
                     removed += 1
         return removed
+
+
+def _listed(place: Any) -> Iterator[str]:
+    if place.fs.protocol != "local":
+        yield from place.all()
+        return
+    # DVC's own listing takes ten times as long
+    yield from (f"{path.parent.name}{path.name}" for path in Path(place.path).glob("??/*"))
 
 
 def replaced(settings: Settings) -> dict[str, tuple[str, int]]:
