@@ -209,7 +209,7 @@ SINKS = (
     Sink(
         "lineage",
         "ids",
-        "copies of id lists, of verified versions and of their predictions are removed (`purge`, `models`)",
+        "copies of id lists and of verified versions, and rows of kept predictions are removed (`purge`, `models`)",
         paths=_home("registry", "scored"),
         writers=("predict/batch_predict", "takedown/affected_models"),
     ),
