@@ -17,6 +17,7 @@ from pipelines.storage import tables
 from pipelines.storage.parquet_splice import spliced
 from pipelines.takedown.redacted_tables import BLANK, GoneRows, Left, StillThere
 from pipelines.takedown.redaction import Gone, ids_in
+from pipelines.train.predictors.training_records import trained_on
 
 IDS = [f"{n:032x}" for n in range(0xA0, 0xA8)]
 
@@ -202,3 +203,14 @@ def test_empty_files_name_no_record(tmp_path: Path) -> None:
     assert Gone(IDS).without(tmp_path / "t.parquet", tmp_path / "u.parquet") == Left()
     assert (tmp_path / "t.parquet").read_bytes() == (tmp_path / "u.parquet").read_bytes()
     assert Gone([]).within(tmp_path / "t.parquet") == 0
+
+
+@settings(max_examples=30, deadline=None)
+@given(ids=st.lists(st.sampled_from([*IDS, "z", "é", "\U00010000", "\uffff"])), ordered=st.booleans())
+def test_the_digest_of_a_list_is_that_of_its_sorted_lines_once_each(ids: list[str], ordered: bool) -> None:
+    ids = sorted(set(ids)) if ordered else ids
+    lines = "".join(f"{one}\n" for one in sorted(set(ids))).encode()
+    parts = pa.chunked_array([pa.array(["x", *ids[:2]], pa.string()).slice(1), pa.array(ids[2:], pa.string())])
+    for given_as in (ids, set(ids), parts):
+        found = trained_on(given_as)
+        assert (found.records, found.digest) == (len(set(ids)), hashlib.sha256(lines).hexdigest())

@@ -31,8 +31,9 @@ class TrainingRecords(Section):
 
 def trained_on(record_ids: Collection[str] | pa.ChunkedArray) -> TrainingRecords:
     """Return the number of distinct record ids and the digest of these; their order does not matter."""
-    known = pc.unique(record_ids if isinstance(record_ids, pa.ChunkedArray) else tables.strings(list(record_ids)))
+    known = record_ids.combine_chunks() if isinstance(record_ids, pa.ChunkedArray) else tables.strings(list(record_ids))
     if not pc.all(pc.less(known.slice(0, max(0, len(known) - 1)), known.slice(1))).as_py():
+        known = pc.unique(known)
         known = known.take(pc.sort_indices(known))
     lines = pc.binary_join_element_wise(known, "", "\n")
     # the texts of an array that was just computed follow one another
