@@ -1,5 +1,6 @@
 """Measure a takedown of 1 and of 1,000 of 50,000 records from two versions, against filtering every table.
 
+``python bench/takedown.py [RECORDS ...]``: further sizes are measured without the baseline, as growth from the first.
 The corpus has two commits: ten months of posts with pictures of 4 kB, near-duplicates, splits, votes and silver. The
 baseline uses DVC's own commands: check out, write every table without the rows, commit, push. It leaves the older
 version unchanged.
@@ -17,8 +18,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -39,7 +42,9 @@ from pipelines.workspace.git import git
 from pipelines.workspace.stages import StageRun
 
 SNAPSHOT = "snapshot/posts"
-RECORDS, MONTHS, BYTES, SHARD = 50_000, 10, 4_000, 1_000
+RECORDS, MONTHS, BYTES, SHARD = (50_000,), 10, 4_000, 1_000
+# Takedowns of one record at each size; the median counts.
+REPEATS = 5
 WHEN = datetime(2022, 12, 1, tzinfo=UTC)
 STAGE = """
 import sys
@@ -88,7 +93,7 @@ def quiet() -> Iterator[None]:
         os.close(kept)
 
 
-def begin(home: Path) -> tuple[Settings, list[str]]:
+def begin(home: Path, *, records: int) -> tuple[Settings, list[str]]:
     """Create the corpus; return its settings and the ids of its records."""
     os.environ["CORPUS_HOME"], os.environ["CORPUS_SECRET"] = str(home), "5e" * 64
     settings, code = Settings.from_env(), home / "code"
@@ -118,7 +123,7 @@ def begin(home: Path) -> tuple[Settings, list[str]]:
         for half in range(2):
             with workspace(settings) as clone:
                 for month in range(half * MONTHS // 2, (half + 1) * MONTHS // 2):
-                    ids += fill(clone, month=month, vault=vault)
+                    ids += fill(clone, month=month, count=records // MONTHS, vault=vault)
                 run, entries = StageRun.of(clone, name=f"half {half}", base=clone.head), clone.lock()
                 for stage in STAGES:
                     results = run.receive(clone, [run.reproduce(clone, stage)])
@@ -129,9 +134,9 @@ def begin(home: Path) -> tuple[Settings, list[str]]:
     return settings, ids
 
 
-def fill(clone: Workspace, *, month: int, vault: Vault) -> list[str]:
+def fill(clone: Workspace, *, month: int, count: int, vault: Vault) -> list[str]:
     """Write one month of posts and pictures; return the ids."""
-    count, rng = RECORDS // MONTHS, random.Random(month)
+    rng = random.Random(month)
     names = {f"t3_{month * count + n:x}" for n in range(count)}
     items = sorted((vault.record_id(name), name) for name in names)
     vault.admit(items, corpus="posts", month=f"2022-{month + 1:02d}", now=WHEN)
@@ -152,26 +157,35 @@ def fill(clone: Workspace, *, month: int, vault: Vault) -> list[str]:
     return ids
 
 
-def ours(settings: Settings, *, ids: list[str]) -> tuple[float, dict[str, float]]:
-    """Return the seconds of a takedown of these records, in total and by step."""
-    selection, now = Selection(f"{len(ids):032x}", frozenset(ids), {"posts": len(ids)}), datetime.now(UTC)
+@dataclass(frozen=True)
+class Took:
+    """The duration of a takedown: seconds, CPU seconds of all processes, and seconds by step."""
+
+    seconds: float
+    cpu: float = 0
+    steps: dict[str, float] = field(default_factory=dict)
+
+
+def ours(settings: Settings, *, ids: list[str]) -> Took:
+    """Take down these records and return how long it took."""
+    selection, now = Selection(ids[0], frozenset(ids), {"posts": len(ids)}), datetime.now(UTC)
     marks: list[tuple[str, float]] = []
     with Vault.open(settings.vault_url, secret=settings.secret()) as vault:
-        start = time.monotonic()
+        start, used = time.monotonic(), sum(os.times()[:4])
         takedown.run(
             selection, reason="bench", who="bench", settings=settings, vault=vault, now=now,
             terms=Takedown(withdraw_share=1), say=lambda what: marks.append((what, time.monotonic())),
         )  # fmt: skip
-        total = time.monotonic() - start
-    took, last = {}, start
+        total, cpu = time.monotonic() - start, sum(os.times()[:4]) - used
+    steps, last = {}, start
     for name, at in marks:
         if name in ("tombstone", "rewrite", "purge", "objects", "models", "receipt"):
-            took[name], last = round(at - last, 2), at
-    return total, took
+            steps[name], last = round(at - last, 2), at
+    return Took(total, cpu, steps)
 
 
-def baseline(settings: Settings, *, ids: list[str]) -> float:
-    """Return the seconds of the same for the newest version only, with DVC's own commands in a checkout."""
+def baseline(settings: Settings, *, ids: list[str]) -> Took:
+    """Do the same for the newest version only, with DVC's own commands in a checkout."""
     with workspace(settings) as clone:
         start = time.monotonic()
         wanted = tables.strings(ids)
@@ -187,39 +201,76 @@ def baseline(settings: Settings, *, ids: list[str]) -> float:
                     repo.commit(target=str(pointer), force=True)
             repo.commit(force=True)
             repo.push()
-        return time.monotonic() - start
+        return Took(time.monotonic() - start)
+
+
+def indexed(home: Path, *, records: int) -> tuple[Settings, list[str]]:
+    """Create the corpus, and index its objects as the daily sweep does."""
+    settings, ids = begin(home, records=records)
+    with workspace(settings) as clone, Objects.opened(clone) as objects:
+        objects.named(Gone(["0" * 32]))
+    return settings, ids
+
+
+def against_baseline(settings: Settings, *, ids: list[str], saved: Path) -> list[dict[str, Any]]:
+    """Take down 1 and 1,000 records, in turn with the baseline, from the same state."""
+    shutil.copytree(settings.home, saved)
+    rng, lines, first = random.Random(1), [], 0.0
+    for count in (1, 1_000):
+        who, took = rng.sample(ids, count), []
+        for how in (ours, baseline):
+            took.append(how(settings, ids=who))
+            shutil.rmtree(settings.home)
+            shutil.copytree(saved, settings.home)
+        first = first or took[0].seconds
+        lines.append(
+            {
+                "name": f"takedown of {count:,} of {len(ids):,}",
+                "ours": round(took[0].seconds, 2),
+                "baseline": round(took[1].seconds, 2),
+                "baseline_name": "filter every table of a checkout, newest version only",
+                "ratio": round(took[1].seconds / took[0].seconds, 2),
+                "unit": "s",
+                "growth": round(took[0].seconds / first, 2),
+                "steps": took[0].steps,
+            }
+        )
+    return lines
+
+
+def one_by_one(settings: Settings, *, ids: list[str]) -> Took:
+    """Take down single records, one after the other; return the median of the times."""
+    took = [ours(settings, ids=[record]) for record in random.Random(2).sample(ids, REPEATS)]
+    return sorted(took, key=lambda one: one.cpu)[REPEATS // 2]
 
 
 def main() -> None:
-    """Print a line of JSON for 1 and for 1,000 records."""
+    """Print lines of JSON: against the baseline, and for one record at each size."""
+    sizes, lines, first = [int(given) for given in sys.argv[1:]] or RECORDS, [], None
     with tempfile.TemporaryDirectory() as folder, quiet_errors():
-        with quiet():
-            settings, ids = begin(Path(folder) / "home")
-            # as the daily sweep does: it adds the objects of the day to the index of records
-            with workspace(settings) as clone, Objects.opened(clone) as objects:
-                objects.named(Gone(["0" * 32]))
-        saved, rng, lines, first = Path(folder) / "saved", random.Random(1), [], 0.0
-        shutil.copytree(settings.home, saved)
-        for count in (1, 1_000):
-            who = rng.sample(ids, count)
+        for size in sizes:
+            home = Path(folder) / f"{size}"
             with quiet():
-                took, steps = ours(settings, ids=who)
-                shutil.rmtree(settings.home)
-                shutil.copytree(saved, settings.home)
-                other = baseline(settings, ids=who)
-                shutil.rmtree(settings.home)
-                shutil.copytree(saved, settings.home)
+                settings, ids = indexed(home, records=size)
+                if size == sizes[0]:
+                    lines += against_baseline(settings, ids=ids, saved=Path(folder) / "saved")
+                took = one_by_one(settings, ids=ids) if len(sizes) > 1 else None
+            shutil.rmtree(home)
+            if took is None:
+                continue
             first = first or took
             lines.append(
                 {
-                    "name": f"takedown of {count:,} of {RECORDS:,}",
-                    "ours": round(took, 2),
-                    "baseline": round(other, 2),
-                    "baseline_name": "filter every table of a checkout, newest version only",
-                    "ratio": round(other / took, 2),
-                    "unit": "s",
-                    "growth": round(took / first, 2),
-                    "steps": steps,
+                    "name": f"takedown of one record, {size:,}",
+                    "ours": round(took.cpu, 2),
+                    "baseline": round(first.cpu, 2),
+                    "baseline_name": f"{sizes[0]:,} records",
+                    "ratio": round(first.cpu / took.cpu, 2),
+                    "unit": "CPU s",
+                    "growth": round(took.cpu / first.cpu, 2),
+                    "seconds": round(took.seconds, 2),
+                    "growth_seconds": round(took.seconds / first.seconds, 2),
+                    "steps": took.steps,
                 }
             )
     for line in lines:

@@ -35,9 +35,11 @@ NOT_RUN = {
     "docs/howto/backup.md": 3,
     "docs/howto/containers.md": 4,
     "docs/howto/gpu.md": 1,
+    "docs/howto/metrics.md": 1,
     "docs/howto/own.md": 2,
     "docs/howto/postgresql.md": 1,
     "docs/howto/reddit.md": 1,
+    "docs/howto/runbooks.md": 3,
     "docs/howto/s3.md": 1,
 }
 # A checkout, and the environment in which `corpus` is its command.
@@ -58,6 +60,7 @@ OTHERS = {
     "docker",
     "dvc",
     "export",
+    "find",
     "git",
     "helm",
     "kill",

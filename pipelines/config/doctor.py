@@ -9,6 +9,7 @@ from pydantic import Field
 from pipelines.config.base import Positive, Section
 
 Limit = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(gt=0, le=1)]
 
 
 class Doctor(Section):
@@ -21,6 +22,9 @@ class Doctor(Section):
         backup_hours: the maximum age of the newest backup of the vault.
         expires_days: an approval of a source or provider that ends within this many days is a warning.
         sweep_hours: the maximum time since the deletion sweep of a corpus last succeeded.
+        refresh_hours: a read of Reddit's listing that is due for longer is late.
+        takedown_hours: a takedown request that is open for longer is past its deadline.
+        budget_share: the share of ``votes.budget_usd`` that may be paid or reserved; 1 warns of no budget.
         queued_minutes: an Airflow task that is queued for longer is reported as having no worker.
         objects: how many objects of the DVC cache are compared with their digests; ``--deep`` compares all.
     """
@@ -31,5 +35,8 @@ class Doctor(Section):
     backup_hours: Positive
     expires_days: Positive
     sweep_hours: Positive
+    refresh_hours: Positive
+    takedown_hours: Positive
+    budget_share: Share
     queued_minutes: Positive
     objects: Positive

@@ -41,7 +41,7 @@ def checks(deployment: Deployment, *, seconds: float, deep: bool) -> list[Check]
     # requests end before the check does, so that their finding names the server
     soon = seconds * 0.8
     ocr = [Check("ocr", partial(machine.ocr, deployment), times=3)]
-    listed = any(corpus.listed for corpus in params.corpora.values())
+    listed = [name for name, corpus in params.corpora.items() if corpus.listed]
     return [
         # first, because it compares a server's clock with the time at which the examination began
         Check("clock", partial(machine.clock, deployment, seconds=soon)),
@@ -70,6 +70,9 @@ def checks(deployment: Deployment, *, seconds: float, deep: bool) -> list[Check]
         Check("backup", partial(stores.backup, deployment)),
         Check("hub", partial(stores.hub, deployment)),
         *([Check("refreshes", partial(stores.refreshes, deployment))] if listed else []),
+        *(Check(f"refresh {corpus}", partial(stores.refresh, deployment, corpus)) for corpus in listed),
+        Check("takedowns", partial(stores.takedowns, deployment)),
+        Check("budget", partial(stores.budget, deployment)),
         Check("permissions", partial(stores.permissions, deployment)),
         *(Check(f"sweep {corpus}", partial(stores.sweep, deployment, corpus)) for corpus in params.corpora),
         Check("versions", partial(machine.versions, deployment)),

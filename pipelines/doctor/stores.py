@@ -1,4 +1,4 @@
-"""Check the secret, the vault, its backup, the refreshed posts, the deletion sweep and the modes of private files."""
+"""Check secret, vault, backup, refreshed posts, sweeps, open takedowns, labelling costs and modes of private files."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from pipelines.collect.refresh import ledger
 from pipelines.collect.refresh_store import RefreshStore
 from pipelines.config import logins
 from pipelines.config.settings import SECRETS, with_secret
@@ -14,6 +15,8 @@ from pipelines.doctor.deployment import Deployment
 from pipelines.doctor.finding import Finding, failure, ok, warning
 from pipelines.errors import CorpusError
 from pipelines.process import umask
+from pipelines.storage.answers import NANO, AnswerStore
+from pipelines.takedown import receipts
 from pipelines.takedown.receipts import TOMBSTONES
 from pipelines.vault import checks
 from pipelines.vault.engine import database_file
@@ -146,6 +149,58 @@ def sweep(deployment: Deployment, corpus: str) -> Finding:
             fix=f"Read the log of the Dag deletion_sweep, or run `corpus sweep {corpus}`.",
         )
     return ok(f"{age:.0f} h ago" if last else "not due yet")
+
+
+def refresh(deployment: Deployment, corpus: str) -> Finding:
+    """Check that no read of Reddit's listings for a corpus is due for longer than the limit."""
+    hours = deployment.limits.refresh_hours
+    try:
+        with RefreshStore.existing(deployment.settings.refresh_url) as store:
+            due = store and ledger(corpus, params=deployment.params, store=store)["next"]
+    except CorpusError:
+        return warning("not examined: the database of refreshed posts does not open", fix="See the check 'refreshes'.")
+    if not due:
+        return ok("no subreddit was read yet")
+    late = (deployment.now - datetime.fromisoformat(due)) / timedelta(hours=1)
+    if late > hours:
+        return failure(
+            f"a subreddit was due {late:.0f} h ago, more than doctor.refresh_hours ({hours})",
+            fix=f"Read the log of the Dag {corpus}_refresh and unpause it, or run `corpus refresh {corpus}`: the "
+            "listing shows only the newest posts.",
+        )
+    return ok("no subreddit is late")
+
+
+def takedowns(deployment: Deployment) -> Finding:
+    """Check that no takedown request is open for longer than the limit."""
+    hours = deployment.limits.takedown_hours
+    state = receipts.told(deployment.settings, now=deployment.now)
+    oldest = state["oldest_open_hours"] or 0
+    if oldest > hours:
+        return failure(
+            f"{state['open']} takedowns are open, the oldest for {oldest:.0f} h, more than doctor.takedown_hours "
+            f"({hours})",
+            fix="Run `corpus takedown run-pending`, which names the places that could not be cleared, and fix these.",
+        )
+    return ok(f"{state['open']} open, {state['done']} done")
+
+
+def budget(deployment: Deployment) -> Finding:
+    """Check that the budget for labelling is not nearly spent."""
+    limit, share = deployment.params.votes.budget_usd, deployment.limits.budget_share
+    file = database_file(deployment.settings.answers_url)
+    if file is not None and not file.exists():
+        return ok("nothing was spent")
+    with AnswerStore.open(deployment.settings.answers_url) as answers:
+        paid, held = (amount / NANO for amount in answers.spent())
+    spent = f"{paid:.2f} USD paid and {held:.2f} reserved of votes.budget_usd ({limit})"
+    if share < 1 and paid + held > share * limit:
+        return failure(
+            f"{spent}, more than doctor.budget_share ({share})",
+            fix="Compare with `corpus estimate`; then set `votes.budget_usd`, or `doctor.budget_share` to 1, with "
+            "`corpus params set`.",
+        )
+    return ok(spent)
 
 
 def permissions(deployment: Deployment) -> Finding:

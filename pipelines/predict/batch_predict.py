@@ -1,8 +1,8 @@
 """Run the stage ``batch_predict``: predict every record of a corpus that was not taken down, with the champion models.
 
 A champion is the version of a registered model that is in use. It is read from ``models/<corpus>/<name>.json`` in the
-clone: a stage's inputs are files, and an MLflow alias is not a file. Predictions are cached by the digests of version
-and partition, so that only the partitions of a new month are predicted.
+clone: a stage's inputs are files, and an MLflow alias is not a file. Predictions are kept with the digests of version,
+partition and content, so that only new records are predicted, also in a partition that a takedown rewrote.
 """
 
 from __future__ import annotations
@@ -42,7 +42,11 @@ from pipelines.vault.vault import Vault
 # Ours: records whose content is in memory together, some 100 MB of large pictures.
 TOGETHER = 256
 TABLE = "predictions"
+# A kept prediction has the digest of the encrypted content that was predicted, which changes with the content.
+CONTENT = pa.field("content", pa.binary(32))
+KEPT = pa.schema([*tables.SCHEMAS[TABLE], CONTENT])
 
+Known = Mapping[tuple[str, int, bytes], dict[str, Any]]
 Json = dict[str, Any]
 
 
@@ -151,51 +155,75 @@ def _months(folder: Path, pattern: str) -> dict[str, list[Path]]:
 
 
 def _all(asked: _PinnedModel, months: Mapping[str, Sequence[Path]], *, kept: Path, texts: bool) -> pa.Table:
-    """Return the predictions of all partitions; only partitions that are not cached are predicted."""
+    """Return the predictions of all partitions; only records without a kept prediction are predicted."""
     kept.mkdir(parents=True, exist_ok=True)
-    places = []
+    version = hashlib.sha256(f"{asked.pin.model} {asked.pin.files}".encode()).hexdigest()
+    places = {month: kept / f"{version}.{_key(paths)}" for month, paths in months.items()}
     with kept.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        for paths in months.values():
-            place = kept / f"{_key(asked.pin, paths)}.parquet"
-            places.append(place)
-            if not place.is_file():
-                rows = [row for path in paths for row in _said(asked, path, texts=texts)]
+        # of this version and of partitions that were rewritten since, as a takedown does
+        earlier = [path for path in kept.glob(f"{version}.*") if path not in places.values()]
+        for month, paths in months.items():
+            if not places[month].is_file():
+                known = _known(earlier, paths=paths)
+                rows = [row for path in paths for row in _said(asked, path, texts=texts, known=known)]
                 half = kept / "half"
-                tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS[TABLE]), half, name=TABLE)
-                half.replace(place)
-        # remove the predictions of earlier versions and of partitions that were rewritten, as a takedown does
-        for path in {*kept.iterdir()} - {*places}:
-            path.unlink()
-        return tables.concat(places, name=TABLE)
+                pq.write_table(pa.Table.from_pylist(rows, schema=KEPT), half, compression="zstd")
+                half.replace(places[month])
+        for path in {*kept.iterdir()} - {*places.values()}:
+            path.unlink(missing_ok=True)
+        return tables.concat([*places.values()], name=TABLE, columns=tables.SCHEMAS[TABLE].names)
 
 
-def _key(pinned: Pin, paths: Sequence[Path]) -> str:
-    lines = [f"{pinned.model} {pinned.files}", *(f"{sha256(path)} {path.name}" for path in paths)]
+def _known(earlier: Sequence[Path], *, paths: Sequence[Path]) -> Known:
+    """Return the predictions of the records of a partition that are kept in these files, by item and content."""
+    found: dict[tuple[str, int, bytes], Json] = {}
+    if earlier:
+        ids = pa.concat_tables(pq.read_table(path, columns=["record_id"]) for path in paths)["record_id"]
+        for path in earlier:
+            table = pq.read_table(path)
+            for row in table.filter(pc.is_in(table["record_id"], value_set=ids.combine_chunks())).to_pylist():
+                found[row["record_id"], row["image"], row["content"]] = row
+    return found
+
+
+def _key(paths: Sequence[Path]) -> str:
+    lines = [f"{sha256(path)} {path.name}" for path in paths]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def _said(asked: _PinnedModel, path: Path, *, texts: bool) -> Iterator[Json]:
-    """Predict the records of a file in batches, without those that were taken down."""
+def _said(asked: _PinnedModel, path: Path, *, texts: bool, known: Known) -> Iterator[Json]:
+    """Predict the records of a file in batches, without those that were taken down or are ``known``."""
     name, columns = ("posts", ["title", "body"]) if texts else ("images", ["bytes", "text"])
     with pq.ParquetFile(path) as file:
         for batch in file.iter_batches(batch_size=TOGETHER, columns=tables.with_bound(name, columns)):
             table = pa.Table.from_batches([batch])
-            opened = [open_column(table, name=name, column=column, vault=asked.vault) for column in columns]
             ids = table["record_id"].to_pylist()
+            images = [0] * len(ids) if texts else table["image"].to_pylist()
+            items = list(zip(ids, images, _contents(table, columns=columns), strict=True))
+            fresh = [i for i, item in enumerate(items) if item not in known]
+            new = table.take(pa.array(fresh, pa.int64()))
+            opened = [open_column(new, name=name, column=c, vault=asked.vault) for c in columns]
             # checked after opening: a record that is taken down meanwhile opens as empty, and must not be predicted
             gone = asked.vault.tombstoned(set(ids))
-            images = [0] * len(ids) if texts else table["image"].to_pylist()
-            live = [i for i, record_id in enumerate(ids) if record_id not in gone]
-            sent = [(_post if texts else _meme)(opened[0][i], opened[1][i]) for i in live]
+            yield from (known[item] for item in items if item in known and item[0] not in gone)
+            live = [at for at, i in enumerate(fresh) if ids[i] not in gone]
+            sent = [(_post if texts else _meme)(opened[0][at], opened[1][at]) for at in live]
             said = _answers(asked.predict(sent), asked=asked, count=len(sent)) if sent else ()
-            for i, answer in zip(live, said, strict=True):
-                yield {
-                    "record_id": ids[i],
-                    "image": images[i],
-                    "task": asked.task.key,
-                    "model": asked.pin.model,
-                } | answer
+            for at, answer in zip(live, said, strict=True):
+                record_id, image, content = items[fresh[at]]
+                about = {"record_id": record_id, "image": image, "task": asked.task.key, "model": asked.pin.model}
+                yield about | answer | {CONTENT.name: content}
+
+
+def _contents(table: pa.Table, *, columns: Sequence[str]) -> list[bytes]:
+    """Return a digest of each row's encrypted content."""
+    digests = [hashlib.sha256() for _ in range(len(table))]
+    for column in columns:
+        for digest, cell in zip(digests, table[column].to_pylist(), strict=True):
+            digest.update(b"none " if cell is None else b"%d " % len(cell))
+            digest.update(cell or b"")
+    return [digest.digest() for digest in digests]
 
 
 def _post(title: bytes | None, body: bytes | None) -> Json:

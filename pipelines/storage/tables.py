@@ -1,7 +1,8 @@
 """Define the typed Parquet tables that the steps exchange, and read and write them.
 
 A field marked ``sealed`` holds encrypted content; only :mod:`pipelines.storage.seal` encrypts or decrypts it. Rows are
-sorted by the schema's key and written with fixed settings, so that the same rows give the same bytes.
+sorted by the schema's key and written in a fixed format (:mod:`table_files`), so that the same rows give the same
+bytes.
 """
 
 from __future__ import annotations
@@ -9,15 +10,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipelines.errors import SchemaMismatch
+from pipelines.storage import table_files
 
 SEALED = {b"sealed": b"1"}
 UTC = pa.timestamp("us", tz="UTC")
-# DVC and every reader handle row groups of this size well (DESIGN.md section 4: at most 256 MB).
-ROW_GROUP_BYTES = 256 * 2**20
 
 
 def _sealed(name: str) -> pa.Field:
@@ -197,6 +196,10 @@ SCHEMAS: dict[str, pa.Schema] = {
     "neighbours": _schema("record_id", RECORD, LABELS, _sealed("vector")),
 }
 
+# Rows of a row group on average, at most (ours: some MB, which a takedown rewrites).
+GROUP_ROWS = 2**14
+IMAGES_GROUP_ROWS = 2**8
+
 # Columns that tables of earlier releases lack.
 ADDED = {"predictions": ("alerts",), "images": ("inner_fingerprint", "outer_fingerprint", "text_area")}
 
@@ -245,38 +248,19 @@ def write(table: pa.Table, path: Path, *, name: str) -> None:
         raise SchemaMismatch(
             table=name, detail=f"missing or unknown columns {sorted(set(table.column_names) ^ set(schema.names))}"
         )
-    # rows with the same key are ordered by the other columns, so that the order does not depend on the input
-    order = list(dict.fromkeys([*key_of(schema), *schema.names]))
     try:
-        table = table.select(schema.names).cast(schema)
-        table = table.take(pc.sort_indices(_sortable(table), [(c, "ascending") for c in order]))
+        table = table_files.in_order(table.select(schema.names).cast(schema), key=key_of(schema))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         raise SchemaMismatch(table=name, detail=type(error).__name__) from None
-    rows = max(1, int(ROW_GROUP_BYTES / max(1.0, table.nbytes / max(1, table.num_rows))))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # sealed bytes neither compress nor repeat; trying to would make writing three times as slow
-    plain = [c for c in schema.names if c not in sealed_columns(schema)]
-    # in a clone the file may be a link into DVC's cache, whose object must not change
-    path.unlink(missing_ok=True)
-    pq.write_table(
-        table,
-        path,
-        row_group_size=rows,
-        compression={c: "zstd" if c in plain else "none" for c in schema.names},
-        use_dictionary=plain,
-        write_statistics=plain,
-        version="2.6",
-        store_schema=True,
-    )
+    groups = group_count(len(table), name=name)
+    table_files.write(table, path, sealed=sealed_columns(schema), groups=groups)
 
 
-def _sortable(table: pa.Table) -> pa.Table:
-    """Return the table with its lists as text, because Arrow cannot sort lists."""
-    for i, field in enumerate(table.schema):
-        if pa.types.is_list(field.type):
-            texts = [None if value is None else repr(value) for value in table[field.name].to_pylist()]
-            table = table.set_column(i, field.name, pa.array(texts, pa.string()))
-    return table
+def group_count(rows: int, *, name: str) -> int:
+    """Return the number of row groups, by record id, of the table ``name`` with this number of rows."""
+    if key_of(SCHEMAS[name])[0] != "record_id":
+        return 1
+    return table_files.group_count(rows, at_most=IMAGES_GROUP_ROWS if name == "images" else GROUP_ROWS)
 
 
 def read(path: Path, *, name: str, columns: list[str] | None = None) -> pa.Table:

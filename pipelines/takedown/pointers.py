@@ -22,7 +22,7 @@ from pipelines.takedown.object_versions import Change, Objects, remember, replac
 from pipelines.train.predictors import training_records
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
-from pipelines.workspace.inventory import read_yaml
+from pipelines.workspace.inventory import read_outs, read_yaml
 from pipelines.workspace.objects import TREE, digest_of, tree_digest
 
 LOCK = "dvc.lock"
@@ -114,15 +114,14 @@ class Pointers:
         return stages
 
     def _outs(self) -> list[tuple[str, dict[str, Any]]]:
-        found = [(_beside(path, out["path"]), out) for path in self._pointers for out in self._read(path)["outs"]]
+        found = [(_beside(path, out["path"]), out) for path in self._pointers for out in self._read(path)]
         for stage in self._lock().values():
             # metrics are stored in git
             found += [(o["path"], o) for o in stage.get("outs", []) if o["path"] not in self._tracked and "md5" in o]
         return found
 
-    def _read(self, pointer: str) -> dict[str, Any]:
-        found: dict[str, Any] = read_yaml((self._root / pointer).read_text())
-        return found
+    def _read(self, pointer: str) -> list[dict[str, Any]]:
+        return read_outs((self._root / pointer).read_text())
 
     def _tree(self, digest: str) -> dict[str, str]:
         if digest not in self._trees:
@@ -130,11 +129,11 @@ class Pointers:
         return self._trees[digest]
 
     def _move_pointer(self, path: str, changes: Changes) -> bool:
-        content = self._read(path)
-        moved = [self._move_out(out, changes) for out in content["outs"]]
+        outs = self._read(path)
+        moved = [self._move_out(out, changes) for out in outs]
         if not any(moved):
             return False
-        _dump(self._root / path, content)
+        _dump(self._root / path, read_yaml((self._root / path).read_text()) | {"outs": outs})
         return True
 
     def _move_imports(self, moved: Sequence[str], *, texts: Mapping[str, bytes]) -> dict[str, bytes]:

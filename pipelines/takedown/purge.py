@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 import sqlalchemy as sa
 
 from pipelines.annotate.backends.backend import Backend, Queue
@@ -209,14 +210,32 @@ def _lineage(site: Site) -> int:
 
 def _clear_lineage(site: Site) -> None:
     for copy in _copies(site):
-        shutil.rmtree(copy, ignore_errors=True)
+        if copy.is_dir():
+            shutil.rmtree(copy, ignore_errors=True)
+            continue
+        half = copy.with_name(f".{copy.name}")
+        try:
+            # the predictions of other records stay, or all would be predicted again
+            site.gone.without(copy, half)
+            half.replace(copy)
+        except (FileNotFoundError, pa.ArrowException):
+            # replaced by the stage meanwhile, or left half-written by a killed process
+            copy.unlink(missing_ok=True)
 
 
 def _copies(site: Site) -> list[Path]:
-    """Return the folders that name one of the records: lists of ids, verified versions, earlier scores."""
+    """Return the folders (id lists, verified versions) and files (kept predictions) that name one of the records."""
     home = site.settings.home
-    copies = [copy for place in (home / "registry", home / "models", home / "scored") for copy in _inside(place)]
-    return [copy for copy in copies if any(site.gone.within(file) for file in _files(copy))]
+    copies = [*_inside(home / "registry"), *_inside(home / "models"), *_files(home / "scored")]
+    return [copy for copy in copies if any(_names(site, file) for file in (_files(copy) if copy.is_dir() else [copy]))]
+
+
+def _names(site: Site, file: Path) -> bool:
+    try:
+        return bool(site.gone.within(file))
+    except pa.ArrowException:
+        # half-written: what it names is unknown
+        return True
 
 
 def _releases(site: Site) -> int:

@@ -10,52 +10,16 @@ import binascii
 import mmap
 import re
 import shutil
-from collections.abc import Collection
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-
-from pipelines.datasets.example import TRAIN
-from pipelines.errors import DataError
 from pipelines.storage import tables
-from pipelines.train.predictors.training_records import trained_on
+from pipelines.takedown.redacted_tables import BLANK, TOKEN, GoneRows, Left, StillThere, ids_in_groups
 
-# Columns whose value is the id of a record: the row is about that record and is removed with it.
-ABOUT = ("record_id", "other_id")
-# Columns that name a set of rows after one of them, as "<record_id><mark><image>".
-SETS = ("cluster", "group")
-# The columns of a list of training records: of a trained model, and of a model package.
-LISTS = (tuple(tables.SCHEMAS["splits"].names), ("record_id",))
-TOKEN = re.compile(r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])")
 TOKEN_BYTES = re.compile(TOKEN.pattern.encode())
-# A text that begins with an id and is too short for a second one.
-ONE_ID = r"^[0-9a-f]{32}(?:[^0-9a-f][\s\S]{0,31})?$"
-BLANK = "0" * 32
 # Files in which each line is about one record; a DVC object has no suffix and is recognised by its header.
 LINES = frozenset({".csv", ".tsv", ".jsonl", ".txt"})
 HEADER = b"record_id,"
-
-
-class StillThere(DataError):
-    """A rewritten file still contains the id of a deleted record that was to be removed from it."""
-
-    message = "{records} records were removed from a file, but their ids still occur in it {places} times."
-    remedy = "Nothing was committed. This is a bug of this project: report it with the name of the table."
-
-
-@dataclass(frozen=True)
-class Left:
-    """What removing deleted records changed in a file: the number of removed rows, and of ids replaced or blanked.
-
-    ``lists`` has, for a list of training records, the digests of its ids before and after and the number removed.
-    """
-
-    rows: int = 0
-    renamed: int = 0
-    lists: tuple[tuple[str, str, int], ...] = field(default=(), compare=False)
 
 
 class Gone:
@@ -65,24 +29,14 @@ class Gone:
         self.ids = frozenset(record_ids)
         self.array = tables.strings(sorted(self.ids))
         self._bytes = frozenset(i.encode() for i in self.ids)
+        self._rows = GoneRows(self.ids, array=self.array)
 
     def within(self, path: Path) -> int:
         """Count the rows and names in a file that contain the id of a deleted record.
 
         Of a Parquet file the text columns are read, never the sealed ones; of any other file the bytes.
         """
-        if not is_table(path):
-            return len(self._tokens(path))
-        file = pq.ParquetFile(path)
-        texts = [field.name for field in file.schema_arrow if _is_text(field.type)]
-        if not texts:
-            return 0
-        table = file.read(columns=texts)
-        return int(pc.sum(self._about(table)).as_py() or 0) + sum(
-            int(pc.sum(pc.is_in(_flat(table[name]), value_set=self._mentions(table[name]))).as_py() or 0)
-            for name in texts
-            if name not in ABOUT
-        )
+        return self._rows.within(path) if is_table(path) else len(self._tokens(path))
 
     def named_in(self, text: bytes) -> bool:
         """Return whether a text contains the id of a deleted record."""
@@ -94,38 +48,29 @@ class Gone:
             return b"".join(line for line in text.splitlines(keepends=True) if not self.named_in(line))
         return TOKEN_BYTES.sub(lambda m: BLANK.encode() if m.group() in self._bytes else m.group(), text)
 
-    def without(self, path: Path, to: Path) -> Left:
+    def without(self, path: Path, to: Path, *, groups: Collection[int] | None = None) -> Left:
         """Write a copy of a file to ``to`` without rows of the deleted records; other rows keep their values and order.
 
         A cluster or group that was named after a deleted record is named after its smallest remaining record id, as in
         the stage that makes it. A table of a known schema gets the bytes that its stage would write without the
         records.
 
+        Args:
+            path: the file.
+            to: where to write the copy.
+            groups: the row groups of a table that name one of the records, all of them, if they are known. Then the
+                others are copied unread, if that gives the same bytes.
+
         Raises:
             StillThere: the copy still names a deleted record; the file at ``to`` is removed.
         """
-        how = self._table if is_table(path) else self._lines if _begins(path, HEADER) else self._blank
-        left = how(path, to)
+        if is_table(path):
+            return self._rows.without(path, to, groups=groups)
+        left = self._lines(path, to) if _begins(path, HEADER) else self._blank(path, to)
         if places := self.within(to):
             to.unlink()
             raise StillThere(records=len(self.ids), places=places)
         return left
-
-    def _table(self, path: Path, to: Path) -> Left:
-        table = pq.read_table(path)
-        kept = table.filter(pc.invert(self._about(table)))
-        renamed = 0
-        for at, column in enumerate(kept.schema):
-            if not _is_text(column.type) or column.name in ABOUT:
-                continue
-            if mentions := set(self._mentions(kept[column.name]).to_pylist()):
-                values = _renamed(kept, column.name, mentions=mentions, blank=self._blanked)
-                renamed += pc.sum(
-                    pc.is_in(_flat(kept[column.name]), value_set=tables.strings(sorted(mentions)))
-                ).as_py()
-                kept = kept.set_column(at, column, pa.array(values, column.type))
-        write(kept, to)
-        return Left(rows=table.num_rows - kept.num_rows, renamed=renamed, lists=_lists(table, kept))
 
     def _lines(self, path: Path, to: Path) -> Left:
         old = path.read_bytes()
@@ -142,23 +87,6 @@ class Gone:
                     data[start : start + len(BLANK)] = BLANK.encode()
         return Left(renamed=len(found))
 
-    def _about(self, table: pa.Table) -> pa.ChunkedArray:
-        """Return for each row whether it is about one of the records."""
-        found = pa.chunked_array([pa.array([False]).take(pa.array([0] * table.num_rows, pa.int32()))])
-        for name in ABOUT:
-            if name in table.column_names:
-                found = pc.or_(found, pc.is_in(table[name], value_set=self.array))
-        return found
-
-    def _mentions(self, column: pa.ChunkedArray) -> pa.Array:
-        """Return the values of a column of texts, or of lists of texts, that name one of the records."""
-        one, starts, rest = _parted(column)
-        found = one.filter(pc.is_in(starts, value_set=self.array)).to_pylist()
-        return tables.strings(found + [v for v in rest.to_pylist() if not self.ids.isdisjoint(TOKEN.findall(v))])
-
-    def _blanked(self, value: str) -> str:
-        return TOKEN.sub(lambda match: BLANK if match.group() in self.ids else match.group(), value)
-
     def _tokens(self, path: Path) -> list[int]:
         """Return the byte offsets at which a file that is not a table names one of the records."""
         if not path.stat().st_size or not self.ids:
@@ -167,16 +95,17 @@ class Gone:
             return [match.start() for match in TOKEN_BYTES.finditer(data) if match.group() in self._bytes]
 
 
-def ids_in(path: Path) -> bytes:
-    """Return all ids that :meth:`Gone.within` could find in a file: 16 bytes each, in any order, with repetitions."""
+def ids_in(path: Path, *, groups: Sequence[int] | None = None) -> list[bytes]:
+    """Return all ids that :meth:`Gone.within` could find in a file: 16 bytes each, in any order, with repetitions.
+
+    Those of each row group of a table, or of those ``groups``, are in bytes of their own.
+    """
     if is_table(path):
-        file = pq.ParquetFile(path)
-        texts = [field.name for field in file.schema_arrow if _is_text(field.type)]
-        return b"".join(_ids(file.read(columns=[name])[name], whole=name in ABOUT) for name in texts)
+        return ids_in_groups(path, groups=groups)
     if not path.stat().st_size:
-        return b""
+        return []
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        return binascii.unhexlify(b"".join(TOKEN_BYTES.findall(data)))
+        return [binascii.unhexlify(b"".join(TOKEN_BYTES.findall(data)))]
 
 
 def is_table(path: Path) -> bool:
@@ -187,84 +116,3 @@ def is_table(path: Path) -> bool:
 def _begins(path: Path, mark: bytes) -> bool:
     with path.open("rb") as file:
         return file.read(len(mark)) == mark
-
-
-def _lists(table: pa.Table, kept: pa.Table) -> tuple[tuple[str, str, int], ...]:
-    """Return what :class:`Left` has of a list of training records: of all of it, and of its rows of train."""
-    if tuple(table.column_names) not in LISTS:
-        return ()
-    pairs = [(table, kept)]
-    if "split" in table.column_names:
-        pairs.append((table.filter(pc.equal(table["split"], TRAIN)), kept.filter(pc.equal(kept["split"], TRAIN))))
-    found = [[trained_on(part["record_id"].to_pylist()) for part in pair] for pair in pairs]
-    return tuple((old.digest, new.digest, old.records - new.records) for old, new in found if old != new)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    if pa.types.is_list(kind) or pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-def _flat(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pc.list_flatten(column) if pa.types.is_list(column.type) else column
-
-
-def _parted(column: pa.ChunkedArray) -> tuple[pa.Array, pa.Array, pa.Array]:
-    """Return the distinct values of a column of texts, or of lists of texts, that may contain an id, in two parts.
-
-    Returns:
-        The values that begin with an id and contain no other, these ids, and the other values.
-    """
-    values = _flat(column).unique().drop_null()
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    likely = values.filter(pc.match_substring_regex(values, "[0-9a-f]{32}"))
-    begins = pc.match_substring_regex(likely, ONE_ID)
-    one = likely.filter(begins)
-    return one, pc.utf8_slice_codeunits(one, 0, 32).cast(pa.string()), likely.filter(pc.invert(begins))
-
-
-def _ids(column: pa.ChunkedArray, *, whole: bool) -> bytes:
-    """Return the ids in a column, or only the values that are an id as a ``whole``."""
-    one, starts, rest = _parted(column)
-    if whole:
-        return binascii.unhexlify("".join(starts.filter(pc.equal(pc.utf8_length(one), 32)).to_pylist()))
-    return binascii.unhexlify("".join([*starts.to_pylist(), *TOKEN.findall(" ".join(rest.to_pylist()))]))
-
-
-def _renamed(table: pa.Table, name: str, *, mentions: set[str], blank: object) -> list[object]:
-    values = table[name].to_pylist()
-    heirs: dict[str, str] = {}
-    if name in SETS and {"record_id", "image"} <= set(table.column_names):
-        members = zip(values, table["record_id"].to_pylist(), table["image"].to_pylist(), strict=True)
-        for value, record_id, image in sorted(members, key=lambda row: row[1:]):
-            if value in mentions:
-                heirs.setdefault(value, f"{record_id}{value[32:33]}{image}")
-
-    def blanked(value: object) -> object:
-        if isinstance(value, list):
-            return [blanked(each) for each in value]
-        return heirs.get(str(value)) or blank(value) if value in mentions else value  # type: ignore[operator]
-
-    return [blanked(value) for value in values]
-
-
-def write(table: pa.Table, to: Path) -> None:
-    """Write a table with any columns, also of an older schema, with the file settings of :func:`tables.write`."""
-    for name, schema in tables.SCHEMAS.items():
-        if table.schema.equals(schema):
-            tables.write(table, to, name=name)
-            return
-    # a schema of an earlier commit or of a pack: write with the same settings, rows in order
-    sealed = tables.sealed_columns(table.schema)
-    plain = [column for column in table.column_names if column not in sealed]
-    pq.write_table(
-        table,
-        to,
-        compression={c: "zstd" if c in plain else "none" for c in table.column_names},
-        use_dictionary=plain,
-        write_statistics=plain,
-        version="2.6",
-        store_schema=True,
-    )

@@ -17,7 +17,8 @@ from pipelines.errors import CommitLost
 from pipelines.storage import seal, tables
 from pipelines.takedown.object_versions import Change, Objects
 from pipelines.takedown.pointers import Pointers, as_changes
-from pipelines.takedown.redaction import Left, is_table, write
+from pipelines.takedown.redacted_tables import Left, write
+from pipelines.takedown.redaction import is_table
 from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.objects import TREE

@@ -14,7 +14,8 @@ from pipelines.registry.candidate import Context
 from pipelines.takedown import affected_models, host_caches, purge, rewrite
 from pipelines.takedown.object_versions import Objects, remember, replaced
 from pipelines.takedown.receipts import TakedownRequest
-from pipelines.takedown.redaction import Gone, Left
+from pipelines.takedown.redacted_tables import Left
+from pipelines.takedown.redaction import Gone
 from pipelines.vault import removals
 from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import workspace

@@ -76,7 +76,8 @@ SINKS = (
             "curate/dedupe/dedupe", "curate/sample", "curate/split/split", "doctor/remotes", "label/few_shot",
             "label/memes/rationales", "label/silver/silver", "label/votes", "metrics/recall_constraints",
             "moderation/moderation", "predict/baselines", "predict/predict_finetuned", "predict/prompted",
-            "report/report", "storage/exclusions", "storage/seal", "storage/tables", "takedown/object_versions",
+            "report/report", "storage/exclusions", "storage/parquet_splice", "storage/seal",
+            "storage/table_files", "storage/tables", "takedown/object_versions", "takedown/redacted_tables",
             "takedown/redaction", "takedown/reseal", "train/classifiers/train", "train/predictors/neighbours",
             "train/predictors/training_records", "workspace/results", "workspace/stages",
         ),
@@ -208,7 +209,7 @@ SINKS = (
     Sink(
         "lineage",
         "ids",
-        "copies of id lists, of verified versions and of their predictions are removed (`purge`, `models`)",
+        "copies of id lists and of verified versions, and rows of kept predictions are removed (`purge`, `models`)",
         paths=_home("registry", "scored"),
         writers=("predict/batch_predict", "takedown/affected_models"),
     ),

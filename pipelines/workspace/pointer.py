@@ -14,7 +14,7 @@ from hashlib import sha256
 
 from pipelines.errors import DataError
 from pipelines.vault.keyring import derive
-from pipelines.workspace.inventory import Out, read_yaml
+from pipelines.workspace.inventory import Out, read_outs
 
 # Ours: enough for four lines of text with a path.
 MAX_LENGTH = 1024
@@ -35,7 +35,7 @@ def pointer_text(name: str, *, md5: str, size: int) -> str:
 
 def read_pointer(text: str) -> Out:
     """Return the DVC object that a pointer file of this repository names."""
-    (out,) = read_yaml(text)["outs"]
+    (out,) = read_outs(text)
     return Out.of(out)
 
 

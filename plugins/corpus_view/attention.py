@@ -15,6 +15,7 @@ Json = Mapping[str, Any]
 
 # By Dag or kind of Dag, after "Read the log of the failed task and remove the cause."
 REMEDIES = {
+    "backup": "Then clear the task: the backup resumes where it stopped.",
     "collect": "Then clear the task; nothing of the month was published.",
     "deletion_sweep": "Until a run succeeds, deletions on Reddit are not followed here.",
     "doctor": "The log lists each failed check with its fix.",

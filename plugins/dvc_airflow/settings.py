@@ -37,6 +37,9 @@ TASKS = os.environ.get("CORPUS_AIRFLOW_TASKS", "")
 NOTIFY = os.environ.get("CORPUS_AIRFLOW_NOTIFY", "")
 """What is called for a failed or late run: the path of a callable or notifier class, or JSON with path and kwargs."""
 
+BACKUP = os.environ.get("CORPUS_VAULT_BACKUP", "")
+"""The folder of the backups; without it the Dag ``backup`` does nothing."""
+
 CONNECTIONS = os.environ.get("CORPUS_AIRFLOW_CONNECTIONS")
 """The connections that tasks read, separated by commas; default: all of ``profiles/connections.json``."""
 

@@ -11,6 +11,7 @@ from typing import Any
 from airflow.sdk import task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from dvc_airflow import settings
 from dvc_airflow.command import ByFailure, run
 from dvc_airflow.graph import Stage, closure, graph
 from dvc_airflow.groups import Groups
@@ -272,3 +273,11 @@ def doctor() -> dict[str, int]:
     # beside the tasks of other Dags, imports alone may exceed the command's 10 s
     found: dict[str, Any] = run("doctor", "--json", "--timeout", "60")
     return {status: found[status] for status in ("ok", "warning", "failure")}
+
+
+@task(task_id="backup")
+def backup() -> dict[str, Any]:
+    """Back up the corpus to the folder in `CORPUS_VAULT_BACKUP`; this task is skipped without one."""
+    if not settings.BACKUP:
+        raise AirflowSkipException("CORPUS_VAULT_BACKUP is not set where this task runs")
+    return run("backup")

@@ -306,3 +306,24 @@ def test_no_backup_is_found_in_another_folder(settings: Settings, tmp_path: Path
     with pytest.raises(BadArgument):
         restored(tmp_path / "empty", tmp_path / "new")
     assert list((tmp_path / "empty").iterdir()) == []
+
+
+def test_the_dag_backs_up_to_the_folder_of_the_variable_and_skips_without_it(
+    settings: Settings, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.sdk.exceptions import AirflowSkipException
+
+    from dvc_airflow import settings as of_airflow
+    from dvc_airflow import tasks
+
+    monkeypatch.setattr(of_airflow, "HOME", settings.home)
+    monkeypatch.setattr(of_airflow, "BACKUP", "")
+    with pytest.raises(AirflowSkipException):
+        tasks.backup().operator.python_callable()
+    monkeypatch.setattr(of_airflow, "BACKUP", str(folder))
+    monkeypatch.setenv("CORPUS_VAULT_BACKUP", str(folder))
+    told = tasks.backup().operator.python_callable()
+    assert [path.stem for path in folder.glob("*Z.json")] == [told["backup"]] and told["objects"] > 0
+    # the result is stored in Airflow's database
+    names = {key for key, value in told.items() if not isinstance(value, int)}
+    assert names == {"backup", "commit", "databases"} and str(folder) not in json.dumps(told)

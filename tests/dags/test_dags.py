@@ -21,6 +21,7 @@ EXPECTED = {
     "annotation_round",
     "deletion_sweep",
     "deliver",
+    "backup",
     "doctor",
     "memes_benchmark",
     "memes_collect",

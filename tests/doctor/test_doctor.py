@@ -17,13 +17,16 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.collect.refresh_store import RefreshStore
+from pipelines.collect.refresh_store import ListingRead, RefreshStore
 from pipelines.config.settings import Settings
 from pipelines.doctor.deployment import opened
 from pipelines.doctor.doctor import checks
 from pipelines.doctor.finding import Check, ok
 from pipelines.doctor.runner import run
 from pipelines.registry.journal import Journal
+from pipelines.storage.answers import AnswerStore, LedgerChange
+from pipelines.takedown import receipts
+from pipelines.takedown.selection import Selection
 from pipelines.vault import checks as sweeps
 from tests.doctor.place import SECRET, WHOLE, Place
 from tests.ports import free_port
@@ -412,8 +415,33 @@ def a_sweep_that_fails_since(place: Place) -> None:
                 sweeps.take_back(connection, corpus="memes", since=begun, now=then)
 
 
+@fault("refresh posts", "failure", "a subreddit was due 70 h ago", "corpus refresh posts")
+def a_listing_that_is_read_no_more(place: Place) -> None:
+    place.params("corpora", "posts", "source", to=["dump", "reddit"])
+    place.params("refresh", "every_hours", to=2)
+    at = int((place.now - timedelta(hours=72)).timestamp())
+    with RefreshStore.open(f"sqlite:///{place.home / 'refresh.sqlite'}") as store:
+        store.note_read("posts", "depression", ListingRead(at=at, mark=at, rate=0))
+
+
+@fault("takedowns", "failure", "1 takedowns are open, the oldest for 48 h", "corpus takedown run-pending")
+def a_takedown_that_does_not_end(place: Place) -> None:
+    gone = Selection("a" * 32, frozenset(["a" * 32]), {"posts": 1})
+    given = {"now": place.now - timedelta(days=2), "settings": Settings.from_env()}
+    receipts.begin(gone, reason="request-7", who="a person", **given).save(given["settings"])
+
+
+@fault("budget", "failure", "0.80 USD paid and 0.15 reserved of votes.budget_usd (1", "corpus estimate")
+def a_budget_that_is_nearly_spent(place: Place) -> None:
+    place.params("votes", "budget_usd", to=1)
+    with AnswerStore.open(f"sqlite:///{place.home / 'answers.sqlite'}") as answers:
+        answers.write([LedgerChange(pay=800 * 10**6, hold=150 * 10**6)])
+
+
 # Faults that others follow from.
 FOLLOWS = {
+    "refreshed_posts_in_a_damaged_file": {"refresh posts"},
+    "refreshed_posts_at_a_malformed_address": {"refresh posts"},
     "no_repository": {"push", "graph"},
     "no_secret": {"vault"},
     "a_secret_that_was_cut_off": {"vault", "sweep memes", "sweep posts"},

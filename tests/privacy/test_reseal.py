@@ -16,7 +16,7 @@ from pipelines.storage import seal, tables
 from pipelines.takedown import pointers, reseal
 from pipelines.takedown.object_versions import Objects
 from pipelines.takedown.pointers import Pointers
-from pipelines.takedown.redaction import Left, write
+from pipelines.takedown.redacted_tables import Left, write
 from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.git import git

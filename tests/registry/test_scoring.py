@@ -26,6 +26,9 @@ from pipelines.registry import transitions
 from pipelines.registry.candidate import Context
 from pipelines.registry.webhook_delivery import Watch
 from pipelines.storage import tables
+from pipelines.storage.seal import open_column, write_rows
+from pipelines.takedown import purge
+from pipelines.takedown.redaction import Gone
 from tests.registry import small_registry
 from tests.registry.receiver import Receiver, receiver
 from tests.registry.small_registry import GRAVEST, NAME, add, opened, trained
@@ -104,6 +107,41 @@ def test_a_month_that_is_known_is_not_asked_about_again(context: Context, monkey
     run(context)
     assert sum(asked) == 2 + 110 and {row["model"] for row in rows(context)} == {f"{NAME}/2"}
     assert len([*(context.settings.home / "scored" / NAME).iterdir()]) == 3
+
+
+def test_of_a_rewritten_month_only_changed_records_are_asked_about(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(context, knows=6)
+    champion(context, 1)
+    run(context)
+    before, kept = rows(context), context.settings.home / "scored"
+    path = min((context.root / "data" / "memes").glob("*/images/*.parquet"))
+    # a takedown rewrites the month and the kept predictions
+    gone = Gone(tables.read(path, name="images")["record_id"].to_pylist()[:1])
+    context.vault.destroy(gone.ids, reason="test", now=datetime(2023, 2, 1, tzinfo=UTC))
+    site = purge.Site(gone, context.settings, context.vault, ["memes"])
+    (half := kept / NAME / "half").write_bytes(b"PAR1 of a killed process")
+    [lineage] = [place for place in purge.PLACES if place.name == "lineage"]
+    assert lineage.count(site) >= 2
+    lineage.clear(site)
+    assert lineage.count(site) == 0 and not half.exists() and [*(kept / NAME).iterdir()]
+    gone.without(path, made := path.with_suffix(".made"))
+    made.replace(path)
+    asked: list[int] = []
+    monkeypatch.setattr(client.Model, "predict", counting(asked))
+    assert run(context)[NAME]["records"] == len(everybody(context)) - 1 and asked == []
+    assert rows(context) == [row for row in before if row["record_id"] not in gone.ids]
+    # a record whose text was read again
+    table = tables.read(path, name="images")
+    new = table.to_pylist()
+    for column in ("bytes", "text"):
+        for row, value in zip(new, open_column(table, name="images", column=column, vault=context.vault), strict=True):
+            row[column] = value
+    new[0]["text"] = b"words of another reading"
+    write_rows(new, path, name="images", vault=context.vault)
+    run(context)
+    assert asked == [1]
 
 
 def counting(asked: list[int]) -> Any:

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipelines.errors import SchemaMismatch
-from pipelines.storage import row_groups, tables
+from pipelines.storage import row_groups, table_files, tables
 
 VALUES = {
     pa.string(): st.sampled_from(["", "a", "é", "zz"]),
@@ -116,7 +116,7 @@ def test_columns_can_be_chosen_and_files_joined(tmp_path: Path) -> None:
 def test_a_table_is_read_in_parts_of_any_size_and_across_row_groups(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables, "ROW_GROUP_BYTES", 200)
+    monkeypatch.setattr(table_files, "ROW_GROUP_BYTES", 200)
     path, schema = tmp_path / "s.parquet", tables.SCHEMAS["sample"]
     tables.write(pa.Table.from_pylist([{"record_id": f"r{n:02d}", "image": n} for n in range(50)], schema=schema),
                  path, name="sample")  # fmt: skip

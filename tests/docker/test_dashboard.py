@@ -1,0 +1,132 @@
+"""The Grafana dashboard asks for metrics that this Airflow sends, under the names that Prometheus gives them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import airflow
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+DASHBOARD = json.loads((ROOT / "docker" / "grafana" / "dashboard.json").read_text())
+METRICS = Path(airflow.__file__).parent / "_shared/observability/metrics/metrics_template.yaml"
+PAGE = (ROOT / "docs" / "howto" / "metrics.md").read_text()
+# What Prometheus appends to a name of OpenTelemetry: to a counter, and for the unit of Airflow's timers.
+SUFFIX = {"counter": "_total", "gauge": "", "timer": "_milliseconds"}
+SENT = """
+from airflow._shared.observability.metrics.otel_logger import flush_otel_metrics, get_otel_logger
+stats = get_otel_logger(conf_interval=60_000)
+for kind, name, tags in json.loads(sys.argv[1]):
+    how = {"counter": stats.incr, "gauge": lambda *a, **k: stats.gauge(a[0], 1, **k),
+           "timer": lambda *a, **k: stats.timing(a[0], 1, **k)}
+    how[kind](name, tags=tags)
+flush_otel_metrics()
+"""
+
+
+def registered() -> dict[str, dict[str, Any]]:
+    """Return Airflow's own list of metrics by the name in Prometheus."""
+    known = yaml.safe_load(METRICS.read_text())["metrics"]
+    return {f"airflow_{re.sub(r'[.-]', '_', m['name'])}{SUFFIX[m['type']]}": m for m in known}
+
+
+def expressions() -> Iterator[tuple[str, str]]:
+    for panel in DASHBOARD["panels"]:
+        for target in panel["targets"]:
+            yield panel["title"], target["expr"]
+
+
+def asked() -> dict[str, set[str]]:
+    """Return the metrics of the dashboard with the labels by which it groups them."""
+    found: dict[str, set[str]] = {}
+    for _, expression in expressions():
+        [name] = re.findall(r"airflow_\w+", expression)
+        by = re.findall(r"by \(([\w, ]+)\)", expression)
+        found.setdefault(name, set()).update(*(labels.split(", ") for labels in by))
+    return found
+
+
+def test_every_metric_and_label_is_one_of_airflow() -> None:
+    known = registered()
+    for name, labels in asked().items():
+        assert name in known, f"{name} is no metric of this Airflow: see its metrics_template.yaml"
+        assert labels <= set(known[name]["name_variables"]), (name, labels)
+
+
+def test_every_option_of_the_page_is_one_of_airflow() -> None:
+    options = yaml.safe_load((Path(airflow.__file__).parent / "config_templates" / "config.yml").read_text())
+    for section, option in re.findall(r"AIRFLOW__([A-Z]+)__([A-Z_]+)=", PAGE):
+        found = options[section.lower()]["options"][option.lower()]
+        assert not found.get("version_deprecated"), option
+
+
+def test_durations_are_read_as_native_histograms() -> None:
+    for title, expression in expressions():
+        assert ("histogram_" in expression) == ("_milliseconds[" in expression), title
+        assert "_bucket" not in expression, title
+
+
+def test_every_panel_has_a_place_of_its_own_and_names_its_series() -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in DASHBOARD["panels"]:
+        at = panel["gridPos"]
+        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert taken.isdisjoint(cells) and max(x for x, _ in cells) < 24 and panel["description"], panel["title"]
+        taken |= cells
+
+
+@pytest.fixture
+def collector() -> Iterator[tuple[str, list[bytes]]]:
+    """An OpenTelemetry collector that keeps what it gets."""
+    got: list[bytes] = []
+
+    class Keeps(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            got.append(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Keeps)
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}", got
+    server.shutdown()
+    server.server_close()
+
+
+def test_airflow_sends_them_with_these_labels_to_the_address_of_the_page(
+    collector: tuple[str, list[bytes]], tmp_path: Path
+) -> None:
+    from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+
+    address, got = collector
+    known = registered()
+    given = [(known[n]["type"], known[n]["name"], dict.fromkeys(labels, "x")) for n, labels in asked().items()]
+    options = dict(re.findall(r"^ *export (\w+)=(\S+)$", PAGE, re.MULTILINE))
+    assert options["OTEL_EXPORTER_OTLP_ENDPOINT"].startswith("http") and options["AIRFLOW__METRICS__OTEL_ON"] == "True"
+    options = {name: value for name, value in options.items() if name.startswith(("OTEL_", "AIRFLOW__"))}
+    env = {**os.environ, **options, "AIRFLOW_HOME": str(tmp_path), "OTEL_EXPORTER_OTLP_ENDPOINT": address}
+    argv = [sys.executable, "-c", f"import json, sys\n{SENT}", json.dumps(given)]
+    subprocess.run(argv, env=env, check=True, capture_output=True, timeout=120)
+    sent = {}
+    for data in got:
+        for resource in ExportMetricsServiceRequest.FromString(data).resource_metrics:
+            for metric in (metric for scope in resource.scope_metrics for metric in scope.metrics):
+                kind = metric.WhichOneof("data")
+                points = getattr(metric, kind).data_points
+                sent[metric.name] = kind, metric.unit, {a.key for point in points for a in point.attributes}
+    kinds = {"counter": ("sum", ""), "gauge": ("gauge", ""), "timer": ("exponential_histogram", "ms")}
+    for kind, name, tags in given:
+        assert sent[f"airflow.{name}"] == (*kinds[kind], set(tags)), name
