@@ -39,6 +39,7 @@ NOT_RUN = {
     "docs/howto/postgresql.md": 1,
     "docs/howto/reddit.md": 1,
     "docs/howto/s3.md": 1,
+    "docs/howto/served.md": 1,
 }
 # A checkout, and the environment in which `corpus` is its command.
 Place = tuple[Path, dict[str, str]]
@@ -72,6 +73,7 @@ OTHERS = {
     "set",
     "sha256sum",
     "source",
+    "vllm",
 }
 
 
