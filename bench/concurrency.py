@@ -87,7 +87,7 @@ def rate(url: str, *, at_once: int, count: int, vault: Vault, folder: Path) -> f
             labeller=RemoteLabeller(
                 kind="remote", provider="local", model="bench", system="commercial", price=Price(input=1, output=1)
             ),
-            provider=params.providers["local"].model_copy(update={"concurrency": at_once}),
+            provider=params.providers["local"].model_copy(update={"concurrency": at_once, "ready_seconds": 0}),
             endpoint=Endpoint(url=url, key=SecretStr("bench")),
             votes=params.votes.model_copy(update={"budget_usd": 1_000.0}),
             prompt=build(scheme, keys=["labels"], system="commercial"),

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
+import networkx as nx
 import pytest
+from typer.testing import CliRunner
 
+from pipelines.cli.main import app
 from pipelines.workspace.clone import Workspace
 from pipelines.workspace.results import Token
 from pipelines.workspace.stages import Definition, StageRun, in_graph_order
@@ -28,6 +32,27 @@ def reproduce(clone: Workspace, *targets: str, run: str = "a run") -> list[Token
     clone.write_lock(in_graph_order(clone.lock() | entries))
     clone.checkout(*(out for name in entries for out in defined[name].outs))
     return tokens
+
+
+def run_commands(target: str, *, clone: Workspace) -> tuple[str, ...]:
+    """Run the commands of a stage and of all above it, as DVC resolves them, with DVC's own conditions.
+
+    A process for each, as `dvc repro` has it, would import the libraries once for each stage.
+    """
+    done = []
+    clone.checkout(f"data/{target.partition('@')[2]}")
+    with contextlib.chdir(clone.path):
+        last = next(stage for stage in clone.repo.index.stages if getattr(stage, "name", None) == target)
+        for stage in nx.dfs_postorder_nodes(clone.repo.index.graph, last):
+            if stage.cmd is None:
+                continue
+            assert [dep.def_path for dep in stage.deps if not dep.exists] == [], f"{stage.name} would not start"
+            start, argv = stage.cmd.split()[:3], stage.cmd.split()[3:]
+            assert start == ["python", "-m", "pipelines"]
+            assert CliRunner().invoke(app, argv, catch_exceptions=False).exit_code == 0, stage.name
+            assert [out.def_path for out in stage.outs if not out.exists] == [], f"{stage.name} left not all"
+            done.append(stage.name)
+    return tuple(done)
 
 
 def rerun(clone: Workspace, *targets: str) -> list[str]:

@@ -41,6 +41,7 @@ NOT_RUN = {
     "docs/howto/reddit.md": 1,
     "docs/howto/runbooks.md": 3,
     "docs/howto/s3.md": 1,
+    "docs/howto/served.md": 1,
 }
 # A checkout, and the environment in which `corpus` is its command.
 Place = tuple[Path, dict[str, str]]
@@ -75,6 +76,7 @@ OTHERS = {
     "set",
     "sha256sum",
     "source",
+    "vllm",
 }
 
 

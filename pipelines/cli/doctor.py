@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.cli.shared import CorpusName, emit, named, project_root, suggested
+from pipelines.cli.shared import CorpusName, doing, emit, named, project_root, show_sheets, suggested
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.process import now
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from pipelines.doctor.doctor import Found
 
 app = typer.Typer()
-plan = typer.Typer(no_args_is_help=True, help="Estimate what a backfill or a fine-tuning needs before it starts.")
+plan = typer.Typer(
+    no_args_is_help=True, help="Estimate what a backfill, a fine-tuning or a paper's profile needs before it starts."
+)
 AsJson = Annotated[bool, typer.Option("--json", help="print the result as one JSON object")]
 GB = 10**9
 COLOURS = {"ok": "green", "warning": "yellow", "failure": "red"}
@@ -119,3 +121,31 @@ def finetune(
     else:
         for line in found.lines():
             typer.echo(line)
+
+
+@plan.command("profile")
+def profile(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="PROFILE",
+            help="a profile whose name begins with the paper's: figsim, cradle, or cradle-2027",
+        ),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """List every row of a paper's table: what runs, what it needs, and what is missing, with the command for it."""
+    from pipelines.profile_plan import plan_text, profile_plan
+    from pipelines.profile_plan.plan_sources import parameters, tracked
+
+    settings, root = Settings.from_env(), project_root()
+    profile_plan.paper_of(name)
+    with doing("reading the profile and the corpus repository"):
+        params = parameters(name, settings=settings, root=root)
+        made = profile_plan.plan(
+            name, params=params, settings=settings, root=root, today=now().date(), published=tracked(settings)
+        )
+    if as_json:
+        emit(made)
+    else:
+        show_sheets([plan_text.sheet(made)], as_json=False, note="\n".join(plan_text.lines(made)))

@@ -47,7 +47,7 @@ def estimate(
     step: Annotated[
         list[str] | None,
         typer.Option(
-            help="votes, injection_test, rationales, prompted or moderation; default: all that the corpus has"
+            help="votes, injection_test, baselines, rationales, prompted or moderation; default: all of the corpus"
         ),
     ] = None,
 ) -> None:

@@ -14,7 +14,8 @@ Api = Literal["openai", "anthropic", "google", "azure"]
 class Provider(Section):
     """A service that serves models: its API protocol (``api``), and the limits of the account there.
 
-    ``azure`` is Azure AI Content Safety, which moderates and labels nothing.
+    ``azure`` is Azure AI Content Safety, which moderates and labels nothing. ``ready_seconds``: how long a step waits
+    for a server of your own (``CORPUS_<PROVIDER>_URL``, protocol ``openai``) to be healthy and to serve the model.
     """
 
     api: Api
@@ -25,6 +26,7 @@ class Provider(Section):
     max_retries: Annotated[int, Field(ge=0)]
     max_retry_after_seconds: Annotated[float, Field(ge=0)]
     batch_poll_seconds: Annotated[float, Field(gt=0)]
+    ready_seconds: Annotated[float, Field(ge=0)] = 0
 
 
 class Price(Section):

@@ -129,7 +129,11 @@ class M3hModel(WithRationales):
 
 
 class PromptedModel(Section):
-    """A labeller that is prompted with a meme's picture and with ``examples`` labelled memes of the split train."""
+    """A labeller that is prompted about items of dev and test only, without training.
+
+    About memes it is asked ``runs`` times, with the picture and ``examples`` labelled memes of the split train; about
+    posts once, with the first ``examples`` of the posts of dev that the stage ``few_shot`` chose.
+    """
 
     kind: Literal["prompted"]
     labeller: str
@@ -218,11 +222,17 @@ class KnnModel(Section):
 
 
 class LocalModel(Based):
-    """A causal language model that runs locally and is prompted without tuning."""
+    """A causal language model that runs locally and is prompted without tuning.
+
+    ``prompt``: ``evaluation`` asks as labellers are asked (CRADLE 4.1 and B: their prompt with its examples, up to
+    ``votes.max_output_tokens`` tokens written freely); ``training`` asks as a model fine-tuned on this corpus is asked
+    (its short prompt, constrained to valid answers), which a base that cannot follow an instruction needs.
+    """
 
     kind: Literal["local"]
     batch: Positive
     max_length: Positive
+    prompt: Literal["evaluation", "training"] = "evaluation"
 
 
 class VotesModel(Section):

@@ -53,6 +53,7 @@ from pipelines.config.models import (
     Baselines,
     Chosen,
     Drift,
+    EnsembleModel,
     Evaluate,
     Finetune,
     Model,
@@ -63,6 +64,7 @@ from pipelines.config.models import (
     Repeats,
     Report,
     Train,
+    VotesModel,
     WithRationales,
 )
 from pipelines.config.moderators import API, Moderation, Moderator
@@ -142,6 +144,23 @@ class Params(Section):
     export: Export
     doctor: Doctor
     sandbox: Sandbox | None = None
+
+    def weights(self, model: str) -> str | None:
+        """Return the weights that a model of section ``models`` predicts with, by their names; ``None`` if not known.
+
+        Several are joined by `` + ``: two encoders, or the members of an ensemble, in their order.
+        """
+        spec = self.models.get(model)
+        if isinstance(spec, EnsembleModel):
+            ensemble = self.ensembles.get(spec.ensemble)
+            members = ensemble.members if ensemble else ()
+            named = [self.labellers[name] for name in members if name in self.labellers]
+            found = [one.model for one in named if isinstance(one, RemoteLabeller)]
+            return " + ".join(found) if found and len(found) == len(members) else None
+        if isinstance(spec, PromptedModel | VotesModel):
+            labeller = self.labellers.get(spec.labeller)
+            return labeller.model if isinstance(labeller, RemoteLabeller) else None
+        return " + ".join(base for base, _ in getattr(spec, "bases", ())) or None
 
     @model_validator(mode="after")
     def _known_names(self) -> Params:

@@ -8,6 +8,7 @@ from io import StringIO
 from typing import Any
 
 from ruamel.yaml import YAML
+from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
 Key = tuple[str, ...]
 """The names from a section of ``params.yaml`` down to a value."""
@@ -80,4 +81,13 @@ def _assign(document: Any, values: Mapping[str, Any]) -> None:
         if isinstance(below, Mapping) and isinstance(value, Mapping) and value:
             _assign(below, value)
         elif name not in document or below != value or isinstance(value, bool) != isinstance(below, bool):
-            document[name] = value
+            document[name] = _quoted(value)
+
+
+def _quoted(value: Any) -> Any:
+    """Return a value whose texts with a colon are quoted: without, libyaml does not read them within braces."""
+    if isinstance(value, Mapping):
+        return {name: _quoted(below) for name, below in value.items()}
+    if isinstance(value, list):
+        return [_quoted(below) for below in value]
+    return DoubleQuotedScalarString(value) if isinstance(value, str) and ":" in value else value

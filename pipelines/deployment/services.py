@@ -42,6 +42,7 @@ VENDORS = {
     "google": "/google",
     "azure": "/azure",
     "guard": "/guard/v1",
+    "local": "/local/v1",
 }
 # Write the pid file, then exec the component: `down` cannot stop a component without a pid file.
 NOTED = 'printf \'{"pid": %d}\' "$$" > "$1.$$" && mv "$1.$$" "$1" && shift && exec "$@"'

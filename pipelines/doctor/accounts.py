@@ -18,6 +18,7 @@ from pipelines.extract.ocr import GOOGLE_VISION
 from pipelines.llm.addresses import ADDRESSES
 from pipelines.llm.capabilities import deprecated
 from pipelines.llm.client import NO_KEY
+from pipelines.llm.retirements import retirement
 
 
 def sources(params: Params) -> list[SourceName]:
@@ -28,7 +29,7 @@ def sources(params: Params) -> list[SourceName]:
 
 def labellers(params: Params) -> dict[str, RemoteLabeller]:
     """Return the remote labellers in use: those that vote, and those that a trained or prompted model queries."""
-    models = [params.models[name] for name in (*params.prompted.models, *params.train.models)]
+    models = [params.models[n] for n in (*params.prompted.models, *params.train.models, *params.baselines.models)]
     asked = {model.labeller for model in models if isinstance(model, PromptedModel | WithRationales)}
     named = {name: params.labellers[name] for name in sorted({*params.votes.labellers, *asked})}
     return {name: labeller for name, labeller in named.items() if isinstance(labeller, RemoteLabeller)}
@@ -112,14 +113,27 @@ def _windows(deployment: Deployment) -> list[Window]:
 
 
 def labeller(deployment: Deployment, name: str, *, seconds: float) -> Finding:
-    """Check that a remote labeller answers: request its model, or its provider's list of models, at no cost."""
+    """Check that a remote labeller's model is not retired, and that its provider answers at no cost."""
+    asked, today = labellers(deployment.params)[name], deployment.now.date()
+    endpoint = deployment.settings.endpoint(asked.provider)
+    variable = f"CORPUS_{asked.provider.upper().replace('-', '_')}"
+    if endpoint.url is None and not endpoint.key.get_secret_value():
+        return failure("no key is set", fix=f"Set {variable}_KEY.")
+    notice = retirement(asked.model, api=deployment.params.providers[asked.provider].api, url=endpoint.url)
+    retired = notice is not None and notice.retired <= today
+    found = ok("retired") if retired else _answering(deployment, asked, name=name, seconds=seconds)
+    if notice is None or found.status != "ok":
+        return found
+    fix = f"Set {variable}_URL to a host that serves it, or add a labeller of another name for {notice.successor}."
+    return (failure if retired else warning)(f"{asked.model} {notice.told(today=today)}", fix=fix)
+
+
+def _answering(deployment: Deployment, asked: RemoteLabeller, *, name: str, seconds: float) -> Finding:
+    """Request a labeller's model, or its provider's list of models."""
     import requests
 
-    asked = labellers(deployment.params)[name]
     api, endpoint = deployment.params.providers[asked.provider].api, deployment.settings.endpoint(asked.provider)
     key, variable = endpoint.key.get_secret_value(), f"CORPUS_{asked.provider.upper().replace('-', '_')}"
-    if endpoint.url is None and not key:
-        return failure("no key is set", fix=f"Set {variable}_KEY.")
     path, headers = _request(api, model=asked.model, key=key or NO_KEY)
     address = f"{(endpoint.url or ADDRESSES[api]).rstrip('/')}{path}"
     with requests.Session() as session:

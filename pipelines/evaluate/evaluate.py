@@ -32,7 +32,7 @@ value is ``null``. Its shape::
       "kind": str | null,                             # of params.yaml; null: the entry no longer exists
       "source": "train" | "prompted" | "finetuned" | "untuned",           # the folder below predictions
       "name": str, "subset": str | null,              # its entry of params.models; the subset it was tuned on
-      "base": str | null,                             # its weights (sft, encoder, local), as params.models names them
+      "base": str | null,                             # its weights by name, several joined by " + " (Params.weights)
       "deviations": [str],                            # what its recipe computes differently from the paper's
       "untuned": model | null,                        # for a tuned model: the model that is its base (CRADLE T8)
       "runs": int, "seeds": [int],

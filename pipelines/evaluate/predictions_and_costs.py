@@ -44,7 +44,7 @@ class BadSpent(DataError):
 class Origin:
     """Where an evaluated model comes from: ``source`` (folder of its predictions), ``name`` in params.models, ``kind``.
 
-    ``subset`` names the labels that a tuned model was trained on, ``base`` its base model.
+    ``subset`` names the labels that a tuned model was trained on, ``base`` its weights (``Params.weights``).
 
     ``untuned`` names, for a tuned model, the model that is its untuned base (CRADLE T8), and ``deviations`` what its
     recipe computes differently from the paper's.
@@ -85,7 +85,7 @@ def read(folder: Path, *, params: Params) -> Found:
         for model in sorted({row["model"] for row in here}):
             origins.setdefault(model, _origin(model, place=path.relative_to(folder).parts, params=params))
             spent[model] += [told] if told else []
-    bases = {origin.base: model for model, origin in sorted(origins.items(), reverse=True) if origin.kind == "local"}
+    bases = {o.base: model for model, o in sorted(origins.items(), reverse=True) if o.kind in ("prompted", "local")}
     origins = {
         model: Origin(**{**vars(o), "untuned": bases.get(o.base) if o.source == FINETUNED and o.base else None})
         for model, o in origins.items()
@@ -99,7 +99,7 @@ def _origin(model: str, *, place: Sequence[str], params: Params) -> Origin:
         source, subset, name = FINETUNED, place[1], place[2]
     spec = params.models.get(name)
     return Origin(
-        source, name, subset, spec.kind if spec else None, getattr(spec, "base", None),
+        source, name, subset, spec.kind if spec else None, params.weights(name),
         deviations=getattr(spec, "deviations", ()),
     )  # fmt: skip
 

@@ -23,8 +23,10 @@ from pipelines.llm.costs import CHARACTERS_PER_TOKEN, estimate, size, tokens
 from pipelines.llm.outcome import Answer, Outcome, Raw
 from pipelines.llm.prompting.prompts import Prompt, delimiter
 from pipelines.llm.response_parser import interpret
+from pipelines.llm.retirements import require_served
 from pipelines.llm.sender import LabelRequest
 from pipelines.llm.traces import Trace
+from pipelines.process import now
 from pipelines.storage.answers import NANO, AnswerStore, BatchJob, StoredAnswer, cache_key
 from pipelines.taxonomy import Scheme
 from pipelines.vault.vault import Vault
@@ -135,8 +137,21 @@ class Remote(Asking):
         ]
 
     def estimate(self, posts: Sequence[Post]) -> dict[str, int | float]:
-        """Return the estimated tokens and US dollars of labelling posts, by :func:`pipelines.llm.costs.estimate`."""
+        """Return the estimated tokens and US dollars of labelling posts, by :func:`pipelines.llm.costs.estimate`.
+
+        Raises:
+            ModelRetired: a request would have to be sent, and the vendor does not serve the model today.
+        """
         missing = self._missing(posts)
+        if missing:
+            require_served(
+                self._labeller.model,
+                name=self.name,
+                provider=self.receiver,
+                api=self._provider.api,
+                url=self._endpoint.url,
+                today=now().date(),
+            )
         return estimate(
             (self._shortened(post) for post in missing),
             prompt=self._prompt,

@@ -19,11 +19,11 @@ from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.datasets.post import Post
 from pipelines.datasets.posts import SplitPosts
+from pipelines.label.post_prompt import prompt_for
 from pipelines.label.remote import Remote
 from pipelines.llm.asking import PlannedRequests
 from pipelines.llm.outcome import Answer, check_failures, counted, spent
-from pipelines.llm.prompting import own_prompts
-from pipelines.llm.prompting.prompts import DEV, Prompt, PromptExample, build, register
+from pipelines.llm.prompting.prompts import DEV, register
 from pipelines.progress import reporter
 from pipelines.storage import tables
 from pipelines.storage.answers import AnswerStore
@@ -43,25 +43,6 @@ class Labeller(Protocol):
         """
 
 
-def prompt_for(material: SplitPosts, labeller: RemoteLabeller, *, secret: bytes) -> Prompt:
-    """Return the prompt for labels of the scheme, with the posts of dev that the stage ``few_shot`` chose as examples.
-
-    ``secret`` determines the delimiters around posts.
-    """
-    key = material.scheme.category().key
-    shown = [r for r in material.examples if r in material.posts]
-    examples = [PromptExample(r, material.posts[r], {key: tuple(sorted(material.gold[r]))}) for r in shown]
-    return build(
-        material.scheme,
-        keys=[key],
-        system=labeller.system,
-        examples=examples,
-        secret=secret,
-        mode=material.mode,
-        own=own_prompts.read(material.prompts, root=material.root),
-    )
-
-
 def open_labeller(
     name: str, *, material: SplitPosts, params: Params, settings: Settings, vault: Vault, stack: ExitStack
 ) -> Labeller:
@@ -79,7 +60,7 @@ def open_labeller(
             votes=params.votes,
             groups=[material.group[r] for r in dev],
         )
-    prompt = prompt_for(material, described, secret=settings.secret())
+    prompt = prompt_for(material, system=described.system, secret=settings.secret())
     register(prompt, tracking_uri=settings.mlflow_tracking_uri)
     answers = stack.enter_context(AnswerStore.open(settings.answers_url))
     given: dict[str, Any] = {"prompt": prompt, "scheme": material.scheme, "answers": answers, "vault": vault}

@@ -19,6 +19,8 @@ from pipelines.errors import ConfigError
 from pipelines.llm.addresses import ADDRESSES, admit
 from pipelines.llm.capabilities import capabilities
 from pipelines.llm.outcome import Raw
+from pipelines.llm.retirements import require_served
+from pipelines.process import now
 
 if TYPE_CHECKING:
     import httpx2
@@ -86,6 +88,8 @@ class Client:
         Raises:
             ProviderNotConsented: the provider may not receive items today.
             LabellerRefused: no key is set for a provider's own address.
+            ModelRetired: the vendor does not serve the model today.
+            ServerNotReady: a server of your own did not serve the model within ``ready_seconds``.
         """
         import httpx2
 
@@ -97,12 +101,40 @@ class Client:
         )
         if self._endpoint.url is None and not self._endpoint.key.get_secret_value():
             raise self.asked.refused("no key is set")
+        require_served(
+            self.labeller.model,
+            name=self.name,
+            provider=self.labeller.provider,
+            api=self.provider.api,
+            url=self._endpoint.url,
+            today=now().date(),
+        )
         admit(self._endpoint, consent=self._consent, provider=self.labeller.provider)
         # pool=None: requests never wait for a connection; Google's provider warns about a plain five seconds
         timeout = httpx2.Timeout(self.provider.timeout_seconds, pool=None)
         self._http = httpx2.AsyncClient(transport=transport.Connections(), timeout=timeout)
+        try:
+            await self._ready(self._http)
+        except BaseException:
+            await self.__aexit__(None, None, None)
+            raise
         self.model = self._build(self._http)
         return self
+
+    async def _ready(self, http: httpx2.AsyncClient) -> None:
+        """Wait for a server of your own; a vendor's address and one without ``ready_seconds`` are asked at once."""
+        if self._endpoint.url is not None and self.provider.api == "openai" and self.provider.ready_seconds:
+            from pipelines.llm.readiness import ready
+
+            await ready(
+                http,
+                url=self._endpoint.url,
+                key=self._endpoint.key.get_secret_value() or NO_KEY,
+                model=self.labeller.model,
+                name=self.name,
+                provider=self.labeller.provider,
+                seconds=self.provider.ready_seconds,
+            )
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

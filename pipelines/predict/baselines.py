@@ -1,7 +1,8 @@
 """Run the stage ``baselines``: collect predictions on dev and test from models that this project does not tune.
 
-By kind, predictions are computed now (``local``, ``registered``), read from an earlier stage (``votes`` of a labeller,
-silver labels of an ``ensemble``), or read from an external file (``saved``). A prediction has labels only if its
+By kind, predictions are requested from a language model over HTTP (``prompted``), computed now (``local``,
+``registered``), read from an earlier stage (``votes`` of a labeller, silver labels of an ``ensemble``), or read from an
+external file (``saved``). A prediction has labels only if its
 outcome is ``vote``. A record without an answer has no row; evaluation counts the record as missing.
 """
 
@@ -12,7 +13,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.models import EnsembleModel, LocalModel, Model, RegisteredModel, SavedModel, VotesModel
+from pipelines.config.models import (
+    EnsembleModel,
+    LocalModel,
+    Model,
+    PromptedModel,
+    RegisteredModel,
+    SavedModel,
+    VotesModel,
+)
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.datasets import posts
@@ -21,6 +30,7 @@ from pipelines.errors import BadParams, ConfigError
 from pipelines.llm.outcome import Outcome
 from pipelines.predict import external_predictions
 from pipelines.predict.predict_finetuned import Spent, ask, counted, rows_of, write
+from pipelines.predict.prompted_posts import PromptedPosts
 from pipelines.storage import tables
 from pipelines.storage.metrics_file import write_metrics
 from pipelines.taxonomy import Scheme
@@ -30,7 +40,7 @@ from pipelines.train.predictors import finetuned
 from pipelines.train.predictors.prediction import VOTE, Prediction, Predictor
 from pipelines.vault.vault import Vault
 
-KINDS = ("local", "votes", "ensemble", "saved", "registered")
+KINDS = ("prompted", "local", "votes", "ensemble", "saved", "registered")
 SEED = 0  # nothing is sampled
 DECIMALS = 6  # of US dollars, as in the stage votes
 
@@ -62,7 +72,13 @@ class BaselineContext:
     scheme: Scheme
     task: Task
     material: Posts
+    vault: Vault
     root: Path
+
+    @property
+    def prompted(self) -> PromptedPosts:
+        """The corpus's posts for a model that is asked with the labellers' prompt."""
+        return PromptedPosts(self.corpus, self.model, self.params, self.settings, self.vault, self.root)
 
     @property
     def ids(self) -> list[str]:
@@ -94,6 +110,7 @@ def run(
         NotUntuned: ``model`` is of another kind, or unknown.
         NoGold: the corpus has no split or no gold.
         BaseMissing: a local model's base model cannot be found.
+        ModelRetired, ServerNotReady, BudgetSpent, TooManyFailed: see :meth:`PromptedPosts.answers`.
         NotVoted: the votes of the labeller, or of a member of the ensemble, are missing from the clone.
         NoSilver: the ensemble's silver labels are missing from the clone.
         BadSaved: a file of predictions is missing or invalid.
@@ -106,7 +123,7 @@ def run(
     scheme = scheme_of(params.corpora[corpus].scheme, root=root)
     task = task_of(scheme, params.finetune.category)
     material = posts.load(corpus, task=task, subset=None, ensemble=None, params=params, vault=vault, root=root)
-    desk = BaselineContext(corpus, model, params, settings, scheme, task, material, root)
+    desk = BaselineContext(corpus, model, params, settings, scheme, task, material, vault, root)
     found = _answers(spec, desk=desk)
     answers = [found.said.get(record_id) for record_id in desk.ids]
     place = root / "snapshot" / corpus / "predictions" / "untuned" / model
@@ -118,6 +135,7 @@ def run(
 
 def _answers(spec: Model, *, desk: BaselineContext) -> BaselineAnswers:
     kinds: dict[type, Callable[..., BaselineAnswers]] = {
+        PromptedModel: _prompted,
         LocalModel: _local,
         VotesModel: _votes,
         EnsembleModel: _ensemble,
@@ -127,7 +145,26 @@ def _answers(spec: Model, *, desk: BaselineContext) -> BaselineAnswers:
     return kinds[type(spec)](spec, desk=desk)
 
 
+def _prompted(spec: PromptedModel, *, desk: BaselineContext) -> BaselineAnswers:
+    posts_asked = [desk.material.posts[record_id] for record_id in desk.ids]
+    found = desk.prompted.answers(spec, posts=posts_asked)
+    said = {
+        record_id: Prediction(
+            str(answer.outcome),
+            frozenset(answer.labels),
+            input_tokens=answer.input_tokens,
+            output_tokens=answer.output_tokens,
+        )
+        for record_id, answer in found.items()
+    }
+    read, written = (sum(getattr(one, name) for one in said.values()) for name in ("input_tokens", "output_tokens"))
+    cost = round(sum(sorted(answer.cost for answer in found.values())), DECIMALS)
+    return BaselineAnswers(said, Spent(len(said), None, read, written, cost), {"labeller": spec.labeller})
+
+
 def _local(spec: LocalModel, *, desk: BaselineContext) -> BaselineAnswers:
+    if spec.prompt == "evaluation":
+        return desk.asked(desk.prompted.local(spec, seed=desk.params.finetune.seed))
     from pipelines.train.predictors.generate import Generator
 
     section = desk.params.finetune

@@ -26,6 +26,7 @@ from pipelines.report.figsim import parts as figsim_parts
 from pipelines.report.page import Block, Notice, Page
 from pipelines.report.parts import best_of, noun_of
 from pipelines.report.sections import section
+from pipelines.report.successors import told_apart
 from pipelines.taxonomy import load
 
 SANDBOX = "These are the sandbox's synthetic {noun} and tiny models."
@@ -161,6 +162,8 @@ def build(
         prompts: the origins of each model's prompts; see :func:`pipelines.report.prompt_notes.origins`.
     """
     metrics = prompt_notes.noted(report_parts.in_order(metrics), prompts=prompts or {})
+    if metrics["scheme"] in WITH_PAPER:
+        metrics = told_apart(metrics, paper=metrics["scheme"])
     items = ", ".join(f"{n:,} {split}" for split, n in metrics["items"].items())
     noun = noun_of(metrics)
     head: list[Block] = [f"Corpus {corpus}, {noun} with gold: {items}. Scored on {metrics['split']}."]

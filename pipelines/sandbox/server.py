@@ -41,7 +41,7 @@ ROUTES = (
     ("preview", re.compile(r"/p/(?P<file>[\w.-]+)")),
     ("requests", re.compile(r"/_sandbox/requests")),
     ("vendors", re.compile(r"/_sandbox/vendors")),
-    ("vendor", re.compile(r"/(?P<vendor>openai|anthropic|google|azure|guard)(?P<rest>/.*)")),
+    ("vendor", re.compile(r"/(?P<vendor>openai|anthropic|google|azure|guard|local)(?P<rest>/.*)")),
 )
 # Left out of /_sandbox/requests: requests about the server itself, and the vendors' requests, which are frequent.
 UNCOUNTED = ("requests", "vendors", "vendor")

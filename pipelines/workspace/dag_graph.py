@@ -188,6 +188,8 @@ def _asking(corpus: str, values: Mapping[str, Any]) -> list[str]:
     if values["corpora"][corpus]["content"] == "images":
         asked["prompted"] = bool(values["prompted"]["models"])
         asked["rationales"] = any(models[name]["kind"] in ("infused", "m3h") for name in values["train"]["models"])
+    else:
+        asked["baselines"] = any(models[name]["kind"] == "prompted" for name in values["baselines"]["models"])
     return sorted(step for step, asks in asked.items() if asks)
 
 

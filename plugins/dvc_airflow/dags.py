@@ -229,7 +229,7 @@ def _benchmark(corpus: str, *, below: Sequence[str], woken: bool = True) -> None
         base=base,
         below=below,
         woken=woken,
-        waits=before(corpus, "rationales", "prompted", "moderation", base=base),
+        waits=before(corpus, "rationales", "prompted", "baselines", "moderation", base=base),
     )
     published >> track(corpus)
     register(corpus, published=published)

@@ -289,6 +289,12 @@ def a_retired_model(place: Place) -> None:
     place.params("labellers", "claude", "model", to="claude-2.1")
 
 
+@fault("labeller claude", "failure", "retired by its vendor on 2026-06-15", "claude-sonnet-4-6")
+def a_model_that_its_vendor_has_retired(place: Place) -> None:
+    place.set(CORPUS_ANTHROPIC_URL="", CORPUS_ANTHROPIC_KEY="k")
+    consented(place, "anthropic", days=300)
+
+
 @fault("labeller gpt", "failure", "has no model gpt-4-32k", "labellers.gpt.model")
 def a_model_that_is_not_listed(place: Place) -> None:
     place.params("labellers", "gpt", "model", to="gpt-4-32k")

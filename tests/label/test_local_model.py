@@ -36,7 +36,8 @@ async def ask(posts: list[Post], *, model: str, url: str) -> list[Raw]:
     labeller = RemoteLabeller(kind="remote", provider="local", model=model, system="open")
     votes = params.votes.model_copy(update={"max_output_tokens": 64})
     endpoint = Endpoint(url=url, key=SecretStr(""))
-    provider = params.providers["local"]
+    # `transformers serve` loads a model at its first request, and does not list it before
+    provider = params.providers["local"].model_copy(update={"ready_seconds": 0})
     async with Client(labeller, name="tiny", provider=provider, endpoint=endpoint, votes=votes) as client:
         raws = []
         for post in posts:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
@@ -13,13 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import networkx as nx
 import pytest
-from typer.testing import CliRunner
 
-from pipelines.cli.main import app
 from pipelines.config.settings import Settings
-from pipelines.workspace.clone import Workspace, workspace
+from pipelines.workspace.clone import workspace
+from tests.stages import run_commands
 from tests.train import own_labels as own
 
 ROOT = own.ROOT
@@ -74,31 +71,10 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
         settings = Settings.from_env()
         imported = own.begin(home, people=PEOPLE, settings=settings, changes=CHANGES)
         with workspace(settings) as clone:
-            stages = run_all("report@posts", clone=clone)
+            stages = run_commands("report@posts", clone=clone)
             metrics = {path.stem: json.loads(path.read_text()) for path in clone.path.glob("metrics/posts/*.json")}
             page = (clone.path / "snapshot" / "posts" / "report" / "report.md").read_text()
         yield Ran(imported, stages, metrics, page)
-
-
-def run_all(target: str, *, clone: Workspace) -> tuple[str, ...]:
-    """Run the commands of a stage and of all above it, as DVC resolves them, with DVC's own conditions.
-
-    A process for each, as `dvc repro` has it, would import the libraries eleven times.
-    """
-    done = []
-    clone.checkout("data/posts")
-    with contextlib.chdir(clone.path):
-        last = next(stage for stage in clone.repo.index.stages if getattr(stage, "name", None) == target)
-        for stage in nx.dfs_postorder_nodes(clone.repo.index.graph, last):
-            if stage.cmd is None:
-                continue
-            assert [dep.def_path for dep in stage.deps if not dep.exists] == [], f"{stage.name} would not start"
-            start, argv = stage.cmd.split()[:3], stage.cmd.split()[3:]
-            assert start == ["python", "-m", "pipelines"]
-            assert CliRunner().invoke(app, argv, catch_exceptions=False).exit_code == 0
-            assert [out.def_path for out in stage.outs if not out.exists] == [], f"{stage.name} left not all"
-            done.append(stage.name)
-    return tuple(done)
 
 
 def test_the_imported_labels_are_gold_of_every_split(ran: Ran) -> None:

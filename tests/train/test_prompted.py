@@ -183,7 +183,9 @@ def lab(tmp_path: Path, seer: Seer, monkeypatch: pytest.MonkeyPatch) -> Iterator
             kind="remote", provider="local", model="Qwen/Qwen3-VL-8B-Instruct", system="open", price=PRICE
         )
         labellers = {**params.labellers, "seer": model, "blind": model.model_copy(update={"model": "Qwen3-8B"})}
-        local = params.providers["local"].model_copy(update={"max_retries": 0, "timeout_seconds": 10.0})
+        local = params.providers["local"].model_copy(
+            update={"max_retries": 0, "timeout_seconds": 10.0, "ready_seconds": 0}
+        )
         params = params.model_copy(
             update={
                 "labellers": labellers,

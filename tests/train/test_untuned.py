@@ -106,7 +106,7 @@ def test_what_was_taken_down_is_not_predicted(posts: SmallPosts, settings: Setti
 
 
 def test_a_causal_model_is_asked_without_tuning(posts: SmallPosts, settings: Settings) -> None:
-    spec = LocalModel(kind="local", base="tiny:qwen3", batch=8, max_length=1536)
+    spec = LocalModel(kind="local", base="tiny:qwen3", batch=8, max_length=1536, prompt="training")
     metrics = run(posts, settings, spec=spec)
     rows, told = rows_of(posts), spent(posts)
     assert {row["outcome"] for row in rows.values()} == {"vote"} and len(rows) == ASKED

@@ -15,11 +15,13 @@ from typing import Any
 
 from pipelines.evaluate.model_scores import Json
 from pipelines.metrics.label_tables import UNDEFINED, Sheet, decimals
+from pipelines.models import SOURCE_NOTES
 from pipelines.report.papers import printed
 from pipelines.report.prompt_notes import beside
 from pipelines.taxonomy import load
 
-published = partial(printed, "figsim")
+PAPER = "figsim"
+published = partial(printed, PAPER)
 NAMES = {"figurative": "Figurative", "severity": "Severity", "related": "Related"}
 FIGURES = ("macro_f1", "weighted_f1")
 BASELINES = {"majority": "Majority", "every_label": "Every label"}
@@ -58,7 +60,10 @@ def recomputed(task: str) -> tuple[float, float]:
 
 
 def table_3(ours: Json | None = None) -> Sheet:
-    """Return FigSIM's Table 3 (scores of all models and tasks); models with unanswered items have a second row."""
+    """Return FigSIM's Table 3 (scores of all models and tasks); models with unanswered items have a second row.
+
+    A note beside a figure says what its model rests on, if that is less than the paper that describes the model.
+    """
     tasks = ours["tasks"] if ours else {}
     rows = [
         line
@@ -73,9 +78,12 @@ def table_3(ours: Json | None = None) -> Sheet:
     for name, title in BASELINES.items():
         found = {key: task["baselines"][name] for key, task in tasks.items() if name in task["baselines"]}
         if found:
-            rows.append((title, "Nothing", UNDEFINED, *_cells({}, ours=found)))
+            rows.append((title, "Nothing", UNDEFINED, *_cells({}, ours=found), ""))
     columns = [f"{title} {figure}, {whose}" for title in NAMES.values() for figure, whose in _HEADS]
-    return Sheet("Table 3: models on the test set", ("Model", "Input", "Our runs", *columns), tuple(rows))
+    heads = ("Model", "Input", "Our runs", *columns, "Note")
+    if not any(row[-1] for row in rows):
+        heads, rows = heads[:-1], [row[:-1] for row in rows]
+    return Sheet("Table 3: models on the test set", heads, tuple(rows))
 
 
 _HEADS = [(figure, whose) for figure in ("macro-F1", "weighted-F1") for whose in ("paper", "ours")]
@@ -94,13 +102,15 @@ def _model_rows(
     title: str, given: str, *, key: str, paper: Mapping[str, Any], tasks: Mapping[str, Any]
 ) -> Iterator[tuple[str, ...]]:
     models = {task: found["models"][key] for task, found in tasks.items() if key in found["models"]}
-    notes = "".join(dict.fromkeys(beside(model) for model in models.values()))
+    notes = dict.fromkeys(filter(None, (SOURCE_NOTES.get(model["kind"]) for model in models.values())))
+    note = "; ".join(notes)
+    title += "".join(dict.fromkeys(beside(model) for model in models.values()))
     runs = list(dict.fromkeys(str(models[task]["runs"]) for task in NAMES if task in models))
     answered = {task: model["valid"] for task, model in models.items() if model["valid"]}
-    yield (f"{title}{notes}", given, "/".join(runs) or UNDEFINED, *_cells(paper, ours=answered))
+    yield (title, given, "/".join(runs) or UNDEFINED, *_cells(paper, ours=answered), note)
     whole = {task: model["all"] for task, model in models.items() if set(model["outcomes"]) - {"vote"}}
     if whole:
-        yield (f"{title}, all records", given, "/".join(runs), *_cells({}, ours=whole))
+        yield (f"{title}, all records", given, "/".join(runs), *_cells({}, ours=whole), note)
 
 
 def _cells(paper: Mapping[str, Any], *, ours: Mapping[str, Json]) -> Iterator[str]:

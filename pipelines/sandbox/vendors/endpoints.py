@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import orjson
 
@@ -22,6 +22,13 @@ from pipelines.sandbox.vendors.batch_jobs import (
 from pipelines.sandbox.vendors.protocols import MADE, Body, Call, Rejected, Sent, name_of
 
 MODELS = ("gpt-5", "gpt-5-mini", "gpt-4.1")
+# Those that FigSIM 5.1 and CRADLE 4.1 evaluate, as a gateway before several vLLM servers lists them.
+OPEN_MODELS = (
+    "meta-llama/Llama-3.2-11B-Vision-Instruct", "Qwen/Qwen3-VL-8B-Instruct", "OpenGVLab/InternVL3_5-8B",
+    "meta-llama/Llama-3.1-8B-Instruct", "google/gemma-3-12b-it", "google/gemma-3-27b-it", "Qwen/Qwen2.5-7B-Instruct",
+    "Qwen/Qwen2.5-14B-Instruct", "Qwen/Qwen2.5-32B-Instruct", "Qwen/Qwen3-8B", "openai/gpt-oss-20b",
+    "openai/gpt-oss-120b",
+)  # fmt: skip
 # Known to the real vendors once; a request for one of these is answered as they answer now.
 RETIRED = frozenset({"claude-2.1", "gemini-1.0-pro", "gpt-4-32k"})
 LINES = "application/x-jsonl"
@@ -62,9 +69,17 @@ def _content(batches: Batches, call: Call) -> Sent | None:
     return None if data is None else Sent(200, data, content_type=LINES)
 
 
-def _models(_: Batches, __: Call) -> Sent | None:
-    models = [{"id": m, "object": "model", "created": MADE, "owned_by": "sandbox"} for m in MODELS]
-    return _told({"object": "list", "data": models})
+def _listed(models: Iterable[str]) -> Service:
+    """Return the handler that lists these models."""
+    data = [{"id": m, "object": "model", "created": MADE, "owned_by": "sandbox"} for m in models]
+    return lambda _, __: _told({"object": "list", "data": data})
+
+
+_models = _listed(MODELS)
+
+
+def _healthy(_: Batches, __: Call) -> Sent | None:
+    return Sent(200, b"")
 
 
 def _model(_: Batches, call: Call) -> Sent | None:
@@ -143,6 +158,10 @@ SERVICES: Mapping[str, tuple[tuple[str, re.Pattern[str], Service], ...]] = {
     ),
     "azure": (),
     "guard": (("GET", re.compile(r"/v1/models"), _models),),
+    "local": (
+        ("GET", re.compile(r"/health"), _healthy),
+        ("GET", re.compile(r"/v1/models"), _listed(OPEN_MODELS)),
+    ),
     "anthropic": (
         ("GET", re.compile(r"/v1/models/(?P<model>[^/:]+)"), _model),
         ("POST", re.compile(r"/v1/messages/batches"), _anthropic_submit),

@@ -101,6 +101,7 @@ TEMPERS: Mapping[str, Temper] = {
     ),
     "azure": Temper(),
     "guard": Temper(refuses_any=0.01),
+    "local": Temper(wrong=0.25, refuses_any=0.004, malformed=0.05),
 }
 
 

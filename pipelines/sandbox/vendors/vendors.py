@@ -2,8 +2,9 @@
 
 ``/openai/v1`` serves chat completions, Responses, moderations, files and batches; ``/anthropic`` messages and their
 batches; ``/google`` generateContent, files and batches; ``/azure`` Azure AI Content Safety; ``/guard/v1`` a guard
-model. Every key is valid except ``wrong`` (401) and ``empty`` (429, insufficient_quota). A request with an already
-answered ``Idempotency-Key`` gets the same bytes again.
+model; ``/local/v1`` open models as vLLM serves them, with ``/local/health``. Every key is valid except ``wrong`` (401)
+and ``empty`` (429, insufficient_quota). A request with an already answered ``Idempotency-Key`` gets the same bytes
+again.
 
 ``vendors.jsonl`` in the sandbox's folder has one line per question, batched ones included: vendor, model, SHA-256 of
 the key (for a batched question: of its custom id), status, whether the answer was sent completely, the batch. The file
@@ -43,6 +44,7 @@ QUESTIONS = {
     "openai": re.compile(r"/v1/(?P<kind>chat/completions|responses|moderations)"),
     "azure": re.compile(r"/contentsafety/(?P<kind>(?:text|image):analyze)"),
     "guard": re.compile(r"/v1/(?P<kind>chat/completions)"),
+    "local": re.compile(r"/v1/(?P<kind>chat/completions)"),
     "anthropic": re.compile(r"/v1/(?P<kind>messages)"),
     "google": re.compile(r"/v1(?:beta|alpha)?/models/(?P<model>[^/:]+):(?P<kind>generateContent)"),
 }
@@ -58,6 +60,7 @@ USUAL: Mapping[str, Wires | AzureContentSafety] = {
     "google": Google(),
     "azure": AzureContentSafety(),
     "guard": OpenAI(),
+    "local": OpenAI(),
 }
 SETTLING_SECONDS = 2.0
 

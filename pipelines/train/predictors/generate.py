@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy.typing as npt
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
+from pipelines.datasets.example import LabelSet
 from pipelines.llm.prompting.prompts import Prompt
 from pipelines.metrics import recall_constraints
 from pipelines.metrics.calibration import Calibration
@@ -31,6 +32,8 @@ from pipelines.train.predictors.posterior import PosteriorReader
 from pipelines.train.predictors.prediction import MALFORMED, VOTE, Prediction
 
 Floats = npt.NDArray[np.float64]
+Reader = Callable[[str], tuple[str, LabelSet]]
+"""Returns the outcome and the labels of an answer."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,8 @@ class Generator:
         constrained: bool = True,
         decoding: Decoding | None = None,
         prompt: Prompt | None = None,
+        reader: Reader | None = None,
+        least: int = 0,
     ) -> None:
         """Take a model in evaluation mode and its tokenizer; see :meth:`open` for the rest."""
         self._model, self._tokenizer, self._task = model, tokenizer, task
@@ -77,6 +82,8 @@ class Generator:
         # a checkpoint's own settings (such as a repetition penalty) would change which token is most probable
         model.generation_config = GenerationConfig(eos_token_id=self._ends, pad_token_id=self._ends[0])
         self._prompt = prompt or instruction(scheme, category=task.key)
+        self._reader = reader or partial(_strictly, task=task)
+        self._least = least
         self._max_length, self._batch, self._decoding = max_length, batch, decoding or Decoding()
         self._grammar = Grammar.of(task, encode=self._encode) if constrained else None
         self._room = max_new_tokens
@@ -97,6 +104,9 @@ class Generator:
         folder: Path,
         constrained: bool = True,
         revision: str | None = None,
+        prompt: Prompt | None = None,
+        reader: Reader | None = None,
+        least: int = 0,
     ) -> Generator:
         """Load a model on all accelerators, in bfloat16 if supported, else in float32.
 
@@ -112,6 +122,10 @@ class Generator:
             folder: where a temporary ``tiny:`` base model is created.
             constrained: if false, the model may write anything; for comparison.
             revision: of a base model on the hub.
+            prompt: the prompt about a post; by default the one that models are tuned on.
+            reader: returns outcome and labels of what an unconstrained model wrote; by default strictly the form that
+                tuned models learn.
+            least: tokens that a post gets at least, however long the prompt is; ``max_length`` gives way.
 
         Raises:
             BaseMissing: the base model is neither local nor downloadable.
@@ -135,7 +149,9 @@ class Generator:
             batch=batch,
             constrained=constrained,
             decoding=Decoding.of(base, task=task),
-            prompt=instruction(scheme, category=task.key, tuned=Path(base)),
+            prompt=prompt or instruction(scheme, category=task.key, tuned=Path(base)),
+            reader=reader,
+            least=least,
         )
 
     def posteriors(self, texts: Sequence[str], *, progress: Callable[[int], None] | None = None) -> Floats:
@@ -198,7 +214,12 @@ class Generator:
     def _prompts(self, texts: Sequence[str]) -> list[list[int]]:
         return [
             conversation(
-                text, prompt=self._prompt, tokenizer=self._tokenizer, max_length=self._max_length, room=self._room
+                text,
+                prompt=self._prompt,
+                tokenizer=self._tokenizer,
+                max_length=self._max_length,
+                room=self._room,
+                least=self._least,
             )
             for text in texts
         ]
@@ -246,12 +267,16 @@ class Generator:
         return [row[: next((i for i, token in enumerate(row) if token in self._ends), len(row))] for row in written]
 
     def _read(self, written: list[int], *, prompt: list[int]) -> Prediction:
-        labels = read(self._tokenizer.decode(written, skip_special_tokens=True), task=self._task)
-        outcome = MALFORMED if labels is None else VOTE
-        return Prediction(outcome, labels or frozenset(), input_tokens=len(prompt), output_tokens=len(written))
+        outcome, labels = self._reader(self._tokenizer.decode(written, skip_special_tokens=True))
+        return Prediction(outcome, labels, input_tokens=len(prompt), output_tokens=len(written))
 
     def _encode(self, text: str) -> list[int]:
         return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def _strictly(answer: str, *, task: Task) -> tuple[str, LabelSet]:
+    labels = read(answer, task=task)
+    return (MALFORMED, frozenset()) if labels is None else (VOTE, labels)
 
 
 def _loaded(place: str, *, base: str) -> Any:

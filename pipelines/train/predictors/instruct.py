@@ -113,7 +113,7 @@ def read(answer: str, *, task: Task) -> frozenset[str] | None:
     return None if checked.violations else checked.labels
 
 
-def conversation(text: str, *, prompt: Prompt, tokenizer: Any, max_length: int, room: int) -> list[int]:
+def conversation(text: str, *, prompt: Prompt, tokenizer: Any, max_length: int, room: int, least: int = 0) -> list[int]:
     """Return the tokens of the prompt for a post: system and user message in the base model's own chat template.
 
     Thinking is off (SPEC 2.4, trap 9). Special tokens of the base model are removed from the post. A post that is too
@@ -121,19 +121,22 @@ def conversation(text: str, *, prompt: Prompt, tokenizer: Any, max_length: int, 
 
     Args:
         text: ``Post.text``.
-        prompt: the result of :func:`instruction`.
+        prompt: the result of :func:`instruction`, or another prompt of posts.
         tokenizer: the base model's, with its chat template.
         max_length: the maximum number of tokens of conversation and answer together.
         room: the number of these tokens that is reserved for the answer.
+        least: the number of tokens that a post gets at least, beyond ``max_length`` if the instruction is long.
 
     Raises:
         NoTemplate: the base model has no chat template.
         NoRoom: not even an empty post fits.
     """
-    return shortened(text, prompt=prompt, tokenizer=tokenizer, max_length=max_length, room=room)[0]
+    return shortened(text, prompt=prompt, tokenizer=tokenizer, max_length=max_length, room=room, least=least)[0]
 
 
-def shortened(text: str, *, prompt: Prompt, tokenizer: Any, max_length: int, room: int) -> tuple[list[int], bool]:
+def shortened(
+    text: str, *, prompt: Prompt, tokenizer: Any, max_length: int, room: int, least: int = 0
+) -> tuple[list[int], bool]:
     """Return the prompt's tokens (see :func:`conversation`), and whether the middle of the post had to be removed."""
     text = _bare(text, tokenizer=tokenizer)
     limit = max_length - room
@@ -141,6 +144,8 @@ def shortened(text: str, *, prompt: Prompt, tokenizer: Any, max_length: int, roo
     if len(whole) <= limit:
         return whole, False
     fitting = _ids("", prompt=prompt, tokenizer=tokenizer)
+    if least and len(whole) <= (limit := max(limit, len(fitting) + least)):
+        return whole, False
     if len(fitting) > limit:
         raise NoRoom(needed=len(fitting) + room, max_length=max_length)
     low, high = 0, len(text)

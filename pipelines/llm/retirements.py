@@ -1,0 +1,93 @@
+"""Know by date which models their vendors have retired, and refuse to ask for one before anything is sent.
+
+A vendor may answer a request for a retired model with another model, which would then stand under the old model's name.
+The dates are data (``retirements.yaml``), and hold for a vendor's own address: a host of your own or of another company
+may serve the same weights for longer.
+"""
+
+from __future__ import annotations
+
+from datetime import date
+from functools import cache
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+import yaml
+from pydantic import ConfigDict
+from pydantic.dataclasses import dataclass
+
+from pipelines.config.label import Api
+from pipelines.errors import LabellingError
+from pipelines.llm.addresses import ADDRESSES
+
+TABLE = Path(__file__).with_name("retirements.yaml")
+
+
+class ModelRetired(LabellingError):
+    """A labeller's model is no longer served by its vendor."""
+
+    message = "Model {model} of labeller '{name}' was retired by its vendor on {retired} ({source})."
+    remedy = (
+        "Nothing was sent; stored answers are still used. Set CORPUS_{variable}_URL to a host that serves this model, "
+        "or give another model (the vendor names {successor}) an entry of its own in labellers and models, never this "
+        "one's name: its results are another row."
+    )
+    exit_code = 77
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class Retirement:
+    """A vendor's notice about a model; ``retirements.yaml`` explains the fields."""
+
+    models: tuple[str, ...]
+    retired: date
+    afterwards: Literal["error", "routed"]
+    successor: str
+    source: str
+
+    def told(self, *, today: date) -> str:
+        """Return a phrase such as "retired by its vendor on 2026-06-15"; for a later date "will be retired on …"."""
+        if self.retired <= today:
+            return f"retired by its vendor on {self.retired}"
+        left = (self.retired - today).days
+        return f"will be retired by its vendor on {self.retired}, in {left} {'day' if left == 1 else 'days'}"
+
+
+@cache
+def _table() -> dict[str, list[Retirement]]:
+    found = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
+    return {api: [Retirement(**row) for row in rows] for api, rows in found.items()}
+
+
+def retirement(model: str, *, api: Api, url: str | None = None) -> Retirement | None:
+    """Return the vendor's notice about a model that is asked at ``url`` (``None``: the vendor's own), if known."""
+    if url is not None and urlsplit(url).hostname != urlsplit(ADDRESSES.get(api, "")).hostname:
+        return None
+    return next((row for row in _table().get(api, ()) if model in row.models), None)
+
+
+def require_served(model: str, *, name: str, provider: str, api: Api, url: str | None, today: date) -> None:
+    """Check that a labeller's model is served today by the vendor whose own address would be asked.
+
+    Args:
+        model: the model's name at the vendor.
+        name: the labeller's name in ``params.yaml``.
+        provider: its provider there.
+        api: the protocol of the provider.
+        url: the address that is asked; ``None``: the vendor's own.
+        today: the day of the request, which for a retried task is not the day of its run.
+
+    Raises:
+        ModelRetired: it is not.
+    """
+    found = retirement(model, api=api, url=url)
+    if found is not None and found.retired <= today:
+        raise ModelRetired(
+            model=model,
+            name=name,
+            retired=found.retired.isoformat(),
+            source=found.source,
+            successor=found.successor,
+            variable=provider.upper().replace("-", "_"),
+        )

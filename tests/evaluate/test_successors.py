@@ -1,0 +1,94 @@
+"""A successor of a retired model is a row of its own in every table and drawing, and never the paper's row."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.config.params import Params, load
+from pipelines.evaluate import evaluate
+from pipelines.evaluate.model_scores import Sampling
+from pipelines.report import page as report_page
+from pipelines.report import report
+from pipelines.report.papers import printed, stands_for
+from tests.evaluate.posts_runs import gold_of, write_gold, write_run
+from tests.small_corpus import ROOT
+
+NEWER = "claude-sonnet-4-6"
+TWO = Sampling(resamples=20, seed=1)
+
+
+def measured(root: Path, *, params: Params) -> dict[str, Any]:
+    test = gold_of("test", n=12)
+    write_gold(root, {"test": test})
+    wrong = {record: frozenset({"no_crisis"}) for record in test}
+    for key, said in {"claude": test, "gpt": wrong, "cradle": test}.items():
+        write_run(root, f"untuned/{key}", {"test": said})
+    return evaluate.run("posts", params=params, root=root, sampling=TWO)
+
+
+def with_model(params: Params, model: str) -> Params:
+    claude = params.labellers["claude"].model_copy(update={"model": model})
+    return params.model_copy(update={"labellers": {**params.labellers, "claude": claude}})
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    params, found = load(ROOT, profile="cradle"), {}
+    for model in ("claude-sonnet-4-20250514", NEWER):
+        metrics = measured(tmp_path_factory.mktemp("posts"), params=with_model(params, model))
+        found[model] = report_page.markdown(report.build(metrics, corpus="posts", synthetic=False))
+    return found
+
+
+def rows_of(page: str, title: str) -> list[list[str]]:
+    lines = page.split(f"**{title}")[1].split("\n\n")[1].splitlines()
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_the_papers_own_model_prints_in_its_row(pages: dict[str, str]) -> None:
+    page = pages["claude-sonnet-4-20250514"]
+    for title in ("Table 4", "Table 13", "Table 16"):
+        assert ["Claude-4-Sonnet", "ours: claude"] in [row[:2] for row in rows_of(page, title)]
+    assert NEWER not in page
+
+
+def test_a_successor_prints_apart_with_its_weights(pages: dict[str, str]) -> None:
+    page = pages[NEWER]
+    for title in ("Table 4", "Table 13", "Table 16"):
+        rows = [row[:2] for row in rows_of(page, title)]
+        assert ["Claude-4-Sonnet", "ours: claude"] not in rows and ["Claude-4-Sonnet", "paper"] in rows
+        assert f"claude ({NEWER})" in [row[0] for row in rows]
+        assert ["GPT-5", "ours: gpt"] in rows
+    # the ensemble has another member, so it is another ensemble
+    assert "ours: cradle" not in page and f"cradle (gpt-5 + {NEWER} + gemini-2.5-pro)" in page
+
+
+def test_only_names_differ(tmp_path: Path) -> None:
+    params = load(ROOT, profile="cradle")
+    old, new = (measured(tmp_path / m, params=with_model(params, m)) for m in ("claude-sonnet-4-20250514", NEWER))
+    expected = copy.deepcopy(old)
+    models = expected["tasks"]["labels"]["models"]
+    models["claude"]["base"], models["cradle"]["base"] = NEWER, f"gpt-5 + {NEWER} + gemini-2.5-pro"
+    assert new == expected
+
+
+@pytest.mark.parametrize("paper", ["figsim", "cradle"])
+def test_every_entry_of_params_is_its_rows_model(paper: str) -> None:
+    params = load(ROOT, profile=paper)
+    for key in printed(paper)["weights"]:
+        assert stands_for(paper, key, base=params.weights(key)), key
+        assert not stands_for(paper, key, base="another/model")
+        assert stands_for(paper, key, base="tiny:bert + tiny:resnet") and stands_for(paper, key, base=None)
+
+
+def test_weights_are_named_for_every_kind() -> None:
+    params = load(ROOT, profile="cradle")
+    assert params.weights("gpt") == "gpt-5"
+    assert params.weights("cradle") == "gpt-5 + claude-sonnet-4-20250514 + gemini-2.5-pro"
+    assert params.weights("qwen3-8b-zero") == params.weights("qwen3-14b-zero").replace("14B", "8B")  # type: ignore[union-attr]
+    assert params.weights("yadav") == "google-bert/bert-base-uncased + microsoft/resnet-50"
+    assert [params.weights(name) for name in ("knn", "offline", "unknown")] == [None, None, None]

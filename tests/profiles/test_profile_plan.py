@@ -1,0 +1,318 @@
+"""`corpus plan profile` lists every row of a paper's table, what it takes and what is missing, and sends nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from pipelines.cli.main import app
+from pipelines.config.base_sizes import base_sizes
+from pipelines.config.consent import Consent
+from pipelines.config.models import SftModel
+from pipelines.config.params import Params, load, overlay, parse, validate
+from pipelines.config.params_text import leaves, rewrite
+from pipelines.config.settings import Settings
+from pipelines.errors import UnknownName
+from pipelines.llm.capabilities import price
+from pipelines.llm.costs import usd
+from pipelines.models import SOURCE_NOTES
+from pipelines.profile_plan import hardware, profile_plan
+from pipelines.profile_plan.paper_rows import CORPORA, Planning, RowPlan, paper_rows
+from pipelines.report.papers import printed
+from pipelines.taxonomy import load as load_scheme
+from pipelines.train import preflight
+from tests.small_corpus import ROOT
+
+DAY = date(2026, 11, 1)
+ROWS = {"figsim": 22, "cradle": 15}
+CONSENT = Consent(
+    terms="t", retention_days=0, approved_by="a board", approved_on=date(2026, 1, 1), expires=date(2030, 1, 1)
+)
+
+
+@pytest.fixture(autouse=True)
+def _bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave no address, key or token of this machine in the environment."""
+    for vendor in ("OPENAI", "ANTHROPIC", "GOOGLE", "AZURE", "GUARD", "LOCAL"):
+        monkeypatch.delenv(f"CORPUS_{vendor}_URL", raising=False)
+        monkeypatch.delenv(f"CORPUS_{vendor}_KEY", raising=False)
+    monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "var"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
+
+
+def supplied(paper: str, monkeypatch: pytest.MonkeyPatch, **changed: Any) -> Params:
+    """Return the paper's parameters after everything that a person can supply was supplied."""
+    for vendor in ("OPENAI", "ANTHROPIC", "GOOGLE", "AZURE"):
+        monkeypatch.setenv(f"CORPUS_{vendor}_KEY", "k")
+    for vendor in ("AZURE", "GUARD", "LOCAL"):
+        monkeypatch.setenv(f"CORPUS_{vendor}_URL", "http://127.0.0.1:8000/v1")
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "key.json")
+    params = load(ROOT, profile=paper)
+    pinned = {
+        name: spec.model_copy(
+            update={key: "0" * 40 for key, value in spec if key.endswith("revision") and value is None}
+        )
+        for name, spec in params.models.items()
+    }
+    sources = {
+        name: one.model_copy(update={"access_basis": "a", "approval": "b"}) for name, one in params.sources.items()
+    }
+    given = {"consents": dict.fromkeys(params.consents, CONSENT), "models": pinned, "sources": sources}
+    return params.model_copy(update=given | changed)
+
+
+def planning(paper: str, params: Params, *, today: date = DAY, here: tuple[float, ...] = (80.0,) * 8) -> Planning:
+    scheme = load_scheme(params.corpora[CORPORA[paper]].scheme)
+    return Planning(paper, params, Settings.from_env(), scheme, today, here)
+
+
+def rows(paper: str, params: Params, **given: Any) -> dict[str, RowPlan]:
+    made = planning(paper, params, **given)
+    return {row.key: made.plan(row) for row in paper_rows(paper)}
+
+
+def told(row: RowPlan) -> str:
+    return "; ".join(gap.what for gap in row.missing)
+
+
+@pytest.mark.parametrize("paper", ROWS)
+def test_a_bare_machine_gets_every_row_and_the_command_for_all_that_is_missing(paper: str) -> None:
+    found = CliRunner().invoke(app, ["plan", "profile", paper, "--json"], catch_exceptions=False)
+    assert found.exit_code == 0
+    plan = json.loads(found.stdout)
+    assert len(plan["rows"]) == ROWS[paper] and plan["runnable"] == 0
+    assert all(one["command"] for one in plan["missing"])
+    wanted = {"corpus init": "the corpus repository", "corpus import": "access to"}
+    for command, what in wanted.items():
+        assert any(one["command"].startswith(command) and one["what"].startswith(what) for one in plan["missing"])
+    shared = {one["what"] for one in plan["missing"]}
+    assert {"ethics approval of source dump", "access basis of source dump"} <= shared
+    # rows of vendors lack a key and a consent, rows on GPUs the GPUs, served rows the server
+    for row in plan["rows"]:
+        gaps = " ".join(one["what"] for one in row["missing"])
+        if row["weights"] in base_sizes():
+            assert "GPU memory" in gaps or "address of provider local" in gaps, row["row"]
+        elif row["entry"] not in ("yadav",):
+            assert ("key of provider" in gaps and "consent for provider" in gaps) or "GPU memory" in gaps, row["row"]
+    assert {"CORPUS_OPENAI_KEY", "CORPUS_ANTHROPIC_KEY", "CORPUS_GOOGLE_KEY"} <= set(plan["needs"]["keys"])
+    assert "CORPUS_LOCAL_URL" in plan["needs"]["servers"]
+
+
+def test_the_commit_of_a_base_is_asked_for_under_its_own_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    params = supplied("figsim", monkeypatch)
+    found = rows("figsim", params.model_copy(update={"models": load(ROOT, profile="figsim").models}))
+    commands = {
+        gap.command.split()[3] for row in found.values() for gap in row.missing if gap.what.startswith("commit")
+    }
+    assert {"models.mentalbert.revision", "models.blip2.revision", "models.m3h.text_revision"} == commands
+
+
+def test_people_get_a_table_and_the_same_commands() -> None:
+    found = CliRunner().invoke(app, ["plan", "profile", "cradle"], catch_exceptions=False)
+    text = " ".join(found.stdout.split())
+    for part in (
+        "Llama-3.1-8B-Instruct",
+        "0 of 15 rows can run here",
+        "corpus import posts FILES --mapping cradle",
+        "claude-sonnet-4-20250514 retired by its vendor on 2026-06-15",
+        "vllm serve openai/gpt-oss-120b",
+    ):
+        assert part in text
+
+
+@pytest.mark.parametrize("paper", ROWS)
+def test_with_everything_supplied_only_retired_models_stay_away(paper: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = rows(paper, supplied(paper, monkeypatch))
+    assert [row.name for row in paper_rows(paper)] == [row.row for row in found.values()]
+    gaps = {key: told(row) for key, row in found.items() if row.missing}
+    retired = {"figsim": {"gemini-3-pro-zero", "gemini-3-pro-few"}, "cradle": {"claude"}}[paper]
+    assert gaps.keys() == retired
+    assert all("retired by its vendor on" in what for what in gaps.values())
+    besides = list(planning(paper, supplied(paper, monkeypatch)).besides())
+    assert len(besides) == {"figsim": 3, "cradle": 7}[paper]
+    # the ensemble and the models that learn from it need the retired member's votes
+    assert all(("claude-sonnet-4" in told(row)) == (paper == "cradle") for row in besides)
+
+
+def test_a_host_that_still_serves_a_retired_model_makes_its_row_runnable(monkeypatch: pytest.MonkeyPatch) -> None:
+    params = supplied("cradle", monkeypatch)
+    monkeypatch.setenv("CORPUS_ANTHROPIC_URL", "https://models.example.org")
+    assert not any(row.missing for row in rows("cradle", params).values())
+
+
+def test_a_retirement_ahead_is_a_note_until_its_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    params = supplied("figsim", monkeypatch)
+    before, on = (rows("figsim", params, today=day)["claude-sonnet-4-5-zero"] for day in
+                  (date(2026, 11, 29), date(2026, 11, 30)))  # fmt: skip
+    assert before.missing == () and before.notes == (
+        "claude-sonnet-4-5 will be retired by its vendor on 2026-11-30, in 1 day",
+    )
+    assert "retired by its vendor on 2026-11-30" in told(on) and "claude-sonnet-4-6" in on.missing[0].command
+    [note] = rows("cradle", supplied("cradle", monkeypatch))["gemini"].notes
+    assert note.endswith("which then answers with gemini-3.8-flash")
+
+
+def test_a_successor_never_runs_under_the_old_rows_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    params = supplied("cradle", monkeypatch)
+    newer = params.labellers["claude"].model_copy(update={"model": "claude-sonnet-4-6"})
+    swapped = params.model_copy(update={"labellers": {**params.labellers, "claude": newer}})
+    found = rows("cradle", swapped)
+    assert told(found["claude"]) == "the row's own model: entry claude has claude-sonnet-4-6"
+    assert "members" in told(next(iter(planning("cradle", swapped).besides())))
+    assert not found["gpt"].missing
+
+
+def test_a_row_that_the_profile_does_not_list_or_that_has_no_entry_is_not_runnable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    params = supplied("figsim", monkeypatch)
+    train = params.train.model_copy(update={"models": ("bert",)})
+    models = {name: spec for name, spec in params.models.items() if name != "qwen3-vl-zero"}
+    found = rows("figsim", params.model_copy(update={"train": train, "models": models}))
+    assert told(found["vit"]) == "vit in train.models" and not found["bert"].missing
+    assert told(found["qwen3-vl-zero"]) == "entry qwen3-vl-zero in section models"
+
+
+def test_a_row_that_rests_on_an_abstract_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    designs: Mapping[str, str] = SOURCE_NOTES
+    found = rows("figsim", supplied("figsim", monkeypatch))
+    for key, row in found.items():
+        kind = load(ROOT, profile="figsim").models[key].kind
+        assert (designs[kind] in row.notes) if kind in designs else not set(designs.values()) & set(row.notes)
+
+
+def test_costs_are_those_of_the_price_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    params = supplied("cradle", monkeypatch)
+    asked = rows("cradle", params)["gpt"].requests
+    assert asked.requests == 5307
+    paid = price("gpt-5", api="openai", given=None)
+    # the answer counts eight times: hidden reasoning
+    written = 320
+    read = asked.tokens / asked.requests - written
+    assert asked.usd_expected == pytest.approx(5307 * usd(paid, read=int(read), written=written), abs=0.01)
+    assert 0 < asked.usd_expected < asked.usd_at_most
+    batched = params.votes.model_copy(update={"batch": True})
+    half = rows("cradle", params.model_copy(update={"votes": batched}))["gpt"].requests
+    assert half.usd_expected == pytest.approx(asked.usd_expected / 2, abs=0.01)
+    assert rows("cradle", params)["qwen3-8b-zero"].requests.usd_at_most == 0, "a server of one's own"
+
+
+def test_memory_and_time_follow_from_the_numbers_of_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    besides = {row.row: row.hardware for row in planning("cradle", supplied("cradle", monkeypatch)).besides()}
+    full, lora = besides["Qwen3-14B, consensus"], besides["Llama-3.3-70B-Instruct, consensus"]
+    params = load(ROOT, profile="cradle")
+    for need, name in ((full, "qwen3-14b"), (lora, "llama-70b")):
+        found = preflight.requirements(name, params=params, card=80 * 10**9)
+        assert need.gpus == found.gpus == 4
+        assert need.memory_gb == pytest.approx(4 * sum(found.gpu.values()) / 1e9, abs=0.1)
+        assert need.disk_gb == pytest.approx(sum(found.disk.values()) / 1e9, abs=0.1)
+    # SPEC 2.4: three epochs of the consensus set on three H200 take about 14 minutes
+    spec = load(ROOT, profile="cradle").models["qwen3-14b"]
+    assert isinstance(spec, SftModel)
+    alone = hardware.tuned("qwen3-14b", spec=spec, params=params, posts=4181, runs=1, of_gb=80.0)
+    assert alone.gpus == 4 and alone.hours is not None
+    assert (alone.hours - hardware.START_HOURS) * 60 * 4 == pytest.approx(3 * 14, abs=3)
+
+
+def test_a_base_of_unknown_size_is_said_to_be_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    params = supplied("figsim", monkeypatch)
+    odd = params.models["bert"].model_copy(update={"base": "someone/odd"})
+    found = rows("figsim", params.model_copy(update={"models": {**params.models, "bert": odd}}))["bert"]
+    assert found.hardware.memory_gb is None and "the row's own model" in told(found)
+
+
+def test_gpus_of_this_host_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    params = supplied("cradle", monkeypatch)
+    few = rows("cradle", params, here=(80.0,))
+    assert "147 GB of GPU memory (3 GPUs of 80 GB); this host: 1 with 80 GB" in told(few["llama-70b-zero"])
+    assert not few["qwen3-14b-zero"].missing
+
+
+def test_the_budget_must_cover_what_is_left_to_pay(tmp_path: Path) -> None:
+    params = load(ROOT, profile="cradle")
+    settings = Settings.from_env()
+    given = {"settings": settings, "root": ROOT, "today": DAY, "published": None}
+    votes = params.votes.model_copy(update={"budget_usd": 1})
+    low = profile_plan.plan("cradle", params=params.model_copy(update={"votes": votes}), **given)
+    assert any("votes.budget_usd has 1.00 left" in one["what"] for one in low["missing"])
+    assert not any("budget" in one["what"] for one in profile_plan.plan("cradle", params=params, **given)["missing"])
+    assert not (tmp_path / "var").exists(), "a plan leaves nothing behind"
+
+
+def test_published_gold_in_the_repository_is_not_missing() -> None:
+    params = load(ROOT, profile="cradle")
+    given = {"params": params, "settings": Settings.from_env(), "root": ROOT, "today": DAY}
+    files = frozenset({"annotations/posts/cradle/gold.csv.dvc"})
+    told = {one["what"].split(":")[0] for one in profile_plan.plan("cradle", published=files, **given)["missing"]}
+    assert told == {"access basis of source dump", "ethics approval of source dump"}
+
+
+def test_only_the_papers_profiles_have_a_plan() -> None:
+    assert profile_plan.paper_of("figsim-2027") == "figsim"
+    with pytest.raises(UnknownName, match="sandbox"):
+        profile_plan.paper_of("sandbox")
+
+
+@pytest.mark.parametrize("paper", ROWS)
+def test_a_profile_changes_something_with_every_value(paper: str) -> None:
+    own = parse((ROOT / "params.yaml").read_text(), where="params.yaml")
+    before = dict(leaves(own))
+    profile = parse((ROOT / "profiles" / f"{paper}.yaml").read_text(), where=paper)
+    for key, value in leaves(profile):
+        assert before.get(key) != value, f"{'.'.join(key)} is params.yaml's already"
+    validate(overlay(own, profile), where=paper)
+
+
+def profile_values(paper: str) -> Iterator[tuple[str, Any]]:
+    for key, value in leaves(parse((ROOT / "profiles" / f"{paper}.yaml").read_text(), where=paper)):
+        yield ".".join(key), value
+
+
+def test_figsims_profile_is_what_the_paper_states() -> None:
+    found = dict(profile_values("figsim"))
+    trained = [row.key for row in paper_rows("figsim") if row.key in found["train.models"]]
+    prompted = [row.key for row in paper_rows("figsim") if row.key in found["prompted.models"]]
+    assert (len(trained), len(prompted)) == (10, 12)
+    assert sorted(trained + prompted) == sorted(row.key for row in paper_rows("figsim"))
+    params = load(ROOT, profile="figsim")
+    assert found.keys() == {
+        "corpora.memes.last_month", "images.ocr.engine", "gold.memes.published", "split.memes.published",
+        "moderation.systems.memes", "train.models", "train.mode", "prompted.models", "votes.budget_usd",
+    }  # fmt: skip
+    assert (params.images.ocr.engine, params.train.mode) == ("google_vision", "paper")
+    # E.2, Tables 9 and 10, and 3.1: not in the profile, because params.yaml has them
+    section = params.train
+    recipe = (section.learning_rate, section.warmup, section.weight_decay, section.clip, section.batch, section.epochs)
+    assert recipe == (2e-5, 0.1, 0.01, 1.0, 16, 20)
+    assert params.split["memes"].sizes == {"train": 633, "validation": 208, "test": 208}
+    assert (params.corpora["memes"].first_month, params.corpora["memes"].last_month) == ("2018-04", "2022-12")
+    few = {name: params.models[name] for name in found["prompted.models"]}
+    assert {getattr(spec, "examples", None) for name, spec in few.items() if name.endswith("-few")} == {6}
+    assert {getattr(spec, "examples", None) for name, spec in few.items() if name.endswith("-zero")} == {0}
+
+
+def test_cradles_profile_is_what_the_paper_states() -> None:
+    found = dict(profile_values("cradle"))
+    assert sorted(found["baselines.models"]) == sorted([*(row.key for row in paper_rows("cradle")), "cradle"])
+    params = load(ROOT, profile="cradle")
+    bases = {params.weights(name) for name in found["finetune.models"]}
+    assert bases == {params.weights(base) for _, _, _, base, *_ in printed("cradle")["table_8"]["rows"]}
+    assert params.ensembles["cradle"].members == params.votes.labellers == ("gpt", "claude", "gemini")
+    assert (params.votes.mode, params.finetune.subsets) == ("paper", ("unanimous", "consensus"))
+
+
+def test_a_text_with_a_colon_keeps_its_quotes_within_braces() -> None:
+    from ruamel.yaml import YAML
+
+    text = rewrite(
+        "models:\n  a: {kind: text, base: b}  # a row\n", {"models": {"a": {"kind": "text", "base": "tiny:c"}}}
+    )
+    assert YAML(typ="safe").load(text) == {"models": {"a": {"kind": "text", "base": "tiny:c"}}}
+    assert "# a row" in text

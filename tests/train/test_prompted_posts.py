@@ -1,0 +1,153 @@
+"""Models that are asked about posts as labellers are: served over HTTP, or in this process (CRADLE 4.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines import estimate
+from pipelines.config.models import LocalModel, Model, PromptedModel
+from pipelines.config.params import load as load_params
+from pipelines.config.settings import Settings
+from pipelines.deployment.services import sandbox_variables
+from pipelines.errors import BadParams
+from pipelines.predict import baselines
+from pipelines.predict.prompted_posts import PromptedPosts
+from pipelines.sandbox.server import SandboxServer
+from pipelines.sandbox.vendors.mind import Temper
+from pipelines.sandbox.vendors.vendors import Vendors
+from tests.train import small_posts as small
+from tests.train import small_untuned
+from tests.train.small_posts import REPO, SmallPosts
+from tests.train.small_untuned import ASKED, asked, rows_of, spent
+
+CALM = Temper(
+    wrong=0, refuses={}, refuses_any=0, malformed=0, throttled=0, failing=0, slow=0, obeys_inside=0, obeys_outside=0
+)
+SERVED = PromptedModel(kind="prompted", labeller="qwen3-8b", examples=1, runs=1)
+
+
+@pytest.fixture(scope="module")
+def original() -> SmallPosts:
+    return small.made()
+
+
+@pytest.fixture
+def posts(original: SmallPosts, tmp_path: Path) -> Iterator[SmallPosts]:
+    with small.copied(original, to=tmp_path / "root") as own:
+        yield own
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SandboxServer]:
+    folder = tmp_path / "vendors"
+    folder.mkdir()
+    (folder / "submissions.jsonl").touch()
+    vendors = Vendors(folder, seed=7, tempers={"local": CALM})
+    with SandboxServer(folder, vendors=vendors) as found:
+        for name, value in sandbox_variables(int(found.address.rpartition(":")[2])).items():
+            monkeypatch.setenv(name, value)
+        yield found
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    monkeypatch.setenv("CORPUS_SECRET", small.SECRET.hex())
+    return small_untuned.settings(tmp_path / "home", patch=monkeypatch)
+
+
+def run(posts: SmallPosts, settings: Settings, *, spec: Model, **changed: Any) -> dict[str, Any]:
+    votes = posts.params.votes.model_copy(update={"mode": "paper", **changed})
+    models = {**posts.params.models, "it": spec}
+    section = posts.params.baselines.model_copy(update={"models": ("it",)})
+    params = posts.params.model_copy(update={"models": models, "votes": votes, "baselines": section})
+    given = {"params": params, "settings": settings, "vault": posts.vault, "root": posts.root}
+    told = estimate.run("posts", steps=["baselines"], **given)
+    assert told["estimates"]["baselines"].get("it", {}).get("records", 0) in (0, ASKED)
+    return baselines.run("posts", model="it", **given)
+
+
+def test_a_served_model_is_asked_once_about_dev_and_test(
+    posts: SmallPosts, settings: Settings, server: SandboxServer
+) -> None:
+    metrics = run(posts, settings, spec=SERVED)
+    rows = rows_of(posts)
+    assert set(rows) == set(asked(posts)) and {row["outcome"] for row in rows.values()} == {"vote"}
+    assert all(row["labels"] == sorted(posts.posts[r].labels) for r, row in rows.items())
+    assert metrics["labeller"] == "qwen3-8b" and metrics["kind"] == "prompted"
+    answered = server.vendors.counts()["local"]["answered"]
+    assert answered == ASKED
+    run(posts, settings, spec=SERVED)
+    assert server.vendors.counts()["local"]["answered"] == answered, "stored answers are used"
+    told = spent(posts)
+    assert (told["records"], told["cost"], told["seconds"]) == (ASKED, 0.0, None)
+    assert told["input_tokens"] > 1000 * ASKED, "the labellers' whole prompt, with an example"
+
+
+def test_examples_are_as_many_as_the_entry_says(posts: SmallPosts, settings: Settings, server: SandboxServer) -> None:
+    read = []
+    for examples in (0, 1):
+        run(posts, settings, spec=SERVED.model_copy(update={"examples": examples}))
+        read.append(spent(posts)["input_tokens"])
+    assert read[0] < read[1]
+
+
+def test_several_runs_or_an_offline_labeller_are_refused(posts: SmallPosts, settings: Settings) -> None:
+    with pytest.raises(BadParams, match=r"models\.it\.runs"):
+        run(posts, settings, spec=SERVED.model_copy(update={"runs": 3}))
+    with pytest.raises(BadParams, match=r"models\.it\.labeller"):
+        run(posts, settings, spec=SERVED.model_copy(update={"labeller": "words"}))
+
+
+def test_a_local_model_is_asked_with_the_labellers_prompt(posts: SmallPosts, settings: Settings) -> None:
+    spec = LocalModel(kind="local", base="tiny:qwen3", batch=8, max_length=2048)
+    votes = posts.params.votes.model_copy(update={"max_output_tokens": 3})
+    params = posts.params.model_copy(update={"votes": votes})
+    prompted = PromptedPosts("posts", "it", params, settings, posts.vault, posts.root)
+    [said] = prompted.local(spec, seed=1).predict(["Title: A week Text: It rained."])
+    assert (said.outcome, said.labels, said.scores, said.output_tokens) == ("malformed", frozenset(), (), 3)
+    assert said.input_tokens > 1500, "beyond the prompt that models are tuned on"
+
+
+@pytest.mark.faults
+def test_a_local_model_gets_the_labellers_prompt_and_writes_freely(posts: SmallPosts, settings: Settings) -> None:
+    spec = LocalModel(kind="local", base="tiny:qwen3", batch=8, max_length=2048)
+    metrics = run(posts, settings, spec=spec, max_output_tokens=4)
+    rows, told = rows_of(posts), spent(posts)
+    assert set(rows) == set(asked(posts))
+    assert {row["outcome"] for row in rows.values()} == {"malformed"}, "random weights write no JSON"
+    assert all(row["labels"] == [] and row["scores"] == [] for row in rows.values())
+    assert told["output_tokens"] == 4 * ASKED, "no grammar ends an answer, only the limit"
+    assert metrics["outcomes"]["test"] == {"malformed": 12}
+    assert told["input_tokens"] > 1500 * ASKED, "beyond the prompt that models are tuned on"
+
+
+def test_an_answer_is_read_by_the_labellers_rules(posts: SmallPosts, settings: Settings) -> None:
+    prompted = PromptedPosts("posts", "it", posts.params, settings, posts.vault, posts.root)
+    from pipelines.label.post_prompt import prompt_for
+
+    prompt = prompt_for(prompted.material, system="open", secret=settings.secret())
+    read = lambda text: prompted._read(text, prompt=prompt)  # noqa: E731
+    assert read('```json\n{"labels": ["no_crisis"]}\n```') == ("vote", {"no_crisis"})
+    assert read('<think>So.</think>{"labels": ["rape_past"]}') == ("vote", {"rape_past"})
+    assert read('{"labels": ["somewhat_sad"]}') == ("malformed", frozenset())
+    assert read("I'm sorry, but I can't label this.") == ("refused", frozenset())
+
+
+def test_the_papers_models_are_asked_as_the_paper_asks() -> None:
+    params = load_params(REPO, profile="cradle")
+    assert (params.votes.max_output_tokens, params.votes.context_tokens, params.few_shot.examples) == (1024, 4096, 5)
+    kinds: dict[str, list[str]] = {}
+    for name in params.baselines.models:
+        spec = params.models[name]
+        kinds.setdefault(spec.kind, []).append(name)
+        if isinstance(spec, LocalModel):
+            assert (spec.prompt, spec.max_length) == ("evaluation", 4096)
+        if isinstance(spec, PromptedModel):
+            assert (spec.examples, spec.runs) == (5, 1)
+    assert {kind: len(names) for kind, names in kinds.items()} == {"prompted": 9, "local": 3, "votes": 3, "ensemble": 1}
+    tuned = {params.weights(name) for name in params.finetune.models}
+    assert tuned == {params.weights(name) for name in kinds["local"]}, "the bases of Table 8"
