@@ -193,7 +193,8 @@ SINKS = (
         paths=_home("train"),
         writers=(
             "predict/repeats", "train/classifiers/checkpoint", "train/classifiers/encoder_training",
-            "train/classifiers/loop", "train/predictors/adapter", "train/predictors/knn", "train/sft/trainer",
+            "train/classifiers/loop", "train/predictors/adapter", "train/predictors/instruct",
+            "train/predictors/knn", "train/sft/trainer",
         ),
     ),
     Sink(
@@ -243,7 +244,7 @@ SINKS = (
         keeps="until that day, labels and the address, which the release's key decrypts; then the release's own id on "
         "its removal list; copies that consumers have",
         paths=_home("releases"),
-        writers=("crisis_corpus/hydrate", "release/release_store", "release/rekey"),
+        writers=("crisis_corpus/hydrate", "release/access", "release/release_store", "release/rekey"),
     ),
     Sink(
         "sources",
@@ -274,11 +275,12 @@ SINKS = (
         writers=("backup/backup", "backup/database_copies", "backup/pool", "backup/restore"),
     ),
     Sink(
-        "clones that people made",
+        "clones and opened items of people",
         "content",
         "",
-        keeps="tables from `corpus clone`: their content is unreadable; users must delete the ids themselves",
-        writers=("report/dvc_data", "report/export", "report/published", "report/report"),
+        keeps="tables from `corpus clone`: their content is unreadable; users must delete the ids themselves, and the "
+        "folders that `corpus errors --content` wrote as soon as they were read",
+        writers=("evaluate/error_items", "report/dvc_data", "report/export", "report/published", "report/report"),
     ),
     Sink(
         "exports and repositories on a hub",

@@ -33,7 +33,7 @@ REPO = Path(__file__).resolve().parents[2]
 NO_PLACE = {
     "reddit_client_id", "reddit_client_secret", "reddit_url", "reddit_oauth_url", "arctic_shift_url", "contact",
     "sandbox_port", "label_studio_port", "label_studio_key", "argilla_key", "argilla_workspace",
-    "hub_token", "finetune_processes",
+    "hub_token", "finetune_processes", "traces",
 }  # fmt: skip
 # What puts bytes somewhere, whatever it is called on; `open` counts with a mode that writes.
 WRITES = {
