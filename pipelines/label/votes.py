@@ -19,10 +19,10 @@ from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.datasets.post import Post
 from pipelines.datasets.posts import SplitPosts
-from pipelines.label.post_prompt import prompt_for
 from pipelines.label.remote import Remote
 from pipelines.llm.asking import PlannedRequests
 from pipelines.llm.outcome import Answer, check_failures, counted, spent
+from pipelines.llm.prompting.post_prompt import prompt_for
 from pipelines.llm.prompting.prompts import DEV, register
 from pipelines.progress import reporter
 from pipelines.storage import tables

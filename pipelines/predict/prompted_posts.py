@@ -19,10 +19,10 @@ from pipelines.datasets.example import LabelSet
 from pipelines.datasets.post import Post
 from pipelines.datasets.posts import SplitPosts
 from pipelines.errors import BadParams
-from pipelines.label.post_prompt import prompt_for
 from pipelines.label.remote import LEAST_SHARE, Remote
 from pipelines.llm.asking import PlannedRequests
 from pipelines.llm.outcome import Answer, Outcome, Raw, check_failures
+from pipelines.llm.prompting.post_prompt import prompt_for
 from pipelines.llm.prompting.prompts import DEV, Prompt, register
 from pipelines.llm.response_parser import interpret
 from pipelines.progress import reporter

@@ -146,7 +146,7 @@ def approvals(corpus: str, *, params: Params) -> Iterator[Gap]:
     """Yield the approvals to read a corpus's sources that are not on record."""
     for name in params.corpora[corpus].sources:
         source = params.sources[name]
-        for field in ("access_basis", "approval"):
+        for field in ("access_basis", "ethics"):
             if getattr(source, field) is None:
-                told = "ethics approval" if field == "approval" else "access basis"
+                told = "ethics approval" if field == "ethics" else "access basis"
                 yield Gap(f"{told} of source {name}", put(f"sources.{name}.{field}", "…"))

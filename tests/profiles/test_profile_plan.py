@@ -62,7 +62,7 @@ def supplied(paper: str, monkeypatch: pytest.MonkeyPatch, **changed: Any) -> Par
         for name, spec in params.models.items()
     }
     sources = {
-        name: one.model_copy(update={"access_basis": "a", "approval": "b"}) for name, one in params.sources.items()
+        name: one.model_copy(update={"access_basis": "a", "ethics": "b"}) for name, one in params.sources.items()
     }
     given = {"consents": dict.fromkeys(params.consents, CONSENT), "models": pinned, "sources": sources}
     return params.model_copy(update=given | changed)

@@ -127,7 +127,7 @@ def test_a_local_model_gets_the_labellers_prompt_and_writes_freely(posts: SmallP
 
 def test_an_answer_is_read_by_the_labellers_rules(posts: SmallPosts, settings: Settings) -> None:
     prompted = PromptedPosts("posts", "it", posts.params, settings, posts.vault, posts.root)
-    from pipelines.label.post_prompt import prompt_for
+    from pipelines.llm.prompting.post_prompt import prompt_for
 
     prompt = prompt_for(prompted.material, system="open", secret=settings.secret())
     read = lambda text: prompted._read(text, prompt=prompt)  # noqa: E731

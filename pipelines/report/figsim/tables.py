@@ -104,10 +104,10 @@ def _model_rows(
     models = {task: found["models"][key] for task, found in tasks.items() if key in found["models"]}
     notes = dict.fromkeys(filter(None, (SOURCE_NOTES.get(model["kind"]) for model in models.values())))
     note = "; ".join(notes)
-    title += "".join(dict.fromkeys(beside(model) for model in models.values()))
+    prompts = "".join(dict.fromkeys(beside(model) for model in models.values()))
     runs = list(dict.fromkeys(str(models[task]["runs"]) for task in NAMES if task in models))
     answered = {task: model["valid"] for task, model in models.items() if model["valid"]}
-    yield (title, given, "/".join(runs) or UNDEFINED, *_cells(paper, ours=answered), note)
+    yield (f"{title}{prompts}", given, "/".join(runs) or UNDEFINED, *_cells(paper, ours=answered), note)
     whole = {task: model["all"] for task, model in models.items() if set(model["outcomes"]) - {"vote"}}
     if whole:
         yield (f"{title}, all records", given, "/".join(runs), *_cells({}, ours=whole), note)
