@@ -80,8 +80,10 @@ def test_a_scheme_of_several_categories_has_none_by_default():
 
 
 def test_schemes_are_found_by_name():
-    assert taxonomy.available() == ["communities", "cradle", "cssrs", "figsim"]
+    assert taxonomy.available() == [
+        "communities", "cradle", "cradle_round_1", "cradle_round_2", "cssrs", "figsim",
+    ]  # fmt: skip
     assert taxonomy.load("cradle") is CRADLE
     for name in ("none", "../cradle", ""):
-        with pytest.raises(UnknownScheme, match="communities, cradle, cssrs, figsim"):
+        with pytest.raises(UnknownScheme, match="communities, cradle, cradle_round_1, cradle_round_2, cssrs, figsim"):
             taxonomy.load(name)
