@@ -101,7 +101,7 @@ def test_no_source_is_read_without_an_ethics_approval_on_record() -> None:
         with pytest.raises(SourceNotApproved, match=r"ethics .* not set\. .*corpus params set sources\.dump\.ethics"):
             source.check("dump", today=date(2026, 1, 1))
     Source.model_validate(dump | {"retention_days": None, "ethics": "HREC 29894"}).check("dump", today=date(2026, 1, 1))
-    assert load(ROOT).sources["dump"].ethics is None, "nobody approved anything on behalf of a team"
+    assert load(ROOT).sources["dump"].ethics is None, "no approval is given on behalf of a team"
     assert all(source.ethics for source in load(ROOT, profile="sandbox").sources.values())
 
 

@@ -99,7 +99,7 @@ def test_mode_paper_leaves_out_what_was_learnt_from_printed_test_errors() -> Non
         assert rule.text in texts["improved"].template and rule.text not in texts["paper"].template
         assert rule.paper is None or (rule.paper in texts["paper"].template)
     assert texts["paper"].learnt == () and "CRADLE Table 9" in texts["improved"].learnt
-    # the victim is under 18, whoever did it; C-SSRS 1 to 3 are passive, 4 and 5 active
+    # the victim is under 18, regardless of the perpetrator; C-SSRS 1 to 3 are passive, 4 and 5 active
     assert "adult" not in "".join(d.definition for d in category.labels)
     assert "must be an adult" not in texts["paper"].template
     said = {label.name: label.definition for label in category.labels}
