@@ -1,8 +1,9 @@
 """Read Pushshift and Arctic Shift dumps: verify every byte and parse only the lines of the wanted subreddits.
 
 A file is read once. Every frame is decompressed to its end while the SHA-256 is computed. A vectorised search finds the
-key ``"subreddit"``, and a pattern compares its value, so that the other 99 % are never parsed (SPEC.md 2.6). Posts are yielded only after
-every file has been verified. A line that is no JSON object is counted whatever its subreddit, which cannot be known.
+key ``"subreddit"``, and a pattern compares its value, so that the other 99 % are never parsed (SPEC.md 2.6). Posts are
+yielded only after every file has been verified. A line that is no JSON object is counted whatever its subreddit, which
+cannot be known.
 """
 
 from __future__ import annotations
@@ -175,7 +176,7 @@ def wanted_lines(path: Path, *, digest: str, subreddits: Iterable[str], params: 
 
 
 def chunks(path: Path, *, digest: str, params: Dump) -> Iterator[tuple[list[bytes], int]]:
-    """Yield pieces of decompressed bytes and the position in the compressed file after them; every frame must be complete.
+    """Yield pieces of decompressed bytes and the compressed position after them; every frame must be complete.
 
     ``stream_reader`` would silently stop at the end of a truncated file; a ``decompressobj`` reports whether its frame
     is complete.
@@ -209,18 +210,23 @@ def chunks(path: Path, *, digest: str, params: Dump) -> Iterator[tuple[list[byte
                     detail = f"it expands to more than {params.max_ratio} times its size (dump.max_ratio)"
                     raise CorruptDump(name=path.name, offset=offset, detail=detail)
                 if size >= LINES:
-                    if size <= MOST:
-                        yield held, offset
-                    else:
-                        data = b"".join(held)
-                        for begin in range(0, size, MOST):
-                            yield [data[begin : begin + MOST]], offset
+                    yield from ((part, offset) for part in _parts(held, size))
                     held, total, size = [], total + size, 0
     yield held, offset
     if frame or not offset:
         raise CorruptDump(name=path.name, offset=offset, detail="it ends inside a frame")
     if sha256.hexdigest() != digest:
         raise CorruptDump(name=path.name, offset=offset, detail="its SHA-256 differs from the one in its .sha256 file")
+
+
+def _parts(pieces: list[bytes], size: int) -> Iterator[list[bytes]]:
+    """Yield ``pieces`` of ``size`` bytes together, or in parts of at most ``MOST`` bytes."""
+    if size <= MOST:
+        yield pieces
+        return
+    data = b"".join(pieces)
+    for begin in range(0, size, MOST):
+        yield [data[begin : begin + MOST]]
 
 
 def _matching(block: bytes, end: int, *, wanted: re.Pattern[bytes]) -> Iterator[bytes]:
