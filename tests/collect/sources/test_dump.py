@@ -386,3 +386,16 @@ def test_errors_name_no_content(read: Any, whole: Path) -> None:
     whole.write_bytes(data)
     text = str(failure(read))
     assert "quiet_otter" not in text and "t3_" not in text and str(whole.parent) not in text
+
+
+def test_the_search_finds_what_the_pattern_finds_in_any_line(params: Params, whole: Path, write_dump: Write) -> None:
+    import re
+
+    rng, parts = random.Random(6), [b'"subreddit"', b'subreddit"', b'"SuicideMeme"', b'"suicidememe"', b":", b" ", b'"']
+    lines = [b"{" + b"".join(rng.choices(parts, k=rng.randint(1, 9))) for _ in range(3000)]
+    write_dump(whole, lines)
+    wanted = re.compile(rb'"subreddit"\s*:\s*"(?i:SuicideMeme)"')
+    expected = [line for line in lines if wanted.search(line)]
+    digest = dump.expected_digest(whole)
+    assert len(expected) > 50
+    assert list(dump.wanted_lines(whole, digest=digest, subreddits=["SuicideMeme"], params=params.dump)) == expected
