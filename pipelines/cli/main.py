@@ -27,6 +27,7 @@ from pipelines.cli.doctor import app as doctor
 from pipelines.cli.doctor import plan
 from pipelines.cli.evaluate import app as evaluate
 from pipelines.cli.export import app as export
+from pipelines.cli.housekeeping import app as housekeeping
 from pipelines.cli.init import app as init
 from pipelines.cli.label import app as label
 from pipelines.cli.params import app as params
@@ -124,7 +125,9 @@ def status(
         numbers.show(gathered)
 
 
-for layer in (init, repository, backup, collect, curate, annotate, label, train, evaluate, registry, privacy, doctor):
+for layer in (
+    init, repository, backup, housekeeping, collect, curate, annotate, label, train, evaluate, registry, privacy, doctor
+):  # fmt: skip
     app.add_typer(layer)
 app.add_typer(params, name="params", rich_help_panel="Repository")
 app.add_typer(plan, name="plan", rich_help_panel="Repository")

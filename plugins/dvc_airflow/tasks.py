@@ -281,3 +281,13 @@ def backup() -> dict[str, Any]:
     if not settings.BACKUP:
         raise AirflowSkipException("CORPUS_VAULT_BACKUP is not set where this task runs")
     return run("backup")
+
+
+@task(task_id="housekeeping")
+def housekeeping() -> dict[str, Any]:
+    """Remove old logs, rows and runs as `corpus housekeeping` does; what this host cannot reach is logged and left."""
+    done = run("housekeeping", "--yes")
+    for name, found in done.items():
+        for reason in filter(None, (found.get("skipped"), found.get("not_collected"))):
+            logging.getLogger(__name__).warning("%s: %s", name, reason)
+    return done

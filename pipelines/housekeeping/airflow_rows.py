@@ -1,0 +1,139 @@
+"""Remove old rows of Airflow's database (runs, XCom, events) with Airflow's own ``airflow db clean``.
+
+Airflow takes any old row, also of a run that has not ended, such as an open round of annotation, whose later tasks read
+its XCom. Therefore nothing is removed that is younger than the oldest unfinished run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from typing import Any
+
+import sqlalchemy as sa
+
+from pipelines.deployment.airflow_api import prefix
+from pipelines.deployment.airflow_database import OPTION
+from pipelines.errors import DataError
+
+# States of a run that has not ended.
+OPEN = ("queued", "running")
+# Rows of one transaction, so that a large first cleaning locks nothing for long; ours.
+BATCH = 10_000
+COUNTED = re.compile(r"^Checking table (\w+)\n+Found (\d+) rows", re.MULTILINE)
+# What Airflow sets in the process of a task: the command is none.
+OF_TASKS = ("_AIRFLOW_PROCESS_CONTEXT", "AIRFLOW__CORE__SQL_ALCHEMY_CONN")
+
+
+class AirflowNotCleaned(DataError):
+    """Old rows of Airflow's database could not be counted or removed."""
+
+    message = "Airflow's database was not cleaned: {detail}."
+    remedy = "Correct the cause, then repeat the command: removed rows stay removed."
+    exit_code = 75
+
+
+@dataclass(frozen=True)
+class OldRows:
+    """The rows of Airflow's database that are to be removed.
+
+    Args:
+        before: the time before which rows are old.
+        open: the number of runs that have not ended.
+        dags: the Dags whose rows are removed; ``None``: all, because Airflow has no other projects.
+        tables: the number of old rows by table.
+    """
+
+    before: datetime
+    open: int
+    dags: tuple[str, ...] | None
+    tables: Mapping[str, int]
+
+
+def due(url: str, *, before: datetime) -> OldRows:
+    """Return the rows that are older than ``before`` and than every unfinished run; nothing is changed.
+
+    With ``CORPUS_AIRFLOW_PREFIX``, an Airflow with other projects too, only the rows of Dags with the prefix count.
+
+    Raises:
+        AirflowNotCleaned: the database does not answer, or Airflow is not installed here.
+    """
+    oldest, unfinished, dags = _read(url)
+    at = min(before, oldest) if oldest else before
+    if dags == ():
+        return OldRows(at, unfinished, dags, {})
+    counted = COUNTED.findall(_clean("--dry-run", url=url, before=at, dags=dags))
+    return OldRows(at, unfinished, dags, {table: int(rows) for table, rows in counted if int(rows)})
+
+
+def remove(found: OldRows, *, url: str) -> dict[str, int]:
+    """Remove the rows that :func:`due` found; return the number of removed rows by table.
+
+    Rows that refer to a removed row go with it, so that a later table may have fewer rows than were counted.
+
+    Raises:
+        AirflowNotCleaned: Airflow could not clean a table; others are clean.
+    """
+    if not found.tables:
+        return {}
+    # without --skip-archive, the rows stay in the database in other tables
+    argv = ("--skip-archive", "--yes", "--batch-size", str(BATCH), "--error-on-cleanup-failure")
+    cleaned = COUNTED.findall(_clean(*argv, url=url, before=found.before, dags=found.dags))
+    return {table: int(rows) for table, rows in cleaned if int(rows)}
+
+
+def _read(url: str) -> tuple[datetime | None, int, tuple[str, ...] | None]:
+    """Return the time of the oldest unfinished run, the number of unfinished runs, and the Dags with the prefix."""
+    times = [sa.column(name, sa.DateTime(timezone=True)) for name in ("run_after", "queued_at", "start_date")]
+    names: tuple[sa.ColumnClause[Any], ...] = (sa.column("dag_id"), sa.column("state"), *times)
+    runs = sa.table("dag_run", *names)
+    ours = runs.c.dag_id.startswith(prefix(), autoescape=True)
+    try:
+        engine = sa.create_engine(url, hide_parameters=True)
+        try:
+            with engine.connect() as connection:
+                rows = connection.execute(sa.select(*times).where(runs.c.state.in_(OPEN), ours)).all()
+                dag = sa.table("dag", sa.column("dag_id"))
+                mine = sa.select(dag.c.dag_id).where(dag.c.dag_id.startswith(prefix(), autoescape=True))
+                dags = tuple(connection.scalars(mine.order_by(dag.c.dag_id))) if prefix() else None
+        finally:
+            engine.dispose()
+    except (sa.exc.SQLAlchemyError, ImportError) as error:
+        raise AirflowNotCleaned(detail=f"it cannot be read ({type(error).__name__})") from None
+    # SQLite has no time zones
+    known = [at.replace(tzinfo=at.tzinfo or UTC) for row in rows for at in row if at is not None]
+    return min(known, default=None), len(rows), dags
+
+
+def _clean(*argv: str, url: str, before: datetime, dags: tuple[str, ...] | None) -> str:
+    """Run ``airflow db clean`` and return what it printed, which is numbers and names of tables."""
+    only = ("--dag-ids", ",".join(dags)) if dags else ()
+    command = [*_program(), "db", "clean", "--clean-before-timestamp", before.isoformat(), *only, *argv]
+    variables = {name: value for name, value in os.environ.items() if name not in OF_TASKS}
+    try:
+        done = subprocess.run(
+            command, env=variables | {OPTION: url}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
+    except OSError as error:
+        raise AirflowNotCleaned(detail=f"`airflow` cannot be run ({type(error).__name__})") from None
+    if done.returncode:
+        # its messages may have the address with the password
+        detail = f"`airflow db clean` ended with exit status {done.returncode}"
+        raise AirflowNotCleaned(detail=detail)
+    return done.stdout
+
+
+def _program() -> list[str]:
+    if find_spec("airflow"):
+        return [sys.executable, "-m", "airflow"]
+    if found := shutil.which("airflow"):
+        return [found]
+    raise AirflowNotCleaned(detail="the program `airflow` is not installed in this environment")
