@@ -45,6 +45,7 @@ from pipelines.cli.vault import app as vault
 from pipelines.config.settings import Settings
 from pipelines.errors import CorpusError, StepFailed
 from pipelines.process import DIES_WITH_PARENT, die_with_parent, private_files, report
+from pipelines.telemetry import sent
 from pipelines.timing import measured
 
 # New objects between two collections; with Python's 700, imports of torch and transformers spend a tenth collecting.
@@ -151,7 +152,7 @@ def main() -> None:
     status: int | None = None
     try:
         private_files()
-        with measured():
+        with measured(), sent():
             status = app(standalone_mode=False)
     except CorpusError as error:
         _fail(type(error).__name__, str(error), status=_exit_code(error), retry_after=error.fields.get("retry_after"))

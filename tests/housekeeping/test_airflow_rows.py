@@ -98,6 +98,7 @@ def before(days: int) -> datetime:
     return NOW - timedelta(days=days)
 
 
+@pytest.mark.faults
 def test_rows_of_an_open_round_and_younger_ones_stay(rows: Rows) -> None:
     rows.run("doctor", days=300)
     rows.run("annotation_round", days=200, state="running")
@@ -112,6 +113,7 @@ def test_rows_of_an_open_round_and_younger_ones_stay(rows: Rows) -> None:
     assert not [name for name in sa.inspect(rows.engine).get_table_names() if name.startswith("_airflow_deleted")]
 
 
+@pytest.mark.faults
 def test_only_the_dags_of_this_project_are_cleaned_in_a_shared_airflow(
     rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,7 +153,8 @@ def test_the_command_removes_old_rows_and_old_logs_only(
     monkeypatch.setenv(airflow_database.OURS, rows.url)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     rows.run("doctor", days=100)
-    rows.run("doctor", days=80)
+    rows.run("annotation_round", days=95, state="running")
+    rows.run("doctor", days=92)
     logs = tmp_path / "airflow" / "logs"
     for days in (100, 80):
         written(logs / "dag_id=doctor" / f"run_id=manual__{days}" / "task_id=doctor" / "attempt=1.log", days=days)
@@ -162,19 +165,23 @@ def test_the_command_removes_old_rows_and_old_logs_only(
     found = told("housekeeping", "--dry-run")
     assert found["task_logs"] == {"files": 1, "cut": 0, "bytes": 5} and found["airflow"]["tables"]["dag_run"] == 1
     assert found["component_logs"]["files"] == found["component_logs"]["cut"] == 1
-    assert "skipped" in found["mlflow"] and len(rows.left()) == 2
-    refused = CliRunner().invoke(app, ["housekeeping"])
-    assert refused.exit_code and len(rows.left()) == 2, "without --yes a person is asked, and there is none"
+    assert "skipped" in found["mlflow"] and len(rows.left()) == 3
+    with monkeypatch.context() as patch:
+        patch.delenv(airflow_database.OURS)
+        assert "skipped" in told("housekeeping", "--dry-run")["airflow"]
+        refused = CliRunner().invoke(app, ["housekeeping"])
+    assert refused.exit_code and large.stat().st_size > 100_000_000, "without --yes a person is asked: there is none"
 
     done = told("housekeeping", "--yes")
     assert done["task_logs"]["files"] == 1 and done["airflow"]["tables"]["dag_run"] == 1
-    assert rows.left("dag_run") == rows.left() == {("doctor", "manual__80")}
+    assert rows.left("dag_run") == rows.left() == {("annotation_round", "manual__95"), ("doctor", "manual__92")}
     assert [path.name for path in sorted((logs / "dag_id=doctor").iterdir())] == ["run_id=manual__80"]
     assert not (settings.home / "logs" / "sandbox.log").exists()
     assert 0 < large.stat().st_size <= 50_000_000 and large.read_bytes().startswith(b"line\n")
     assert content(settings.home) == corpus, "vault, receipts, journal, answers and objects are untouched"
+    monkeypatch.delenv(airflow_database.OURS)
     again = told("housekeeping", "--yes")
-    assert (again["task_logs"]["files"], again["airflow"]["rows"], again["component_logs"]["cut"]) == (0, 0, 0)
+    assert again["task_logs"]["files"] == again["component_logs"]["cut"] == 0
 
 
 def told(*argv: str) -> dict[str, Any]:
