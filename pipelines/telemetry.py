@@ -30,7 +30,7 @@ NOT_SENT = "The counts of this command were not sent as metrics ({cause}).\n"
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric: its meaning, the names of its attributes, and whether it is a counter, or a gauge of a present state."""
+    """A metric: its meaning, the names of its attributes, and whether it is a counter or the gauge of a state."""
 
     about: str
     attributes: tuple[str, ...] = ()
