@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -14,7 +15,9 @@ import pytest
 
 from pipelines import telemetry
 from pipelines.storage.exclusions import CLOSED, WHOLE, write_exclusions
+from pipelines.workspace.clone import workspace
 from tests.otlp_receiver import Receiver, receiving
+from tests.privacy import used_corpus as used
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -135,3 +138,29 @@ def test_without_an_address_nothing_is_imported() -> None:
     env = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
     done = subprocess.run([sys.executable, "-c", RUN], cwd=ROOT, env=env, check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "[]" and not done.stderr
+
+
+def test_commands_send_what_a_stage_and_the_summary_count(receiver: Receiver, tmp_path: Path) -> None:
+    settings = used.copy(tmp_path / "home")
+    with workspace(settings) as clone:
+        shutil.copy(ROOT / "params.yaml", clone.path)
+        clone.commit("params", paths=["params.yaml"])
+        head = clone.head
+    env = os.environ | {"CORPUS_HOME": str(settings.home), "CORPUS_SECRET": used.SECRET}
+    run = ["--base", head, "--run", "posts_dataset/manual__1"]
+    for argv in (
+        ["status", "--write"],
+        ["task", "stage", "split@posts", *run],
+        ["task", "stage", "nothing@posts", *run],
+    ):
+        command = [sys.executable, "-m", "pipelines", *argv]
+        subprocess.run(command, cwd=tmp_path, env=env, check=False, capture_output=True)
+    found = receiver.sums()
+    assert found["corpus.stage.tasks", of(stage="split", outcome="success")] == 1
+    assert found["corpus.stage.tasks", of(stage="nothing", outcome="failed")] == 1
+    assert {name for name, _ in found} == {
+        "corpus.stage.tasks", "corpus.takedowns.open", "corpus.takedowns.done", "corpus.budget.spent_usd",
+        "corpus.budget.limit_usd",
+    }  # fmt: skip
+    known = {value for _, attributes in found for _, value in attributes}
+    assert known == {"split", "nothing", "success", "failed"}

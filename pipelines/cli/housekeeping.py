@@ -19,6 +19,9 @@ def housekeeping(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="print counts and bytes of what would be removed; remove nothing")
     ] = False,
+    airflow: Annotated[
+        str | None, typer.Option(help="the interpreter in whose environment Airflow is installed; default: this one")
+    ] = None,
 ) -> None:
     """Remove old logs, rows of Airflow's database (runs, XCom), and MLflow's runs and traces that nothing refers to."""
     from pipelines.housekeeping import housekeeping as stage
@@ -28,7 +31,7 @@ def housekeeping(
     require_corpus(settings)
     require_mlflow(settings)
     with doing("looking for what is old"):
-        parts = stage.due(settings, now=now())
+        parts = stage.due(settings, now=now(), airflow=airflow)
     found = {name: part.found for name, part in parts.items()}
     if dry_run:
         emit(found)

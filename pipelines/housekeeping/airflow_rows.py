@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from typing import Any
@@ -56,15 +56,17 @@ class OldRows:
         open: the number of runs that have not ended.
         dags: the Dags whose rows are removed; ``None``: all, because Airflow has no other projects.
         tables: the number of old rows by table.
+        python: the interpreter that has Airflow; ``None``: this one, or that of the program ``airflow``.
     """
 
     before: datetime
     open: int
     dags: tuple[str, ...] | None
     tables: Mapping[str, int]
+    python: str | None = None
 
 
-def due(url: str, *, before: datetime) -> OldRows:
+def due(url: str, *, before: datetime, python: str | None = None) -> OldRows:
     """Return the rows that are older than ``before`` and than every unfinished run; nothing is changed.
 
     With ``CORPUS_AIRFLOW_PREFIX``, an Airflow with other projects too, only the rows of Dags with the prefix count.
@@ -77,8 +79,8 @@ def due(url: str, *, before: datetime) -> OldRows:
     at = min(before, oldest - timedelta(seconds=1)) if oldest else before
     if dags == ():
         return OldRows(at, unfinished, dags, {})
-    counted = COUNTED.findall(_clean("--dry-run", url=url, before=at, dags=dags))
-    return OldRows(at, unfinished, dags, {table: int(rows) for table, rows in counted if int(rows)})
+    found = OldRows(at, unfinished, dags, {}, python)
+    return replace(found, tables=_clean("--dry-run", url=url, found=found))
 
 
 def remove(found: OldRows, *, url: str) -> dict[str, int]:
@@ -93,8 +95,7 @@ def remove(found: OldRows, *, url: str) -> dict[str, int]:
         return {}
     # without --skip-archive, the rows stay in the database in other tables
     argv = ("--skip-archive", "--yes", "--batch-size", str(BATCH))
-    cleaned = COUNTED.findall(_clean(*argv, url=url, before=found.before, dags=found.dags))
-    return {table: int(rows) for table, rows in cleaned if int(rows)}
+    return _clean(*argv, url=url, found=found)
 
 
 def _read(url: str) -> tuple[datetime | None, int, tuple[str, ...] | None]:
@@ -120,10 +121,11 @@ def _read(url: str) -> tuple[datetime | None, int, tuple[str, ...] | None]:
     return min(known, default=None), len(rows), dags
 
 
-def _clean(*argv: str, url: str, before: datetime, dags: tuple[str, ...] | None) -> str:
-    """Run ``airflow db clean`` and return what it printed, which is numbers and names of tables."""
-    only = ("--dag-ids", ",".join(dags), "--tables", ",".join(OF_DAGS)) if dags else ()
-    command = [*_program(), "db", "clean", "--clean-before-timestamp", before.isoformat(), *only, *argv]
+def _clean(*argv: str, url: str, found: OldRows) -> dict[str, int]:
+    """Run ``airflow db clean`` and return the number of rows that it found, by table."""
+    only = ("--dag-ids", ",".join(found.dags), "--tables", ",".join(OF_DAGS)) if found.dags else ()
+    before = ("--clean-before-timestamp", found.before.isoformat())
+    command = [*_program(found.python), "db", "clean", *before, *only, *argv]
     variables = {name: value for name, value in os.environ.items() if name not in OF_TASKS}
     try:
         done = subprocess.run(
@@ -133,16 +135,16 @@ def _clean(*argv: str, url: str, before: datetime, dags: tuple[str, ...] | None)
     except OSError as error:
         raise AirflowNotCleaned(detail=f"`airflow` cannot be run ({type(error).__name__})") from None
     # its other messages may have the address with the password
-    failed = set(FAILED.findall(done.stdout + done.stderr)) - (WITH_RUNS if dags else set())
+    failed = set(FAILED.findall(done.stdout + done.stderr)) - (WITH_RUNS if found.dags else set())
     if done.returncode or failed:
         what = f"failed for {', '.join(sorted(failed))}" if failed else f"ended with exit status {done.returncode}"
         raise AirflowNotCleaned(detail=f"`airflow db clean` {what}")
-    return done.stdout
+    return {table: int(rows) for table, rows in COUNTED.findall(done.stdout) if int(rows)}
 
 
-def _program() -> list[str]:
-    if find_spec("airflow"):
-        return [sys.executable, "-m", "airflow"]
+def _program(python: str | None) -> list[str]:
+    if python or find_spec("airflow"):
+        return [python or sys.executable, "-m", "airflow"]
     if found := shutil.which("airflow"):
         return [found]
     raise AirflowNotCleaned(detail="the program `airflow` is not installed in this environment")

@@ -28,7 +28,7 @@ NO_STORE = "MLflow's database is elsewhere: run `mlflow gc` there"
 
 
 @dataclass(frozen=True)
-class Part:
+class DuePart:
     """One kind of things to remove.
 
     Args:
@@ -42,8 +42,10 @@ class Part:
     remove: Callable[[], dict[str, Any]] = dict
 
 
-def due(settings: Settings, *, now: datetime) -> dict[str, Part]:
+def due(settings: Settings, *, now: datetime, airflow: str | None = None) -> dict[str, DuePart]:
     """Return by name what is to be removed; nothing is changed.
+
+    ``airflow``: the interpreter that has Airflow, if it is another one than this.
 
     Raises:
         AirflowNotCleaned: Airflow's database does not answer, or Airflow is not installed here.
@@ -56,14 +58,14 @@ def due(settings: Settings, *, now: datetime) -> dict[str, Part]:
     tasks, place = old_logs.of_tasks(before=logs), old_logs.tasks_folder()
     own = old_logs.of_components(settings.home, before=logs, most_mb=limits.log_mb)
     return {
-        "task_logs": Part({"skipped": NO_LOGS}) if tasks is None else _logs(tasks, below=place),
+        "task_logs": DuePart({"skipped": NO_LOGS}) if tasks is None else _logs(tasks, below=place),
         "component_logs": _logs(own),
-        "airflow": _airflow(limits, now=now),
+        "airflow": _airflow(limits, now=now, python=airflow),
         "mlflow": _mlflow(settings, params=params, now=now),
     }
 
 
-def run(parts: dict[str, Part], *, say: Say = silent) -> dict[str, Any]:
+def run(parts: dict[str, DuePart], *, say: Say = silent) -> dict[str, Any]:
     """Remove what :func:`due` found; return counts and bytes by name, or why a part was skipped.
 
     ``say`` is called with the name of each part that is done.
@@ -75,16 +77,16 @@ def run(parts: dict[str, Part], *, say: Say = silent) -> dict[str, Any]:
     return done
 
 
-def _logs(found: old_logs.OldLogs, *, below: Any = None) -> Part:
+def _logs(found: old_logs.OldLogs, *, below: Any = None) -> DuePart:
     counts = {"files": len(found.files), "cut": len(found.large), "bytes": found.size}
-    return Part(counts, len(found.files) + len(found.large), lambda: old_logs.remove(found, below=below))
+    return DuePart(counts, len(found.files) + len(found.large), lambda: old_logs.remove(found, below=below))
 
 
-def _airflow(limits: Housekeeping, *, now: datetime) -> Part:
+def _airflow(limits: Housekeeping, *, now: datetime, python: str | None) -> DuePart:
     url = airflow_database.address()
     if url is None:
-        return Part({"skipped": NO_DATABASE})
-    found = airflow_rows.due(url, before=now - timedelta(days=limits.airflow_days))
+        return DuePart({"skipped": NO_DATABASE})
+    found = airflow_rows.due(url, before=now - timedelta(days=limits.airflow_days), python=python)
     told = {"before": found.before.isoformat(timespec="seconds"), "unfinished_runs": found.open}
     rows = sum(found.tables.values())
 
@@ -92,12 +94,12 @@ def _airflow(limits: Housekeeping, *, now: datetime) -> Part:
         tables = airflow_rows.remove(found, url=url)
         return told | {"rows": sum(tables.values()), "tables": tables}
 
-    return Part(told | {"rows": rows, "tables": dict(found.tables)}, rows, remove)
+    return DuePart(told | {"rows": rows, "tables": dict(found.tables)}, rows, remove)
 
 
-def _mlflow(settings: Settings, *, params: Any, now: datetime) -> Part:
+def _mlflow(settings: Settings, *, params: Any, now: datetime) -> DuePart:
     if not settings.mlflow_tracking_uri:
-        return Part({"skipped": NO_MLFLOW})
+        return DuePart({"skipped": NO_MLFLOW})
     registry = Registry.open(settings)
     found = mlflow_runs.due(
         settings=settings, registry=registry, params=params, limits=params.housekeeping, now=now,
@@ -106,7 +108,7 @@ def _mlflow(settings: Settings, *, params: Any, now: datetime) -> Part:
     kept = {"kept_on_record": found.kept} | ({"not_collected": NO_STORE} if found.collect is None else {})
     collect = len(found.collect or ())
     told = {"deleted": len(found.delete), "collected": collect, "bytes": found.size, "traces": found.traces}
-    return Part(
+    return DuePart(
         told | kept,
         len(found.delete) + collect + found.traces,
         lambda: mlflow_runs.remove(found, settings=settings, registry=registry) | kept,

@@ -105,18 +105,18 @@ def experiments(params: Params) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _Run:
+class _ListedRun:
     info: Any
     data: Any
     shown: bool
 
 
-def _runs(registry: Registry, *, params: Params) -> Iterator[_Run]:
+def _runs(registry: Registry, *, params: Params) -> Iterator[_ListedRun]:
     numbers = {mlflow_pages.experiment(corpus) for corpus in params.corpora}
     for experiment in experiments(params):
         # MLflow lists the newest first: among these, pages look for the newest numbers and report
         for place, run in enumerate(registry.runs(experiment)):
-            yield _Run(run.info, run.data, experiment in numbers and place < mlflow_pages.SEARCHED)
+            yield _ListedRun(run.info, run.data, experiment in numbers and place < mlflow_pages.SEARCHED)
 
 
 def _store(settings: Settings) -> Any:

@@ -17,7 +17,9 @@ import pytest
 import sqlalchemy as sa
 from typer.testing import CliRunner
 
+from pipelines.backup import database_copies
 from pipelines.cli.main import app
+from pipelines.config.settings import Settings
 from pipelines.deployment import airflow_database
 from pipelines.housekeeping import airflow_rows
 from pipelines.housekeeping.airflow_rows import AirflowNotCleaned
@@ -137,6 +139,8 @@ def test_a_task_gets_the_address_from_this_projects_variable(monkeypatch: pytest
     monkeypatch.delenv(airflow_database.OURS, raising=False)
     monkeypatch.setenv(airflow_database.OPTION, "airflow-db-not-allowed:///")
     assert airflow_database.address() is None
+    # a backup by a Dag leaves out what it cannot reach
+    assert database_copies.AIRFLOW not in database_copies.addresses(Settings.from_env())
     monkeypatch.setenv(airflow_database.OURS, "postgresql://db/airflow")
     assert airflow_database.address() == "postgresql://db/airflow"
 
@@ -172,7 +176,7 @@ def test_the_command_removes_old_rows_and_old_logs_only(
         refused = CliRunner().invoke(app, ["housekeeping"])
     assert refused.exit_code and large.stat().st_size > 100_000_000, "without --yes a person is asked: there is none"
 
-    done = told("housekeeping", "--yes")
+    done = told("housekeeping", "--yes", "--airflow", sys.executable)
     assert done["task_logs"]["files"] == 1 and done["airflow"]["tables"]["dag_run"] == 1
     assert rows.left("dag_run") == rows.left() == {("annotation_round", "manual__95"), ("doctor", "manual__92")}
     assert [path.name for path in sorted((logs / "dag_id=doctor").iterdir())] == ["run_id=manual__80"]
