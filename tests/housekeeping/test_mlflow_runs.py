@@ -21,9 +21,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.cli.main import app
-from pipelines.config.params import load
 from pipelines.config.settings import Settings
-from pipelines.housekeeping import on_record
 from pipelines.registry import mlflow_pages
 from pipelines.registry.journal import Journal
 from pipelines.registry.versions import Registry
@@ -195,6 +193,7 @@ def test_files_of_runs_in_the_trash_are_found_by_a_takedown(home: Path) -> None:
     assert not list(registry().client.list_artifacts(run_id, expiry.WEIGHTS))
 
 
+@pytest.mark.faults
 def test_old_traces_of_labelling_go(home: Path) -> None:
     import mlflow
     from mlflow.entities import SpanType
@@ -210,14 +209,6 @@ def test_old_traces_of_labelling_go(home: Path) -> None:
     assert housekeeping("--yes")["traces"] == 1
     assert len(registry().client.search_traces(locations=[place])) == 1
     assert housekeeping("--yes")["traces"] == 0
-
-
-def test_an_id_in_any_row_of_the_journal_keeps_its_run(home: Path) -> None:
-    run_id = named_by_a_promotion()
-    params = load(ROOT)
-    assert "memes" in params.corpora
-    settings = Settings.from_env()
-    assert run_id in on_record.collect(settings, registry=Registry.open(settings)).runs
 
 
 @pytest.mark.faults
