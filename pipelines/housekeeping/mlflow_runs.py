@@ -7,11 +7,11 @@ used as a whole: only the runs of this project's experiments are collected, and 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from io import StringIO
 from typing import Any
 
 from crisis_corpus.versions import translated
@@ -28,7 +28,7 @@ from pipelines.train import finetune
 from pipelines.train.classifiers import train
 from pipelines.vault.engine import database_file
 
-UNFINISHED = ("RUNNING", "SCHEDULED")
+UNFINISHED, DELETED = ("RUNNING", "SCHEDULED"), "deleted"
 # Traces of one request; MLflow's most.
 PAGE = 500
 
@@ -71,7 +71,7 @@ def due(
         old = (run.info.end_time or run.info.start_time) < before.timestamp() * 1000
         if run.info.run_id in on_record.runs or run.data.tags.get(mlflow_pages.COMMIT) in on_record.commits:
             kept += old
-        elif run.info.lifecycle_stage == "deleted":
+        elif run.info.lifecycle_stage == DELETED:
             collect += [run.info.run_id] if run.info.run_id in trashed else []
         elif old and run.info.status not in UNFINISHED and not run.shown:
             delete.append(run.info.run_id)
@@ -106,6 +106,8 @@ def experiments(params: Params) -> list[str]:
 
 @dataclass(frozen=True)
 class _ListedRun:
+    """A run; ``shown``: it may be the newest with numbers or a report, to which pages lead."""
+
     info: Any
     data: Any
     shown: bool
@@ -114,9 +116,11 @@ class _ListedRun:
 def _runs(registry: Registry, *, params: Params) -> Iterator[_ListedRun]:
     numbers = {mlflow_pages.experiment(corpus) for corpus in params.corpora}
     for experiment in experiments(params):
+        newer = 0
         # MLflow lists the newest first: among these, pages look for the newest numbers and report
-        for place, run in enumerate(registry.runs(experiment)):
-            yield _ListedRun(run.info, run.data, experiment in numbers and place < mlflow_pages.SEARCHED)
+        for run in registry.runs(experiment):
+            yield _ListedRun(run.info, run.data, experiment in numbers and newer < mlflow_pages.SEARCHED)
+            newer += run.info.lifecycle_stage != DELETED
 
 
 def _store(settings: Settings) -> Any:
@@ -136,7 +140,7 @@ def _collect(runs: tuple[str, ...], *, settings: Settings) -> None:
 
     # the addresses of files are resolved by the server
     set_tracking_uri(settings.mlflow_tracking_uri or "")
-    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):  # noqa: PTH123 - not a file
+    with redirect_stdout(StringIO()):
         _gc_tracking_resources(
             backend_store=_store(settings), run_ids=list(runs), experiment_ids=None, logged_model_ids=None,
             older_than=None, time_delta=0, skip_experiments=True, skip_logged_models=True, ignore_not_found=True,

@@ -15,8 +15,6 @@ from pathlib import Path
 from pipelines.deployment.components import running
 
 FOLDER, HOME = "AIRFLOW__LOGGING__BASE_LOG_FOLDER", "AIRFLOW_HOME"
-# The logs of the embedded components and the phases of commands, below CORPUS_HOME.
-OWN = "logs"
 MB = 1_000_000
 
 
@@ -44,7 +42,7 @@ def of_tasks(*, before: datetime) -> OldLogs | None:
 
 def of_components(home: Path, *, before: datetime, most_mb: int) -> OldLogs:
     """Return the old logs of components that do not run, and the logs that are larger than ``most_mb``."""
-    logs, most = list(_files(home / OWN)), most_mb * MB
+    logs, most = list(_files(home / "logs")), most_mb * MB
     old = [log for log in logs if _written(log) < before.timestamp() and not _running(home, log)]
     large = [log for log in logs if log not in old and _size(log) > most]
     return OldLogs(tuple(old), tuple(large), most // 2)
@@ -65,7 +63,7 @@ def remove(found: OldLogs, *, below: Path | None = None) -> dict[str, int]:
 def tasks_folder() -> Path | None:
     """Return the folder of the logs of Airflow's tasks, if it is on this host."""
     home = os.environ.get(HOME)
-    place = os.environ.get(FOLDER) or (f"{home}/{OWN}" if home else "")
+    place = os.environ.get(FOLDER) or (f"{home}/logs" if home else "")
     return Path(place) if place and Path(place).is_dir() else None
 
 

@@ -152,7 +152,7 @@ def test_a_run_goes_unless_something_on_record_names_it(home: Path) -> None:
     numbers = mlflow_pages.experiment("memes")
     kept["release"] = run_of(numbers, data_commit=released)
     for number in range(mlflow_pages.SEARCHED):
-        kept[f"newest numbers {number}"] = run_of(numbers, at=OLD + number * DAYS)
+        kept[f"newest numbers {number}"] = run_of(numbers, at=OLD + (number + 1) * DAYS)
     kept["young"] = run_of(EXPERIMENT.format(corpus="memes"), at=OLD + 100 * DAYS)
     kept["unfinished"] = run_of(EXPERIMENT.format(corpus="memes"), status="RUNNING")
     kept["of another project"] = run_of("elsewhere")
