@@ -23,7 +23,7 @@ BEFORE = {"refresh": [], "collect": ["refresh"],
           "annotation_pull": [], "annotation_round": ["sample", "annotation_pull"], "register": ["report"],
           "promote": ["register"], "deliver": ["promote"], "release": ["gold", "silver"],
           "deletion_sweep": ["partition"], "takedown": ["deletion_sweep"], "doctor": ["deletion_sweep"],
-          "backup": ["doctor"]}  # fmt: skip
+          "backup": ["doctor"], "housekeeping": ["backup"]}  # fmt: skip
 WRITES = {"partition": ["data/*"], "annotation_round": ["annotations/*"], "promote": ["models/*"]}
 # The last box of each band of rows, and its label.
 BANDS = {"partition": "one month of a corpus", "report": "all months, at one commit", "deliver": "registered models"}

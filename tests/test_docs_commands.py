@@ -39,7 +39,6 @@ NOT_RUN = {
     "docs/howto/own.md": 2,
     "docs/howto/postgresql.md": 1,
     "docs/howto/reddit.md": 1,
-    "docs/howto/runbooks.md": 3,
     "docs/howto/s3.md": 1,
     "docs/howto/served.md": 1,
 }

@@ -24,6 +24,7 @@ APART = (
     "pipelines/process.py",
     "pipelines/parallel.py",
     "pipelines/progress.py",
+    "pipelines/telemetry.py",
     "pipelines/timing.py",
     "pipelines/workspace/git.py",
     "pipelines/config/",

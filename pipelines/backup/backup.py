@@ -8,7 +8,6 @@ and objects are copied again, because a takedown removes objects that an earlier
 from __future__ import annotations
 
 import fcntl
-import os
 import shutil
 import tempfile
 from collections import Counter
@@ -132,11 +131,6 @@ def write_secret(path: Path, *, folder: Path, settings: Settings) -> None:
     write_private(path, text)
 
 
-def artifacts(settings: Settings) -> Path:
-    """Return the folder in which the embedded MLflow stores the files of runs and models."""
-    return Path(os.environ.get(mlflow_app.ARTIFACTS) or settings.home / "mlflow")
-
-
 def _corpus(
     pool: Pool,
     half: Path,
@@ -204,7 +198,7 @@ def _files(settings: Settings) -> dict[str, Path]:
     home = settings.home
     found = [home / KEY_FILE, *(home / "releases").rglob("*"), *(home / FOLDER).glob("*.json")]
     named = {path.relative_to(home).as_posix(): path for path in found}
-    root = artifacts(settings)
+    root = mlflow_app.artifacts(settings.home)
     named |= {f"{MLFLOW_FILES}/{path.relative_to(root).as_posix()}": path for path in root.rglob("*")}
     # tombstones are kept once, in the newest state: an old list would say less
     left_out = (f"{FOLDER}/{TOMBSTONES}", "releases/.lock")

@@ -12,12 +12,11 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from pipelines.config.settings import Settings
-from pipelines.deployment import mlflow_app, postgres
+from pipelines.deployment import airflow_database, mlflow_app, postgres
 from pipelines.errors import BadParams, ConfigError, DataError
 from pipelines.vault.engine import database_file
 
 AIRFLOW, MLFLOW, VAULT = "airflow", "mlflow", "vault"
-AIRFLOW_URL = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
 DUMP = ".dump"
 
 
@@ -38,13 +37,12 @@ class AnotherDatabase(ConfigError):
 
 def addresses(settings: Settings) -> dict[str, str]:
     """Return the address of each database of the project, of MLflow and of Airflow, if it is known here."""
-    home = settings.home
     found = {
         "answers": settings.answers_url,
         "refresh": settings.refresh_url,
         "journal": settings.journal_url,
-        MLFLOW: os.environ.get(mlflow_app.STORE) or f"sqlite:///{home}/mlflow.sqlite",
-        AIRFLOW: os.environ.get(AIRFLOW_URL, ""),
+        MLFLOW: mlflow_app.store(settings.home),
+        AIRFLOW: airflow_database.address() or "",
         # last: it then has the key of everything that was copied before
         VAULT: settings.vault_url,
     }

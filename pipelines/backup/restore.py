@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.backup import database_copies
-from pipelines.backup.backup import BUNDLE, MLFLOW_FILES, artifacts
+from pipelines.backup.backup import BUNDLE, MLFLOW_FILES
 from pipelines.backup.database_copies import AIRFLOW, VAULT
 from pipelines.backup.pool import BackupDamaged, BackupManifest, Pool
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
+from pipelines.deployment import mlflow_app
 from pipelines.errors import ConfigError
 from pipelines.process import private_home
 from pipelines.progress import silent
@@ -156,7 +157,7 @@ def _restore_files(pool: Pool, manifest: BackupManifest, *, settings: Settings) 
         if name == BUNDLE or name in manifest.databases.values():
             continue
         top, _, rest = name.partition("/")
-        path = artifacts(settings) / rest if top == MLFLOW_FILES else settings.home.joinpath(name)
+        path = mlflow_app.artifacts(settings.home) / rest if top == MLFLOW_FILES else settings.home.joinpath(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(pool.path(digest), path)
     if AIRFLOW in manifest.databases:

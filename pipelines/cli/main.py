@@ -27,6 +27,7 @@ from pipelines.cli.doctor import app as doctor
 from pipelines.cli.doctor import plan
 from pipelines.cli.evaluate import app as evaluate
 from pipelines.cli.export import app as export
+from pipelines.cli.housekeeping import app as housekeeping
 from pipelines.cli.init import app as init
 from pipelines.cli.label import app as label
 from pipelines.cli.params import app as params
@@ -44,6 +45,7 @@ from pipelines.cli.vault import app as vault
 from pipelines.config.settings import Settings
 from pipelines.errors import CorpusError, StepFailed
 from pipelines.process import DIES_WITH_PARENT, die_with_parent, private_files, report
+from pipelines.telemetry import sent
 from pipelines.timing import measured
 
 # New objects between two collections; with Python's 700, imports of torch and transformers spend a tenth collecting.
@@ -124,7 +126,9 @@ def status(
         numbers.show(gathered)
 
 
-for layer in (init, repository, backup, collect, curate, annotate, label, train, evaluate, registry, privacy, doctor):
+for layer in (
+    init, repository, backup, housekeeping, collect, curate, annotate, label, train, evaluate, registry, privacy, doctor
+):  # fmt: skip
     app.add_typer(layer)
 app.add_typer(params, name="params", rich_help_panel="Repository")
 app.add_typer(plan, name="plan", rich_help_panel="Repository")
@@ -148,7 +152,7 @@ def main() -> None:
     status: int | None = None
     try:
         private_files()
-        with measured():
+        with measured(), sent():
             status = app(standalone_mode=False)
     except CorpusError as error:
         _fail(type(error).__name__, str(error), status=_exit_code(error), retry_after=error.fields.get("retry_after"))

@@ -18,6 +18,7 @@ from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.errors import BadParams
 from pipelines.process import now
+from pipelines.telemetry import outcome
 
 if TYPE_CHECKING:
     from pipelines.workspace.clone import Workspace
@@ -73,7 +74,8 @@ def step(
         given = check_handed_over(received(_json(pointers), secret=secret))
         clone.place(given)
         clone.checkout(*given)
-        result = json.loads(clone.step(*argv))
+        with outcome(argv[0]):
+            result = json.loads(clone.step(*argv))
         written = [path for pattern in out or [] for path in clone.path.glob(pattern) if path.is_file()]
         emit({"result": result, "pointers": hand_over(clone.add(written), secret=secret)})
 
@@ -97,7 +99,8 @@ def stage(
     with _received(base=base, run=run, results=results) as (clone, context):
         tokens = []
         for name in stages:
-            tokens.append(context.reproduce(clone, name))
+            with outcome(name):
+                tokens.append(context.reproduce(clone, name))
             if name != stages[-1]:
                 clone.take(context.receive(clone, tokens[-1:]))
         emit({"results": tokens})

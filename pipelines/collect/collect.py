@@ -12,6 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from pipelines import telemetry
 from pipelines.collect.admission import OTHER_MONTH, Admission, row, unfit
 from pipelines.collect.intervals import hours
 from pipelines.collect.month import Window
@@ -73,6 +74,7 @@ def run(
     # not records: rows that name what the month lacks, and stay with the month
     named |= {f"{CLOSED}{window.key}/{name}": why for name, why in month.closed.items()}
     dropped = write_exclusions({(r, WHOLE): why for r, why in named.items()}, folder / "drops.parquet", step=STEP)
+    telemetry.count("corpus.records.collected", kept, corpus=corpus)
     gaps = [interval for intervals in month.gaps.values() for interval in intervals]
     return {
         "submissions": kept + len(drops),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pipelines import telemetry
 from pipelines.collect.collect import work
 from pipelines.collect.image_fetch import fetch_images, may_pass
 from pipelines.collect.month import Window, first_post
@@ -91,6 +92,7 @@ def run(
     rows.sort(key=lambda row: (row["record_id"], row["image"]))
     name = f"{shard:03d}.parquet"
     kept = write_rows(rows, root / "data" / corpus / window.key / "images" / name, name="images", vault=vault)
+    telemetry.count("corpus.pictures.read", kept, corpus=corpus)
     return {
         "images": kept,
         "dropped": write_exclusions(drops, folder / "drops" / name, step=STEP),

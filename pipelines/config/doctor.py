@@ -26,6 +26,7 @@ class Doctor(Section):
         takedown_hours: a takedown request that is open for longer is past its deadline.
         budget_share: the share of ``votes.budget_usd`` that may be paid or reserved; 1 warns of no budget.
         queued_minutes: an Airflow task that is queued for longer is reported as having no worker.
+        housekeeping_hours: the maximum time since the Dag ``housekeeping`` last succeeded, if it is not paused.
         objects: how many objects of the DVC cache are compared with their digests; ``--deep`` compares all.
     """
 
@@ -39,4 +40,5 @@ class Doctor(Section):
     takedown_hours: Positive
     budget_share: Share
     queued_minutes: Positive
+    housekeeping_hours: Positive
     objects: Positive

@@ -38,6 +38,7 @@ from pipelines.config.curate import Dedupe, Quality, Sample, Split
 from pipelines.config.dataset_analysis import Analysis
 from pipelines.config.doctor import Doctor
 from pipelines.config.export import Export
+from pipelines.config.housekeeping import Housekeeping
 from pipelines.config.label import (
     Ensemble,
     FewShot,
@@ -143,6 +144,7 @@ class Params(Section):
     release: Release
     export: Export
     doctor: Doctor
+    housekeeping: Housekeeping
     sandbox: Sandbox | None = None
 
     def weights(self, model: str) -> str | None:

@@ -6,6 +6,7 @@ MLflow's own ``basic-auth`` needs a further package, and a database of users.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from pipelines.deployment.guard import Guard
 
@@ -13,6 +14,16 @@ from pipelines.deployment.guard import Guard
 STORE, ARTIFACTS = "CORPUS_MLFLOW_STORE", "CORPUS_MLFLOW_ARTIFACTS"
 # The root of the artifacts that clients see; the server stores them in its folder.
 PROXIED = "mlflow-artifacts:/"
+
+
+def store(home: Path) -> str:
+    """Return the address of the embedded MLflow's database, or of another one that this process may open."""
+    return os.environ.get(STORE) or f"sqlite:///{home}/mlflow.sqlite"
+
+
+def artifacts(home: Path) -> Path:
+    """Return the folder in which the embedded MLflow stores the files of runs and models."""
+    return Path(os.environ.get(ARTIFACTS) or home / "mlflow")
 
 
 def app() -> Guard:

@@ -26,7 +26,7 @@ from pipelines import forkserver
 from pipelines.config import logins
 from pipelines.config.private_file import create_private, write_private
 from pipelines.config.settings import Settings, with_secret
-from pipelines.deployment import mlflow_app, postgres
+from pipelines.deployment import airflow_database, mlflow_app, postgres
 from pipelines.deployment.airflow_api import Airflow, Login, named
 from pipelines.deployment.components import Ports, PortTaken, ServiceFailed, answers, free_port, running, wait
 from pipelines.deployment.guard import Guard
@@ -59,8 +59,10 @@ def sandbox_variables(port: int) -> dict[str, str]:
 
 
 EXPORTED = ("AIRFLOW_", "CORPUS_", "MLFLOW_")
-# Only the scheduler's tasks open the vault and pay providers: other components get none of these.
-TASKS_ONLY = re.compile(r"CORPUS_(SECRET\w*|VAULT_URL|ANSWERS_URL|REFRESH_URL|\w+_KEY|\w+_CLIENT_SECRET|REMOTE_\w+)")
+# Only the scheduler's tasks open the vault, pay providers and copy Airflow's database: others get none of these.
+TASKS_ONLY = re.compile(
+    r"CORPUS_(SECRET\w*|VAULT_URL|ANSWERS_URL|REFRESH_URL|AIRFLOW_DATABASE_URL|\w+_KEY|\w+_CLIENT_SECRET|REMOTE_\w+)"
+)
 # Of the tasks alone: their times, and the process that starts them. A secret is stored apart from the home.
 NOT_EXPORTED = {"CORPUS_PHASES", forkserver.ADDRESS, "CORPUS_SECRET"}
 
@@ -114,6 +116,7 @@ class LocalDeployment:
             # SQLite has one writer: Airflow 3.3 commits its audit log on the API server's event loop, which then blocks
             # until the lock is released, possibly by a request that needs the same loop.
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": self.database.url,
+            airflow_database.OURS: self.database.url,  # Airflow hides its own option from tasks
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": "",  # only /wait and task states use it; needs a second driver
             "AIRFLOW__CORE__PARALLELISM": "4",  # default 32 forks as many workers
             "AIRFLOW__CORE__MIN_SERIALIZED_DAG_UPDATE_INTERVAL": "5",

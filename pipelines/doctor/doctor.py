@@ -65,6 +65,7 @@ def checks(deployment: Deployment, *, seconds: float, deep: bool) -> list[Check]
         Check("graph", partial(servers.graph, deployment)),
         Check("pools", partial(servers.pools, deployment)),
         Check("queues", partial(servers.queues, deployment)),
+        Check("housekeeping", partial(servers.housekeeping, deployment)),
         Check("secret", partial(stores.secret, deployment)),
         Check("vault", partial(stores.vault, deployment)),
         Check("backup", partial(stores.backup, deployment)),

@@ -1,4 +1,4 @@
-"""Check MLflow and Airflow: health, the graph of the Dags, deadlines, pools, and a live worker for every queue."""
+"""Check MLflow and Airflow: health, the graph of the Dags, deadlines, pools, workers of queues, housekeeping."""
 
 from __future__ import annotations
 
@@ -133,6 +133,27 @@ def queues(deployment: Deployment) -> Finding:
             fix=f"Start a worker: `airflow celery worker --queues {','.join(stuck)}`.",
         )
     return ok(f"no task waits for a worker of {', '.join(wanted_queues(deployment.root))}")
+
+
+def housekeeping(deployment: Deployment) -> Finding:
+    """Check when the Dag ``housekeeping`` last succeeded: not longer ago than the limit, unless it is paused."""
+    client, hours = _client(deployment), deployment.limits.housekeeping_hours
+    if isinstance(client, Finding):
+        return client
+    dag_id = named("housekeeping")
+    dag = client.find(f"/dags/{dag_id}")
+    if dag is None or dag.get("is_paused"):
+        return ok("not scheduled: its Dag is paused" if dag else "not scheduled: Airflow has no such Dag")
+    runs = client.get(f"/dags/{dag_id}/dagRuns", order_by="-run_after", limit=100)["dag_runs"]
+    ends = [_time(run["end_date"]) for run in runs if run["state"] == "success" and run["end_date"]]
+    # of a Dag that never succeeded, since its first run was due
+    since = max(ends, default=None) or min((_time(run["run_after"]) for run in runs), default=deployment.now)
+    age = (deployment.now - since) / timedelta(hours=1)
+    found = f"last succeeded {max(age, 0):.0f} h ago" if ends else "not succeeded yet"
+    if age > hours:
+        fix = f"Read the log of the Dag {dag_id} and clear its task, or run `corpus housekeeping`."
+        return failure(f"{found}, more than doctor.housekeeping_hours ({hours})", fix=fix)
+    return ok(found)
 
 
 def wanted_queues(root: Path) -> list[str]:

@@ -18,6 +18,7 @@ from pipelines.process import umask
 from pipelines.storage.answers import NANO, AnswerStore
 from pipelines.takedown import receipts
 from pipelines.takedown.receipts import TOMBSTONES
+from pipelines.telemetry import count
 from pipelines.vault import checks
 from pipelines.vault.engine import database_file
 from pipelines.vault.vault import Vault
@@ -162,6 +163,7 @@ def refresh(deployment: Deployment, corpus: str) -> Finding:
     if not due:
         return ok("no subreddit was read yet")
     late = (deployment.now - datetime.fromisoformat(due)) / timedelta(hours=1)
+    count("corpus.refresh.late_hours", max(late, 0), corpus=corpus)
     if late > hours:
         return failure(
             f"a subreddit was due {late:.0f} h ago, more than doctor.refresh_hours ({hours})",
@@ -176,6 +178,9 @@ def takedowns(deployment: Deployment) -> Finding:
     hours = deployment.limits.takedown_hours
     state = receipts.told(deployment.settings, now=deployment.now)
     oldest = state["oldest_open_hours"] or 0
+    count("corpus.takedowns.open", state["open"])
+    count("corpus.takedowns.done", state["done"])
+    count("corpus.takedowns.oldest_open_hours", oldest)
     if oldest > hours:
         return failure(
             f"{state['open']} takedowns are open, the oldest for {oldest:.0f} h, more than doctor.takedown_hours "
@@ -193,6 +198,8 @@ def budget(deployment: Deployment) -> Finding:
         return ok("nothing was spent")
     with AnswerStore.open(deployment.settings.answers_url) as answers:
         paid, held = (amount / NANO for amount in answers.spent())
+    count("corpus.budget.spent_usd", paid + held)
+    count("corpus.budget.limit_usd", limit)
     spent = f"{paid:.2f} USD paid and {held:.2f} reserved of votes.budget_usd ({limit})"
     if share < 1 and paid + held > share * limit:
         return failure(

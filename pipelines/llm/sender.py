@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
+from pipelines import telemetry
 from pipelines.config.label import Price, Provider
 from pipelines.errors import LabellerRefused
 from pipelines.llm import batch
@@ -199,8 +200,11 @@ class RequestSender:
         """Return an empty string if the answer is stored, else the reason why there is none."""
         began = now()
         raw, reason, tries = await self._answered(request)
+        outcome = reason if raw is None else REFUSED if raw.refused else ANSWERED
+        if outcome:
+            telemetry.count("corpus.requests", outcome=outcome)
         if self._told and raw:
-            outcome, tokens = REFUSED if raw.refused else ANSWERED, (raw.input_tokens, raw.output_tokens)
+            tokens = raw.input_tokens, raw.output_tokens
             self._told(TracedRequest(began, now(), outcome, tries, *tokens, usd=self._cost(raw, share=1) / NANO))
         elif self._told and reason:
             self._told(TracedRequest(began, now(), reason, tries))

@@ -9,11 +9,14 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from pipelines.process import now
+from pipelines.telemetry import ADDRESSES
 
 # Spans of a trace; further requests are counted in its figures only. Ours: MLflow's page shows a trace as a whole.
 MOST = 500
@@ -69,7 +72,8 @@ class Trace:
         """Write the trace if a request was sent; a server that does not answer is a warning, not an error."""
         if self.calls:
             try:
-                _write(self, name=name)
+                with _of_mlflow_only():
+                    _write(self, name=name)
             except Exception as error:  # answers are stored and paid for, whatever becomes of their trace
                 log.warning(
                     "The trace of %d requests was not written to MLflow (%s).", len(self.calls), type(error).__name__
@@ -86,6 +90,16 @@ class Trace:
             "usd": round(sum(call.usd for call in self.calls), 6),
             **{f"outcome.{outcome}": count for outcome, count in sorted(outcomes.items())},
         }
+
+
+@contextmanager
+def _of_mlflow_only() -> Iterator[None]:
+    """Hide the addresses of metrics: MLflow would send the traces there in place of its server, and metrics of them."""
+    hidden = {name: os.environ.pop(name) for name in ADDRESSES if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ |= hidden
 
 
 def _write(trace: Trace, *, name: str) -> None:

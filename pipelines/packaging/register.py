@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 # Tag of runs and versions: the SHA-256 of the pack's files.json.
 PACK = "pack"
+EXPERIMENT = "{corpus}-registry"
 # Artifact path of the files in a run, as in MLflow's own examples.
 PLACE = "model"
 Step = Literal["stored", "added", "recorded"]
@@ -192,7 +193,8 @@ def _stored(
 
     Returns the run's id and the result of :func:`_read_back`.
     """
-    client, experiment = context.registry.client, f"{subject(name, params=context.params)[0]}-registry"
+    corpus, _ = subject(name, params=context.params)
+    client, experiment = context.registry.client, EXPERIMENT.format(corpus=corpus)
     with translated():
         place = client.get_experiment_by_name(experiment)
         wanted = f"tags.{PACK} = '{mark}' AND tags.name = '{name}' AND attributes.status = 'FINISHED'"

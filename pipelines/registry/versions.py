@@ -148,11 +148,14 @@ class Registry(versions.RegistryReader):
             self.client.delete_model_version(version.name, str(version.version))
 
     def runs(self, experiment: str) -> Iterator[Any]:
-        """Yield the MLflow runs of an experiment; none if it does not exist."""
+        """Yield the MLflow runs of an experiment, if it exists: deleted ones too, because they keep their files."""
+        from mlflow.entities import ViewType
+
         with translated():
             found = self.client.get_experiment_by_name(experiment)
         if found is not None:
-            yield from _pages(self.client.search_runs, experiment_ids=[found.experiment_id])
+            given = {"experiment_ids": [found.experiment_id], "run_view_type": ViewType.ALL}
+            yield from _pages(self.client.search_runs, **given)
 
     def run_files(self, run_id: str) -> Any:
         """Return MLflow's artifact repository object for the files of a run."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from pipelines import telemetry
 from pipelines.storage import tables
 from pipelines.storage.tables import Item
 
@@ -30,6 +31,9 @@ def write_exclusions(reasons: Mapping[Item, str], path: Path, *, step: str) -> d
     """Write the table ``drops`` of one step, and return the number of excluded items by reason."""
     rows = exclusion_rows(reasons, step=step)
     tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS["drops"]), path, name="drops")
+    items = (why for (record, _), why in reasons.items() if not record.startswith(CLOSED))
+    for reason, number in by_reason(items).items():
+        telemetry.count("corpus.items.dropped", number, step=step, reason=reason)
     return by_reason(reasons.values())
 
 

@@ -18,6 +18,7 @@ from pipelines.config.settings import Settings
 from pipelines.process import now
 from pipelines.registry import mlflow_pages
 from pipelines.summary import commit_parts, store_facts
+from pipelines.telemetry import count
 from pipelines.vault import locks
 from pipelines.vault.vault import Vault
 from pipelines.workspace.address import local_path
@@ -60,6 +61,10 @@ def write(
         }
         before["tracked"] = before.get("tracked", {}) | runs
         made = _gather(settings, before=before, at=at or now())
+        count("corpus.takedowns.open", len(made["takedowns"]["open"]))
+        count("corpus.takedowns.done", made["takedowns"]["done"])
+        count("corpus.budget.spent_usd", made["budget"]["paid"] + made["budget"]["reserved"])
+        count("corpus.budget.limit_usd", made["budget"]["limit"])
         write_private(path, json.dumps(made, separators=(",", ":"), sort_keys=True) + "\n")
     return made
 

@@ -301,8 +301,8 @@ SINKS = (
         ),
         writers=(
             "cli/airflow", "deployment/airflow_setup", "deployment/postgres", "deployment/services", "doctor/servers",
-            "forkclient", "forkserver", "sandbox/demo/promotions", "summary/written", "timing",
-            "workspace/dag_graph",
+            "forkclient", "forkserver", "housekeeping/airflow_rows", "housekeeping/old_logs",
+            "sandbox/demo/promotions", "summary/written", "timing", "workspace/dag_graph",
         ),
     ),
     Sink(

@@ -18,6 +18,7 @@ REMEDIES = {
     "backup": "Then clear the task: the backup resumes where it stopped.",
     "collect": "Then clear the task; nothing of the month was published.",
     "deletion_sweep": "Until a run succeeds, deletions on Reddit are not followed here.",
+    "housekeeping": "Then clear the task: it removes what is left.",
     "doctor": "The log lists each failed check with its fix.",
     "takedown": "Then clear the task: the takedown resumes where it stopped.",
     "promote": "Then start a new run; the champion is unchanged.",

@@ -12,8 +12,8 @@ from dvc_airflow.names import named
 # The Dags of one corpus, after the corpus's name, and those of all corpora: the files of `dags/`.
 OF_CORPUS = ("collect", "refresh", "dataset", "label", "finetune", "benchmark", "scoring")
 OF_ALL = (
-    "annotation_pull", "annotation_round", "backup", "deletion_sweep", "deliver", "doctor", "promote", "release",
-    "takedown",
+    "annotation_pull", "annotation_round", "backup", "deletion_sweep", "deliver", "doctor", "housekeeping", "promote",
+    "release", "takedown",
 )  # fmt: skip
 
 

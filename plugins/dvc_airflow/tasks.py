@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, timedelta
 from typing import Any
@@ -281,3 +282,14 @@ def backup() -> dict[str, Any]:
     if not settings.BACKUP:
         raise AirflowSkipException("CORPUS_VAULT_BACKUP is not set where this task runs")
     return run("backup")
+
+
+@task(task_id="housekeeping")
+def housekeeping() -> dict[str, Any]:
+    """Remove old logs, rows and runs as `corpus housekeeping` does; what this host cannot reach is logged and left."""
+    # of this interpreter's Airflow: the one of the pipelines may be another version, or none
+    done = run("housekeeping", "--yes", "--airflow", sys.executable)
+    for name, found in done.items():
+        for reason in filter(None, (found.get("skipped"), found.get("not_collected"))):
+            logging.getLogger(__name__).warning("%s: %s", name, reason)
+    return done

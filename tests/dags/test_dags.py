@@ -23,6 +23,7 @@ EXPECTED = {
     "deliver",
     "backup",
     "doctor",
+    "housekeeping",
     "memes_benchmark",
     "memes_collect",
     "memes_dataset",

@@ -1,4 +1,4 @@
-"""The Grafana dashboard asks for metrics that this Airflow sends, under the names that Prometheus gives them."""
+"""Dashboard and alerts ask for metrics that this Airflow or this project sends, under their names in Prometheus."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ import airflow
 import pytest
 import yaml
 
+from pipelines.telemetry import METRICS as OURS
+
 ROOT = Path(__file__).resolve().parents[2]
 DASHBOARD = json.loads((ROOT / "docker" / "grafana" / "dashboard.json").read_text())
 METRICS = Path(airflow.__file__).parent / "_shared/observability/metrics/metrics_template.yaml"
+OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
 PAGE = (ROOT / "docs" / "howto" / "metrics.md").read_text()
 # What Prometheus appends to a name of OpenTelemetry: to a counter, and for the unit of Airflow's timers.
 SUFFIX = {"counter": "_total", "gauge": "", "timer": "_milliseconds"}
@@ -46,11 +49,15 @@ def expressions() -> Iterator[tuple[str, str]]:
             yield panel["title"], target["expr"]
 
 
-def asked() -> dict[str, set[str]]:
+def asked(prefix: str = "airflow") -> dict[str, set[str]]:
     """Return the metrics of the dashboard with the labels by which it groups them."""
     found: dict[str, set[str]] = {}
     for _, expression in expressions():
-        [name] = re.findall(r"airflow_\w+", expression)
+        names = re.findall(r"\b(?:airflow|corpus)_\w+", expression)
+        assert len(names) == 1, expression
+        [name] = names
+        if not name.startswith(f"{prefix}_"):
+            continue
         by = re.findall(r"by \(([\w, ]+)\)", expression)
         found.setdefault(name, set()).update(*(labels.split(", ") for labels in by))
     return found
@@ -61,6 +68,51 @@ def test_every_metric_and_label_is_one_of_airflow() -> None:
     for name, labels in asked().items():
         assert name in known, f"{name} is no metric of this Airflow: see its metrics_template.yaml"
         assert labels <= set(known[name]["name_variables"]), (name, labels)
+
+
+def ours() -> dict[str, str]:
+    """Return the name in OpenTelemetry of each metric of this project, by the name in Prometheus."""
+    return {f"{name.replace('.', '_')}{'_total' if metric.counter else ''}": name for name, metric in OURS.items()}
+
+
+def test_every_metric_of_this_project_is_shown_by_its_attributes() -> None:
+    found = asked("corpus")
+    assert found.keys() == ours().keys()
+    for name, labels in found.items():
+        assert labels <= set(OURS[ours()[name]].attributes), (name, labels)
+
+
+def test_counters_are_summed_and_states_are_the_last_ones() -> None:
+    # a counter is a delta, for which `rate` and `increase` are wrong; a gauge comes once a day or less
+    for title, expression in expressions():
+        for name in re.findall(r"\bcorpus_\w+", expression):
+            how = "sum_over_time" if OURS[ours()[name]].counter else "last_over_time"
+            assert f"{how}({name}[" in expression, title
+
+
+def test_alerts_ask_for_metrics_of_this_project_with_the_limits_of_the_doctor() -> None:
+    rules = yaml.safe_load((ROOT / "docker" / "grafana" / "alerts.yaml").read_text())["groups"][0]["rules"]
+    by_name = {rule["alert"]: rule["expr"] for rule in rules}
+    for name, expression in by_name.items():
+        found = re.findall(r"\bcorpus_\w+", expression)
+        assert found and set(found) <= ours().keys(), name
+        for metric in found:
+            how = "sum_over_time" if OURS[ours()[metric]].counter else "last_over_time|absent_over_time"
+            assert re.search(rf"({how})\({metric}[{{\[]", expression), name
+    limits = yaml.safe_load((ROOT / "params.yaml").read_text())["doctor"]
+    for name, limit in {
+        "TakedownPastItsDeadline": f"> {limits['takedown_hours']}",
+        "BudgetNearlySpent": f"> {limits['budget_share']} *",
+        "LateRefresh": f"> {limits['refresh_hours']}",
+    }.items():
+        assert limit in by_name[name], name
+
+
+def test_the_page_of_operations_names_every_metric_with_its_attributes() -> None:
+    rows = re.findall(r"^\| `(corpus\.[\w.]+)` \| (\w+) \| (.*?) \|", OPERATIONS, re.MULTILINE)
+    assert {name: (kind, re.findall(r"`(\w+)`", attributes)) for name, kind, attributes in rows} == {
+        name: ("counter" if metric.counter else "gauge", list(metric.attributes)) for name, metric in OURS.items()
+    }
 
 
 def test_every_option_of_the_page_is_one_of_airflow() -> None:

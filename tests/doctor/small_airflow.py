@@ -26,6 +26,8 @@ class SmallAirflow:
     jobs: list[dict[str, Any]] = field(default_factory=lambda: [{"id": 1, "job_type": "SchedulerJob"}])
     queued: list[dict[str, Any]] = field(default_factory=list)
     refuses: bool = False
+    paused: bool = True
+    runs: list[dict[str, Any]] = field(default_factory=list)
     parsed: list[str] = field(default_factory=list)
 
     def answer(self, path: str) -> tuple[int, dict[str, Any]]:
@@ -33,8 +35,10 @@ class SmallAirflow:
             return 200, self.health
         if self.refuses:
             return 401, {}
+        if path.endswith("/dagRuns"):
+            return 200, {"dag_runs": self.runs}
         if path.startswith("/api/v2/dags/") and "~" not in path:
-            return 200, {"file_token": path.rpartition("/")[2]}
+            return 200, {"file_token": path.rpartition("/")[2], "is_paused": self.paused}
         return 200, {
             "/auth/token": {"access_token": "token"},
             "/api/v2/pools": {"pools": [{"name": name, "slots": slots} for name, slots in self.pools.items()]},

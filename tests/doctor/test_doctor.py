@@ -357,6 +357,14 @@ def an_airflow_that_asks_for_a_login(place: Place) -> None:
     place.airflow.refuses = True
 
 
+@fault("housekeeping", "failure", "last succeeded 200 h ago", "clear its task")
+def housekeeping_that_fails(place: Place) -> None:
+    place.airflow.paused = False
+    for state, hours in (("failed", 1), ("success", 200), ("success", 400)):
+        at = (place.now - timedelta(hours=hours)).isoformat()
+        place.airflow.runs.append({"state": state, "run_after": at, "end_date": at})
+
+
 @fault("disk home", "failure", "less than doctor.free_gb", "Free space")
 def a_full_disk(place: Place) -> None:
     place.params("doctor", "free_gb", to=10**9)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,11 @@ import pytest
 
 from pipelines.llm.traces import EXPERIMENT, Trace
 from pipelines.storage.answers import AnswerStore
+from pipelines.telemetry import ADDRESSES
 from pipelines.vault.vault import Vault
 from tests import mlflow_database
 from tests.label import small_vendor as small
+from tests.otlp_receiver import Receiver, receiving
 
 COUNT = 6
 
@@ -33,11 +37,21 @@ def labelled(folder: Path, *, model: str, trace: Trace) -> list[Any]:
         return asked.label(posts)
 
 
-def test_a_trace_has_each_request_without_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with receiving() as made:
+        yield made
+
+
+def test_a_trace_has_each_request_without_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, receiver: Receiver
+) -> None:
     import mlflow
 
     address = mlflow_database.place(tmp_path)
     monkeypatch.chdir(tmp_path)
+    for name in ADDRESSES:
+        monkeypatch.setenv(name, receiver.address)
     about = {"labeller": "small", "prompt": "0123456789ab"}
     answers = labelled(tmp_path, model="throttle", trace=Trace(address, about))
     assert [answer.outcome for answer in answers] == ["vote"] * COUNT
@@ -51,6 +65,8 @@ def test_a_trace_has_each_request_without_content(tmp_path: Path, monkeypatch: p
     assert trace.info.token_usage["input_tokens"] == COUNT * small.TOKENS[0]
     assert all(0 < span.attributes["seconds"] < 60 and span.end_time_ns > span.start_time_ns for span in spans)
     assert trace.info.tags["labeller"] == "small"
+    assert not receiver.bodies, "MLflow sends neither traces nor metrics to the address of this project's metrics"
+    assert set(map(os.environ.get, ADDRESSES)) == {receiver.address}
     whole = json.dumps([trace.info.to_dict(), *(span.to_dict() for span in trace.data.spans)])
     assert not any(word in whole for word in ("quiet", "A long week", "crisis", *(a.record_id for a in answers)))
 

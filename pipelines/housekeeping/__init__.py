@@ -1,0 +1,1 @@
+"""Remove logs, rows of Airflow and runs of MLflow that are old and that nothing refers to."""
