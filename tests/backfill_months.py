@@ -151,7 +151,7 @@ class Backfill:
                         os.kill(member.pid, signal.SIGKILL)
         time.sleep(rng.uniform(0, 5))
         subprocess.run([sys.executable, "-m", "pipelines", "sandbox", "up"], cwd=self.root,
-                       env=deployment.environment, stdout=subprocess.DEVNULL, check=True)  # fmt: skip
+                       stdout=subprocess.DEVNULL, check=True)  # fmt: skip
         kills = [*self.state["kills"], {"what": names, "at": at, "up": time.time()}]
         self.note(kills=kills)
 
