@@ -31,8 +31,8 @@ from typing import Any
 import psutil
 
 ROOT = Path(__file__).resolve().parents[1]
-if __name__ == "__main__":
-    # the interpreter prefers a package `tests` of a library to this folder, which is none
+if __name__ != "tests.backfill_months":
+    # as a script, here and in the processes that draw pictures: the interpreter prefers a library's package `tests`
     sys.path[0], sys.modules["tests"] = str(ROOT), types.ModuleType("tests")
     sys.modules["tests"].__path__ = [str(ROOT / "tests")]
 

@@ -125,9 +125,10 @@ def pin(corpus: str | None = None) -> Any:
         events = [event for found in (triggering_asset_events or {}).values() for event in found]
         commits = [event.extra.get("commit") for event in events]
         # a second try is a person's wish, or harmless
-        known = bool(corpus) and all(commits) and ti.try_number == 1
-        argv = ("--corpus", corpus, *(word for commit in commits for word in ("--woken-by", commit))) if known else ()
-        pinned = run("task", "pin", *argv)
+        given: list[str] = []
+        if corpus and all(commits) and ti.try_number == 1:
+            given = ["--corpus", corpus, *(word for commit in commits for word in ("--woken-by", commit))]
+        pinned = run("task", "pin", *given)
         if pinned["later"]:
             raise AirflowSkipException("a later month is published; the run that it triggers works on all months")
         return str(pinned["commit"])
