@@ -47,7 +47,7 @@ PLACES = 2
 PICTURES = f"{IMAGES_PER_HOUR:,} pictures an hour on one core are fetched, read and fingerprinted"
 ALWAYS = (
     "disk space is that of DVC's cache and one remote, without the results of stages and older versions",
-    "each run of a triggered Dag processes all months published since its last run: at least 1 run, at most 1 a month",
+    "each month triggers a run of the dataset's Dag, which is skipped if a later month is published when it begins",
 )
 # Asset -> the Dags that run when it is emitted, with the asset that each emits without a person (tests/dags).
 CONSUMERS: Mapping[str, Mapping[str, str | None]] = {

@@ -41,11 +41,15 @@ def prepare() -> None:
             host_caches.follow(settings=settings, vault=vault)
 
 
-def _commit(value: str) -> str:
+def _commit(value: str, *, option: str = "--base") -> str:
     # another name, such as a branch or an option of git, could lead to code that no publish has checked
     if not re.fullmatch("[0-9a-f]{40}", value):
-        raise BadParams(where="--base", detail="needs a commit: 40 hexadecimal digits")
+        raise BadParams(where=option, detail="needs a commit: 40 hexadecimal digits")
     return value
+
+
+def _commits(values: list[str] | None) -> list[str]:
+    return [_commit(value, option="--woken-by") for value in values or []]
 
 
 Base = Annotated[str, typer.Option(help="the commit of the corpus branch on which the run works", callback=_commit)]
@@ -81,11 +85,18 @@ def step(
 
 
 @app.command("pin")
-def pin() -> None:
-    """Print the newest commit of the corpus branch, on which all stages of a Dag run then work."""
-    from pipelines.workspace.publish import head
+def pin(
+    corpus: Annotated[str, typer.Option(help="the corpus of the months of --woken-by")] = "",
+    woken_by: Annotated[
+        list[str] | None, typer.Option(help="a commit of a month that triggered the run", callback=_commits)
+    ] = None,
+) -> None:
+    """Print the newest commit of the corpus branch, and whether a month later than all of --woken-by is published."""
+    from pipelines.workspace.publish import head, later_month
 
-    emit({"commit": head(Settings.from_env())})
+    settings = Settings.from_env()
+    later = bool(woken_by) and later_month(settings, corpus=corpus, commits=woken_by or ())
+    emit({"commit": head(settings), "later": later})
 
 
 @app.command("stage")

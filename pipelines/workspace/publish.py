@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from pipelines.config.settings import Settings
 from pipelines.errors import DataError
-from pipelines.workspace.clone import BRANCH, Workspace, require_corpus, workspace
+from pipelines.workspace.clone import BRANCH, Workspace, history, require_corpus, workspace
 from pipelines.workspace.git import git
 from pipelines.workspace.pointer import check_handed_over
 from pipelines.workspace.results import StageResult, Token
@@ -63,7 +63,7 @@ def publish_partition(
         clone.place(check_handed_over(pointers, below=folder))
         rows = leave_out(clone, folder)
         clone.check_remote({name: (clone.path / f"{name}.dvc").read_text() for name in pointers})
-        commit = clone.commit(f"data({corpus}): {month}", paths=["data", "dvc.lock"], trailers=_of_run(run))
+        commit = clone.commit(f"{_month_of(corpus)}{month}", paths=["data", "dvc.lock"], trailers=_of_run(run))
         return {**_result(commit, head=clone.head), "left_out": rows}
 
 
@@ -184,6 +184,11 @@ def _check_dependencies(clone: Workspace, results: Sequence[StageResult], *, bas
             raise Overtaken(stage=result.stage, base=base[:12])
 
 
+def _month_of(corpus: str) -> str:
+    """Return what the subject of a commit of one of the corpus's months begins with."""
+    return f"data({corpus}): "
+
+
 def _of_run(run: str | None) -> list[str]:
     """Return the trailer with the Dag run of a commit; a name that is not one line of text is left out."""
     return [f"Dag-Run: {run}"] if run and run.isprintable() else []
@@ -191,6 +196,24 @@ def _of_run(run: str | None) -> list[str]:
 
 def _result(commit: str | None, *, head: str) -> dict[str, Any]:
     return {"commit": commit or head, "changed": commit is not None}
+
+
+def later_month(settings: Settings, *, corpus: str, commits: Collection[str]) -> bool:
+    """Return whether a month of the corpus was committed after all of these commits of the corpus branch.
+
+    The task that commits a month triggers a run over all months, so that the runs of ``commits`` need not work. Other
+    commits, such as an import's or a takedown's, trigger none and do not count; nor do any after a commit that the
+    branch no longer has.
+    """
+    require_corpus(settings)
+    later = False
+    with history(settings) as repo:
+        for line in git("--git-dir", str(repo), "log", "--format=%H %s", BRANCH).splitlines():
+            commit, _, subject = line.partition(" ")
+            if commit in commits:
+                return later
+            later = later or subject.startswith(_month_of(corpus))
+    return False
 
 
 def head(settings: Settings) -> str:

@@ -178,7 +178,8 @@ def _month_tasks(corpus: str, *, items: str, of: Callable[[Any, Any], str], part
 def dataset_dag(corpus: str, *, doc: str) -> DAG:
     """Return the Dag ``<corpus>_dataset``: the stages up to ``quality``, which emits the asset ``<corpus>/dataset``."""
     with snapshot_dag(corpus, "dataset", wakes_on=corpus, doc=doc) as dag:
-        snapshot(f"quality@{corpus}", corpus=corpus, asset=asset(f"{corpus}/dataset")) >> track(corpus)
+        built = snapshot(f"quality@{corpus}", corpus=corpus, asset=asset(f"{corpus}/dataset"), base=pin(corpus))
+        built >> track(corpus)
     return dag
 
 
@@ -261,7 +262,8 @@ def scoring_dag(corpus: str, *, doc: str) -> DAG:
 def snapshot_dag(corpus: str, name: str, *, wakes_on: str, doc: str) -> Iterator[DAG]:
     """Open the Dag ``<corpus>_<name>``, which runs when the asset ``wakes_on`` changes.
 
-    At most one run is active; it consumes all pending events of the asset.
+    At most one run is active, and it works on all months that are published when it begins. Airflow makes a run for
+    every month; see :func:`dvc_airflow.tasks.pin` for those that need not work.
     """
     with corpus_dag(
         f"{corpus}_{name}",

@@ -114,12 +114,25 @@ def snapshot(
     return published
 
 
-def pin() -> Any:
-    """Return the task that pins the commit of the corpus branch on which a run works."""
+def pin(corpus: str | None = None) -> Any:
+    """Return the task that pins the commit of the corpus branch on which a run works.
+
+    Airflow makes a run of every month's event at once, and the runs wait for each other. With ``corpus``, whose months
+    trigger the Dag, a run is skipped if a month later than its own is published: that month's run works on both.
+    """
 
     @task(task_id="pin", doc_md="the commit that this run works on")
-    def pin() -> str:
-        return str(run("task", "pin")["commit"])
+    def pin(*, ti: Any = None, triggering_asset_events: Any = None) -> str:
+        events = [event for found in (triggering_asset_events or {}).values() for event in found]
+        commits = [event.extra.get("commit") for event in events]
+        # a second try is a person's wish, or harmless
+        given: list[str] = []
+        if corpus and all(commits) and ti.try_number == 1:
+            given = ["--corpus", corpus, *(word for commit in commits for word in ("--woken-by", commit))]
+        pinned = run("task", "pin", *given)
+        if pinned["later"]:
+            raise AirflowSkipException("a later month is published; the run that it triggers works on all months")
+        return str(pinned["commit"])
 
     return pin()
 

@@ -242,6 +242,27 @@ def test_a_month_that_came_meanwhile_supersedes_the_snapshot(settings: Settings)
     assert done == {"commit": head(settings), "changed": False, "superseded": True, "differing": 0}
 
 
+def test_only_a_later_month_of_the_corpus_makes_an_earlier_run_needless(settings: Settings) -> None:
+    def published(month: str) -> str:
+        pointers = collect(settings, month=month, text=month)
+        how = {"corpus": "memes", "month": month, "pointers": pointers, "leave_out": keep_all}
+        return str(publish.publish_partition(settings, **how)["commit"])
+
+    def later(*commits: str, corpus: str = "memes") -> bool:
+        return publish.later_month(settings, corpus=corpus, commits=commits)
+
+    first = published("2022-11")
+    with workspace(settings) as clone:
+        (clone.path / "data" / "memes" / "imported.txt").write_text("an import triggers no run")
+        clone.commit("import(memes): pictures", paths=["data"])
+    assert not later(first)
+    second = published("2022-10")
+    assert later(first)
+    assert not later(second) and not later(first, second), "the newest month's run is never left out"
+    assert not later(first, corpus="posts")
+    assert not later("0" * 40), "a commit that the branch has lost"
+
+
 AGREE = """
   agree:
     cmd: python -m pipelines copy annotations/memes/said snapshot/memes/agree
