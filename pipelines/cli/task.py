@@ -41,15 +41,11 @@ def prepare() -> None:
             host_caches.follow(settings=settings, vault=vault)
 
 
-def _commit(value: str, *, option: str = "--base") -> str:
+def _commit(value: str) -> str:
     # another name, such as a branch or an option of git, could lead to code that no publish has checked
     if not re.fullmatch("[0-9a-f]{40}", value):
-        raise BadParams(where=option, detail="needs a commit: 40 hexadecimal digits")
+        raise BadParams(where="--base", detail="needs a commit: 40 hexadecimal digits")
     return value
-
-
-def _commits(values: list[str] | None) -> list[str]:
-    return [_commit(value, option="--woken-by") for value in values or []]
 
 
 Base = Annotated[str, typer.Option(help="the commit of the corpus branch on which the run works", callback=_commit)]
@@ -88,7 +84,7 @@ def step(
 def pin(
     corpus: Annotated[str, typer.Option(help="the corpus of the months of --woken-by")] = "",
     woken_by: Annotated[
-        list[str] | None, typer.Option(help="a commit of a month that triggered the run", callback=_commits)
+        list[str] | None, typer.Option(help="a commit that this branch got with a month that triggered the run")
     ] = None,
 ) -> None:
     """Print the newest commit of the corpus branch, and whether a month later than all of --woken-by is published."""
