@@ -18,9 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime, timedelta
-from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +29,8 @@ from pipelines.config.params import Params, load
 from pipelines.curate import quality, sample
 from pipelines.curate.dedupe import dedupe
 from pipelines.curate.split import split
-from pipelines.extract.shingles import signature
-from pipelines.extract.words import words
+from pipelines.sandbox.reddit.post_world import COMMUNITIES
+from pipelines.sandbox.reddit.scale_texts import Texts
 from pipelines.storage import tables
 from pipelines.storage.seal import write_rows
 from pipelines.vault.vault import Vault
@@ -40,54 +38,7 @@ from pipelines.vault.vault import Vault
 ROOT = Path(__file__).resolve().parents[1]
 SIZES = (10_000, 100_000)
 MONTHS = 60
-VOCABULARY, PHRASES = 60_000, 5_000
-SUBREDDITS = ("SuicideWatch", "depression", "selfharm", "lonely", "mentalhealth", "rape", "domesticviolence")
-REPEATED, EXACT, BURSTS, BURST = 0.1, 0.2, 3, 0.002  # shares of the posts, of the repeats, number, share of the posts
-EDITED_BURST = 300  # near-duplicates of one another are all listed as pairs
 Step = Callable[[Path, Vault, Params], object]
-
-
-@cache
-def language() -> tuple[list[list[str]], np.ndarray]:
-    """Return single words and phrases, and their cumulated frequencies."""
-    rng = np.random.default_rng(1)
-    letters = np.array(list("etaoinshrdlucmfwypvbgk"))
-    known = ["".join(rng.choice(letters, 1 + int(rng.poisson(1 + math.log10(n))))) for n in range(1, VOCABULARY + 1)]
-    word, phrase = 1 / np.arange(1, VOCABULARY + 1), 1 / np.arange(10, PHRASES + 10)
-    ranks = np.searchsorted(np.cumsum(word / word.sum())[:-1], rng.random((PHRASES, 7)))
-    phrases = [[known[n] for n in row[: rng.integers(3, 7)]] for row in ranks]
-    shares = np.concatenate([0.85 * word / word.sum(), 0.15 * phrase / phrase.sum()])
-    return [*([one] for one in known), *phrases], np.cumsum(shares)
-
-
-def drawn(number: int, *, posts: int) -> list[str]:
-    """Return the words of a post, which is an earlier post's text in one of ten."""
-    rng = np.random.default_rng([7, number])
-    burst = number % (posts // BURSTS)
-    if burst < BURST * posts or (rng.random() < REPEATED and number):
-        exact = rng.random() < EXACT
-        origin = number - burst if burst < BURST * posts else int(rng.integers(number))
-        said = _said(origin)
-        edited = not exact and (burst >= BURST * posts or burst < EDITED_BURST) and origin != number
-        return _edited(said, rng=rng) if edited else said
-    return _said(number)
-
-
-def _said(number: int) -> list[str]:
-    rng = np.random.default_rng([3, number])
-    units, shares = language()
-    length = int(np.clip(rng.lognormal(4.75, 0.8), 5, 2000))
-    said = [w for i in np.searchsorted(shares, rng.random(length), side="right") for w in units[min(i, len(units) - 1)]]
-    return said[:length]
-
-
-def _edited(said: list[str], *, rng: np.random.Generator) -> list[str]:
-    units, _ = language()
-    said = list(said)
-    for _ in range(1 + int(rng.integers(0, 1 + len(said) // 20))):
-        at = int(rng.integers(len(said)))
-        said[at : at + int(rng.integers(0, 3))] = units[int(rng.integers(len(units)))][: int(rng.integers(0, 3))]
-    return said or ["nothing"]
 
 
 def write_month(month: int, *, posts: int, root: Path, params: Params) -> None:
@@ -98,29 +49,34 @@ def write_month(month: int, *, posts: int, root: Path, params: Params) -> None:
         f"{2018 + month // 12}-{1 + month % 12:02d}",
         datetime(2018 + month // 12, 1 + month % 12, 1, tzinfo=UTC),
     )
-    folder = root / "data" / "posts" / name
+    folder, done = root / "data" / "posts" / name, root / "months" / name
+    if done.exists():
+        return
+    texts = Texts.drawn(numbers[0], count=len(numbers), posts=posts)
+    counts = np.diff(texts.begins).tolist()
+    signed = texts.signatures(permutations=params.texts.permutations, shingle_words=params.texts.shingle_words)
     with vault_of(root) as vault:
         ids = {vault.record_id(f"t3_{n:x}"): n for n in numbers}
         vault.admit([(r, f"t3_{n:x}") for r, n in ids.items()], corpus="posts", month=name, now=begin)
-        said = {r: drawn(n, posts=posts) for r, n in ids.items()}
         cells: dict[str, Any] = dict.fromkeys(tables.SCHEMAS["posts"].names) | {"kind": "text", "source": "dump"}
         rows = (
             cells
             | {"record_id": r, "author_id": vault.author_id(f"u{n * 7919 % (posts // 2)}")}
-            | {"created": begin + timedelta(seconds=60 * (n - numbers[0])), "subreddit": SUBREDDITS[n % 7]}
-            | {"title": " ".join(said[r][:8]), "body": " ".join(said[r][8:]), "source_digest": r, "media": "[]"}
-            for r, n in ids.items()
+            | {"created": begin + timedelta(seconds=50 * (n - numbers[0])), "subreddit": COMMUNITIES[n % 8]}
+            | {"title": title, "body": body, "source_digest": r, "media": "[]"}
+            for (r, n), (title, body) in zip(ids.items(), texts.said(), strict=True)
         )
         write_rows(rows, folder / "posts.parquet", name="posts", vault=vault)
         tables.write(tables.SCHEMAS["drops"].empty_table(), folder / "drops.parquet", name="drops")
         order, size = sorted(ids), params.collect.shard_size
         for shard in range(0, len(order), size):
             made = (
-                {"record_id": r, "words": len(said[r]), "language": "en"}
-                | {"signature": signature(words(" ".join(said[r])), params=params.texts)}
+                {"record_id": r, "words": counts[ids[r] - numbers[0]], "language": "en"}
+                | {"signature": signed[ids[r] - numbers[0]]}
                 for r in order[shard : shard + size]
             )
             write_rows(made, folder / "texts" / f"{shard // size:03d}.parquet", name="texts", vault=vault)
+    done.touch()
 
 
 def vault_of(root: Path) -> Vault:
@@ -129,11 +85,10 @@ def vault_of(root: Path) -> Vault:
 
 
 def build(root: Path, *, posts: int, params: Params) -> None:
-    """Write the months of a corpus in parallel, and the empty gold tables of a corpus without labels."""
-    language()
-    vault_of(root).close()
-    with ProcessPoolExecutor() as pool:
-        list(pool.map(partial(write_month, posts=posts, root=root, params=params), range(MONTHS)))
+    """Write the months of a corpus that are missing, and the empty gold tables of a corpus without labels."""
+    (root / "months").mkdir(exist_ok=True)
+    for month in range(MONTHS):
+        write_month(month, posts=posts, root=root, params=params)
     for name in ("gold", "drops"):
         empty = pa.Table.from_pylist([], schema=tables.SCHEMAS[name])
         tables.write(empty, root / "snapshot" / "posts" / "gold" / f"{name}.parquet", name=name)
