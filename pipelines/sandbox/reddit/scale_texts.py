@@ -1,9 +1,9 @@
-"""Draw the texts of millions of posts: lengths, words, phrases, reposts and edits as in real communities, at 10 µs each.
+"""Draw the texts of millions of posts: lengths, words, phrases, reposts and edits as in real communities.
 
-A post has 160 words on average (a log-normal distribution), drawn by Zipf's law from single words and phrases: the words
-of the sandbox's sentences, and compounds of two of them. They do not form sentences, but are recognised as English. One post in ten repeats an earlier one: most of these are
-edited, some are exact, and some belong to bursts of one text. Each post depends on its number alone, so a month is drawn
-without the months before it.
+A post has 160 words on average (a log-normal distribution), drawn by Zipf's law from single words and phrases: the
+words of the sandbox's sentences, and compounds of two of them. They do not form sentences, but are recognised as
+English. One post in ten repeats an earlier one: most of these are edited, some are exact, and some belong to bursts of
+one text. Each post depends on its number alone, so that a month is drawn without the months before it.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def _share(seed: Any, number: int) -> float:
 
 @compiled
 def _draw(spoken: Language, first: int, bursts: tuple[int, int], flat: Any, begins: Any) -> None:
-    """Write the words of consecutive posts to ``flat``; ``bursts`` are the distance of their beginnings and the size."""
+    """Write the words of consecutive posts to ``flat``; ``bursts``: how far their beginnings are apart, their size."""
     for i in range(len(begins) - 1):
         number = first + i
         seed = _random(np.uint64(7), number + 1)
@@ -220,6 +220,4 @@ def _sign(words: Any, begins: Any, size: int, permutations: tuple[Any, Any], fou
                 key = _random(key, words[k] + 1)
             short = np.uint32(key >> np.uint64(32))
             for p in range(len(factors)):
-                value = np.uint32(factors[p] * short + terms[p])
-                if value < found[i, p]:
-                    found[i, p] = value
+                found[i, p] = min(found[i, p], np.uint32(factors[p] * short + terms[p]))
