@@ -40,7 +40,7 @@ from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
 from pipelines.sandbox.reddit import scale
 from pipelines.sandbox.reddit.scale import ScaleMonth
-from pipelines.sandbox.reddit.scale_texts import Texts
+from pipelines.sandbox.reddit.scale_texts import DrawnTexts
 from pipelines.storage import tables
 from pipelines.storage.seal import write_rows
 from pipelines.vault.vault import Vault
@@ -155,7 +155,7 @@ def build(root: Path, *, posts: int) -> Path:
 def write_month(month: ScaleMonth, *, root: Path, params: Params, vault: Vault) -> None:
     """Write one month's sealed tables, as the steps of collection do."""
     first, begin = month.numbers.start, Window.from_key(month.key).start
-    texts = Texts.drawn(first, count=len(month.numbers), posts=month.posts)
+    texts = DrawnTexts.drawn(first, count=len(month.numbers), posts=month.posts)
     counts = np.diff(texts.begins).tolist()
     signed = texts.signatures(permutations=params.texts.permutations, shingle_words=params.texts.shingle_words)
     folder = root / "data" / "posts" / month.key

@@ -15,7 +15,7 @@ from pipelines.extract.shingles import shingles, signature, similarity
 from pipelines.extract.words import words
 from pipelines.sandbox.reddit.post_world import COMMUNITIES
 from pipelines.sandbox.reddit.scale import ScaleMonth, months
-from pipelines.sandbox.reddit.scale_texts import Texts, language
+from pipelines.sandbox.reddit.scale_texts import DrawnTexts, language
 from tests.sandbox.test_build import FORBIDDEN
 
 PARAMS = load(Path(__file__).parents[2])
@@ -23,8 +23,8 @@ POSTS = 3000
 
 
 @pytest.fixture(scope="module")
-def texts() -> Texts:
-    return Texts.drawn(0, count=POSTS, posts=POSTS)
+def texts() -> DrawnTexts:
+    return DrawnTexts.drawn(0, count=POSTS, posts=POSTS)
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def test_the_months_together_have_every_post_once():
 
 
 def test_a_part_is_drawn_as_it_is_within_the_whole(texts, said):
-    part = Texts.drawn(700, count=50, posts=POSTS)
+    part = DrawnTexts.drawn(700, count=50, posts=POSTS)
     assert [f"{title}\n{body}" for title, body in part.said()] == said[700:750]
     counts = [len(words(text)) for text in said[:200]]
     assert counts == np.diff(texts.begins)[:200].tolist()
@@ -96,7 +96,7 @@ def test_signatures_agree_as_often_as_those_of_collected_texts(texts, said):
         assert abs(_agreement(made[a], made[b]) - _agreement(real[a], real[b])) < 0.25
 
 
-def _signatures(texts: Texts) -> list[bytes]:
+def _signatures(texts: DrawnTexts) -> list[bytes]:
     return texts.signatures(permutations=PARAMS.texts.permutations, shingle_words=PARAMS.texts.shingle_words)
 
 

@@ -19,7 +19,7 @@ from pipelines.sandbox.reddit.chance import seeded
 from pipelines.sandbox.reddit.dumps import DECLARED, HOUR, frame, write_frames
 from pipelines.sandbox.reddit.listing import CONSTANT, Item
 from pipelines.sandbox.reddit.post_world import COMMUNITIES
-from pipelines.sandbox.reddit.scale_texts import Texts
+from pipelines.sandbox.reddit.scale_texts import DrawnTexts
 from pipelines.sandbox.reddit.schedule import FIRST_ID, base36
 
 # The months of the posts corpus until the sandbox's last one.
@@ -58,7 +58,7 @@ class ScaleMonth:
         begin, seconds = int(window.start.timestamp()), int((window.end - window.start).total_seconds())
         for first in numbers[::CHUNK]:
             some = range(first, min(first + CHUNK, numbers.stop))
-            texts = Texts.drawn(first, count=len(some), posts=self.posts)
+            texts = DrawnTexts.drawn(first, count=len(some), posts=self.posts)
             times = begin + (np.array(some) - numbers.start) * seconds // len(numbers)
             rng = seeded(self.seed, "scale", first)
             rows = zip(some, texts.said(), times.tolist(), strict=True)

@@ -36,7 +36,7 @@ MEDIAN_LOG, SPREAD_LOG = 4.75, 0.8
 Ints = npt.NDArray[np.int64]
 
 
-class Language(NamedTuple):
+class WordUnits(NamedTuple):
     """Words, units (single words and phrases), and the places of the units."""
 
     letters: npt.NDArray[np.uint8]
@@ -52,7 +52,7 @@ class Language(NamedTuple):
 
 
 @cache
-def language() -> Language:
+def language() -> WordUnits:
     """Return the vocabulary and phrases, the same in every process."""
     rng = np.random.default_rng(1)
     known = _vocabulary(rng)
@@ -62,7 +62,7 @@ def language() -> Language:
     sizes = np.concatenate([np.ones(len(known), np.int64), [len(unit) for unit in units[1:]]])
     shares = np.cumsum(np.concatenate([0.85 * word / word.sum(), 0.15 * phrase / phrase.sum()]))
     places = np.searchsorted(shares[:-1], (np.arange(PLACES) + 0.5) / PLACES, side="right")
-    return Language(
+    return WordUnits(
         letters=np.frombuffer("".join(known).encode(), np.uint8),
         spans=np.concatenate([[0], np.cumsum([len(w) for w in known])]),
         words=np.concatenate(units),
@@ -85,7 +85,7 @@ def _vocabulary(rng: np.random.Generator) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Texts:
+class DrawnTexts:
     """The texts of consecutive posts."""
 
     words: Ints
@@ -94,7 +94,7 @@ class Texts:
     """Where the words of each post begin, and the end."""
 
     @classmethod
-    def drawn(cls, first: int, *, count: int, posts: int) -> Texts:
+    def drawn(cls, first: int, *, count: int, posts: int) -> DrawnTexts:
         """Draw ``count`` posts, from number ``first`` on, of a corpus of ``posts`` posts."""
         bursts = max(1, posts // BURSTS), int(BURST * posts)
         flat, begins = np.empty(count * LONGEST + 2 * LONGEST, np.int32), np.zeros(count + 1, np.int64)
@@ -145,7 +145,7 @@ def _share(seed: Any, number: int) -> float:
 
 
 @compiled
-def _draw(spoken: Language, first: int, bursts: tuple[int, int], flat: Any, begins: Any) -> None:
+def _draw(spoken: WordUnits, first: int, bursts: tuple[int, int], flat: Any, begins: Any) -> None:
     """Write the words of consecutive posts to ``flat``; ``bursts``: how far their beginnings are apart, their size."""
     for i in range(len(begins) - 1):
         number = first + i
@@ -163,7 +163,7 @@ def _draw(spoken: Language, first: int, bursts: tuple[int, int], flat: Any, begi
 
 
 @compiled
-def _say(spoken: Language, number: int, flat: Any, begin: int) -> int:
+def _say(spoken: WordUnits, number: int, flat: Any, begin: int) -> int:
     """Write an original text; return its end."""
     seed = _random(np.uint64(3), number + 1)
     normal = np.sqrt(-2 * np.log(1 - _share(seed, 1))) * np.cos(2 * np.pi * _share(seed, 2))
@@ -180,7 +180,7 @@ def _say(spoken: Language, number: int, flat: Any, begin: int) -> int:
 
 
 @compiled
-def _edit(spoken: Language, seed: Any, flat: Any, begin: int, end: int) -> int:
+def _edit(spoken: WordUnits, seed: Any, flat: Any, begin: int, end: int) -> int:
     """Replace up to one in twenty words by up to two others, in place; return the new end."""
     changes, k = 1 + _below(seed, 4, 1 + (end - begin) // 20), 5
     for _ in range(changes):
@@ -199,7 +199,7 @@ def _edit(spoken: Language, seed: Any, flat: Any, begin: int, end: int) -> int:
 
 
 @compiled
-def _spell(spoken: Language, words: Any, ends: Any, data: Any) -> None:
+def _spell(spoken: WordUnits, words: Any, ends: Any, data: Any) -> None:
     """Write the letters of words, each before a space."""
     for i in range(len(words)):
         at = ends[i]
