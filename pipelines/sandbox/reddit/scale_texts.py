@@ -23,6 +23,9 @@ from pipelines.sandbox.reddit import caption_grammar, talk
 
 VOCABULARY, PHRASES = 20_000, 5_000
 COMPOUNDED = range(3, 7)  # letters
+# Compounds are rarer than Zipf's law by this factor: with more of them, most posts would need the second detector of
+# languages, which real posts rarely need.
+COMPOUNDS = 0.1
 # Words and phrases are looked up in this many places, each of which one of them holds in proportion to its frequency.
 PLACES = 1 << 20
 TITLE = 8  # words
@@ -55,8 +58,9 @@ class WordUnits(NamedTuple):
 def language() -> WordUnits:
     """Return the vocabulary and phrases, the same in every process."""
     rng = np.random.default_rng(1)
-    known = _vocabulary(rng)
+    known, simple = _vocabulary(rng)
     word, phrase = 1 / np.arange(1, len(known) + 1), 1 / np.arange(10, PHRASES + 10)
+    word[simple:] *= COMPOUNDS
     drawn = np.searchsorted(np.cumsum(word / word.sum())[:-1], rng.random((PHRASES, 7)))
     units = [np.arange(len(known)), *(row[: rng.integers(3, 7)] for row in drawn)]
     sizes = np.concatenate([np.ones(len(known), np.int64), [len(unit) for unit in units[1:]]])
@@ -71,8 +75,8 @@ def language() -> WordUnits:
     )
 
 
-def _vocabulary(rng: np.random.Generator) -> list[str]:
-    """Return the words in the order of their frequency in English, then the compounds."""
+def _vocabulary(rng: np.random.Generator) -> tuple[list[str], int]:
+    """Return the words in the order of their frequency in English, then the compounds; and the number of the former."""
     grammar = (caption_grammar.WHO, caption_grammar.DOES, caption_grammar.THINGS, caption_grammar.WHICH)
     phrases = chain(talk.TALK, *talk.VOCABULARY.values(), *grammar, caption_grammar.DOING, caption_grammar.WHEN)
     spoken = set(re.findall("[a-z]+", " ".join(re.sub("{.*?}", " ", phrase) for phrase in phrases)))
@@ -81,7 +85,7 @@ def _vocabulary(rng: np.random.Generator) -> list[str]:
     found = dict.fromkeys(known)
     while len(found) < VOCABULARY:
         found["".join(parts[i] for i in rng.integers(len(parts), size=2))] = None
-    return list(found)
+    return list(found), len(known)
 
 
 @dataclass(frozen=True)
