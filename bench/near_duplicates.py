@@ -1,16 +1,22 @@
-"""Measure finding all near-duplicates among 1e5 and 1e6 hashes: multi-index hashing against imagededup's BK-tree.
+"""Measure finding all near-duplicates among 1e5 to 1e7 hashes: multi-index hashing against imagededup's BK-tree.
 
 The BK-tree would take hours, so it answers as many queries as fit in ``BUDGET`` and the rest is extrapolated; its
 answers must equal ours. At 1e6 its time per query at 1e5 is used, a lower bound: a larger tree is not faster.
 imagededup depends on torch, so it is not a requirement of this project.
+
+``python bench/near_duplicates.py HASHES ...`` measures the growth of ours only, in CPU seconds, with the peak memory:
+of random hashes, and of pictures of which half are drawn on a few templates.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
+import math
+import resource
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -32,6 +38,18 @@ def corpus(n: int, *, seed: int) -> np.ndarray:
     for _ in range(4):
         flipped = hashes ^ (np.uint64(1) << rng.integers(0, 64, n, dtype=np.uint64))
         hashes = np.where(rng.random(n) < 0.5, flipped, hashes)
+    return hashes
+
+
+def templates(n: int, *, seed: int) -> np.ndarray:
+    """Draw hashes, of which half are up to 16 bits away from one of n/1000 templates, and half are random."""
+    rng = np.random.default_rng(seed)
+    hashes = rng.integers(0, 2**64, n, dtype=np.uint64)
+    drawn = rng.random(n) < 0.5
+    hashes[drawn] = hashes[rng.integers(0, max(1, n // 1000), int(drawn.sum()))]
+    for _ in range(16):
+        flipped = hashes ^ (np.uint64(1) << rng.integers(0, 64, n, dtype=np.uint64))
+        hashes = np.where(drawn & (rng.random(n) < 0.7), flipped, hashes)
     return hashes
 
 
@@ -83,6 +101,25 @@ def line(n: int, mine: float, other: float, baseline: str) -> None:
     print(json.dumps({**record, "baseline_name": baseline, "ratio": round(other / mine), "unit": "s"}))
 
 
+def growth(sizes: list[int]) -> None:
+    """Print the CPU seconds and the peak memory of ours at each size, against the growth of n log n from the first."""
+    kinds: dict[str, Callable[..., np.ndarray]] = {"uniform": corpus, "templates": templates}
+    first: dict[str, tuple[int, float]] = {}
+    pairs_within(corpus(10_000, seed=0))  # compiles
+    for n in sizes:
+        for kind, drawn in kinds.items():
+            hashes = drawn(n, seed=3)
+            used, found = time.process_time(), sum(len(block[0]) for block in pair_blocks(hashes, radius=RADIUS))
+            cpu = time.process_time() - used
+            begin, before = first.setdefault(kind, (n, cpu))
+            grown = before * n * math.log(n) / (begin * math.log(begin))
+            record = {"name": f"near_duplicates_{kind}_{n:.0e}".replace("+0", ""), "ours": round(cpu, 2)}
+            record |= {"baseline": round(grown, 2), "baseline_name": f"n log n from {begin:,} hashes"}
+            record |= {"ratio": round(grown / cpu, 2), "unit": "CPU s", "pairs": found}
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+            print(json.dumps(record | {"peak_mb": peak}), flush=True)
+
+
 def main() -> None:
     """Measure ours in full at both sizes and the baseline on a sample of queries."""
     try:
@@ -100,4 +137,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    if sizes := [int(size) for size in sys.argv[1:]]:
+        growth(sizes)
+    else:
+        main()

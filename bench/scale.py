@@ -1,9 +1,15 @@
-"""Measure the stages of the posts corpus at several sizes, from nothing and with one more month.
+"""Measure the tasks of ``posts_collect`` and ``posts_dataset`` at several sizes, from nothing and with one more month.
 
-``python bench/scale.py [POSTS ...]``; 3,000,000 posts are the paper's eight communities in full. The posts have 160
-words on average: words and common phrases by Zipf's law. One in ten repeats an earlier post; most of these are edited,
-some are exact, and some belong to bursts of one text. Each step runs in a process of its own. The baseline of a step is
-its time at the smallest size times the growth of n log n. With ``SCALE_HOME`` set, the corpora are kept there.
+``python bench/scale.py [POSTS ...]``; 3,000,000 posts are the paper's eight communities in full. The texts are those of
+``corpus sandbox build --scale``: 160 words on average, one in ten repeats an earlier post. Every task is a ``corpus
+task`` command of its own, as Airflow starts it: clone, fetch, command, push, publish. Only the 60 months of the corpus
+are written directly, because their source is not what is measured.
+
+``month`` is a month 1.2 times as large as the others, collected from its dump, two shards at a time: the last of five
+years in which communities grow by half, evenly. ``dataset`` is all tasks from nothing and ``one_more_month`` all of
+them again, after one more month. Memory is the proportional set size of all processes of a task, which is ended above
+``LIMIT``. The baseline is the same task at the size before, times the growth of n log n. With ``SCALE_HOME`` set, the
+corpora are kept there, and months that are finished are not written again.
 """
 
 from __future__ import annotations
@@ -13,196 +19,257 @@ import math
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from datetime import UTC, datetime, timedelta
-from functools import cache, partial
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
+from pipelines.collect.month import Window
 from pipelines.config.params import Params, load
-from pipelines.curate import quality, sample
-from pipelines.curate.dedupe import dedupe
-from pipelines.curate.split import split
-from pipelines.extract.shingles import signature
-from pipelines.extract.words import words
+from pipelines.config.settings import Settings
+from pipelines.sandbox.reddit import scale
+from pipelines.sandbox.reddit.scale import ScaleMonth
+from pipelines.sandbox.reddit.scale_texts import DrawnTexts
 from pipelines.storage import tables
 from pipelines.storage.seal import write_rows
 from pipelines.vault.vault import Vault
+from pipelines.workspace import repository
+from pipelines.workspace.clone import Workspace, workspace
 
 ROOT = Path(__file__).resolve().parents[1]
 SIZES = (10_000, 100_000)
-MONTHS = 60
-VOCABULARY, PHRASES = 60_000, 5_000
-SUBREDDITS = ("SuicideWatch", "depression", "selfharm", "lonely", "mentalhealth", "rape", "domesticviolence")
-REPEATED, EXACT, BURSTS, BURST = 0.1, 0.2, 3, 0.002  # shares of the posts, of the repeats, number, share of the posts
-EDITED_BURST = 300  # near-duplicates of one another are all listed as pairs
-Step = Callable[[Path, Vault, Params], object]
+STAGES = ("dedupe", "sample", "gold", "split", "quality")
+SECRET = bytes(32)
+# The busiest month, as a multiple of the mean, and shards at a time: one per core.
+BUSIEST, CORES = 1.2, 2
+LIMIT = 8 << 30
+# Seconds between two readings of memory.
+PAUSE = 0.25
+PROFILE = """
+sources:
+  dump: {ethics: "none needed: synthetic posts", access_basis: synthetic, approval: bench, expires: "2099-01-01",
+         retention_days: 36500}
+"""
 
 
-@cache
-def language() -> tuple[list[list[str]], np.ndarray]:
-    """Return single words and phrases, and their cumulated frequencies."""
-    rng = np.random.default_rng(1)
-    letters = np.array(list("etaoinshrdlucmfwypvbgk"))
-    known = ["".join(rng.choice(letters, 1 + int(rng.poisson(1 + math.log10(n))))) for n in range(1, VOCABULARY + 1)]
-    word, phrase = 1 / np.arange(1, VOCABULARY + 1), 1 / np.arange(10, PHRASES + 10)
-    ranks = np.searchsorted(np.cumsum(word / word.sum())[:-1], rng.random((PHRASES, 7)))
-    phrases = [[known[n] for n in row[: rng.integers(3, 7)]] for row in ranks]
-    shares = np.concatenate([0.85 * word / word.sum(), 0.15 * phrase / phrase.sum()])
-    return [*([one] for one in known), *phrases], np.cumsum(shares)
+@dataclass(frozen=True)
+class Usage:
+    """Seconds, CPU seconds and the peak memory in bytes of a task and all its processes."""
+
+    seconds: float
+    cpu: float
+    peak: int
+
+    def plus(self, other: Usage) -> Usage:
+        """Return the usage of two tasks, one after the other."""
+        return Usage(self.seconds + other.seconds, self.cpu + other.cpu, max(self.peak, other.peak))
 
 
-def drawn(number: int, *, posts: int) -> list[str]:
-    """Return the words of a post, which is an earlier post's text in one of ten."""
-    rng = np.random.default_rng([7, number])
-    burst = number % (posts // BURSTS)
-    if burst < BURST * posts or (rng.random() < REPEATED and number):
-        exact = rng.random() < EXACT
-        origin = number - burst if burst < BURST * posts else int(rng.integers(number))
-        said = _said(origin)
-        edited = not exact and (burst >= BURST * posts or burst < EDITED_BURST) and origin != number
-        return _edited(said, rng=rng) if edited else said
-    return _said(number)
+class Tasks:
+    """The ``corpus task`` commands on one corpus."""
+
+    def __init__(self, home: Path, *, vault: Path, dumps: Path) -> None:
+        os.environ |= {"CORPUS_HOME": str(home), "CORPUS_SECRET": SECRET.hex(), "CORPUS_DUMPS": str(dumps)}
+        os.environ["CORPUS_VAULT_URL"] = f"sqlite:///{vault}"
+        self.settings = Settings.from_env()
+
+    def run(self, *argv: str, given: object = ()) -> dict[str, Any]:
+        """Run a task; return what it prints."""
+        return self.measured(*argv, given=given)[0]
+
+    def measured(self, *argv: str, given: object = ()) -> tuple[dict[str, Any], Usage]:
+        """Run a task; return what it prints and its usage. Of tasks at the same time, the CPU time is that of all."""
+        call = [sys.executable, "-m", "pipelines", "task", *argv]
+        log = self.settings.home / "tasks.log"
+        begin, used = time.monotonic(), _cpu()
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        with log.open("ab") as err, subprocess.Popen(call, cwd=ROOT, **pipes, stderr=err, start_new_session=True) as p:
+            ended, peaks = Event(), [0]
+            watch = Thread(target=_watch, args=(p.pid, ended, peaks))
+            watch.start()
+            out, _ = p.communicate(json.dumps(given).encode())
+            ended.set()
+            watch.join()
+        if p.returncode:
+            over = " above the limit of memory" if max(peaks) > LIMIT else ""
+            raise SystemExit(f"{' '.join(argv[:2])} ended with {p.returncode}{over}; see {log}.")
+        return json.loads(out.splitlines()[-1]), Usage(time.monotonic() - begin, _cpu() - used, max(peaks))
 
 
-def _said(number: int) -> list[str]:
-    rng = np.random.default_rng([3, number])
-    units, shares = language()
-    length = int(np.clip(rng.lognormal(4.75, 0.8), 5, 2000))
-    said = [w for i in np.searchsorted(shares, rng.random(length), side="right") for w in units[min(i, len(units) - 1)]]
-    return said[:length]
+def _cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
-def _edited(said: list[str], *, rng: np.random.Generator) -> list[str]:
-    units, _ = language()
-    said = list(said)
-    for _ in range(1 + int(rng.integers(0, 1 + len(said) // 20))):
-        at = int(rng.integers(len(said)))
-        said[at : at + int(rng.integers(0, 3))] = units[int(rng.integers(len(units)))][: int(rng.integers(0, 3))]
-    return said or ["nothing"]
+def _watch(pid: int, ended: Event, peaks: list[int]) -> None:
+    while not ended.wait(PAUSE):
+        peaks.append(sum(map(_memory, _tree(pid))))
+        if peaks[-1] > LIMIT:
+            os.killpg(pid, signal.SIGKILL)
 
 
-def write_month(month: int, *, posts: int, root: Path, params: Params) -> None:
-    """Write one month's sealed tables, as the steps of collection do."""
-    each = math.ceil(posts / MONTHS)
-    numbers = range(month * each, min((month + 1) * each, posts))
-    name, begin = (
-        f"{2018 + month // 12}-{1 + month % 12:02d}",
-        datetime(2018 + month // 12, 1 + month % 12, 1, tzinfo=UTC),
-    )
-    folder = root / "data" / "posts" / name
-    with vault_of(root) as vault:
-        ids = {vault.record_id(f"t3_{n:x}"): n for n in numbers}
-        vault.admit([(r, f"t3_{n:x}") for r, n in ids.items()], corpus="posts", month=name, now=begin)
-        said = {r: drawn(n, posts=posts) for r, n in ids.items()}
-        cells: dict[str, Any] = dict.fromkeys(tables.SCHEMAS["posts"].names) | {"kind": "text", "source": "dump"}
-        rows = (
-            cells
-            | {"record_id": r, "author_id": vault.author_id(f"u{n * 7919 % (posts // 2)}")}
-            | {"created": begin + timedelta(seconds=60 * (n - numbers[0])), "subreddit": SUBREDDITS[n % 7]}
-            | {"title": " ".join(said[r][:8]), "body": " ".join(said[r][8:]), "source_digest": r, "media": "[]"}
-            for r, n in ids.items()
-        )
-        write_rows(rows, folder / "posts.parquet", name="posts", vault=vault)
-        tables.write(tables.SCHEMAS["drops"].empty_table(), folder / "drops.parquet", name="drops")
-        order, size = sorted(ids), params.collect.shard_size
-        for shard in range(0, len(order), size):
-            made = (
-                {"record_id": r, "words": len(said[r]), "language": "en"}
-                | {"signature": signature(words(" ".join(said[r])), params=params.texts)}
-                for r in order[shard : shard + size]
-            )
-            write_rows(made, folder / "texts" / f"{shard // size:03d}.parquet", name="texts", vault=vault)
-
-
-def vault_of(root: Path) -> Vault:
-    """Open the vault of a corpus."""
-    return Vault.open(f"sqlite:///{root}/vault.sqlite", secret=bytes(32))
-
-
-def build(root: Path, *, posts: int, params: Params) -> None:
-    """Write the months of a corpus in parallel, and the empty gold tables of a corpus without labels."""
-    language()
-    vault_of(root).close()
-    with ProcessPoolExecutor() as pool:
-        list(pool.map(partial(write_month, posts=posts, root=root, params=params), range(MONTHS)))
-    for name in ("gold", "drops"):
-        empty = pa.Table.from_pylist([], schema=tables.SCHEMAS[name])
-        tables.write(empty, root / "snapshot" / "posts" / "gold" / f"{name}.parquet", name=name)
-
-
-STEPS: dict[str, Step] = {
-    "dedupe": lambda root, vault, params: dedupe.run("posts", params=params, vault=vault, root=root),
-    "sample": lambda root, vault, params: sample.run("posts", params=params, vault=vault, root=root),
-    "split": lambda root, vault, params: split.run("posts", params=params, vault=vault, root=root),
-    "quality": lambda root, vault, params: quality.run("posts", params=params, settings=None, vault=vault, root=root),
-}
-
-
-def step(name: str, root: Path) -> dict[str, float]:
-    """Run one step; return seconds and CPU seconds without the imports, and the peak memory of this process in MB."""
-    params = load(ROOT)
-    begin, used = time.monotonic(), time.process_time()
-    with vault_of(root) as vault:
-        STEPS[name](root, vault, params)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {"seconds": time.monotonic() - begin, "cpu": time.process_time() - used, "peak_mb": peak}
-
-
-def apart(name: str, root: Path) -> dict[str, float]:
-    """Run one step in a process of its own."""
-    call = [sys.executable, __file__, "--step", name, str(root)]
-    done = subprocess.run(call, stdout=subprocess.PIPE, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
-def measured(root: Path, *, posts: int) -> Iterator[tuple[str, dict[str, float]]]:
-    """Yield each step's figures, without the last month and again with it."""
-    params = load(ROOT)
-    if not (root / "built").exists():
-        build(root, posts=posts, params=params)
-        (root / "built").touch()
-    last = sorted((root / "data" / "posts").iterdir())[-1]
-    aside = root / "last"
-    last.rename(aside)
+def _tree(pid: int) -> Iterator[int]:
+    """Yield a process and all processes below it."""
+    yield pid
     try:
-        for name in STEPS:
-            yield name, apart(name, root)
-    finally:
-        aside.rename(last)
-    more = [apart(name, root) for name in STEPS]
-    whole = {key: sum(found[key] for found in more) for key in ("seconds", "cpu")}
-    yield "one_more_month", {**whole, "peak_mb": max(found["peak_mb"] for found in more)}
+        for children in Path(f"/proc/{pid}/task").glob("*/children"):
+            for child in children.read_text().split():
+                yield from _tree(int(child))
+    except OSError:
+        return  # it has ended
+
+
+def _memory(pid: int) -> int:
+    """Return the proportional set size of a process in bytes: pages that n processes share count 1/n in each."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:")), 0)
+
+
+def build(root: Path, *, posts: int) -> Path:
+    """Write the sealed months of a corpus that are missing below ``root``; return the folder of its months."""
+    params = load(ROOT)
+    (root / "months").mkdir(parents=True, exist_ok=True)
+    for month in scale.months(posts, seed=1):
+        written = root / "months" / month.key
+        if not written.exists():
+            with Vault.open(f"sqlite:///{root}/vault.sqlite", secret=SECRET) as vault:
+                write_month(month, root=root, params=params, vault=vault)
+            written.touch()
+    return root / "data" / "posts"
+
+
+def write_month(month: ScaleMonth, *, root: Path, params: Params, vault: Vault) -> None:
+    """Write one month's sealed tables, as the steps of collection do."""
+    first, begin = month.numbers.start, Window.from_key(month.key).start
+    texts = DrawnTexts.drawn(first, count=len(month.numbers), posts=month.posts)
+    counts = np.diff(texts.begins).tolist()
+    signed = texts.signatures(permutations=params.texts.permutations, shingle_words=params.texts.shingle_words)
+    folder = root / "data" / "posts" / month.key
+    ids = {vault.record_id(f"t3_{n:x}"): n for n in month.numbers}
+    vault.admit([(r, f"t3_{n:x}") for r, n in ids.items()], corpus="posts", month=month.key, now=begin)
+    cells: dict[str, Any] = dict.fromkeys(tables.SCHEMAS["posts"].names) | {"kind": "text", "source": "dump"}
+    rows = (
+        cells
+        | {"record_id": r, "author_id": vault.author_id(scale.author(n, posts=month.posts))}
+        | {"created": begin + timedelta(seconds=40 * (n - first)), "subreddit": scale.community(n)}
+        | {"title": title, "body": body, "source_digest": r, "media": "[]"}
+        for (r, n), (title, body) in zip(ids.items(), texts.said(), strict=True)
+    )
+    write_rows(rows, folder / "posts.parquet", name="posts", vault=vault)
+    tables.write(tables.SCHEMAS["drops"].empty_table(), folder / "drops.parquet", name="drops")
+    order, size = sorted(ids), params.collect.shard_size
+    for shard in range(0, len(order), size):
+        some = ((r, ids[r] - first) for r in order[shard : shard + size])
+        made = ({"record_id": r, "words": counts[i], "language": "en", "signature": signed[i]} for r, i in some)
+        write_rows(made, folder / "texts" / f"{shard // size:03d}.parquet", name="texts", vault=vault)
+
+
+def publish(clone: Workspace, months: Sequence[Path]) -> None:
+    """Commit written months to the corpus branch."""
+    for month in months:
+        shutil.copytree(month, clone.path / "data" / "posts" / month.name, copy_function=os.link)
+        clone.add(sorted((clone.path / "data" / "posts" / month.name).rglob("*.parquet")))
+    clone.commit("Months of posts", paths=["data"])
+
+
+def dataset(tasks: Tasks, *, run: str) -> Iterator[tuple[str, Usage]]:
+    """Run the tasks of ``posts_dataset`` and yield the usage of each."""
+    given = ["--base", tasks.run("pin")["commit"], "--run", run, "--results", "-"]
+    tokens: list[Any] = []
+    for stage in STAGES:
+        done, used = tasks.measured("stage", f"{stage}@posts", *given, given=tokens)
+        tokens += done["results"]
+        yield stage, used
+    yield "publish", tasks.measured("publish-snapshot", "posts", "quality@posts", *given, given=tokens)[1]
+
+
+def month(tasks: Tasks, *, posts: int) -> Iterator[tuple[str, Usage]]:
+    """Run the tasks of ``posts_collect`` for the month after the last, and yield the usage of each."""
+    after = ScaleMonth(scale.MONTHS, int(posts * BUSIEST), 1)
+    after.write(tasks.settings.dumps)
+    key, data, work = after.key, f"data/posts/{after.key}", f"work/posts/{after.key}"
+
+    def step(name: str, *argv: str, out: Sequence[str], pointers: object = None) -> tuple[dict[str, Any], Usage]:
+        globs = [part for pattern in out for part in ("--out", pattern)]
+        call = ("step", "--pointers", "-", *globs, "--", name, "posts", "--month", key, *argv)
+        return tasks.measured(*call, given=pointers or {})
+
+    def shard(pointers: dict[str, str], number: int) -> tuple[dict[str, Any], Usage]:
+        out = [f"{data}/texts/*.parquet", f"{work}/drops/*.parquet"]
+        return step("texts", "--shard", str(number), out=out, pointers=pointers)
+
+    done, used = step("collect", out=[f"{work}/*.parquet"])
+    yield "collect", used
+    found, pointers = done["result"], done["pointers"]
+    begin, cpu = time.monotonic(), _cpu()
+    with ThreadPoolExecutor(CORES) as pool:
+        shards = list(pool.map(partial(shard, pointers), range(found["first"], found["first"] + found["shards"])))
+    yield "texts", Usage(time.monotonic() - begin, _cpu() - cpu, max(used.peak for _, used in shards))
+    every = {path: text for made, _ in shards for path, text in made["pointers"].items()} | pointers
+    done, used = step("partition", out=[f"{data}/*.parquet"], pointers=every)
+    yield "partition", used
+    every = {path: text for path, text in (every | done["pointers"]).items() if path.startswith("data/")}
+    yield "publish", tasks.measured("publish-partition", "posts", "--month", key, "--pointers", "-", given=every)[1]
+
+
+def measured(root: Path, *, posts: int) -> Iterator[tuple[str, Usage]]:
+    """Yield the usage of each task at one size, and of each Dag."""
+    months = sorted(build(root, posts=posts).iterdir())
+    home, dumps = root / "home", root / "dumps"
+    for folder in (home, dumps):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+    # publishing stores the split in the vault: each measurement begins with the vault of the months
+    shutil.copy(root / "vault.sqlite", home)
+    (root / "bench.yaml").write_text(PROFILE)
+    tasks = Tasks(home, vault=home / "vault.sqlite", dumps=dumps)
+    repository.init(tasks.settings, checkout=ROOT, profile=str(root / "bench.yaml"))
+    runs = {
+        "dataset": (months[:-1], partial(dataset, tasks, run="first")),
+        "one_more_month": (months[-1:], partial(dataset, tasks, run="second")),
+        "month": ([], partial(month, tasks, posts=posts)),
+    }
+    for name, (more, steps) in runs.items():
+        with workspace(tasks.settings) as clone:
+            publish(clone, more)
+        whole = Usage(0, 0, 0)
+        for task, used in steps():
+            whole = whole.plus(used)
+            yield f"{name}_{task}", used
+        yield name, whole
 
 
 def main(sizes: list[int]) -> None:
-    """Print one line of JSON for each step and size; ``ours`` are CPU seconds."""
-    first: dict[str, tuple[int, float]] = {}
+    """Print one line of JSON for each task and size; ``ours`` are CPU seconds of all its processes."""
+    before: dict[str, tuple[int, float]] = {}
     for posts in sizes:
         with tempfile.TemporaryDirectory() as temporary:
             root = Path(os.environ.get("SCALE_HOME", temporary)) / str(posts)
-            root.mkdir(parents=True, exist_ok=True)
-            for name, found in measured(root, posts=posts):
-                n, cpu = first.setdefault(name, (posts, found["cpu"]))
+            for name, used in measured(root, posts=posts):
+                n, cpu = before.get(name, (posts, used.cpu))
+                before[name] = (posts, used.cpu)
                 grown = cpu * posts * math.log(posts) / (n * math.log(n))
-                line = {"name": f"scale_{name}_{posts:.0e}".replace("+0", ""), "ours": round(found["cpu"], 1)}
+                line = {"name": f"scale_{name}_{posts:.0e}".replace("+0", ""), "ours": round(used.cpu, 1)}
                 line |= {"baseline": round(grown, 1), "baseline_name": f"n log n from {n:,} posts"}
-                line |= {"ratio": round(grown / found["cpu"], 2), "unit": "CPU s"}
-                print(json.dumps(line | {key: round(found[key], 1) for key in ("seconds", "peak_mb")}), flush=True)
-            shutil.rmtree(root / "snapshot" / "posts" / "dedupe")
+                line |= {"ratio": round(grown / used.cpu, 2), "unit": "CPU s", "seconds": round(used.seconds, 1)}
+                line |= {"peak_mb": used.peak >> 20, "load": round(os.getloadavg()[0], 1)}
+                print(json.dumps(line), flush=True)
+            shutil.rmtree(root / "home")
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--step"]:
-        print(json.dumps(step(sys.argv[2], Path(sys.argv[3]))))
-    else:
-        main([int(size) for size in sys.argv[1:]] or list(SIZES))
+    main([int(size) for size in sys.argv[1:]] or list(SIZES))

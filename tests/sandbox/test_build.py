@@ -118,10 +118,13 @@ def test_no_forbidden_word_in_any_text(built, known, items):
     assert not set(re.findall(r"[a-z]+", " ".join(spoken).lower())) & FORBIDDEN
 
 
-def test_scale_writes_the_rows_asked_for(small, tmp_path):
-    counted = build(tmp_path, sandbox=small, scale=1234)
-    assert counted["rows"] == 1234
-    assert (tmp_path / "scale" / "SuicideMeme_submissions.zst.sha256").is_file()
+def test_scale_writes_the_posts_asked_for(small, tmp_path):
+    build(tmp_path, sandbox=small, scale=1300)
+    counted = build(tmp_path, sandbox=small, scale=50)
+    assert counted["posts"] == 50
+    dumps = sorted((tmp_path / "scale").glob("RS_*.zst"))
+    assert len(dumps) == len(list((tmp_path / "scale").glob("RS_*.zst.sha256"))) == counted["months"] <= 50
+    assert sum(path.stat().st_size for path in dumps) == counted["bytes"]
     assert not (tmp_path / "images").exists()
 
 

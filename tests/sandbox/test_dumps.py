@@ -12,7 +12,6 @@ from pipelines.collect.sources.dump import DumpSource
 from pipelines.collect.submission import Submission, parse
 from pipelines.config.params import load
 from pipelines.sandbox.reddit.dumps import frame
-from pipelines.sandbox.reddit.scale import chunk
 
 ROOT = Path(__file__).parents[2]
 
@@ -103,17 +102,6 @@ def test_the_two_archives_together_tell_what_the_truth_says(built, known):
         truth = {s["fullname"]: s["expected"] for s in home}
         assert set(found) == set(truth)
         assert {n: r for n, r in found.items() if r in early} == {n: r for n, r in truth.items() if r in early}
-
-
-def test_scale_rows_are_plain_submissions():
-    data = chunk((1, 0, 300, "2022-11"))
-    assert data == chunk((1, 0, 300, "2022-11"))
-    content, rest = opened(data)
-    rows = list(map(json.loads, content.splitlines()))
-    assert not rest
-    assert len({r["name"] for r in rows}) == len(rows) == 300
-    assert sum(r["subreddit"] == "SuicideMeme" for r in rows) == 3
-    assert all(isinstance(parse(r, source="dump", source_digest=""), Submission) for r in rows)
 
 
 def test_a_frame_keeps_its_content_under_a_larger_window():

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TypeVar
@@ -34,7 +35,7 @@ MARKER = "build.json"
 MODULES = (
     *("build", "caption_grammar", "cases", "chance", "compose", "draw", "dumps", "faults", "generated_posts"),
     *("label_quotas", "languages", "likeness", "listing", "markers", "narratives", "pictograms", "post_world", "scale"),
-    *("scenes", "schedule", "statements", "talk", "truth", "variants", "world"),
+    *("scale_texts", "scenes", "schedule", "statements", "talk", "truth", "variants", "world"),
 )
 # Starting a process costs about as much as drawing this many pictures.
 WORTH_A_POOL = 60
@@ -43,13 +44,13 @@ WORTH_A_POOL = 60
 def build(
     root: Path, *, sandbox: Sandbox, scale: int | None = None, progress: Progress | None = None
 ) -> dict[str, int]:
-    """Write the offline Reddit below ``root``; with ``scale``, write one dump with that many rows to ``root/scale``.
+    """Write the offline Reddit below ``root``; with ``scale``, write only dumps with that many posts to ``root/scale``.
 
     Does nothing if an identical build (same parameters, same generator, same Pillow) already exists.
 
     Returns:
         Counts: ``submissions``, ``images``, ``kept_images``, ``pairs`` (near-duplicates), ``elsewhere`` (posts of other
-        communities), ``posts``, ``kept_posts``, ``post_pairs``; or ``rows``.
+        communities), ``posts``, ``kept_posts``, ``post_pairs``; or ``posts``, ``months`` and ``bytes`` of dumps.
     """
     folder = root if scale is None else root / "scale"
     identity = _identity(sandbox, scale=scale)
@@ -63,20 +64,26 @@ def build(
     counts = (
         _world(folder, sandbox=sandbox, progress=progress)
         if scale is None
-        else _rows(folder, rows=scale, sandbox=sandbox, progress=progress)
+        else _dumps(folder, posts=scale, sandbox=sandbox, progress=progress)
     )
     # the marker is written atomically, so a killed build is repeated
-    partial = marker.with_suffix(".partial")
-    _json(partial, {"identity": identity, "counts": counts})
-    partial.replace(marker)
+    written = marker.with_suffix(".partial")
+    _json(written, {"identity": identity, "counts": counts})
+    written.replace(marker)
     return counts
 
 
-def _rows(folder: Path, *, rows: int, sandbox: Sandbox, progress: Progress | None) -> dict[str, int]:
-    path = folder / f"{HOME}_submissions.zst"
-    with _mapping(rows // scale.CHUNK > 1) as run:
-        scale.write(path, rows=rows, sandbox=sandbox, run=run, progress=progress)
-    return {"rows": rows, "bytes": path.stat().st_size}
+def _dumps(folder: Path, *, posts: int, sandbox: Sandbox, progress: Progress | None) -> dict[str, int]:
+    for earlier in folder.glob("RS_*"):
+        earlier.unlink()
+    months = [month for month in scale.months(posts, seed=sandbox.seed) if month.numbers]
+    size = 0
+    with _mapping(posts > scale.CHUNK) as run:
+        for done, path in enumerate(run(partial(scale.ScaleMonth.write, folder=folder), months), start=1):
+            size += path.stat().st_size
+            if progress:
+                progress(done, len(months))
+    return {"posts": posts, "months": len(months), "bytes": size}
 
 
 def _world(root: Path, *, sandbox: Sandbox, progress: Progress | None) -> dict[str, int]:

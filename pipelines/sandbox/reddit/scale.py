@@ -1,73 +1,90 @@
-"""Write one large Reddit dump of text-only rows for benchmarks: one zstd frame per chunk, drawn in parallel."""
+"""Write dumps of five years of the crisis communities' posts, of any size, one file for each month (``--scale``).
+
+The texts are those of :mod:`pipelines.sandbox.reddit.scale_texts`. A month is written frame by frame, so that memory
+does not grow with the number of posts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import orjson
 
 from pipelines.collect.month import Window
-from pipelines.config.collect import Sandbox
-from pipelines.sandbox.reddit.caption_grammar import sentence
 from pipelines.sandbox.reddit.chance import seeded
-from pipelines.sandbox.reddit.dumps import DECLARED, frame, write_frames
-from pipelines.sandbox.reddit.generated_posts import HOME
+from pipelines.sandbox.reddit.dumps import DECLARED, HOUR, frame, write_frames
 from pipelines.sandbox.reddit.listing import CONSTANT, Item
+from pipelines.sandbox.reddit.post_world import COMMUNITIES
+from pipelines.sandbox.reddit.scale_texts import DrawnTexts
 from pipelines.sandbox.reddit.schedule import FIRST_ID, base36
 
-# Rows per frame: about 50 MB of JSON, which a process holds twice.
-CHUNK = 20_000
-# One row in a hundred belongs to the wanted community, as in a month of a large part of Reddit (SPEC.md 2.6).
-WANTED_EVERY = 100
-TITLES = 400
-Task = tuple[int, int, int, str]
-Map = Callable[[Callable[[Task], bytes], Iterable[Task]], Iterator[bytes]]
+# The months of the posts corpus until the sandbox's last one.
+FIRST_YEAR, MONTHS = 2018, 60
+# Rows per frame: about 15 MB of JSON.
+CHUNK = 5_000
 
 
-def write(
-    path: Path, *, rows: int, sandbox: Sandbox, run: Map, progress: Callable[[int, int], None] | None = None
-) -> None:
-    """Write ``rows`` submissions, spread evenly over the first month, to one Reddit dump with its ``.sha256``.
+@dataclass(frozen=True)
+class ScaleMonth:
+    """One month of a corpus of ``posts`` posts: its position from 0, and the numbers of its posts."""
 
-    ``run`` maps a function over tasks in order, in this process or in others; the bytes do not depend on it.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    month = sorted(sandbox.months)[0]
-    tasks = [(sandbox.seed, first, min(CHUNK, rows - first), month) for first in range(0, rows, CHUNK)]
+    position: int
+    posts: int
+    seed: int
 
-    def frames() -> Iterator[bytes]:
-        for done, data in enumerate(run(chunk, tasks), start=1):
-            if progress:
-                progress(min(done * CHUNK, rows), rows)
-            yield data
+    @property
+    def key(self) -> str:
+        """Return the month's partition key."""
+        return f"{FIRST_YEAR + self.position // 12}-{1 + self.position % 12:02d}"
 
-    write_frames(path, frames=frames())
+    @property
+    def numbers(self) -> range:
+        """Return the numbers of the month's posts, in the order of their times; each month has as many as others."""
+        return range(self.posts * self.position // MONTHS, self.posts * (self.position + 1) // MONTHS)
+
+    def write(self, folder: Path) -> Path:
+        """Write the month's dump, ``RS_<month>.zst``, with its ``.sha256``, and return its path."""
+        path = folder / f"RS_{self.key}.zst"
+        write_frames(path, frames=self.frames())
+        return path
+
+    def frames(self) -> Iterator[bytes]:
+        """Yield the dump's zstd frames."""
+        window, numbers = Window.from_key(self.key), self.numbers
+        begin, seconds = int(window.start.timestamp()), int((window.end - window.start).total_seconds())
+        for first in numbers[::CHUNK]:
+            some = range(first, min(first + CHUNK, numbers.stop))
+            texts = DrawnTexts.drawn(first, count=len(some), posts=self.posts)
+            times = begin + (np.array(some) - numbers.start) * seconds // len(numbers)
+            rng = seeded(self.seed, "scale", first)
+            rows = zip(some, texts.said(), times.tolist(), strict=True)
+            lines = [orjson.dumps(_row(n, said=said, created=at, posts=self.posts, rng=rng)) for n, said, at in rows]
+            yield frame(b"\n".join(lines) + b"\n", declared=DECLARED, level=1)
 
 
-def chunk(task: Task) -> bytes:
-    """Return one compressed chunk of rows of the dump; ``task`` is (seed, number of the first row, rows, month)."""
-    seed, first, count, month = task
-    rng = seeded(seed, "scale", first)
-    titles = [sentence(rng).capitalize() for _ in range(TITLES)]
-    window = Window.from_key(month)
-    begin, span = int(window.start.timestamp()), int((window.end - window.start).total_seconds())
-    lines = []
-    for number in range(first, first + count):
-        created = begin + (number * 7 // 5) % span
-        lines.append(orjson.dumps(_row(number, created=created, titles=titles, rng=rng)))
-    return frame(b"\n".join(lines) + b"\n", declared=DECLARED, level=1)
+def months(posts: int, *, seed: int) -> list[ScaleMonth]:
+    """Return the months of a corpus of ``posts`` posts; months of a corpus of fewer than 60 may have none."""
+    return [ScaleMonth(position, posts, seed) for position in range(MONTHS)]
 
 
-def _row(number: int, *, created: int, titles: list[str], rng: Random) -> Item:
-    subreddit = HOME if number % WANTED_EVERY == 0 else f"Community{rng.randrange(5000)}"
-    name = base36(FIRST_ID + number)
-    title = titles[rng.randrange(TITLES)]
-    body = " ".join(titles[rng.randrange(TITLES)] for _ in range(rng.randrange(5)))
-    chance = rng.randrange(1000)
+def community(number: int) -> str:
+    """Return the community of a post."""
+    return COMMUNITIES[number % len(COMMUNITIES)]
+
+
+def author(number: int, *, posts: int) -> str:
+    """Return the author of a post; an author writes two posts on average."""
+    return f"user_{number * 7919 % max(1, posts // 2)}"
+
+
+def _row(number: int, *, said: tuple[str, str], created: int, posts: int, rng: Random) -> Item:
+    subreddit, name, chance = community(number), base36(FIRST_ID + number), rng.randrange(1000)
     return CONSTANT | {
-        "author": f"user_{rng.randrange(10**6)}",
+        "author": author(number, posts=posts),
         "author_fullname": f"t2_{rng.randrange(16**7):x}",
         "created": created,
         "created_utc": created,
@@ -80,16 +97,16 @@ def _row(number: int, *, created: int, titles: list[str], rng: Random) -> Item:
         "num_comments": chance % 40,
         "over_18": chance < 30,
         "permalink": f"/r/{subreddit}/comments/{name}/",
-        "retrieved_on": created + chance,
+        "retrieved_on": created + HOUR + chance,
         "score": chance,
-        "selftext": body,
+        "selftext": said[1],
         "spoiler": False,
         "subreddit": subreddit,
         "subreddit_id": f"t5_{chance:x}",
         "subreddit_name_prefixed": f"r/{subreddit}",
         "subreddit_subscribers": chance * 100,
         "thumbnail": "self",
-        "title": title,
+        "title": said[0],
         "ups": chance,
         "url": f"https://www.reddit.com/r/{subreddit}/comments/{name}/",
     }
