@@ -22,7 +22,7 @@ from rapidocr.ch_ppocr_rec.utils import CTCLabelDecode
 from pipelines.config.collect import Ocr
 from pipelines.errors import DataError, EngineMissing
 from pipelines.extract.ocr import OcrReading
-from pipelines.extract.ocr.curved import KeptMask, straightened
+from pipelines.extract.ocr.curved import HEIGHT, KeptMask, straightened
 from pipelines.extract.ocr.layout import Box, compose
 
 # Ours, measured on 330 drawn memes: whole English lines score .90 and more (a label on an object .76); false text in
@@ -78,6 +78,9 @@ class RapidOcr:
             "Det.limit_side_len": params.side,
             # of the line's outline: a curved line fills little of its rectangle
             "Det.score_mode": "slow",
+            # each line alone, at its own width: a batch pads all lines to the widest, and to 320 pixels
+            "Rec.rec_batch_num": 1,
+            "Rec.rec_img_shape": [3, HEIGHT, HEIGHT],
         }
         # With an explicit model path, RapidOCR does not download.
         settings |= {f"{part}.model_path": str(folder / name) for part, name in MODELS.items()}
@@ -94,7 +97,7 @@ class RapidOcr:
         self._split_words_from = params.split_words_from
         self.identity = (
             f"rapidocr-{version('rapidocr')}/onnxruntime-{onnxruntime.__version__}"
-            f"/side{params.side}/split{params.split_words_from}/curved2/spaces1"
+            f"/side{params.side}/split{params.split_words_from}/curved2/spaces1/lines1"
         )
 
     def read(self, data: bytes) -> OcrReading:

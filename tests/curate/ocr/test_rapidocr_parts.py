@@ -1,11 +1,12 @@
-"""What is added to RapidOCR: spaces that were a second choice, and arcs whose hollow the detector fills."""
+"""What is added to RapidOCR: spaces that were a second choice, arcs whose hollow the detector fills, lines alone."""
 
 import cv2
 import numpy as np
 import pytest
 
+from pipelines.config.collect import Ocr
 from pipelines.extract.ocr.curved import straightened
-from pipelines.extract.ocr.rapidocr import MAYBE_SPACE, SpacedDecode
+from pipelines.extract.ocr.rapidocr import MAYBE_SPACE, RapidOcr, SpacedDecode
 
 BLANK, A, B, SPACE = range(4)
 
@@ -52,3 +53,16 @@ def test_a_straight_line_is_left_alone():
     mask = np.zeros((160, 480), np.uint8)
     mask[70:82, 60:420] = 1
     assert straightened(picture, mask, np.array([[50, 60], [430, 60], [430, 92], [50, 92]])) == []
+
+
+def test_a_line_is_read_the_same_beside_a_longer_one():
+    def line(text, width):
+        picture = np.full((48, width, 3), 255, np.uint8)
+        cv2.putText(picture, text, (8, 34), cv2.FONT_HERSHEY_SIMPLEX, 1, (0, 0, 0), 2)
+        return picture
+
+    short, longer = line("my plans", 170), line("a very long line about the weekend", 640)
+    engine = RapidOcr(Ocr(engine="rapidocr", side=736, split_words_from=8))._engine
+    alone, beside = engine.recognize_txt([short]), engine.recognize_txt([short, longer])
+    assert (alone.txts[0], alone.scores[0]) == (beside.txts[0], beside.scores[0])
+    assert alone.txts[0] == "my plans"
