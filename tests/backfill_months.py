@@ -59,6 +59,8 @@ MEMES, POSTS, FEWEST = 6, 8, (120, 200)
 KILLED = (("airflow-scheduler",), ("airflow-api-server",), ("airflow-scheduler", "airflow-api-server"))
 # Seconds between two looks at Airflow, and how long nothing must run before all consumers are known to have been woken.
 LOOK, CALM = 4.0, 20.0
+# Seconds without a look that were a pause: the script was stopped.
+PAUSE = 60.0
 # The growth of a month's time from the first to the last third that is still called linear.
 BAR = 1.3
 # Fewer months show no growth.
@@ -78,9 +80,9 @@ class Backfill:
         self.months, self.patience = months(count), patience
         self.folder = ROOT / "var" / "backfill_months" / str(count)
         self.root, self.noted = self.folder / "checkout", self.folder / "state.json"
-        self.state: dict[str, Any] = {"kills": [], "looks": []}
+        self.state: dict[str, Any] = {"kills": [], "looks": [], "pauses": []}
         if self.noted.exists():
-            self.state = json.loads(self.noted.read_text())
+            self.state |= json.loads(self.noted.read_text())
 
     def note(self, **more: Any) -> None:
         """Store what a later call needs."""
@@ -137,6 +139,8 @@ class Backfill:
                            env=deployment.environment, stdout=subprocess.DEVNULL, check=True)  # fmt: skip
         if "began" not in self.state:
             self.note(began=time.time())
+        elif self.state["looks"] and (last := self.state["looks"][-1][0]) < time.time() - PAUSE:
+            self.note(pauses=[*self.state["pauses"], (last, time.time())])
 
     def kill(self, deployment: LocalDeployment) -> None:
         """Kill what is next, and start it again."""
@@ -244,9 +248,9 @@ class Backfill:
 
         The months of each corpus are taken in the order of their ends. By the clock, a corpus gets slower or faster
         with what else runs: the other corpus, the datasets and other programs; the time from a kill to the end of the
-        restart is left out.
+        restart is left out, and pauses of this script.
         """
-        outages = [(kill["at"], kill["up"]) for kill in self.state["kills"]]
+        outages = [(kill["at"], kill["up"]) for kill in self.state["kills"]] + self.state["pauses"]
         spent: Counter[tuple[str, str]] = Counter()
         for line in map(json.loads, log.read_text().splitlines()):
             spent[line.get("dag", ""), line.get("run", "")] += line["cpu"]
