@@ -1,6 +1,6 @@
 """Backfill many small months of both corpora while Airflow's scheduler and API server are killed, and log the run.
 
-    python tests/backfill_months.py 60
+    python tests/backfill_months.py 60 [seconds]
 
 A deployment with a home of its own collects the months of the offline Reddit by ``airflow backfill create``. At three
 random moments SIGKILL ends the scheduler alone, the API server, and both with all their children; ``corpus sandbox up``
@@ -59,6 +59,8 @@ MEMES, POSTS, FEWEST = 6, 8, (120, 200)
 KILLED = (("airflow-scheduler",), ("airflow-api-server",), ("airflow-scheduler", "airflow-api-server"))
 # Seconds between two looks at Airflow, and how long nothing must run before all consumers are known to have been woken.
 LOOK, CALM = 4.0, 20.0
+# Seconds without a look that were a pause: the script was stopped.
+PAUSE = 60.0
 # The growth of a month's time from the first to the last third that is still called linear.
 BAR = 1.3
 # Fewer months show no growth.
@@ -78,9 +80,9 @@ class Backfill:
         self.months, self.patience = months(count), patience
         self.folder = ROOT / "var" / "backfill_months" / str(count)
         self.root, self.noted = self.folder / "checkout", self.folder / "state.json"
-        self.state: dict[str, Any] = {"kills": [], "looks": []}
+        self.state: dict[str, Any] = {"kills": [], "looks": [], "pauses": []}
         if self.noted.exists():
-            self.state = json.loads(self.noted.read_text())
+            self.state |= json.loads(self.noted.read_text())
 
     def note(self, **more: Any) -> None:
         """Store what a later call needs."""
@@ -137,6 +139,8 @@ class Backfill:
                            env=deployment.environment, stdout=subprocess.DEVNULL, check=True)  # fmt: skip
         if "began" not in self.state:
             self.note(began=time.time())
+        elif self.state["looks"] and (last := self.state["looks"][-1][0]) < time.time() - PAUSE:
+            self.note(pauses=[*self.state["pauses"], (last, time.time())])
 
     def kill(self, deployment: LocalDeployment) -> None:
         """Kill what is next, and start it again."""
@@ -155,15 +159,15 @@ class Backfill:
         kills = [*self.state["kills"], {"what": names, "at": at, "up": time.time()}]
         self.note(kills=kills)
 
-    def follow(self, deployment: LocalDeployment, airflow: AirflowClient) -> None:
-        """Wait until every run has ended, and kill when as many months as drawn are there."""
+    def follow(self, deployment: LocalDeployment, airflow: AirflowClient) -> list[str]:
+        """Wait until every run has ended, and kill when as many months as drawn are there; return what is wrong."""
         rng, wanted = random.Random(self.state["seed"]), 2 * len(self.months)
         # one in each of the middle thirds of the backfill, so that something is left to be lost
         at = [round(wanted * (third + rng.uniform(0.2, 1.0)) / (len(KILLED) + 1)) for third in range(len(KILLED))]
         calm, deadline = 0.0, time.monotonic() + self.patience
         while calm < CALM:
             if time.monotonic() > deadline:
-                raise SystemExit(f"not at rest after {self.patience:.0f} s")
+                return [f"not at rest after {self.patience:.0f} s"]
             runs = {dag_id: airflow.runs(dag_id) for dag_id in (*COLLECT, *DATASET)}
             done = sum(run["state"] in ENDED for dag_id in COLLECT for run in runs[dag_id])
             self.note(looks=[*self.state["looks"], (round(time.time(), 1), done, round(os.getloadavg()[0], 1))])
@@ -173,15 +177,16 @@ class Backfill:
             rest = done == wanted and all(run["state"] in ENDED for found in runs.values() for run in found)
             calm = calm + LOOK if rest else 0.0
             time.sleep(LOOK)
+        return []
 
     def run(self) -> dict[str, Any]:
         """Run the backfill to its end and return its figures; ``wrong`` lists what is wrong."""
         with self.deployed() as (deployment, airflow, settings):
             self.start(deployment, airflow)
-            self.follow(deployment, airflow)
+            late = self.follow(deployment, airflow)
             runs, tasks = airflow.runs_and_tasks()
-            found = self._commits(settings) + self._runs(runs, tasks) + self._counts(deployment)
-            found += self._changed(deployment, settings)
+            found = late + self._commits(settings) + self._runs(runs, tasks) + self._counts(deployment)
+            found += [] if late else self._changed(deployment, settings)
             figures = {**consumers(runs, tasks), **self._pace(runs, log=settings.home / "logs" / "phases.jsonl")}
             found += self._wrong(figures)
         return {"months": len(self.months), "corpora": len(CORPORA), **figures, "wrong": found}
@@ -241,12 +246,11 @@ class Backfill:
     def _pace(self, runs: Sequence[Mapping[str, Any]], *, log: Path) -> dict[str, Any]:
         """Return seconds, by the clock and of processors, per month in the first and the last third of the months.
 
-        The months of both corpora are taken in the order of their ends; the time in which something was down, and
-        that until its restart was done, is left out.
+        The months of each corpus are taken in the order of their ends. By the clock, a corpus gets slower or faster
+        with what else runs: the other corpus, the datasets and other programs; the time from a kill to the end of the
+        restart is left out, and pauses of this script.
         """
-        mine = [run for run in runs if run["dag_id"] in COLLECT and run["end_date"]]
-        mine.sort(key=lambda run: str(run["end_date"]))
-        outages = [(kill["at"], kill["up"]) for kill in self.state["kills"]]
+        outages = [(kill["at"], kill["up"]) for kill in self.state["kills"]] + self.state["pauses"]
         spent: Counter[tuple[str, str]] = Counter()
         for line in map(json.loads, log.read_text().splitlines()):
             spent[line.get("dag", ""), line.get("run", "")] += line["cpu"]
@@ -254,21 +258,25 @@ class Backfill:
         def clock(moment: float) -> float:
             return moment - self.state["began"] - sum(max(0.0, min(moment, up) - at) for at, up in outages)
 
-        ends = [clock(datetime.fromisoformat(run["end_date"]).timestamp()) for run in mine]
-        cpu = [spent[run["dag_id"], run["dag_run_id"]] for run in mine]
-        third = max(1, len(ends) // 3)
-        clocks = slope(ends[: third + 1]), slope(ends[-third - 1 :])
-        used = statistics.mean(cpu[:third]), statistics.mean(cpu[-third:])
-        return {
-            "seconds": round(time.time() - self.state["began"]),
-            "outages": [round(up - at) for at, up in outages],
-            "seconds_per_month": [round(one, 2) for one in clocks],
-            "ratio": round(clocks[1] / clocks[0], 2),
-            "cpu_per_month": [round(one, 2) for one in used],
-            "cpu_ratio": round(used[1] / used[0], 2),
-            "ends": [round(end) for end in ends],
-            "cpu": [round(one, 1) for one in cpu],
-        }
+        paces: dict[str, Any] = {}
+        for dag_id in COLLECT:
+            mine = [run for run in runs if run["dag_id"] == dag_id and run["end_date"]]
+            mine.sort(key=lambda run: str(run["end_date"]))
+            ends = [clock(datetime.fromisoformat(run["end_date"]).timestamp()) for run in mine]
+            cpu = [spent[run["dag_id"], run["dag_run_id"]] for run in mine]
+            third = max(1, len(ends) // 3)
+            clocks = slope(ends[: third + 1]), slope(ends[-third - 1 :])
+            used = statistics.mean(cpu[:third]), statistics.mean(cpu[-third:])
+            paces[dag_id] = {
+                "seconds_per_month": [round(one, 2) for one in clocks],
+                "ratio": round(clocks[1] / clocks[0], 2),
+                "cpu_per_month": [round(one, 2) for one in used],
+                "cpu_ratio": round(used[1] / used[0], 2),
+                "ends": [round(end) for end in ends],
+                "cpu": [round(one, 1) for one in cpu],
+            }
+        seconds = round(time.time() - self.state["began"])
+        return {"seconds": seconds, "outages": [round(up - at) for at, up in outages], **paces}
 
     def _wrong(self, figures: Mapping[str, Any]) -> list[str]:
         """Return what is wrong with the figures: too many runs of a consumer, or months that take longer and longer."""
@@ -279,7 +287,10 @@ class Backfill:
             if not 1 <= worked <= runs <= len(self.months) + len(KILLED):
                 wrong.append(f"{dag_id}: {runs} runs, of which {worked} worked")
         if len(self.months) >= ENOUGH:
-            wrong += [f"{name}: {figures[name]}" for name in ("ratio", "cpu_ratio") if figures[name] > BAR]
+            ratios = {
+                f"{dag_id} {name}": figures[dag_id][name] for dag_id in COLLECT for name in ("ratio", "cpu_ratio")
+            }
+            wrong += [f"{name}: {ratio}" for name, ratio in ratios.items() if ratio > BAR]
         return wrong
 
 
@@ -315,6 +326,6 @@ def log_line(count: int, *, patience: float) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    shown = log_line(int(sys.argv[1]) if sys.argv[1:] else 60, patience=3600.0)
+    shown = log_line(int((sys.argv[1:] or ["60"])[0]), patience=float((sys.argv[2:] or ["3600"])[0]))
     sys.stdout.write(json.dumps(shown) + "\n")
     sys.exit(bool(shown["wrong"]))
