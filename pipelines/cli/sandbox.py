@@ -26,7 +26,7 @@ Profile = Annotated[
 def build(
     profile: Profile = "sandbox",
     scale: Annotated[
-        int | None, typer.Option(min=1, help="write only dumps of the crisis communities with this many posts in 60 months")
+        int | None, typer.Option(min=1, help="write only dumps: 60 months of crisis communities, this many posts")
     ] = None,
 ) -> None:
     """Generate a simulated Reddit in CORPUS_HOME/sandbox, for work without a network."""
