@@ -465,9 +465,9 @@ FOLLOWS = {
     # the sandbox answers requests for its loopback name only
     "a_provider_without_consent": {"labeller gpt", "labeller gpt-5-mini"},
     "a_consent_that_ends_soon": {"labeller gpt", "labeller gpt-5-mini"},
-    "a_dead_airflow": {"pools", "queues", "deadlines"},
+    "a_dead_airflow": {"pools", "queues", "deadlines", "housekeeping"},
     "a_full_disk": {"disk cache", "disk remote"},
-    "an_airflow_that_asks_for_a_login": {"queues"},
+    "an_airflow_that_asks_for_a_login": {"queues", "housekeeping"},
 }
 
 
