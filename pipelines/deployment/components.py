@@ -127,9 +127,40 @@ def running(path: Path) -> psutil.Process | None:
     return None
 
 
+def end_left(path: Path) -> None:
+    """End the processes that the component of a pid file left in its session when it was killed.
+
+    The workers of a killed scheduler hold its connection to the database open, and with it the locks of the Dag runs
+    that it was looking at: the next scheduler would skip these runs for as long as the workers live.
+    """
+    try:
+        noted = json.loads(path.read_text())
+        session, started = int(noted["pid"]), float(noted.get("started") or path.stat().st_mtime)
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    # a leader that runs is the component or a stranger; before the last boot, the number was another session's
+    if session < 1 or running(path) or _leads(session) or started < psutil.boot_time():
+        return
+    left = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(OSError, psutil.Error):
+            if os.getsid(process.pid) == session:
+                left.append(process)
+    _stop(left, signal.SIGKILL)
+
+
+def _leads(session: int) -> bool:
+    """Return whether the first process of a session still runs."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(session).status() != psutil.STATUS_ZOMBIE
+    return False
+
+
 def down(settings: Settings) -> list[str]:
     """Stop every component that has a pid file, and its child processes; return the names of the stopped components."""
     notes = sorted((settings.home / "run").glob("*.pid"))
+    for path in notes:
+        end_left(path)
     found = {path.stem: process for path in notes if (process := running(path))}
     database = found.get("postgres")
     clients = [process for process in found.values() if process is not database]

@@ -28,7 +28,7 @@ from pipelines.config.private_file import create_private, write_private
 from pipelines.config.settings import Settings, with_secret
 from pipelines.deployment import airflow_database, mlflow_app, postgres
 from pipelines.deployment.airflow_api import Airflow, Login, named
-from pipelines.deployment.components import Ports, PortTaken, ServiceFailed, answers, free_port, running, wait
+from pipelines.deployment.components import Ports, PortTaken, ServiceFailed, answers, end_left, free_port, running, wait
 from pipelines.deployment.guard import Guard
 from pipelines.deployment.postgres import Postgres
 from pipelines.process import private_home
@@ -270,6 +270,7 @@ class LocalDeployment:
         note = self.run / f"{name}.pid"
         if running(note):
             return
+        end_left(note)
         if port is not None and free_port(port) != port:
             raise PortTaken(name=name, port=port)
         log = self.logs / f"{name}.log"

@@ -20,7 +20,7 @@ from sqlalchemy import create_engine, text
 
 from pipelines.config.settings import Settings
 from pipelines.deployment import services
-from pipelines.deployment.components import Ports, PortTaken, ServiceFailed, down, running
+from pipelines.deployment.components import Ports, PortTaken, ServiceFailed, down, end_left, running
 from pipelines.deployment.services import LocalDeployment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -94,6 +94,62 @@ def test_what_runs_is_not_started_again(deployment: LocalDeployment) -> None:
     first = running(deployment.run / "sleeper.pid")
     deployment._start("sleeper", SLEEP)
     assert first is not None and first == running(deployment.run / "sleeper.pid")
+
+
+LOCKS_A_ROW = """
+import multiprocessing, sys, time, sqlalchemy
+connection = sqlalchemy.create_engine(sys.argv[1]).connect()
+multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,)).start()
+connection.execute(sqlalchemy.text("SELECT * FROM runs FOR UPDATE"))
+open(sys.argv[2], "w").close()
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("then", ["start", "down"])
+def test_what_a_killed_component_left_behind_ends_and_holds_no_lock(
+    settings: Settings, deployment: LocalDeployment, tmp_path: Path, then: str
+) -> None:
+    """A worker that a killed scheduler has forked shares its connection, which holds locks."""
+    deployment._postgres()
+    query(deployment, "CREATE TABLE runs AS SELECT 1 AS id")
+    locked = tmp_path / "locked"
+    deployment._start("scheduler", [sys.executable, "-c", LOCKS_A_ROW, deployment.database.url, str(locked)])
+    scheduler = running(deployment.run / "scheduler.pid")
+    assert scheduler is not None
+    deployment._wait("scheduler", locked.exists)
+    [worker] = scheduler.children()
+    scheduler.kill()
+    scheduler.wait()
+    assert query(deployment, "SELECT * FROM runs FOR UPDATE SKIP LOCKED") == [], "the worker keeps the lock"
+    if then == "down":
+        down(settings)
+        assert not worker.is_running()
+        return
+    deployment._start("scheduler", SLEEP)
+    assert not worker.is_running()
+    assert query(deployment, "SELECT * FROM runs FOR UPDATE SKIP LOCKED") == [(1,)]
+
+
+def test_a_note_of_another_session_ends_nothing(tmp_path: Path) -> None:
+    note = tmp_path / "old.pid"
+    stranger = subprocess.Popen(["/bin/sh", "-c", "sleep 60 & echo $!; wait"], stdout=subprocess.PIPE, text=True,
+                                start_new_session=True)  # fmt: skip
+    assert stranger.stdout is not None
+    child = psutil.Process(int(stranger.stdout.readline()))
+    began = psutil.Process(stranger.pid).create_time()
+    try:
+        note.write_text(json.dumps({"pid": stranger.pid, "started": began - 60}))
+        end_left(note)
+        assert child.is_running(), "the number was used again, by a process that runs"
+        stranger.kill()
+        stranger.wait()
+        note.write_text(json.dumps({"pid": stranger.pid, "started": psutil.boot_time() - 60}))
+        end_left(note)
+        assert child.is_running(), "the note is older than the last boot"
+    finally:
+        child.kill()
+        stranger.kill()
 
 
 def test_a_component_notes_itself(deployment: LocalDeployment) -> None:
