@@ -1,11 +1,10 @@
 """Backfill many small months of both corpora while Airflow's scheduler and API server are killed, and log the run.
 
-    python tests/backfill_months.py 60 [seconds]
-
-A deployment with a home of its own collects the months of the offline Reddit by ``airflow backfill create``. At three
-random moments SIGKILL ends the scheduler alone, the API server, and both with all their children; ``corpus sandbox up``
+``CORPUS_BACKFILL_MONTHS=60 python -m pytest -m faults tests/test_backfill_months.py`` runs sixty months. A
+deployment with a home of its own collects the months of the offline Reddit by ``airflow backfill create``. At three random
+moments SIGKILL ends the scheduler alone, the API server, and both with all their children; ``corpus sandbox up``
 starts again what is not running, as ``restart: unless-stopped`` does in docker/compose.yaml. One JSON line per run is
-appended to ``var/backfill_months.jsonl``. A script that was stopped goes on where it was; its home, below
+appended to ``var/backfill_months.jsonl``. A run that was stopped goes on where it was; its home, below
 ``var/backfill_months``, is removed when nothing was wrong.
 """
 
@@ -20,7 +19,6 @@ import statistics
 import subprocess
 import sys
 import time
-import types
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -30,26 +28,21 @@ from typing import Any
 
 import psutil
 
+from pipelines.config import logins
+from pipelines.config.collect import Sandbox
+from pipelines.config.params import load
+from pipelines.config.settings import Settings
+from pipelines.deployment.airflow_api import ENDED
+from pipelines.deployment.components import down, running
+from pipelines.deployment.services import LocalDeployment
+from pipelines.sandbox.reddit.build import build
+from pipelines.workspace import repository
+from pipelines.workspace.git import git
+from tests.airflow_client import AirflowClient
+from tests.ports import free_port
+from tests.small_checkout import checkout
+
 ROOT = Path(__file__).resolve().parents[1]
-if __name__ != "tests.backfill_months":
-    # as a script, here and in the processes that draw pictures: the interpreter prefers a library's package `tests`
-    sys.path[0], sys.modules["tests"] = str(ROOT), types.ModuleType("tests")
-    sys.modules["tests"].__path__ = [str(ROOT / "tests")]
-
-from pipelines.config import logins  # noqa: E402
-from pipelines.config.collect import Sandbox  # noqa: E402
-from pipelines.config.params import load  # noqa: E402
-from pipelines.config.settings import Settings  # noqa: E402
-from pipelines.deployment.airflow_api import ENDED  # noqa: E402
-from pipelines.deployment.components import down, running  # noqa: E402
-from pipelines.deployment.services import LocalDeployment  # noqa: E402
-from pipelines.sandbox.reddit.build import build  # noqa: E402
-from pipelines.workspace import repository  # noqa: E402
-from pipelines.workspace.git import git  # noqa: E402
-from tests.airflow_client import AirflowClient  # noqa: E402
-from tests.ports import free_port  # noqa: E402
-from tests.small_checkout import checkout  # noqa: E402
-
 LOG = ROOT / "var" / "backfill_months.jsonl"
 CORPORA = ("memes", "posts")
 COLLECT = [f"{corpus}_collect" for corpus in CORPORA]
@@ -59,7 +52,7 @@ MEMES, POSTS, FEWEST = 6, 8, (120, 200)
 KILLED = (("airflow-scheduler",), ("airflow-api-server",), ("airflow-scheduler", "airflow-api-server"))
 # Seconds between two looks at Airflow, and how long nothing must run before all consumers are known to have been woken.
 LOOK, CALM = 4.0, 20.0
-# Seconds without a look that were a pause: the script was stopped.
+# Seconds without a look that were a pause: the run was stopped.
 PAUSE = 60.0
 # The growth of a month's time from the first to the last third that is still called linear.
 BAR = 1.3
@@ -248,7 +241,7 @@ class Backfill:
 
         The months of each corpus are taken in the order of their ends. By the clock, a corpus gets slower or faster
         with what else runs: the other corpus, the datasets and other programs; the time from a kill to the end of the
-        restart is left out, and pauses of this script.
+        restart is left out, and pauses of this process.
         """
         outages = [(kill["at"], kill["up"]) for kill in self.state["kills"]] + self.state["pauses"]
         spent: Counter[tuple[str, str]] = Counter()
@@ -323,9 +316,3 @@ def log_line(count: int, *, patience: float) -> dict[str, Any]:
     if not line["wrong"]:
         shutil.rmtree(one.folder)
     return line
-
-
-if __name__ == "__main__":
-    shown = log_line(int((sys.argv[1:] or ["60"])[0]), patience=float((sys.argv[2:] or ["3600"])[0]))
-    sys.stdout.write(json.dumps(shown) + "\n")
-    sys.exit(bool(shown["wrong"]))

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from pipelines.config.housekeeping import Housekeeping
-from pipelines.config.params import load
+from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
 from pipelines.deployment import airflow_database
 from pipelines.housekeeping import airflow_rows, mlflow_runs, old_logs, on_record
@@ -77,7 +78,7 @@ def run(parts: dict[str, DuePart], *, say: Say = silent) -> dict[str, Any]:
     return done
 
 
-def _logs(found: old_logs.OldLogs, *, below: Any = None) -> DuePart:
+def _logs(found: old_logs.OldLogs, *, below: Path | None = None) -> DuePart:
     counts = {"files": len(found.files), "cut": len(found.large), "bytes": found.size}
     return DuePart(counts, len(found.files) + len(found.large), lambda: old_logs.remove(found, below=below))
 
@@ -97,7 +98,7 @@ def _airflow(limits: Housekeeping, *, now: datetime, python: str | None) -> DueP
     return DuePart(told | {"rows": rows, "tables": dict(found.tables)}, rows, remove)
 
 
-def _mlflow(settings: Settings, *, params: Any, now: datetime) -> DuePart:
+def _mlflow(settings: Settings, *, params: Params, now: datetime) -> DuePart:
     if not settings.mlflow_tracking_uri:
         return DuePart({"skipped": NO_MLFLOW})
     registry = Registry.open(settings)
