@@ -1,8 +1,8 @@
 """Backfill many small months of both corpora while Airflow's scheduler and API server are killed, and log the run.
 
 ``CORPUS_BACKFILL_MONTHS=60 python -m pytest -m faults tests/test_backfill_months.py`` runs sixty months. A
-deployment with a home of its own collects the months of the offline Reddit by ``airflow backfill create``. At three random
-moments SIGKILL ends the scheduler alone, the API server, and both with all their children; ``corpus sandbox up``
+deployment with a home of its own collects the months of the offline Reddit by ``airflow backfill create``. At three
+random moments SIGKILL ends the scheduler alone, the API server, and both with all their children; ``corpus sandbox up``
 starts again what is not running, as ``restart: unless-stopped`` does in docker/compose.yaml. One JSON line per run is
 appended to ``var/backfill_months.jsonl``. A run that was stopped goes on where it was; its home, below
 ``var/backfill_months``, is removed when nothing was wrong.
