@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 from scipy import sparse
 
@@ -24,8 +22,13 @@ def run() -> None:
     Captions(f"word{n % 7} and some other words {n % 5}" for n in range(ITEMS)).differences(left, right, limit=LIMIT)
     signatures = rng.integers(0, 3, (ITEMS, 16), dtype=np.uint32)
     texts = [f"word{n % 7} and some other words" for n in range(ITEMS)]
-    opened = partial(map, lambda rows: [texts[row] for row in rows])
-    text_kinds_and_pairs(signatures, np.arange(ITEMS), opened=opened, similarity=0.5, shingle_words=2)
+    text_kinds_and_pairs(
+        signatures,
+        np.arange(ITEMS),
+        opened=lambda batches: lambda number: [texts[row] for row in batches[number]],
+        similarity=0.5,
+        shingle_words=2,
+    )
     components(ITEMS, left, right)
     keepers(np.arange(ITEMS), left, right)
     labels = sparse.csr_matrix(rng.integers(0, 2, (ITEMS, LABELS)).astype(np.int32))

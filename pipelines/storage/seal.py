@@ -10,7 +10,7 @@ the vault is older and :func:`resealed` was not applied to all of its tables.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, compress
 from pathlib import Path
@@ -32,6 +32,8 @@ from pipelines.vault.vault import Vault
 BATCH, BATCH_BYTES = 2**16, 2**28
 # Rows for which a further process takes more time than it saves: a fork and the pipe take about 20 ms.
 LEAST = 4096
+# Decrypts the rows from a start to an end; returns the values of each column.
+Opener = Callable[[int, int], list[list[bytes | None]]]
 
 
 def seal(key: bytes, *, record_id: str, column: str, data: bytes) -> bytes:
@@ -103,13 +105,34 @@ def open_columns(table: pa.Table, *, name: str, columns: Sequence[str], vault: V
         UnknownRecord: the rows were sealed with another vault.
         WorkerLost: a process that decrypted a part of a large table was killed.
     """
+    _require(table, name=name, columns=columns)
+    cells = Cells.of(table, {c: column_values(table[c]) for c in columns}, name=name, vault=vault)
+    opened = partial(cells.opened, old=vault.opens_old_seals())
+    return _joined(in_parts(opened, count=len(table), least=LEAST))
+
+
+def opener(table: pa.Table, *, name: str, columns: Sequence[str], vault: Vault) -> Opener:
+    """Return a function that decrypts the content columns of the rows from a start to an end; see :func:`open_columns`.
+
+    The keys of all rows are read now, so that the function needs no database and forked processes may call it.
+    """
+    _require(table, name=name, columns=columns)
+    wrapped = wrapped_keys(column_values(table["record_id"]), vault=vault)
+    old, names = vault.opens_old_seals(), tables.bound_columns(name)
+
+    def opened(start: int, end: int) -> list[list[bytes | None]]:
+        part = table.slice(start, end - start)
+        bound, content = ({c: column_values(part[c]) for c in some} for some in (names, columns))
+        return Cells(name, bound, content, wrapped, vault).opened(0, len(part), old=old)
+
+    return opened
+
+
+def _require(table: pa.Table, *, name: str, columns: Sequence[str]) -> None:
     if unsealed := set(columns) - set(tables.sealed_columns(tables.SCHEMAS[name])):
         raise SchemaMismatch(table=name, detail=f"{min(unsealed)} is not a content column")
     if missing := {*columns, *tables.bound_columns(name)} - set(table.column_names):
         raise SchemaMismatch(table=name, detail=f"missing columns {sorted(missing)}")
-    cells = Cells.of(table, {c: column_values(table[c]) for c in columns}, name=name, vault=vault)
-    opened = partial(cells.opened, old=vault.opens_old_seals())
-    return _joined(in_parts(opened, count=len(table), least=LEAST))
 
 
 def resealed(table: pa.Table, *, name: str, vault: Vault) -> pa.Table:

@@ -303,7 +303,7 @@ class Vault:
         with self._database.reading() as connection:
             for ids in chunks(record_ids):
                 query = sa.select(records.c.record_id, wrapped).where(among(ids), wrapped.is_not(None))
-                found.update((record_id, bytes(value)) for record_id, value in connection.execute(query))
+                found |= {record_id: bytes(value) for record_id, value in connection.execute(query).all()}
         return found
 
     def _new_row(self, record_id: str, *, fullname: str, corpus: str, month: str, now: datetime) -> dict[str, object]:

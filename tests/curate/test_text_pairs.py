@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,9 +68,8 @@ def searched(texts: Sequence[str], *, batch: int, seed: int) -> tuple[list[int],
     signatures[rows] = np.frombuffer(b"".join(made[text] for text in texts), "<u4").reshape(signatures.shape)
     at = dict(zip(rows.tolist(), texts, strict=True))
 
-    def opened(batches: Sequence[np.ndarray]) -> Iterator[list[str | None]]:
-        for some in batches:
-            yield [at[row] for row in some.tolist()]
+    def opened(batches: Sequence[np.ndarray]) -> Callable[[int], list[str | None]]:
+        return lambda number: [at[row] for row in batches[number].tolist()]
 
     known, found = text_kinds_and_pairs(signatures, rows, opened=opened, batch=batch, **RULE)
     assert not found.hamming.any()
@@ -100,7 +98,10 @@ def test_more_words_than_fit_in_a_number_are_compared_exactly() -> None:
     long = [" ".join(f"{kind}{n}" for n in range(400)) for kind in "abc"]
     texts = [*long, *(text + " end" for text in long), "too short for one"]
     made = np.frombuffer(b"".join(signature(words(t), params=size) for t in texts), "<u4").reshape(7, -1)
-    opened = partial(map, lambda rows: [texts[row] for row in rows])
+
+    def opened(batches: Sequence[np.ndarray]) -> Callable[[int], list[str]]:
+        return lambda number: [texts[row] for row in batches[number]]
+
     _, found = text_kinds_and_pairs(made, np.arange(7), opened=opened, **RULE | {"shingle_words": 9})
     assert list(zip(found.left.tolist(), found.right.tolist(), strict=True)) == [(0, 3), (1, 4), (2, 5)]
 

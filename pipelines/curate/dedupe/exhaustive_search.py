@@ -52,7 +52,7 @@ def pairs(
         rows = read_items(corpus, params=params, columns=[], root=root)
         rows = rows.filter(pa.array(among(rows, wanted)))
         everything = [np.arange(rows.num_rows)]
-        texts = next(opened_items.open_texts(corpus, rows["record_id"], everything, vault=vault, root=root))
+        texts = opened_items.open_texts(corpus, rows["record_id"], everything, vault=vault, root=root)(0)
         live = rows.filter(pa.array([text is not None for text in texts], pa.bool_()))
         runs = [shingles(words(text), size=params.texts.shingle_words) for text in texts if text is not None]
         items, found = items_of(live), alike(runs, threshold=params.dedupe.similarity)

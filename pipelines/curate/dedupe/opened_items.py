@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ from pipelines.curate.dedupe.signature_search import Ints, Signatures
 from pipelines.curate.grouping.items import among, read_items
 from pipelines.errors import SchemaMismatch
 from pipelines.storage import tables
-from pipelines.storage.seal import open_column, open_posts
+from pipelines.storage.seal import open_column, opener
 from pipelines.storage.tables import Item
 from pipelines.vault.vault import Vault
 
@@ -80,21 +80,27 @@ def read_signatures(corpus: str, *, vault: Vault, root: Path) -> tuple[pa.Table,
 
 def open_texts(
     corpus: str, record_ids: pa.ChunkedArray, batches: Sequence[Ints], *, vault: Vault, root: Path
-) -> Iterator[list[str | None]]:
-    """Yield the texts of each batch of rows of ``record_ids``; ``None`` was taken down.
+) -> Callable[[int], list[str | None]]:
+    """Read the sealed posts of some batches of rows of ``record_ids``; return a function that opens those of one batch.
 
-    The sealed posts of all batches are in memory at once, and the open texts of one.
+    The function may be called in a forked process. It returns ``None`` for a post that was taken down.
 
     Raises:
         SchemaMismatch: an item has no post.
     """
     wanted = record_ids.take(pa.array(np.concatenate([np.empty(0, np.int64), *batches]))).combine_chunks()
-    posts, begin = _sealed_posts(corpus, wanted, root=root), 0
-    for batch in batches:
-        some = posts.slice(begin, len(batch))
-        said = {record_id: f"{title}\n{body}" for record_id, title, body in open_posts(some, vault=vault)}
-        yield [said.get(record_id) for record_id in some["record_id"].to_pylist()]
-        begin += len(batch)
+    posts = _sealed_posts(corpus, wanted, root=root)
+    ends = np.cumsum([len(batch) for batch in batches]).tolist()
+    opened = opener(posts, name="posts", columns=POSTS, vault=vault)
+
+    def texts(number: int) -> list[str | None]:
+        cells = opened(ends[number] - len(batches[number]), ends[number])
+        return [
+            None if title is None or body is None else f"{title.decode()}\n{body.decode()}"
+            for title, body in zip(*cells, strict=True)
+        ]
+
+    return texts
 
 
 def _sealed_posts(corpus: str, wanted: pa.Array, *, root: Path) -> pa.Table:
@@ -107,7 +113,7 @@ def _sealed_posts(corpus: str, wanted: pa.Array, *, root: Path) -> pa.Table:
     place = pc.index_in(wanted, value_set=posts["record_id"].combine_chunks())
     if orphans := place.null_count:
         raise SchemaMismatch(table="posts", detail=f"{orphans} records have items and no post")
-    return posts.take(place)
+    return posts.take(place).combine_chunks()
 
 
 def pictures(items: pa.Table) -> Pictures:

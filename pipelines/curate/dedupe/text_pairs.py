@@ -2,15 +2,15 @@
 
 CRADLE does not describe how repeated posts were found; people post the same account to several subreddits with a few
 words changed. Two posts are near-duplicates if the Jaccard index of their shingles (of title and body) is at least
-``dedupe.similarity``. Only posts of a proposed pair are opened, some at a time, and compared exactly: words and
-shingles are numbered, not hashed.
+``dedupe.similarity``. Only posts of a proposed pair are opened, some at a time and shared among the cores, and compared
+exactly: words and shingles are numbered, not hashed.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import count
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,12 +21,13 @@ from pipelines.curate.dedupe.image_pairs import Ints, Kinds, Pairs
 from pipelines.curate.dedupe.signature_search import Signatures, first_copies, similar_pairs
 from pipelines.curate.grouping.hamming_search import cells, components, equal_pairs
 from pipelines.extract.words import words
+from pipelines.parallel import in_parts
 
-# Texts opened at once, unless a longer chain of proposed pairs needs all of its texts.
+# Texts that a process opens at once, unless a longer chain of proposed pairs needs all of its texts.
 BATCH = 20_000
 Texts = Sequence[str | None]
-# Yields the texts of each batch of rows; None was taken down.
-Open = Callable[[Sequence[Ints]], Iterator[Texts]]
+# Prepares batches of rows; the function that it returns opens the texts of one, in any process. None was taken down.
+Open = Callable[[Sequence[Ints]], Callable[[int], Texts]]
 
 
 def text_kinds_and_pairs(
@@ -58,18 +59,34 @@ def text_kinds_and_pairs(
     order = np.argsort(number[left], kind="stable")
     ends = np.searchsorted(number[left[order]], np.arange(len(batches)), side="right")
 
-    same, parts, begin = everything.copy(), [], 0
-    for members, texts, end in zip(batches, opened(batches), ends.tolist(), strict=True):
-        proposed = place[left[order[begin:end]]], place[right[order[begin:end]]]
-        alike, spoken = _numbered(texts)
-        one, other = _expanded(alike, place[first[members]], proposed)
-        there = np.array([text is not None for text in texts], np.bool_)
-        some = (one != other) & there[one] & there[other]
-        pairs = _near(spoken, one[some], other[some], similarity=similarity, shingle_words=shingle_words)
+    texts = opened(batches)
+
+    def compared(start: int, end: int) -> list[tuple[Ints, Pairs]]:
+        return [compared_batch(number) for number in range(start, end)]
+
+    def compared_batch(number: int) -> tuple[Ints, Pairs]:
+        members, proposed = batches[number], order[ends[number - 1] if number else 0 : ends[number]]
+        sides = place[left[proposed]], place[right[proposed]]
+        return _compared(
+            texts(number), place[first[members]], sides, similarity=similarity, shingle_words=shingle_words
+        )
+
+    same, parts = everything.copy(), []
+    for members, (alike, pairs) in zip(batches, chain(*in_parts(compared, count=len(batches), least=1)), strict=True):
         same[members] = members[alike]
         parts.append(pairs._replace(left=members[pairs.left], right=members[pairs.right]))
-        begin = end
     return _in_order(same, parts, rows=rows)
+
+
+def _compared(
+    texts: Texts, group: Ints, proposed: tuple[Ints, Ints], *, similarity: float, shingle_words: int
+) -> tuple[Ints, Pairs]:
+    """Return for each text the first one with the same words, and the near-duplicates among the proposed pairs."""
+    alike, spoken = _numbered(texts)
+    one, other = _expanded(alike, group, proposed)
+    there = np.array([text is not None for text in texts], np.bool_)
+    some = (one != other) & there[one] & there[other]
+    return alike, _near(spoken, one[some], other[some], similarity=similarity, shingle_words=shingle_words)
 
 
 def _batches(linked: Ints, *, size: int) -> list[Ints]:
