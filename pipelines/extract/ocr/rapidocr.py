@@ -47,7 +47,8 @@ class SpacedDecode(CTCLabelDecode):  # type: ignore[misc]
 
     def __call__(self, preds: Any, return_word_box: bool = False, **line: Any) -> Any:
         """Return the lines and their words' places."""
-        first, certain = preds.argmax(axis=2), preds.max(axis=2)
+        first = preds.argmax(axis=2)
+        certain = np.take_along_axis(preds, first[..., None], axis=2)[..., 0]
         first[(first == self.dict["blank"]) & (preds[:, :, -1] >= MAYBE_SPACE)] = self.dict[" "]
         ratios = line.get("wh_ratio_list", (1.0,)), line.get("max_wh_ratio", 1.0)
         return self.decode(first, certain, return_word_box, *ratios, remove_duplicate=True)
@@ -138,14 +139,14 @@ def _replace(model: Any, kind: type[Any]) -> None:
 
 
 def _session(path: Path) -> onnxruntime.InferenceSession:
-    """Open a model with RapidOCR's settings, one thread, and denormal numbers as zero.
+    """Open a model with one thread, ONNX Runtime's memory arena, and denormal numbers as zero.
 
     The models produce many denormal numbers, which x86 processes slowly: without them a picture takes 54 % of the time
-    (23 drawn memes, equal texts and confidences; docs/performance.md).
+    (23 drawn memes, equal texts and confidences; docs/performance.md). The arena, which RapidOCR turns off, keeps its
+    memory; otherwise the detector gets 60 MB from the kernel for each picture and gives them back.
     """
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    options.enable_cpu_mem_arena = False
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.add_session_config_entry("session.set_denormal_as_zero", "1")
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
