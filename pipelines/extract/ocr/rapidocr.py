@@ -14,9 +14,11 @@ from typing import Any
 
 import cv2
 import numpy as np
+import numpy.typing as npt
 import onnxruntime
 import rapidocr
 from omegaconf import flag_override
+from rapidocr.ch_ppocr_det.utils import DetPreProcess
 from rapidocr.ch_ppocr_rec.utils import CTCLabelDecode
 
 from pipelines.config.collect import Ocr
@@ -52,6 +54,21 @@ class SpacedDecode(CTCLabelDecode):  # type: ignore[misc]
         first[(first == self.dict["blank"]) & (preds[:, :, -1] >= MAYBE_SPACE)] = self.dict[" "]
         ratios = line.get("wh_ratio_list", (1.0,)), line.get("max_wh_ratio", 1.0)
         return self.decode(first, certain, return_word_box, *ratios, remove_duplicate=True)
+
+
+class TablePreProcess(DetPreProcess):  # type: ignore[misc]
+    """The detector's pre-processing by a table of the 256 levels: the same numbers in a third of the time."""
+
+    def __call__(self, img: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32] | None:
+        """Return the resized picture as planes (1, 3, height, width), or None if it is too thin."""
+        resized = self.resize(img)
+        if resized is None:
+            return None
+        planes = np.empty((1, 3, *resized.shape[:2]), np.float32)
+        levels = self.normalize(np.arange(256, dtype=np.uint8)[:, None]).astype(np.float32)
+        for plane, channel, table in zip(planes[0], cv2.split(resized), levels.T, strict=True):
+            cv2.LUT(channel, table, dst=plane)
+        return planes
 
 
 class RapidOcr:
@@ -94,6 +111,8 @@ class RapidOcr:
                 self._engine.cfg[part].session = self._thread.submit(_session, folder / name).result()
         self._detector = self._engine._load_det_model()
         _replace(self._detector, KeptMask)
+        prepare = TablePreProcess(params.side, "max", self._detector.mean, self._detector.std)
+        self._detector.get_preprocess = lambda: prepare
         _replace(self._engine._load_rec_model(), SpacedDecode)
         self._split_words_from = params.split_words_from
         self.identity = (
