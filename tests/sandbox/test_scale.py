@@ -76,9 +76,12 @@ def test_texts_are_mild_english_of_the_stated_lengths(texts, said):
 def test_one_in_ten_repeats_an_earlier_post(texts, said):
     assert 0.01 < 1 - len(set(said)) / POSTS < 0.04  # one in five of these is exact
     signatures = np.array([np.frombuffer(s, "<u4") for s in _signatures(texts)])
-    opened = lambda batches: lambda number: [said[row] for row in batches[number]]  # noqa: E731
     kinds, pairs = text_kinds_and_pairs(
-        signatures, np.arange(POSTS), opened=opened, similarity=0.7, shingle_words=PARAMS.texts.shingle_words
+        signatures,
+        np.arange(POSTS),
+        opened=lambda batches: lambda number: [said[row] for row in batches[number]],
+        similarity=0.7,
+        shingle_words=PARAMS.texts.shingle_words,
     )
     again = set(pairs.right.tolist()) | {int(k) for k in np.flatnonzero(kinds.first[kinds.kind] != np.arange(POSTS))}
     assert 0.05 * POSTS < len(again) < 0.12 * POSTS

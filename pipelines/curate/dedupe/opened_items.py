@@ -83,7 +83,8 @@ def open_texts(
 ) -> Callable[[int], list[str | None]]:
     """Read the sealed posts of some batches of rows of ``record_ids``; return a function that opens those of one batch.
 
-    The function may be called in a forked process. It returns ``None`` for a post that was taken down.
+    The sealed posts and the encrypted keys of all batches are in memory at once. The function may be called in a forked
+    process. It returns ``None`` for a post that was taken down.
 
     Raises:
         SchemaMismatch: an item has no post.
