@@ -157,6 +157,27 @@ class Database(Engine):
                 for statement in _NO_STATISTICS:
                     connection.exec_driver_sql(statement)
 
+    def may_hold(self, values: Collection[bytes]) -> bool:
+        """Return whether fragments of deleted values may be left in the database's files: :mod:`.remains`.
+
+        The write-ahead log is emptied first. The files of PostgreSQL cannot be searched.
+
+        Raises:
+            VaultUnavailable: a reader holds the old state for more than a minute.
+        """
+        from pipelines.vault import remains
+
+        if self.backend == "postgresql":
+            return True
+        if not values:
+            return False
+        with self.translated(), self.sql.connect() as connection:
+            self._empty_log(connection)
+        # other processes write no page meanwhile
+        with self.writing() as connection:
+            files = {row.name: row.file for row in connection.exec_driver_sql("PRAGMA database_list")}
+            return remains.possible(values, file=Path(files["main"]))
+
 
 class _JsonList(FunctionElement[str]):
     """The texts of a JSON list as rows: one parameter, and so one statement, for any number of them."""
