@@ -53,6 +53,15 @@ records = sa.Table(
     sa.Column("reason", sa.String(64)),
     sa.CheckConstraint("deleted_at IS NULL OR (key IS NULL AND fullname IS NULL)", name="tombstones_hold_nothing"),
 )
+# All tombstones are read by each takedown.
+tombstones = sa.Index(
+    "records_tombstones",
+    records.c.record_id,
+    records.c.deleted_at,
+    records.c.reason,
+    sqlite_where=records.c.deleted_at.is_not(None),
+    postgresql_where=records.c.deleted_at.is_not(None),
+)
 assignments = sa.Table(
     "assignments",
     metadata,
@@ -148,8 +157,9 @@ class Database(Engine):
             new = not sa.inspect(connection).has_table(marks.name)
             if new and not create:
                 raise NoVault(place=self.sql.url.render_as_string())
-            # a vault of an earlier release gets the tables added since; columns of existing tables never change
+            # a vault of an earlier release gets what was added since; columns of existing tables never change
             metadata.create_all(connection)
+            tombstones.create(connection, checkfirst=True)
             if new:
                 for statement in _APPEND_ONLY[self.backend]:
                     connection.exec_driver_sql(statement)
