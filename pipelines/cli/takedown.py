@@ -294,7 +294,7 @@ def _select(asked: Criteria, *, settings: Settings, vault: Vault) -> tuple[Selec
     from pipelines.takedown.selection import select
     from pipelines.workspace.clone import workspace
 
-    with workspace(settings) as clone, Objects.opened(clone) as objects:
+    with workspace(settings, folders=()) as clone, Objects.opened(clone) as objects:
         params = load(clone.path)
         found = select(asked, vault=vault, objects=objects, params=params, refreshed=settings.refresh_url)
         return found, params.takedown

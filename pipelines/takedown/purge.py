@@ -98,7 +98,7 @@ def _rounds(settings: Settings, each: Callable[[Queue, Backend], int]) -> int:
             total += sum(each(queue, backend) for m in going for queue in queues.of_round(m))
         return total
 
-    return store.on_tip(settings, work)
+    return store.on_tip(settings, work, folders=["annotations"])
 
 
 def _answers(site: Site) -> int:

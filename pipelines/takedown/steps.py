@@ -122,7 +122,7 @@ def _keep(found: Sequence[Left], *, vault: Vault, now: datetime) -> None:
 def _objects(
     request: TakedownRequest, gone: Gone, *, settings: Settings, vault: Vault, now: datetime, say: Say
 ) -> None:
-    with workspace(settings) as clone, Objects.opened(clone) as objects:
+    with workspace(settings, folders=()) as clone, Objects.opened(clone) as objects:
         named = objects.named(gone)
         request.note("objects", {"objects": len(named), **objects.places(named)}, settings=settings)
         known = replaced(settings)

@@ -53,6 +53,15 @@ records = sa.Table(
     sa.Column("reason", sa.String(64)),
     sa.CheckConstraint("deleted_at IS NULL OR (key IS NULL AND fullname IS NULL)", name="tombstones_hold_nothing"),
 )
+# All tombstones are read by each takedown.
+tombstones = sa.Index(
+    "records_tombstones",
+    records.c.record_id,
+    records.c.deleted_at,
+    records.c.reason,
+    sqlite_where=records.c.deleted_at.is_not(None),
+    postgresql_where=records.c.deleted_at.is_not(None),
+)
 assignments = sa.Table(
     "assignments",
     metadata,
@@ -148,14 +157,36 @@ class Database(Engine):
             new = not sa.inspect(connection).has_table(marks.name)
             if new and not create:
                 raise NoVault(place=self.sql.url.render_as_string())
-            # a vault of an earlier release gets the tables added since; columns of existing tables never change
+            # a vault of an earlier release gets what was added since; columns of existing tables never change
             metadata.create_all(connection)
+            tombstones.create(connection, checkfirst=True)
             if new:
                 for statement in _APPEND_ONLY[self.backend]:
                     connection.exec_driver_sql(statement)
             if self.backend == "postgresql" and connection.exec_driver_sql(_HAS_STATISTICS).scalar_one():
                 for statement in _NO_STATISTICS:
                     connection.exec_driver_sql(statement)
+
+    def may_hold(self, values: Collection[bytes]) -> bool:
+        """Return whether fragments of deleted values may be left in the database's files: :mod:`.remains`.
+
+        The write-ahead log is emptied first. The files of PostgreSQL cannot be searched.
+
+        Raises:
+            VaultUnavailable: a reader holds the old state for more than a minute.
+        """
+        from pipelines.vault import remains
+
+        if self.backend == "postgresql":
+            return True
+        if not values:
+            return False
+        with self.translated(), self.sql.connect() as connection:
+            self._empty_log(connection)
+        # other processes write no page meanwhile
+        with self.writing() as connection:
+            files = {row.name: row.file for row in connection.exec_driver_sql("PRAGMA database_list")}
+            return remains.possible(values, file=Path(files["main"]))
 
 
 class _JsonList(FunctionElement[str]):

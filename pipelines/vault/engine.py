@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from sqlite3 import SQLITE_BUSY, SQLITE_LOCKED
 from sqlite3 import OperationalError as SqliteError
@@ -94,7 +94,7 @@ class Engine:
     def rewrite(self, *tables: str) -> None:
         """Rewrite the database without freed bytes, and empty the write-ahead log; PostgreSQL rewrites these tables.
 
-        ``secure_delete`` alone sometimes leaves a copy where SQLite had split a page before. Raises ``unavailable`` if
+        ``secure_delete`` alone sometimes leaves a copy where SQLite had moved rows before. Raises ``unavailable`` if
         a reader holds the old state for more than a minute.
         """
         if self.backend == "postgresql":
@@ -104,8 +104,11 @@ class Engine:
             return
         with self.translated(), self.sql.connect() as connection:
             connection.exec_driver_sql("VACUUM")
-            if connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").scalar_one():
-                raise self._unavailable(detail="a reader still uses its write-ahead log")
+            self._empty_log(connection)
+
+    def _empty_log(self, connection: sa.Connection) -> None:
+        if connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").scalar_one():
+            raise self._unavailable(detail="a reader still uses its write-ahead log")
 
     @contextmanager
     def translated(self) -> Iterator[None]:
@@ -168,7 +171,9 @@ def _make_file(database: str | None) -> None:
     if database and database != ":memory:":
         path = Path(database)
         path.parent.mkdir(parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+        # closing a file that SQLite has open in this process would release its locks
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def _detail(error: BaseException | None) -> str:

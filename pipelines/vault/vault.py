@@ -191,8 +191,8 @@ class Vault:
     def destroy(self, record_ids: Collection[str], *, reason: str, now: datetime) -> int:
         """Delete records' keys and fullnames permanently and leave tombstones, also for ids not in the vault.
 
-        On return no byte of the keys and fullnames is left in the SQLite file or its write-ahead log. Repeating the
-        call is harmless.
+        On return no seven consecutive bytes of the encrypted keys and fullnames are left in the SQLite file or its
+        write-ahead log. Repeating the call is harmless.
 
         Args:
             record_ids: the records to take down.
@@ -215,11 +215,13 @@ class Vault:
             _aware(tombstone.deleted_at)
             if not 0 < len(tombstone.reason) <= REASON_CHARACTERS:
                 raise BadParams(where="reason", detail=f"needs 1 to {REASON_CHARACTERS} characters: a code, no prose")
-        destroyed = 0
+        destroyed, freed, erasure = 0, list[bytes](), None
+        columns = sa.select(records.c.key, records.c.fullname)
         with self._database.writing() as connection:
             for ids in chunks(tombstones):
                 live, unknown = _sort_out(connection, ids=ids)
                 if live:
+                    freed += [bytes(v) for row in connection.execute(columns.where(among(live))) for v in row if v]
                     statement = sa.update(records).where(records.c.record_id == sa.bindparam("id"))
                     gone = statement.values(key=None, fullname=None)
                     connection.execute(gone, [{"id": r, **_fields(tombstones[r])} for r in live])
@@ -228,8 +230,8 @@ class Vault:
                     connection.execute(sa.insert(records), rows)
                 destroyed += len(live) + len(unknown)
             if destroyed:
-                vault_metadata.ask_erasure(connection)
-        vault_metadata.finish_erasure(self._database)
+                erasure = vault_metadata.ask_erasure(connection, freed=freed)
+        vault_metadata.finish_erasure(self._database, known=erasure)
         return destroyed
 
     def tombstones(self) -> dict[str, Tombstone]:

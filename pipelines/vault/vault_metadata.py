@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Collection
+from dataclasses import dataclass, field
 
 import sqlalchemy as sa
 
@@ -52,13 +54,30 @@ def require_current(connection: sa.Connection, *, keyring: Keyring) -> None:
         raise VaultMismatch(which="wrapping")
 
 
-def ask_erasure(connection: sa.Connection) -> None:
-    """Record that freed bytes must be erased, in the transaction that frees them, in case this process is killed."""
-    put(connection, name="erase", value=secrets.token_bytes(8))
+@dataclass(frozen=True)
+class Erasure:
+    """A request to erase freed bytes: its value in the metadata, and the freed values, ``None`` if they are unknown."""
+
+    asked: bytes
+    freed: Collection[bytes] | None = field(default=None, repr=False)
 
 
-def finish_erasure(database: Database) -> None:
+def ask_erasure(connection: sa.Connection, *, freed: Collection[bytes] | None = None) -> Erasure:
+    """Record that freed bytes must be erased, in the transaction that frees them, in case this process is killed.
+
+    ``freed`` are all values that the transaction frees, as they are in the database; they stay in memory. What an
+    earlier request that is still pending freed is unknown, so that all is.
+    """
+    pending = get(connection, name="erase") is not None
+    put(connection, name="erase", value=(asked := secrets.token_bytes(8)))
+    return Erasure(asked, None if pending else freed)
+
+
+def finish_erasure(database: Database, *, known: Erasure | None = None) -> None:
     """Erase freed bytes from the vault's database if this is pending; requests that arrive meanwhile remain pending.
+
+    If the pending request is the ``known`` one, and a search finds that no fragment of its values is left, the
+    database is not rewritten.
 
     Raises:
         VaultUnavailable: a reader holds the old state; the request stays pending until the vault is opened again.
@@ -67,6 +86,8 @@ def finish_erasure(database: Database) -> None:
         asked = get(connection, name="erase")
     if asked is None:
         return
-    database.rewrite("records")
+    freed = known.freed if known and known.asked == asked else None
+    if freed is None or database.may_hold(freed):
+        database.rewrite("records")
     with database.writing() as connection:
         connection.execute(sa.delete(marks).where(marks.c.name == "erase", marks.c.value == asked))

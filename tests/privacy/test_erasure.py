@@ -11,9 +11,12 @@ from pathlib import Path
 
 import psycopg2
 import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis
+from hypothesis import strategies as st
 
 from pipelines.errors import VaultUnavailable
-from pipelines.vault import engine
+from pipelines.vault import engine, remains, vault_metadata
 from pipelines.vault.vault import Vault
 
 SECRET = bytes(range(32))
@@ -40,6 +43,115 @@ def traces(folder: Path, *, values: list[tuple[bytes, bytes]]) -> int:
     return sum(any(part in disk for part in (key[:16], key[32:48], key[-16:], name)) for key, name in values)
 
 
+def freed_page(file: Path, *, holds: bytes) -> None:
+    """Leave a freed page with these bytes in the file, as SQLite may do; a rewrite removes it."""
+    connection = sqlite3.connect(file, isolation_level=None)
+    connection.execute("PRAGMA secure_delete = OFF")
+    connection.execute("CREATE TABLE other (value BLOB)")
+    connection.execute("INSERT INTO other VALUES (?)", [holds])
+    connection.execute("DROP TABLE other")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+
+
+def freed_pages(file: Path) -> int:
+    connection = sqlite3.connect(file)
+    [count] = connection.execute("PRAGMA freelist_count").fetchone()
+    connection.close()
+    return int(count)
+
+
+def fragments(folder: Path, *, values: list[tuple[bytes, bytes]]) -> int:
+    """Count how often the vault's files hold 7 consecutive bytes of one of the values."""
+    parts = {value[at : at + 7] for pair in values for value in pair for at in range(len(value) - 6)}
+    disk = [file.read_bytes() for file in sorted(folder.glob("vault.sqlite*"))]
+    return sum(data[at : at + 7] in parts for data in disk for at in range(len(data) - 6))
+
+
+def test_a_takedown_without_a_rewrite_leaves_no_fragment_in_the_file(tmp_path: Path) -> None:
+    url, file = f"sqlite:///{tmp_path}/vault.sqlite", tmp_path / "vault.sqlite"
+    with Vault.open(url, secret=SECRET) as vault:
+        ids = fill(vault, count=600)
+        before = wrapped(file)
+        freed_page(file, holds=b"of no record")
+        gone = ids[::60]
+        for at, record_id in enumerate(gone):
+            assert fragments(tmp_path, values=[before[record_id]])
+            vault.destroy([record_id], reason="takedown", now=NOW)
+            assert not fragments(tmp_path, values=[before[i] for i in gone[: at + 1]])
+    assert freed_pages(file) == 1, "the file was rewritten"
+
+
+def test_a_copy_of_a_fragment_in_a_freed_page_makes_the_takedown_rewrite(tmp_path: Path) -> None:
+    url, file = f"sqlite:///{tmp_path}/vault.sqlite", tmp_path / "vault.sqlite"
+    with Vault.open(url, secret=SECRET) as vault:
+        ids = fill(vault, count=3)
+        for record_id, (key, name) in wrapped(file).items():
+            freed_page(file, holds=b"." * 33 + (key[20:27] if record_id == ids[0] else name[-7:]) + b"..")
+            before = wrapped(file)[record_id]
+            vault.destroy([record_id], reason="takedown", now=NOW)
+            assert not fragments(tmp_path, values=[before])
+            assert freed_pages(file) == 0
+
+
+def test_what_an_earlier_request_freed_is_unknown_so_that_the_next_takedown_rewrites(tmp_path: Path) -> None:
+    url, file = f"sqlite:///{tmp_path}/vault.sqlite", tmp_path / "vault.sqlite"
+    with Vault.open(url, secret=SECRET) as vault:
+        ids = fill(vault, count=40)
+        freed_page(file, holds=b"of no record")
+        with vault.database.writing() as connection:
+            vault_metadata.ask_erasure(connection)
+        vault.destroy(ids[:1], reason="takedown", now=NOW)
+    assert freed_pages(file) == 0
+
+
+def test_a_search_keeps_the_locks_by_which_other_processes_know_that_the_vault_is_open(tmp_path: Path) -> None:
+    url, file = f"sqlite:///{tmp_path}/vault.sqlite", tmp_path / "vault.sqlite"
+    visit = (
+        "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT * FROM marks').fetchall(); c.close()"
+    )
+    with Vault.open(url, secret=SECRET) as vault:
+        ids = fill(vault, count=3)
+        Vault.open(url, secret=SECRET).close()
+        vault.destroy(ids[:1], reason="takedown", now=NOW)
+        subprocess.run([sys.executable, "-c", visit, file], check=True)
+        # the last one to close the database would have removed it
+        assert file.with_name("vault.sqlite-wal").exists()
+
+
+@hypothesis(max_examples=60, deadline=None)
+@given(
+    at=st.integers(0, 2**20 + 60),
+    start=st.integers(0, 33),
+    length=st.integers(6, 8),
+    suffix=st.sampled_from(("", "-wal")),
+)
+def test_a_fragment_is_found_at_every_place(
+    at: int, start: int, length: int, suffix: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    file = tmp_path_factory.mktemp("search") / "vault.sqlite"
+    value = random.Random(5).randbytes(41)
+    data = bytearray(2**20 + 70)
+    data[at : at + length] = value[start : start + length]
+    file.write_bytes(b"")
+    file.with_name(file.name + suffix).write_bytes(data)
+    with file.open("rb"):
+        assert remains.possible([b"\xff" * 16, value], file=file) == (length >= remains.FRAGMENT)
+
+
+def test_a_search_that_cannot_tell_says_that_bytes_may_remain(tmp_path: Path) -> None:
+    file, value = tmp_path / "vault.sqlite", bytes(range(64))
+    file.write_bytes(b"\0" * 4096)
+    assert remains.possible([value], file=file), "no descriptor of it is open"
+    with file.open("rb"):
+        assert not remains.possible([value], file=file)
+        assert remains.possible([value, b"short"], file=file)
+        assert remains.possible([random.Random(n).randbytes(16) for n in range(65)], file=file)
+        file.rename(tmp_path / "moved")
+        file.write_bytes(b"")
+        assert remains.possible([value], file=file), "SQLite has another file open"
+
+
 def test_no_byte_of_a_destroyed_key_or_name_stays_in_the_file_or_its_log(tmp_path: Path) -> None:
     rng = random.Random(3)
     seen: dict[str, tuple[bytes, bytes]] = {}
@@ -61,12 +173,14 @@ def test_a_process_killed_right_after_the_deletion_leaves_the_rest_to_the_next_o
     with Vault.open(url, secret=SECRET) as vault:
         ids = fill(vault, count=40)
     before = wrapped(file)
+    # a copy where SQLite had moved rows
+    freed_page(file, holds=before[ids[0]][0])
     script = f"""
 import os, signal
 from datetime import UTC, datetime
 from pipelines.vault.database import Database
 from pipelines.vault.vault import Vault
-Database.rewrite = lambda self, *tables: os.kill(os.getpid(), signal.SIGKILL)
+Database.may_hold = lambda self, values: os.kill(os.getpid(), signal.SIGKILL)
 vault = Vault.open({url!r}, secret=bytes(range(32)))
 vault.destroy({ids[:20]!r}, reason="takedown", now=datetime(2023, 1, 5, tzinfo=UTC))
 """
@@ -76,6 +190,7 @@ vault.destroy({ids[:20]!r}, reason="takedown", now=datetime(2023, 1, 5, tzinfo=U
     with Vault.open(url, secret=SECRET) as vault:
         assert vault.tombstoned(ids) == set(ids[:20])
         assert traces(tmp_path, values=values) == 0
+    assert freed_pages(file) == 0, "the file was not rewritten"
 
 
 def test_a_reader_that_holds_the_old_log_is_reported_and_repeating_finishes(

@@ -26,7 +26,7 @@ from pipelines.errors import (
     VaultUnavailable,
 )
 from pipelines.vault import checks, engine, removals
-from pipelines.vault.database import metadata, records
+from pipelines.vault.database import metadata, records, tombstones
 from pipelines.vault.keyring import Keyring
 from pipelines.vault.vault import Tombstone, Vault
 
@@ -92,6 +92,18 @@ def test_the_columns_of_the_tables_are_pinned() -> None:
     assert (
         hashlib.sha256(made.encode()).hexdigest() == "754731a7a5b335d2ccfd4c1749da3ad2337385a62824a43a91531fbb5a282efd"
     )
+
+
+def test_a_vault_of_an_earlier_release_gets_the_index_of_tombstones(url: str) -> None:
+    with Vault.open(url, secret=SECRET) as vault:
+        ids = admit(vault, count=3)
+        vault.destroy(ids[:2], reason="takedown", now=NOW)
+        with vault.database.writing() as connection:
+            tombstones.drop(connection)
+    with Vault.open(url, secret=SECRET) as vault:
+        assert vault.tombstones().keys() == set(ids[:2])
+        with vault.database.reading() as connection:
+            assert tombstones.name in {index["name"] for index in sa.inspect(connection).get_indexes("records")}
 
 
 def test_admitted_records_have_keys_of_their_own_that_stay(url: str) -> None:

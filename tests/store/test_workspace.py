@@ -214,6 +214,21 @@ def test_what_a_commit_has_below_a_folder_is_checked_out_and_nothing_else(settin
             assert found == there
 
 
+def test_a_clone_of_some_folders_commits_these_and_keeps_the_others(settings: Settings) -> None:
+    with workspace(settings) as whole:
+        every = set(git("ls-files", cwd=whole.path).splitlines())
+    with workspace(settings, folders=["notes"]) as clone:
+        there = {str(path.relative_to(clone.path)) for path in clone.path.rglob("*") if path.is_file()}
+        assert {path for path in every if "/" not in path or path.startswith(".dvc/")} == every & there
+        assert clone.objects.cache.path
+        (clone.path / "notes").mkdir()
+        (clone.path / "notes" / "a.txt").write_text("a note")
+        assert clone.commit("a note", paths=["notes"])
+    with workspace(settings) as whole:
+        assert set(git("ls-files", cwd=whole.path).splitlines()) == every | {"notes/a.txt"}
+        assert all((whole.path / path).exists() for path in every)
+
+
 def test_champions_are_committed_once_and_supersede_nothing(settings: Settings) -> None:
     def write(root: Path) -> None:
         (root / "models" / "memes").mkdir(parents=True, exist_ok=True)

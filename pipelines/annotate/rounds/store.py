@@ -63,10 +63,11 @@ class StoredRound:
         return dict(sorted(mine.items(), key=lambda pair: pair[1]))
 
 
-def on_tip(settings: Settings, work: Callable[[Workspace], T]) -> T:
+def on_tip(settings: Settings, work: Callable[[Workspace], T], *, folders: Sequence[str] | None = None) -> T:
     """Run ``work`` in a clone of the corpus branch's newest commit and return its result.
 
-    If another publisher pushes first, ``work`` is repeated in a new clone.
+    If another publisher pushes first, ``work`` is repeated in a new clone. ``folders``: what ``work`` needs of it, or
+    all (:func:`pipelines.workspace.clone.workspace`).
 
     A lock allows one ``work`` at a time, on all hosts of the corpus, so that the queues do not change between its reads
     and its writes.
@@ -76,9 +77,9 @@ def on_tip(settings: Settings, work: Callable[[Workspace], T]) -> T:
     """
     with alone(settings, "rounds"):
         for _ in range(ATTEMPTS - 1):
-            with suppress(CommitLost), workspace(settings) as clone:
+            with suppress(CommitLost), workspace(settings, folders=folders) as clone:
                 return work(clone)
-        with workspace(settings) as clone:
+        with workspace(settings, folders=folders) as clone:
             return work(clone)
 
 
