@@ -129,6 +129,8 @@ class LocalDeployment:
             "AIRFLOW__SCHEDULER__TI_METRICS_INTERVAL": "3600",
             "AIRFLOW__SCHEDULER__DAGRUN_METRICS_INTERVAL": "3600",
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",  # default 300: notice a killed worker sooner
+            # default 300: tasks of a killed scheduler hold all slots until then
+            "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "60",
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "5",  # default 300
             "AIRFLOW__DAG_PROCESSOR__BUNDLE_REFRESH_CHECK_INTERVAL": "1",
             "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
