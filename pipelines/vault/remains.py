@@ -30,7 +30,7 @@ def possible(values: Collection[bytes], *, file: Path) -> bool:
     """
     if len(values) > MOST_VALUES or any(len(value) < FRAGMENT for value in values):
         return True
-    search = _Search(values)
+    search = _Fragments(values)
     try:
         for beside in (file.with_name(f"{file.name}-wal"), file.with_name(f"{file.name}-journal")):
             with suppress(FileNotFoundError), beside.open("rb", buffering=0) as log:
@@ -41,7 +41,7 @@ def possible(values: Collection[bytes], *, file: Path) -> bool:
         return True
 
 
-class _Search:
+class _Fragments:
     """The fragments of some values, and the words by which they are found."""
 
     def __init__(self, values: Collection[bytes]) -> None:

@@ -22,7 +22,7 @@ from pipelines.errors import CommitLost, ConfigError, GitFailed, NoCorpus, StepF
 from pipelines.timing import phase
 from pipelines.workspace import dvc_remote, trust
 from pipelines.workspace.address import branches, local_path, shown
-from pipelines.workspace.git import check_out_only, git
+from pipelines.workspace.git import git
 from pipelines.workspace.graph import Graph
 from pipelines.workspace.inventory import Inventory, read_yaml
 from pipelines.workspace.objects import ObjectStore
@@ -277,7 +277,11 @@ def workspace(
             plain = ["--config", "core.symlinks=false", "--shared", "--no-checkout"]
             git("clone", "--quiet", *plain, "--branch", BRANCH, settings.repo, str(path))
             if folders is not None:
-                check_out_only(path, folders=[".dvc", *folders])
+                # the option --no-cone of `set` needs git 2.35
+                git("config", "core.sparseCheckout", "true", cwd=path)
+                git("config", "core.sparseCheckoutCone", "false", cwd=path)
+                patterns = ["/*", "!/*/", *(f"/{folder}/" for folder in (".dvc", *folders))]
+                git("sparse-checkout", "set", "--stdin", cwd=path, given="\n".join(patterns))
             try:
                 git("checkout", "--quiet", *(["--detach", revision] if revision else [BRANCH]), cwd=path)
             except GitFailed:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Iterable
 from pathlib import Path
 
 from pipelines.errors import GitFailed
@@ -44,14 +43,6 @@ def git(*argv: str, cwd: Path | None = None, given: str | None = None) -> str:
         detail = said.removeprefix("fatal: ").rstrip(".") or f"exit status {done.returncode}"
         raise GitFailed(command=f"git {command}", returncode=done.returncode, detail=detail)
     return done.stdout.strip()
-
-
-def check_out_only(root: Path, *, folders: Iterable[str]) -> None:
-    """Let the next checkout in a clone leave out all other folders (``git help sparse-checkout``)."""
-    git("config", "core.sparseCheckout", "true", cwd=root)
-    chosen = root / ".git" / "info" / "sparse-checkout"
-    chosen.parent.mkdir(exist_ok=True)
-    chosen.write_text("".join(f"{line}\n" for line in ("/*", "!/*/", *(f"/{folder}/" for folder in folders))))
 
 
 def commit_of(root: Path) -> str:
