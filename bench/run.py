@@ -26,7 +26,7 @@ COLUMNS = ("name", "ours", "baseline", "ratio", "unit", "baseline_name")
 
 
 def measure(script: Path) -> list[dict[str, object]]:
-    """Run one script and return the objects it printed."""
+    """Run one script and return the comparisons it printed."""
     sys.stderr.write(f"bench: {script.stem}\n")
     done = subprocess.run(
         [sys.executable, str(script)],
@@ -40,7 +40,8 @@ def measure(script: Path) -> list[dict[str, object]]:
         text=True,
         check=True,
     )
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return [line for line in found if "ratio" in line]
 
 
 def kept(page: str) -> Iterator[list[str]]:

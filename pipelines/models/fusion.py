@@ -20,6 +20,7 @@ from pipelines.models.pretrained.backbones import (
     checkpointed,
     had,
     opened,
+    recordable,
     weights,
 )
 from pipelines.taxonomy.task import Task
@@ -47,7 +48,10 @@ def build(spec: FusionModel, *, task: Task, seed: int, folder: Path, max_tokens:
         kind = QFormer if family == "blip-2" else SideBySide
         module = kind(place, base=spec.base, blank=blank, labels=len(task.labels))
 
-    return Built(module, both(words, pixels), lambda example: words.count(example.text), pixels.forget)
+    return Built(
+        module, both(words, pixels), lambda example: words.count(example.text), pixels.forget,
+        recordable=kind is SideBySide and recordable(module.model),
+    )  # fmt: skip
 
 
 def both(words: Words, pixels: Pixels) -> Callable[[Sequence[Example]], Batch]:

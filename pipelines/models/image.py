@@ -7,7 +7,7 @@ from pathlib import Path
 from transformers import AutoModelForImageClassification
 
 from pipelines.config.models import ImageModel
-from pipelines.models.pretrained.backbones import Built, Headed, Pixels, opened
+from pipelines.models.pretrained.backbones import Built, Headed, Pixels, opened, recordable
 from pipelines.taxonomy.task import Task
 
 
@@ -23,4 +23,7 @@ def build(spec: ImageModel, *, task: Task, seed: int, folder: Path, max_tokens: 
     with opened(spec.base, revision=spec.revision, seed=seed, folder=folder) as place:
         pixels = Pixels(place, base=spec.base)
         module = Headed(AutoModelForImageClassification, place, base=spec.base, labels=len(task.labels))
-    return Built(module, lambda examples: pixels([e.image for e in examples]), lambda example: 1, pixels.forget)
+    return Built(
+        module, lambda examples: pixels([e.image for e in examples]), lambda example: 1, pixels.forget,
+        recordable=recordable(module.model),
+    )  # fmt: skip

@@ -7,7 +7,7 @@ from pathlib import Path
 from transformers import AutoModelForSequenceClassification
 
 from pipelines.config.models import TextModel
-from pipelines.models.pretrained.backbones import Built, Headed, Words, opened
+from pipelines.models.pretrained.backbones import Built, Headed, Words, opened, recordable
 from pipelines.taxonomy.task import Task
 
 
@@ -24,4 +24,7 @@ def build(spec: TextModel, *, task: Task, seed: int, folder: Path, max_tokens: i
         words = Words(place, base=spec.base, limit=max_tokens)
         module = Headed(AutoModelForSequenceClassification, place, base=spec.base, labels=len(task.labels))
     module.model.config.pad_token_id = words.pad
-    return Built(module, lambda examples: words([e.text for e in examples]), lambda example: words.count(example.text))
+    return Built(
+        module, lambda examples: words([e.text for e in examples]), lambda example: words.count(example.text),
+        recordable=recordable(module.model),
+    )  # fmt: skip

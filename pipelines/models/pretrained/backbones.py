@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 GREY = Image.new("RGB", (64, 64), (128, 128, 128))
 # Number of prepared pictures in the cache, as bytes: about 300 MB at 224 pixels, more than FigSIM has.
 READY = 2048
+# Architectures of transformers whose recorded training was compared with the plain one (bench/gpu.py).
+RECORDABLE = ("bert", "clip", "vit")
+# Ours: on a GPU, texts are padded to a multiple of so many tokens, so that a recording serves similar lengths.
+ROUNDED = 16
 
 
 Batch = dict[str, Any]
@@ -45,6 +49,8 @@ class Built:
             similar cost can share a batch.
         forget: clears the cache of prepared examples.
         inputs: a digest of what ``prepare`` reads beside the examples, if a run must not resume with other such input.
+        recordable: whether the module starts the same GPU kernels for all batches of a shape, as
+            :class:`pipelines.train.classifiers.recordings.Recordings` needs.
     """
 
     module: Any
@@ -52,6 +58,7 @@ class Built:
     length: Callable[[Example], int]
     forget: Callable[[], None] = lambda: None
     inputs: str = ""
+    recordable: bool = False
 
 
 class BaseUnfit(ConfigError):
@@ -157,10 +164,19 @@ def checkpointed(model: Any) -> None:
         model.activation_checkpointing_enable()
 
 
-class Words:
-    """Tokenises texts, padded to the longest and truncated to ``limit`` tokens or the base model's maximum."""
+def recordable(model: Any) -> bool:
+    """Return whether a model of transformers starts the same GPU kernels for all batches of a shape."""
+    return model.config.model_type in RECORDABLE
 
-    def __init__(self, place: str, *, base: str, limit: int) -> None:
+
+class Words:
+    """Tokenises texts, padded to the longest and truncated to ``limit`` tokens or the base model's maximum.
+
+    The padded length is a multiple of ``rounded``, up to that maximum.
+    """
+
+    def __init__(self, place: str, *, base: str, limit: int, rounded: int | None = None) -> None:
+        self._rounded = rounded or (ROUNDED if torch.cuda.is_available() else 1)
         self._tokens = had(AutoTokenizer, place, base=base)
         if self._tokens.pad_token is None:
             self._tokens.pad_token = self._tokens.eos_token
@@ -171,7 +187,13 @@ class Words:
     def __call__(self, texts: Sequence[str]) -> Batch:
         """Return ``input_ids``, ``attention_mask`` and further inputs of the base, int64 (texts, tokens)."""
         with self._alone:
-            return dict(self._tokens(list(texts), padding=True, return_tensors="pt", **self._cut))
+            found = dict(self._tokens(list(texts), padding=True, return_tensors="pt", **self._cut))
+        width = found["input_ids"].shape[1]
+        more = min(-width % self._rounded, self._cut["max_length"] - width)
+        if more and self._tokens.padding_side == "right":
+            fill = {"input_ids": self.pad}
+            found = {name: torch.nn.functional.pad(t, (0, more), value=fill.get(name, 0)) for name, t in found.items()}
+        return found
 
     def without_special(self, text: str) -> str:
         """Return the text with a space for each special token that it spells out, such as BART's end of text."""

@@ -5,7 +5,7 @@ item 8. They use train alone: label frequencies of validation or test are answer
 
 A GPU adds speed and does not change what is computed: bfloat16 where it is exact enough (autocast; the weights stay
 float32, SPEC 2.4, trap 2), fused AdamW, batches prepared ahead by threads, no synchronisation with the GPU inside an
-epoch, and gradient checkpointing if memory is short.
+epoch, recorded kernels where a model allows it, and gradient checkpointing if memory is short.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from pipelines.config.models import M3hModel, Model, OwnRecipe, Train
 from pipelines.datasets.example import TRAIN, Example, only, targets
 from pipelines.models.pretrained.backbones import Batch, Built
 from pipelines.taxonomy.task import Task
+from pipelines.train.classifiers.recordings import Recordings
 from pipelines.train.predictors.inference import autocast, cut, machine, on, prepared
 
 # Ours: batches that are sorted together. A larger value pads less, a smaller one mixes better (transformers 4 took 50).
@@ -34,6 +35,8 @@ MEGA = 16
 BYTES_PER_PARAMETER = 16
 # Ours: above this share of a GPU's memory, activations are recomputed instead of kept.
 SHORT_OF_MEMORY = 0.25
+# A step's inputs beside the model's: targets and weights of a process's rows, and targets of the whole batch.
+TRUTH, SHARES, WHOLE = "truth of rows", "shares of rows", "truth of batch"
 
 
 class EncoderRecipe(Section):
@@ -119,6 +122,9 @@ def unweighted(weights: Weights) -> Weights:
 class Loop:
     """Runs the optimiser steps of a training over all examples, one epoch after another."""
 
+    # turned off to compare steps with and without recordings
+    recordable = True
+
     def __init__(
         self,
         built: Built,
@@ -133,18 +139,23 @@ class Loop:
         self.machine = machine()
         device = self.machine.device
         gpu = device.type == "cuda"
-        spare_memory(built.module, memory=torch.cuda.get_device_properties(device).total_memory if gpu else None)
+        spared = spare_memory(
+            built.module, memory=torch.cuda.get_device_properties(device).total_memory if gpu else None
+        )
         self.module = self.machine.prepare_model(built.module)
         self.optimizer = optimizer(built.module, settings=settings, device=device)
-        self.targets = torch.from_numpy(targets(examples, task=task)).to(device)
+        self.targets = torch.from_numpy(targets(examples, task=task))
         self.weights = torch.from_numpy(weights.values).to(device)
-        shares = torch.tensor([example.weight for example in examples], device=device)
+        shares = torch.tensor([example.weight for example in examples])
         # without weights of examples, the sum over the batch stays the library's own, to the last bit
         self.shares = shares if (shares != 1).any() else None
         self.lengths = [built.length(example) for example in examples]
         self.total = len(self.batches(0)) * settings.epochs
         self.step = 0
         self.loss = torch.zeros((), dtype=torch.float64, device=device)
+        alone = gpu and self.machine.num_processes == 1
+        recorded = self.recordable and alone and built.recordable and not spared
+        self.recordings = Recordings(self._computed) if recorded else None
 
     def batches(self, epoch: int) -> list[list[int]]:
         """Return the training batches of an epoch as positions of examples; every process gets the same batches."""
@@ -176,19 +187,32 @@ class Loop:
     def _update(self, batch: Batch, *, rows: list[int], whole: list[int], counts: bool) -> None:
         for group in self.optimizer.param_groups:
             group["lr"] = self.rate()
+        inputs = {**batch, TRUTH: self._sent(self.targets[rows]), WHOLE: self._sent(self.targets[whole])}
+        if self.shares is not None:
+            inputs[SHARES] = self._sent(self.shares[rows])
+        loss = self.recordings(inputs) if self.recordings else self._computed(inputs, counts=counts)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=self.recordings is None)
+        self.loss += loss.double() * len(whole)
+        self.step += 1
+
+    def _computed(self, inputs: Batch, *, counts: bool = True) -> Any:
+        """Return the loss of a process's rows, and leave the gradients in the weights."""
+        batch = {name: tensor for name, tensor in inputs.items() if name not in (TRUTH, SHARES, WHOLE)}
         with autocast(self.machine):
             logits = self.module(**batch)
-        shares = None if self.shares is None else self.shares[rows]
-        loss = self._loss(logits.float(), truth=self.targets[rows], whole=self.targets[whole], shares=shares)
+        loss = self._loss(logits.float(), truth=inputs[TRUTH], whole=inputs[WHOLE], shares=inputs.get(SHARES))
         loss = loss * float(counts)
         # gradients are averaged over the processes, but each process holds only its share of the sum
         self.machine.backward(loss * self.machine.num_processes)
         if self.settings.clip is not None:
             torch.nn.utils.clip_grad_norm_(self.module.parameters(), self.settings.clip)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        self.loss += loss.detach().double() * len(whole)
-        self.step += 1
+        return loss.detach()
+
+    def _sent(self, values: Any) -> Any:
+        """Return values of the CPU on the device; only a transfer from pinned memory does not wait for the GPU."""
+        device = self.machine.device
+        return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values
 
     def _loss(self, logits: Any, *, truth: Any, whole: Any, shares: Any) -> Any:
         """Return these rows' share of the loss of the whole batch: weighted mean (single), mean of cells (multi).
@@ -241,16 +265,21 @@ def optimizer(module: Any, *, settings: TrainingSettings, device: Any) -> Any:
     return torch.optim.AdamW(groups, lr=settings.learning_rate, fused=device.type == "cuda")
 
 
-def spare_memory(module: Any, *, memory: int | None) -> None:
+def spare_memory(module: Any, *, memory: int | None) -> bool:
     """Turn on a module's gradient checkpointing if its weights and optimiser leave a GPU too little memory for a batch.
+
+    Returns whether it was turned on.
 
     Args:
         module: a module without ``gradient_checkpointing_enable()`` is left unchanged.
         memory: the GPU's memory in bytes; ``None`` without a GPU.
     """
     needed = BYTES_PER_PARAMETER * sum(p.numel() for p in module.parameters() if p.requires_grad)
-    if memory is not None and needed > SHORT_OF_MEMORY * memory and hasattr(module, "gradient_checkpointing_enable"):
+    short = memory is not None and needed > SHORT_OF_MEMORY * memory
+    if short and hasattr(module, "gradient_checkpointing_enable"):
         module.gradient_checkpointing_enable()
+        return True
+    return False
 
 
 @contextmanager

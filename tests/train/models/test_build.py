@@ -18,7 +18,7 @@ from pipelines.datasets.example import Example
 from pipelines.errors import BadParams
 from pipelines.models import SOURCE_NOTES, TRAINABLE, build
 from pipelines.models.pretrained import tiny
-from pipelines.models.pretrained.backbones import BaseMissing, BaseUnfit, Pixels
+from pipelines.models.pretrained.backbones import BaseMissing, BaseUnfit, Pixels, Words
 from pipelines.taxonomy import load
 from pipelines.taxonomy.task import Task, task_of
 
@@ -145,6 +145,17 @@ def test_texts_of_any_alphabet_have_tokens(bert: Path) -> None:
     assert len(tiny.vocabulary()) == BertConfig.from_pretrained(bert).vocab_size
     assert list(tiny.vocabulary().values()) == list(range(len(tiny.vocabulary())))
     assert {"[PAD]", "q", "##q", "7", "the"} <= set(tiny.vocabulary())
+
+
+def test_texts_are_padded_to_a_multiple_up_to_the_base_s_maximum_which_changes_no_answer(bert: Path) -> None:
+    plain, rounded = (Words(str(bert), base=str(bert), limit=128, rounded=n) for n in (1, 16))
+    assert rounded(["a " * 100])["input_ids"].shape == (1, tiny.TOKENS)
+    texts = ["a lovely day", "a bus"]
+    short, long = plain(texts), rounded(texts)
+    assert {name: tensor.shape for name, tensor in long.items()} == dict.fromkeys(short, (2, 16))
+    model = BertModel.from_pretrained(bert).eval()
+    with torch.no_grad():
+        torch.testing.assert_close(model(**long).pooler_output, model(**short).pooler_output)
 
 
 def test_pixels_are_those_of_the_base_s_own_processor(tmp_path: Path) -> None:
