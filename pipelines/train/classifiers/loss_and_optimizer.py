@@ -26,8 +26,7 @@ from pipelines.config.models import M3hModel, Model, OwnRecipe, Train
 from pipelines.datasets.example import TRAIN, Example, only, targets
 from pipelines.models.pretrained.backbones import Batch, Built
 from pipelines.taxonomy.task import Task
-from pipelines.train.classifiers.recordings import Recordings
-from pipelines.train.predictors.inference import autocast, cut, machine, on, prepared
+from pipelines.train.predictors.inference import Recordings, autocast, cut, machine, on, prepared
 
 # Ours: batches that are sorted together. A larger value pads less, a smaller one mixes better (transformers 4 took 50).
 MEGA = 16

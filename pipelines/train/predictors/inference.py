@@ -1,10 +1,14 @@
-"""Predict with a trained classifier, on a CPU, one GPU or several, with batches that are prepared ahead of use."""
+"""Predict with a trained classifier, on a CPU, one GPU or several, with batches that are prepared ahead of use.
+
+Training prepares its batches with the same functions, and records the kernels of its steps (:class:`Recordings`).
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -118,3 +122,54 @@ def ahead(make: Callable[[T], R], items: Iterable[T], *, workers: int) -> Iterat
             yield waiting.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """The kernels for batches of one shape; they read ``inputs`` and write ``loss``."""
+
+    graph: Any
+    inputs: Batch
+    loss: Any
+
+
+class Recordings:
+    """Computes losses and gradients of batches on a GPU, by a recording for each shape of a batch (CUDA graphs).
+
+    A step of a model of base size starts about a thousand kernels, which takes a processor several times as long as a
+    GPU needs to compute them (docs/performance.md); a replayed recording starts them together.
+
+    The first batch of a shape is computed without one, which also initialises the libraries; the second is recorded.
+    Random numbers are drawn as without recordings. Recordings add to the gradients in place, so these must be set to
+    zero between calls, and never be replaced.
+
+    Args:
+        compute: returns the loss of a batch and adds to the gradients. It must start the same kernels for all batches
+            of a shape: a choice by a value, or a random number of the CPU, would be repeated.
+    """
+
+    def __init__(self, compute: Callable[[Batch], Any]) -> None:
+        self._compute = compute
+        self._made: dict[tuple[Any, ...], Recording | None] = {}
+        self._pool: Any = None
+
+    def __call__(self, inputs: Batch) -> Any:
+        """Return the loss of a batch; it is overwritten by the next call with the same shapes."""
+        shapes = tuple((name, tuple(tensor.shape)) for name, tensor in inputs.items())
+        if shapes not in self._made:
+            self._made[shapes] = None
+            return self._compute(inputs)
+        made = self._made[shapes] = self._made[shapes] or self._recorded(inputs)
+        for name, tensor in inputs.items():
+            made.inputs[name].copy_(tensor)
+        made.graph.replay()
+        return made.loss
+
+    def _recorded(self, inputs: Batch) -> Recording:
+        own = {name: tensor.clone() for name, tensor in inputs.items()}
+        graph = torch.cuda.CUDAGraph()
+        # other threads, which prepare batches, may allocate meanwhile
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+            loss = self._compute(own)
+        self._pool = graph.pool()
+        return Recording(graph, own, loss)
