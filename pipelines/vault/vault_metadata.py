@@ -65,8 +65,8 @@ class Erasure:
 def ask_erasure(connection: sa.Connection, *, freed: Collection[bytes] | None = None) -> Erasure:
     """Record that freed bytes must be erased, in the transaction that frees them, in case this process is killed.
 
-    ``freed`` are all values that the transaction frees, encrypted; they stay in memory. What an
-    earlier request that is still pending freed is unknown, so that all is.
+    ``freed`` are all values that the transaction frees, encrypted; they stay in memory. What an earlier request that
+    is still pending freed is unknown, so that the values are taken as unknown, too.
     """
     pending = get(connection, name="erase") is not None
     put(connection, name="erase", value=(asked := secrets.token_bytes(8)))
