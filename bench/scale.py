@@ -7,9 +7,10 @@ are written directly, because their source is not what is measured.
 
 ``month`` is a month 1.2 times as large as the others, collected from its dump, two shards at a time: the last of five
 years in which communities grow by half, evenly. ``dataset`` is all tasks from nothing and ``one_more_month`` all of
-them again, after one more month. Memory is the proportional set size of all processes of a task, which is ended above
-``LIMIT``. The baseline is the same task at the size before, times the growth of n log n. With ``SCALE_HOME`` set, the
-corpora are kept there, and months that are finished are not written again.
+them again, after one more month. ``deletion_sweep`` builds the index of records, as the daily Dag does, and
+``takedown`` is the median of takedowns of one record. Memory is the proportional set size of all processes of a task,
+which is ended above ``LIMIT``. The baseline is the same task at the size before, times the growth of n log n. With
+``SCALE_HOME`` set, the corpora are kept there, and months that are finished are not written again.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from random import Random
 from threading import Event, Thread
 from typing import Any
 
@@ -54,6 +56,8 @@ SECRET = bytes(32)
 # The busiest month, as a multiple of the mean, and shards at a time: one per core.
 BUSIEST, CORES = 1.2, 2
 LIMIT = 8 << 30
+# Takedowns of one record each, of which the median counts.
+TAKEDOWNS = 5
 # Seconds between two readings of memory.
 PAUSE = 0.25
 PROFILE = """
@@ -90,7 +94,11 @@ class Tasks:
 
     def measured(self, *argv: str, given: object = ()) -> tuple[dict[str, Any], Usage]:
         """Run a task; return what it prints and its usage. Of tasks at the same time, the CPU time is that of all."""
-        call = [sys.executable, "-m", "pipelines", "task", *argv]
+        return self.command("task", *argv, given=given)
+
+    def command(self, *argv: str, given: object = ()) -> tuple[dict[str, Any], Usage]:
+        """Run any other command of the package in the same way."""
+        call = [sys.executable, "-m", "pipelines", *argv]
         log = self.settings.home / "tasks.log"
         begin, used = time.monotonic(), _cpu()
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
@@ -226,6 +234,19 @@ def month(tasks: Tasks, *, posts: int) -> Iterator[tuple[str, Usage]]:
     yield "publish", tasks.measured("publish-partition", "posts", "--month", key, "--pointers", "-", given=every)[1]
 
 
+def takedowns(tasks: Tasks, *, posts: int) -> Iterator[tuple[str, Usage]]:
+    """Index the objects of all versions, then take down single records; yield the usage of both."""
+    yield "deletion_sweep", tasks.command("takedown", "run-pending", "--yes", "--who", "bench")[1]
+    took = []
+    for number in Random(2).sample(range(posts), TAKEDOWNS):
+        post = f"t3_{number:x}"
+        done, used = tasks.command("takedown", "--post", post, "--reason", f"bench-{post}", "--who", "bench", "--yes")
+        if done["records"] != 1 or not done["steps"]["rewrite"]:
+            raise SystemExit(f"The takedown of {post} removed {done['records']} records.")
+        took.append(used)
+    yield "takedown", sorted(took, key=lambda used: used.seconds)[TAKEDOWNS // 2]
+
+
 def measured(root: Path, *, posts: int) -> Iterator[tuple[str, Usage]]:
     """Yield the usage of each task at one size, and of each Dag."""
     months = sorted(build(root, posts=posts).iterdir())
@@ -251,6 +272,7 @@ def measured(root: Path, *, posts: int) -> Iterator[tuple[str, Usage]]:
             whole = whole.plus(used)
             yield f"{name}_{task}", used
         yield name, whole
+    yield from takedowns(tasks, posts=posts)
 
 
 def main(sizes: list[int]) -> None:
