@@ -1,4 +1,4 @@
-"""Measure OCR of drawn memes, one thread: against denormal numbers kept, and against lines read in batches.
+"""Measure OCR of drawn memes, one thread: against denormal numbers kept, lines in batches, a detector of floats.
 
 Texts and confidences without denormal numbers must be equal. The better of two runs each.
 """
@@ -16,14 +16,18 @@ from random import Random
 import onnxruntime
 
 from pipelines.config.params import load
-from pipelines.extract.ocr.rapidocr import RapidOcr
+from pipelines.extract.ocr.rapidocr import MODELS, RapidOcr
 from pipelines.sandbox.reddit.caption_grammar import sentence
 from pipelines.sandbox.reddit.draw import Meme, draw
 
 PICTURES = 24
 ROUNDS = 2
 STYLES = ("capitals", "bar", "tweet")
-BASELINES = {"denormals": ("ocr", "denormal numbers kept"), "batches": ("ocr_lines", "lines in batches of six")}
+BASELINES = {
+    "denormals": ("ocr", "denormal numbers kept"),
+    "batches": ("ocr_lines", "lines in batches of six"),
+    "floats": ("ocr_detector", "detector in floating point"),
+}
 
 
 def pictures() -> list[bytes]:
@@ -88,6 +92,8 @@ if __name__ == "__main__":
     if sys.argv[1:]:
         if sys.argv[1] == "denormals":
             onnxruntime.SessionOptions = Denormals
+        if sys.argv[1] == "floats":
+            MODELS["Det"] = MODELS["Rec"].with_name("PP-OCRv6_det_small.onnx")
         engine = RapidOcr(load().images.ocr)
         print(json.dumps(read(batched(engine) if sys.argv[1] == "batches" else engine)))
     else:

@@ -26,11 +26,13 @@ os.environ.update(compiled_kernels(Path(__file__).parents[1] / "var"))
 
 # The files that take longest: begun last, one would keep a worker busy after the others have ended.
 LONG = (
-    "doctor/test_doctor.py", "train/test_sft.py",
-    "privacy/test_takedown.py", "store/test_parameters.py", "registry/test_promote.py", "registry/test_model.py",
-    "train/test_generate.py", "store/test_results.py", "curate/test_stratify.py", "train/test_sft_processes.py",
-    "registry/test_predicting.py", "train/test_checkpoint.py",
-    "label/test_aggregate.py", "registry/test_register.py", "train/models/test_learning.py", "train/test_loop.py",
+    "doctor/test_doctor.py", "store/test_parameters.py", "registry/test_promote.py", "train/test_generate.py",
+    "annotate/test_round.py", "attacks/test_logins.py", "store/test_workspace.py", "privacy/test_takedown.py",
+    "attacks/test_picture_child.py", "store/test_upgrade.py", "store/test_beginning.py", "label/test_aggregate.py",
+    "collect/sources/test_misbehaviour.py", "train/test_sft.py", "attacks/test_pushed_code.py",
+    "privacy/test_expiry.py", "cli/test_wrong_inputs.py", "train/test_predict.py", "registry/test_model.py",
+    "store/test_results.py", "curate/test_stratify.py", "train/test_sft_processes.py", "registry/test_predicting.py",
+    "train/test_checkpoint.py", "registry/test_register.py", "train/models/test_learning.py", "train/test_loop.py",
 )  # fmt: skip
 
 

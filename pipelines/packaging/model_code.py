@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import re
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -92,7 +93,7 @@ _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 def write(roots: Sequence[str], *, to: Path) -> str:
-    """Write the Python package with the modules that ``roots`` need below the folder ``to``; return its name.
+    """Write the Python package with the modules that ``roots`` need and their weights below ``to``; return its name.
 
     Raises:
         TooMuchCode: the modules import a library that no consumer should need.
@@ -100,14 +101,23 @@ def write(roots: Sequence[str], *, to: Path) -> str:
     files = closure(roots)
     refuse(files)
     texts = {name: path.read_text(encoding="utf-8") for name, path in files.items()}
-    digest = hashlib.sha256("".join(f"{name}\n{text}\n" for name, text in texts.items()).encode()).hexdigest()
-    package = f"corpus_model_{digest[:16]}"
+    digest = hashlib.sha256("".join(f"{name}\n{text}\n" for name, text in texts.items()).encode())
+    for path in (weights := _weights(files)):
+        digest.update(path.read_bytes())
+    package = f"corpus_model_{digest.hexdigest()[:16]}"
     for name, text in texts.items():
         top = name.partition(".")[0]
         place = to / package / OURS[top] / files[name].relative_to(ROOT / top)
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(MENTIONED.sub(lambda found: _copied(found[1], package), text), encoding="utf-8")
+    for path in weights:
+        shutil.copy(path, to / package / path.relative_to(ROOT / "pipelines"))
     return package
+
+
+def _weights(files: dict[str, Path]) -> list[Path]:
+    """Return the weights ``<module>.<part>.onnx`` that modules have beside them."""
+    return sorted(found for path in files.values() for found in path.parent.glob(f"{path.stem}.*.onnx"))
 
 
 def _copied(top: str, package: str) -> str:

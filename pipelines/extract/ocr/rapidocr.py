@@ -41,7 +41,11 @@ MIN_LENGTH = 2.5
 MAX_HEIGHT = 0.25
 # Ours: the probability from which on a space is read where the recogniser prefers to read nothing.
 MAYBE_SPACE = 0.2
-MODELS = {"Det": "PP-OCRv6_det_small.onnx", "Rec": "PP-OCRv6_rec_small.onnx"}
+# The detector in 8-bit integers, made by bench/quantize_ocr.py; the recogniser is the wheel's.
+MODELS = {
+    "Det": Path(__file__).with_suffix(".detection.onnx"),
+    "Rec": Path(rapidocr.__file__).parent / "models" / "PP-OCRv6_rec_small.onnx",
+}
 
 
 class SpacedDecode(CTCLabelDecode):  # type: ignore[misc]
@@ -78,15 +82,14 @@ class RapidOcr:
         """Load the bundled models.
 
         Raises:
-            EngineMissing: the installed wheel lacks its models.
+            EngineMissing: a model is not installed.
         """
-        folder = Path(rapidocr.__file__).parent / "models"
-        for name in MODELS.values():
-            if not (folder / name).is_file():
+        for path in MODELS.values():
+            if not path.is_file():
                 raise EngineMissing(
                     engine="rapidocr",
-                    detail=f"model {name} is missing",
-                    install="run `pip install --force-reinstall --no-deps rapidocr==3.10.0`",
+                    detail=f"model {path.name} is missing",
+                    install="run `pip install --force-reinstall --no-deps crisis-corpus rapidocr==3.10.0`",
                 )
         logging.getLogger("RapidOCR").setLevel(logging.CRITICAL)
         settings: dict[str, Any] = {
@@ -101,14 +104,14 @@ class RapidOcr:
             "Rec.rec_img_shape": [3, HEIGHT, HEIGHT],
         }
         # With an explicit model path, RapidOCR does not download.
-        settings |= {f"{part}.model_path": str(folder / name) for part, name in MODELS.items()}
+        settings |= {f"{part}.model_path": str(path) for part, path in MODELS.items()}
         cv2.setNumThreads(1)
         self._engine = rapidocr.RapidOCR(params=settings)
         # ONNX Runtime changes how the thread that opens a session computes, so only this thread does
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="rapidocr")
         with flag_override(self._engine.cfg, "allow_objects", True):
-            for part, name in MODELS.items():
-                self._engine.cfg[part].session = self._thread.submit(_session, folder / name).result()
+            for part, path in MODELS.items():
+                self._engine.cfg[part].session = self._thread.submit(_session, path).result()
         self._detector = self._engine._load_det_model()
         _replace(self._detector, KeptMask)
         prepare = TablePreProcess(params.side, "max", self._detector.mean, self._detector.std)
@@ -117,7 +120,7 @@ class RapidOcr:
         self._split_words_from = params.split_words_from
         self.identity = (
             f"rapidocr-{version('rapidocr')}/onnxruntime-{onnxruntime.__version__}"
-            f"/side{params.side}/split{params.split_words_from}/curved2/spaces1/lines1"
+            f"/side{params.side}/split{params.split_words_from}/curved2/spaces1/lines1/int8"
         )
 
     def read(self, data: bytes) -> OcrReading:

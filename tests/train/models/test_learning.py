@@ -94,7 +94,12 @@ def test_every_tiny_base_is_tried() -> None:
     assert set(BASES) == set(tiny.NAMES) - set(tiny.WITH_CHAT)
 
 
-@pytest.mark.parametrize("base", BASES)
+# One of each kind learns in the quick tier.
+QUICK = {"tiny:bert", "tiny:vit", "tiny:clip"}
+LEARNERS = [pytest.param(base, marks=() if base in QUICK else pytest.mark.faults) for base in BASES]
+
+
+@pytest.mark.parametrize("base", LEARNERS)
 def test_it_learns_what_shows_and_beats_the_majority_on_memes_it_did_not_see(base: str, tmp_path: Path) -> None:
     train, held_out = memes(96, 1), memes(60, 2)
     built = fitted(build(BASES[base], task=TASK, seed=1, folder=tmp_path), train, epochs=EPOCHS, rate=RATE)
