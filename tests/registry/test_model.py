@@ -247,6 +247,24 @@ def test_two_versions_in_one_process_each_run_their_own_code(
     assert not any(line in text for text in written for line in ours)
 
 
+def test_weights_beside_a_module_go_with_it_and_count_in_the_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house = tmp_path / "house/pipelines"
+    house.mkdir(parents=True)
+    for name in ("__init__.py", "one.py", "two.py"):
+        (house / name).touch()
+    (house / "two.detection.onnx").write_bytes(b"of another module")
+    weights = house / "one.detection.onnx"
+    monkeypatch.setattr(model_code, "ROOT", house.parent)
+    names = set()
+    for content in (b"weights", b"others"):
+        weights.write_bytes(content)
+        names.add(name := model_code.write(["pipelines.one"], to=tmp_path / "code"))
+        assert [p.read_bytes() for p in (tmp_path / "code" / name).rglob("*.onnx")] == [content]
+    assert len(names) == 2
+
+
 def test_code_that_wants_the_whole_house_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TooMuchCode, match="sqlalchemy"):
         model_code.write(["pipelines.vault.database"], to=tmp_path)

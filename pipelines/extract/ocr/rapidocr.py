@@ -89,7 +89,7 @@ class RapidOcr:
                 raise EngineMissing(
                     engine="rapidocr",
                     detail=f"model {path.name} is missing",
-                    install="run `pip install --force-reinstall --no-deps crisis-corpus rapidocr==3.10.0`",
+                    install="install this project and rapidocr==3.10.0 again",
                 )
         logging.getLogger("RapidOCR").setLevel(logging.CRITICAL)
         settings: dict[str, Any] = {
