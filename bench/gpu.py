@@ -2,12 +2,13 @@
 
 ``gpu.py FOLDER`` runs the functions behind the stages ``train`` and ``finetune``, which are on queue ``gpu``: a text,
 an image and a fusion model (BERT-base, ViT-base, CLIP-base; 16 examples a step) and a LoRA on 1.2 billion parameters
-(8 conversations a step).
+(32 conversations a step).
 
 ``speed``: a model's sides take turns in one process, from the same base, with the same examples and preparation; the
-first steps are not counted. ``resume``: 200 steps undisturbed, the same again (a classifier's without recorded
-kernels), and the same in a process that is killed with SIGKILL in step 110 and started again, which goes on from the
-checkpoint of step 100. All these are compared, as a GPU adds in no fixed order.
+first steps are not counted. ``exact``: the losses and gradients of a packed row against those of its conversations.
+``resume``: 200 steps undisturbed, the same again (a classifier's without recorded kernels), and the same in a process
+that is killed with SIGKILL in step 110 and started again, which goes on from the checkpoint of step 100. All these are
+compared, as a GPU adds in no fixed order.
 
 It prints a line of JSON for every measure at once. Each part is a process of its own, so that one that fails stops no
 other; ``gpu.py FOLDER speed lora`` runs one alone, after ``gpu.py FOLDER bases``. Without an accelerator it does
@@ -66,7 +67,8 @@ GPU = torch.cuda.is_available()
 DEVICE = "cuda" if GPU else "cpu"
 STEPS, EVERY, DIE = (200, 100, 110) if GPU else (10, 4, 7)
 ROUNDS = 2
-STEP, PADDED = 8, 8  # conversations in an optimiser step, and in a padded batch
+# Conversations in an optimiser step, of CRADLE's recipes the least, and in a padded batch, the Trainer's default.
+STEP, PADDED = (32, 8) if GPU else (8, 8)
 PICTURES = 64
 # Ours: words of posts, so that most have as many tokens as those of the sandbox.
 MEDIAN_LOG, SPREAD_LOG, LONGEST = 4.2, 0.9, 300
@@ -280,7 +282,7 @@ def speed(kind: str, *, folder: Path) -> None:
         each, unit = STEP * statistics.mean(len(sample.ids) for sample in samples(folder)), "tokens/s"
         sides = {
             "ours": (partial(ours, kind), STEPS // 5, STEPS // 20 or 1),
-            f"{trainer}, LoRA, one by one": (partial(plain_lora, batch=1), 8, 2),
+            f"{trainer}, LoRA, one by one": (partial(plain_lora, batch=1), 4, 1),
             f"{trainer}, LoRA, padded batches of {PADDED}": (partial(plain_lora, batch=PADDED), 12, 4),
         }
     name, counter = f"gpu_{kind}" + ("" if GPU else "_toy"), Counter()
@@ -308,6 +310,44 @@ def speed(kind: str, *, folder: Path) -> None:
         other = statistics.median(rates[side])
         say(name=name, ours=mine, baseline=other, baseline_name=side, ratio=round(mine / other, 2), unit=unit,
             peak_gb=[peaks["ours"], peaks[side]])  # fmt: skip
+
+
+def exact(*, folder: Path) -> None:
+    """Compare a packed row's losses and gradients with those of its conversations alone, in the base's own format.
+
+    Distances are shares of the conversations' own. ``loop`` computes attention by one kernel for each conversation.
+    """
+    place, chosen = base_of("lora", folder=folder), samples(folder)[:STEP]
+    if not GPU:
+        tiny.make(place, folder=folder / "exact", seed=1)
+        place = str(folder / "exact")
+    model = transformers.AutoModelForCausalLM.from_pretrained(place, dtype="auto").to(DEVICE)
+    model.config.use_cache = False
+    found = {"alone": learnt(model, [packing.padded([sample], pad=0) for sample in chosen])}
+    model.set_attn_implementation(packing.ATTENTION)
+    packed, flash = packing.row(chosen, shared=packing.shared(chosen)), packing.FLASH
+    found["packed"] = learnt(model, [packed])
+    packing.FLASH = ()
+    found["loop"] = learnt(model, [packed])
+    packing.FLASH = flash
+    for name in ("packed", "loop"):
+        far = [apart(found[name][n], found["alone"][n]) / apart(found["alone"][n], {}) for n in (0, 1)]
+        say(name="gpu_lora_exact", attention=name, losses=far[0], gradients=far[1], tokens=packed["input_ids"].numel())
+
+
+def learnt(model: Any, batches: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the losses of the answers' tokens, and the gradients."""
+    losses = []
+    for batch in batches:
+        moved = {name: part.to(DEVICE) if torch.is_tensor(part) else part for name, part in batch.items()}
+        labels = moved.pop("labels")[0, 1:]
+        logits = model(**moved).logits[0, :-1][labels != packing.IGNORED].float()
+        each = torch.nn.functional.cross_entropy(logits, labels[labels != packing.IGNORED], reduction="none")
+        each.sum().backward()
+        losses.append(each.detach().cpu())
+    gradients = {name: weight.grad.cpu() for name, weight in model.named_parameters()}
+    model.zero_grad()
+    return {"": torch.cat(losses)}, gradients
 
 
 def trained(kind: str, run: str, *, folder: Path, die: int) -> None:
@@ -358,6 +398,8 @@ def main(folder: Path, *rest: str) -> None:
             make_bases(folder)
         case ["speed", kind]:
             speed(kind, folder=folder)
+        case ["exact"]:
+            exact(folder=folder)
         case ["resume", kind]:
             resume(kind, folder=folder)
         case ["train", kind, run, die]:
@@ -378,6 +420,7 @@ def everything(folder: Path) -> None:
     # a classifier takes seconds, LoRA minutes
     for kind in TOYS:
         part("speed", kind)
+    part("exact")
     threads = [threading.Thread(target=part, args=("resume", kind)) for kind in TOYS]
     for thread in threads:
         thread.start()

@@ -63,6 +63,40 @@ def test_a_packed_row_has_the_losses_and_gradients_of_single_conversations(kind:
         torch.testing.assert_close(found, expected[name], rtol=1e-4, atol=1e-5)
 
 
+def kernel(query: Any, keys: Any, values: Any, *ends_and_room: Any, scale: float, window_size: tuple[int, int]) -> Any:
+    """Compute on a CPU what torch's kernel computes on a GPU, which has equally many heads of queries and of keys."""
+    assert window_size == (-1, 0)
+    assert query.shape[1:] == keys.shape[1:] == values.shape[1:]
+    queries_end, keys_end, queries_room, keys_room = ends_and_room
+    assert queries_end.dtype == keys_end.dtype == torch.int32
+    assert queries_end.diff().max() == queries_room
+    assert keys_end.diff().max() == keys_room
+    parts = []
+    for each in range(len(queries_end) - 1):
+        begin, end = queries_end[each : each + 2]
+        seen = slice(*keys_end[each : each + 2])
+        scores = torch.einsum("qhd,khd->hqk", query[begin:end], keys[seen]) * scale
+        hidden = torch.ones_like(scores, dtype=torch.bool).triu(scores.shape[2] - scores.shape[1] + 1)
+        parts.append(torch.einsum("hqk,khd->qhd", scores.masked_fill(hidden, -torch.inf).softmax(-1), values[seen]))
+    return torch.cat(parts)
+
+
+@pytest.mark.parametrize("start", [5, 3, 0])
+def test_one_kernel_computes_the_attention_of_all_samples(start: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = a_model()
+    model.set_attn_implementation(packing.ATTENTION)
+    apart = losses(model, row(SAMPLES, shared=start))
+    apart.sum().backward()
+    expected = gradients(model)
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", kernel)
+    monkeypatch.setattr(packing, "_flash_form", lambda query: query.dtype)
+    at_once = losses(model, row(SAMPLES, shared=start))
+    torch.testing.assert_close(at_once, apart, rtol=1e-5, atol=1e-6)
+    at_once.sum().backward()
+    for name, found in gradients(model).items():
+        torch.testing.assert_close(found, expected[name], rtol=1e-4, atol=1e-5)
+
+
 def test_without_its_segments_a_row_would_leak() -> None:
     """What the exactness above rests on: plain attention over the same row is another thing."""
     model = a_model()

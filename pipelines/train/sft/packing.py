@@ -15,6 +15,8 @@ import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,8 @@ from pipelines.train.predictors.grammar import common
 
 IGNORED = -100  # label that the library's losses ignore
 ATTENTION = "tails"
+# What FlashAttention 2 computes: these number formats, up to this width of a head, from this generation of GPUs.
+FLASH, FLASH_WIDTH, FLASH_DEVICE = (torch.float16, torch.bfloat16), 256, (8, 0)
 
 
 @dataclass(frozen=True)
@@ -178,7 +182,7 @@ def attend(
 
     Args:
         module: the attention layer.
-        query: (1, heads, tokens, width), as are ``key`` and ``value``.
+        query: (1, heads, tokens, width), as are ``key`` and ``value``, which may have fewer heads.
         key: see ``query``.
         value: see ``query``.
         attention_mask: ignored.
@@ -188,6 +192,9 @@ def attend(
     Returns:
         The attention output, (1, tokens, heads, width), and ``None`` in place of attention weights.
     """
+    if (form := _flash_form(query)) and not options.get("dropout"):
+        each = (tensor.to(form) for tensor in (query, key, value))
+        return _attend_at_once(*each, segments=tuple(segments), scale=options.get("scaling")), None
     start, *tails = segments
     begin = [each[:, :, :start] for each in (key, value)]
     parts = [sdpa_attention_forward(module, query[:, :, :start], *begin, None, **options)[0]] if start else []
@@ -199,6 +206,52 @@ def attend(
         parts.append(sdpa_attention_forward(module, query[:, :, own], keys, values, mask, **options)[0])
         at += length
     return torch.cat(parts, 1), None
+
+
+def _flash_form(query: Any) -> torch.dtype | None:
+    """Return the number format in which FlashAttention can compute, or None: on this device, of this width, in none."""
+    if not query.is_cuda or query.shape[-1] % 8 or query.shape[-1] > FLASH_WIDTH:
+        return None
+    form = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else query.dtype
+    return form if form in FLASH and torch.cuda.get_device_capability(query.device) >= FLASH_DEVICE else None
+
+
+def _attend_at_once(query: Any, key: Any, value: Any, *, segments: tuple[int, ...], scale: float | None) -> Any:
+    """Compute :func:`attend` of all samples in one kernel, before which each gets a copy of the prefix's keys."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    places, ends, room = sequences(segments, device=query.device)
+    heads = query.shape[1] // key.shape[1]
+    keys, values = (
+        each[0].index_select(1, places).repeat_interleave(heads, 0).transpose(0, 1) for each in (key, value)
+    )
+    # with fewer queries than keys, the last query sees the last key
+    return varlen_attn(
+        query[0].transpose(0, 1), keys, values, *ends, *room, scale=scale, window_size=(-1, 0)
+    )[None]  # fmt: skip
+
+
+@lru_cache(maxsize=1)
+def sequences(segments: tuple[int, ...], *, device: Any) -> tuple[Any, tuple[Any, Any], tuple[int, int]]:
+    """Return a row as sequences that attend to themselves: the prefix, if there is one, and the prefix with each tail.
+
+    Args:
+        segments: lengths of the prefix and of the tails.
+        device: of the tensors.
+
+    Returns:
+        ``places``: the row's tokens that the sequences' keys are of, int64 (keys,). ``ends``: where the sequences end
+        among the queries and among the keys, int32 (sequences + 1,). ``room``: the most queries and keys of one.
+    """
+    start, *tails = segments
+    first = [start] if start else []
+    queries, keys = [*first, *tails], [*first, *(start + length for length in tails)]
+    stops = [start + sum(tails[:n]) for n in range(len(tails) + 1)]
+    places = [*range(start)]
+    for begin, end in pairwise(stops):
+        places += [*range(start), *range(begin, end)]
+    ends = [torch.tensor([0, *accumulate(each)], dtype=torch.int32, device=device) for each in (queries, keys)]
+    return torch.tensor(places, device=device), (ends[0], ends[1]), (max(queries), max(keys))
 
 
 AttentionInterface.register(ATTENTION, attend)
