@@ -65,6 +65,7 @@ class Place:
     airflow: SmallAirflow
     stop: list[Callable[[], object]] = field(default_factory=list)
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
+    outdated: bool = False
 
     @classmethod
     def copied(cls, made: Path, folder: Path, *, patch: pytest.MonkeyPatch, mlflow: str, **servers: Any) -> Place:
@@ -93,14 +94,13 @@ class Place:
             self.patch.setenv(name, str(value))
 
     def params(self, *keys: str, to: object) -> None:
-        """Commit another value of a parameter to the corpus branch."""
+        """Commit another value of a parameter to the corpus branch; the next examination refreshes the Dags' graph."""
         values = section = yaml.safe_load(git("show", "corpus:params.yaml", cwd=self.home / "corpus.git"))
         for key in keys[:-1]:
             section = section[key]
         section[keys[-1]] = to
         self.write("params.yaml", yaml.safe_dump(values))
-        with suppress(BadParams):
-            dag_graph.refresh(Settings.from_env())
+        self.outdated = True
 
     def publish(self, *paths: str) -> None:
         """Commit pointers to the corpus branch, as published months have them."""
@@ -130,6 +130,9 @@ class Place:
 
     def examine(self, *, seconds: float = SECONDS, deep: bool = False, ocr: bool = False) -> dict[str, Finding]:
         """Run every check; that of the OCR engine costs twenty times what the others do, so tests ask for it."""
+        if self.outdated:
+            with suppress(BadParams):
+                dag_graph.refresh(Settings.from_env())
         with pytest.MonkeyPatch.context() as patch:
             if not ocr:
                 patch.setattr(machine, "ocr", lambda deployment: ok("not examined"))
