@@ -63,7 +63,7 @@ class SweepTally:
 
 def known(connection: sa.Connection, *, corpus: str) -> list[Known]:
     """Return every live record of a corpus with its last check on Reddit."""
-    return _read(connection, sa.and_(records.c.corpus == corpus, records.c.deleted_at.is_(None)))
+    return _read(connection, _live(corpus))
 
 
 def begin(connection: sa.Connection, *, corpus: str, now: datetime) -> tuple[datetime, SweepTally]:
@@ -135,8 +135,7 @@ def last_success(connection: sa.Connection, *, corpus: str) -> datetime | None:
 
 def first_seen(connection: sa.Connection, *, corpus: str) -> datetime | None:
     """Return when the oldest live record of a corpus was first stored, or ``None`` if there are no records."""
-    live = sa.and_(records.c.corpus == corpus, records.c.deleted_at.is_(None))
-    query = sa.select(records.c.first_seen).where(live).order_by(records.c.first_seen).limit(1)
+    query = sa.select(records.c.first_seen).where(_live(corpus)).order_by(records.c.first_seen).limit(1)
     found: datetime | None = connection.scalar(query)
     return found
 
@@ -169,15 +168,18 @@ def gone(connection: sa.Connection, *, corpus: str) -> dict[str, str]:
     """
     query = sa.select(sweeps.c.begun).where(sweeps.c.corpus == corpus, sweeps.c.ended.is_(None))
     begun = connection.scalar(query)
+    marked = sa.select(checks.c.record_id).where(checks.c.outcome.in_(MARKS))
+    candidates = sa.or_(records.c.missed >= MISSES, records.c.record_id.in_(marked))
     found = {}
-    for each in known(connection, corpus=corpus):
+    for each in _read(connection, sa.and_(_live(corpus), candidates)):
         if begun is not None and each.checked_at is not None and each.checked_at >= begun:
             continue
-        if each.outcome in MARKS:
-            found[each.record_id] = str(each.outcome)
-        elif each.missed >= MISSES:
-            found[each.record_id] = MISSING
+        found[each.record_id] = str(each.outcome) if each.outcome in MARKS else MISSING
     return found
+
+
+def _live(corpus: str) -> sa.ColumnElement[bool]:
+    return sa.and_(records.c.corpus == corpus, records.c.deleted_at.is_(None))
 
 
 def _read(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> list[Known]:
