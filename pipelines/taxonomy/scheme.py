@@ -257,10 +257,17 @@ class Category:
 
         The default, four, is the maximum of a CRADLE post (CRADLE T2).
         """
-        sizes = range(2) if self.kind == "single" else range(most + 1)
-        sets = (frozenset(c) for size in sizes for c in combinations(self.names, size))
-        hard = tiers_of("improved")
-        return [s for s in sets if not self.check(s, mode="strict", tiers=hard).violations]
+        if most not in self._valid:
+            sizes = range(2) if self.kind == "single" else range(most + 1)
+            sets = (frozenset(c) for size in sizes for c in combinations(self.names, size))
+            hard = tiers_of("improved")
+            self._valid[most] = [s for s in sets if not self.check(s, mode="strict", tiers=hard).violations]
+        return list(self._valid[most])
+
+    @cached_property
+    def _valid(self) -> dict[int, list[frozenset[str]]]:
+        """The valid sets by ``most``: checking CRADLE's 1941 candidates takes 20 ms."""
+        return {}
 
 
 @dataclass(frozen=True)

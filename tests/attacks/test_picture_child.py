@@ -32,6 +32,7 @@ from pipelines.extract import confine, confined_child
 from pipelines.extract.confined_child import ChildCrashed, ConfinedChild
 from pipelines.extract.decode import REPLY, DecodedPicture, Decoder
 from pipelines.extract.ocr import OcrFailed, open_engine
+from pipelines.extract.ocr.confined_engine import ConfinedEngine
 from pipelines.extract.ocr.ocr_child import READING
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -233,13 +234,11 @@ def ocr_child(facts: dict[str, Any]) -> Iterator[Taken]:
 
 
 def taken_engine(name: str, facts: dict[str, Any]) -> Taken:
-    engine = open_engine(OCR.model_copy(update={"engine": name}))
-    child = engine._child  # type: ignore[attr-defined]
-    child.end()
-    at = child._argv.index("-c") + 1
-    child._argv[at] = TAKEN_OVER.replace("exec(data, names)", "names['_'] = _; exec(data, names)")
-    child.started()
-    taken = Taken(child, facts)
+    with pytest.MonkeyPatch.context() as patch:
+        start = TAKEN_OVER.replace("exec(data, names)", "names['_'] = _; exec(data, names)")
+        patch.setattr(confined_child, "START", start)
+        engine = ConfinedEngine(OCR.model_copy(update={"engine": name}))
+    taken = Taken(engine._child, facts)
     taken.engine = engine
     return taken
 
@@ -363,9 +362,16 @@ def test_a_bubblewrap_is_one_more_layer_unless_the_system_forbids_it(
         assert decoder.layers == [*layers, "landlock", "user", "seccomp"]
 
 
-def test_a_picture_that_crashes_the_ocr_engine_costs_one_picture() -> None:
-    engine = open_engine(OCR)
-    child = engine._child  # type: ignore[attr-defined]
+@pytest.fixture(scope="module")
+def engine() -> Iterator[ConfinedEngine]:
+    engine = ConfinedEngine(OCR)
+    yield engine
+    engine.close()
+
+
+def test_a_picture_that_crashes_the_ocr_engine_costs_one_picture(engine: ConfinedEngine) -> None:
+    child = engine._child
+    assert child.pid
     os.kill(child.pid, 19)
     threading.Timer(0.2, os.kill, (child.pid, 9)).start()
     with pytest.raises(OcrFailed, match="ocr_crashed"):
@@ -379,13 +385,13 @@ def test_a_picture_that_crashes_the_ocr_engine_costs_one_picture() -> None:
     "reply",
     [(9e9, 0.0, 0.0, 3), (float("nan"), 0.0, 0.0, 3), (0.5, -1.0, 0.0, 3), (0.5, 0.0, 2.0, 3), (0.5, 0.0, 0.0, 2**40)],
 )
-def test_an_ocr_engine_that_was_taken_over_gives_a_text_or_nothing(reply: tuple[float, float, float, int]) -> None:
-    engine = open_engine(OCR)
-
+def test_an_ocr_engine_that_was_taken_over_gives_a_text_or_nothing(
+    engine: ConfinedEngine, reply: tuple[float, float, float, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def lies(_: bytes, *, read: Any) -> Any:
         return read(io.BytesIO(READING.pack(0, *reply) + b"abc"))
 
-    engine._child.ask = lies  # type: ignore[attr-defined]
+    monkeypatch.setattr(engine._child, "ask", lies)
     with pytest.raises((OcrFailed, ChildCrashed)):
         engine.read(b"")
 

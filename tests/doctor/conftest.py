@@ -2,44 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.request import urlopen
 
 import pytest
 
 from pipelines.sandbox.server import SandboxServer
-from tests import mlflow_database, small_sandbox
+from tests import mlflow_server, small_sandbox
 from tests.built_once import built_once
 from tests.doctor import place as places
 from tests.doctor.place import Place
 from tests.doctor.small_airflow import small_airflow
-from tests.ports import free_port
 
 
 @pytest.fixture(scope="session")
-def mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Start a real MLflow server and return its address."""
-    home = tmp_path_factory.mktemp("mlflow")
-    store, port, quiet = mlflow_database.place(home), free_port(), subprocess.DEVNULL
-    command = [sys.executable, "-m", "mlflow", "server", "--workers", "1", "--host", "127.0.0.1", "--port", str(port)]
-    command += ["--backend-store-uri", store, "--artifacts-destination", str(home / "artifacts")]
-    env = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    with subprocess.Popen(command, cwd=home, env=env, stdout=quiet, stderr=quiet, start_new_session=True) as server:
-        for _ in range(600):
-            try:
-                with urlopen(f"http://127.0.0.1:{port}/health"):
-                    break
-            except OSError:
-                time.sleep(0.1)
-        yield f"http://127.0.0.1:{port}"
-        os.killpg(server.pid, signal.SIGTERM)
+def mlflow() -> str:
+    """Return the address of a real MLflow server."""
+    return mlflow_server.shared()
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
@@ -24,18 +23,11 @@ from pipelines.deployment import airflow_database
 from pipelines.housekeeping import airflow_rows
 from pipelines.housekeeping.airflow_rows import AirflowNotCleaned
 from pipelines.workspace.clone import workspace
-from tests.built_once import built_once
+from tests import airflow_database as empty_database
 from tests.privacy import used_corpus as used
 
 ROOT = Path(__file__).resolve().parents[2]
 NOW = datetime.now(UTC)
-
-
-def migrated(folder: Path) -> None:
-    """Make an Airflow database with Airflow's own migrations."""
-    variables = {airflow_database.OPTION: f"sqlite:///{folder}/airflow.db", "AIRFLOW_HOME": str(folder)}
-    argv = [sys.executable, "-m", "airflow", "db", "migrate"]
-    subprocess.run(argv, env={**os.environ, **variables}, check=True, capture_output=True)
 
 
 class Rows:
@@ -84,11 +76,11 @@ class Rows:
 
 @pytest.fixture
 def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rows]:
-    shutil.copy(built_once("airflow-database", migrated) / "airflow.db", tmp_path / "airflow.db")
+    address = empty_database.place(tmp_path)
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path / "airflow"))
     monkeypatch.setenv("AIRFLOW__CORE__LOAD_EXAMPLES", "False")
     monkeypatch.delenv("CORPUS_AIRFLOW_PREFIX", raising=False)
-    made = Rows(f"sqlite:///{tmp_path}/airflow.db")
+    made = Rows(address)
     made.add("dag_bundle", name="dags-folder", active=True)
     for dag in ("doctor", "annotation_round", "other"):
         made.add("dag", dag_id=dag, bundle_name="dags-folder", last_parsed_time=NOW.replace(tzinfo=None))

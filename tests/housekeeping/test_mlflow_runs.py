@@ -5,17 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import sqlite3
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
 
 import pytest
 from typer.testing import CliRunner
@@ -28,8 +23,7 @@ from pipelines.registry.versions import Registry
 from pipelines.takedown import expiry
 from pipelines.train.classifiers.train import EXPERIMENT
 from pipelines.workspace.clone import workspace
-from tests import mlflow_database
-from tests.ports import free_port
+from tests import mlflow_database, mlflow_server
 from tests.privacy import used_corpus as used
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,24 +52,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def served(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The same behind an MLflow server that stores the files of runs for its clients."""
-    address = f"http://127.0.0.1:{(port := free_port())}"
-    store = ["--backend-store-uri", f"sqlite:///{home}/mlflow.sqlite", "--artifacts-destination", f"{home}/mlflow"]
-    command = [sys.executable, "-m", "mlflow", "server", "--workers", "1", "--host", "127.0.0.1", "--port", str(port)]
-    env = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    del env["MLFLOW_TRACKING_URI"]
-    quiet = subprocess.DEVNULL
-    with subprocess.Popen(
-        [*command, *store], cwd=home, env=env, stdout=quiet, stderr=quiet, start_new_session=True
-    ) as server:
-        for _ in range(900):
-            try:
-                urlopen(f"{address}/health").close()
-                break
-            except OSError:
-                time.sleep(0.1)
+    with mlflow_server.serving(home, files=home / "mlflow") as address:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
         yield address
-        os.killpg(server.pid, signal.SIGTERM)
 
 
 def registry() -> Registry:

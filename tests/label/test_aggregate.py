@@ -107,7 +107,7 @@ def test_a_thousand_random_vote_sets_as_the_reference_has_them(fallback: str | N
         assert got[f"{i:04d}"] == Decision(*by_hand(row, fallback=fallback)), row
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(st.fixed_dictionaries(dict.fromkeys(MEMBERS, answers)), st.sampled_from([None, *MEMBERS]))
 def test_any_vote_set_as_the_reference_has_it(row: dict[str, object], fallback: str | None) -> None:
     got = decide(table([row]), "label_set_majority", fallback=fallback)

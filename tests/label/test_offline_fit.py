@@ -24,8 +24,9 @@ from tests.label.offline_posts import Gold, pairs, written
 pytestmark = pytest.mark.usefixtures("embedded_once")
 VOTES = load(Path(__file__).resolve().parents[2]).votes
 CATEGORY = load_scheme("cradle").category()
+# the texts of train/test_knn.py, so that only one of the two files embeds them
 GOLD = written(120, seed=1)
-NEW = written(60, seed=2)
+NEW = written(70, seed=2)
 MEMBERS = ("characters", "words", "embedding")
 
 

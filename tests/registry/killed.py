@@ -1,9 +1,10 @@
 """Promotes, rolls back and withdraws in processes of its own that are killed after a step; started by a test.
 
 One line of JSON in (``what``, ``step``, ``home``, ``secret``, ``terms``, ``name``, ``given``), one number out: how the
-process ended. What takes long to import is imported once, before the first is forked.
+process ended. What takes long to import or to read is so once, before the first is forked.
 """
 
+import gc
 import json
 import os
 import signal
@@ -14,10 +15,13 @@ import alembic.config
 import mlflow.pyfunc
 import pandas as pd
 import pyarrow.dataset
+import scipy.stats
 import sqlalchemy.dialects.sqlite
+import sqlalchemy.orm
 from mlflow.store.db import utils
 from mlflow.store.model_registry import sqlalchemy_workspace_store as versions
 from mlflow.store.tracking import sqlalchemy_workspace_store as runs
+from mlflow.utils import requirements_utils
 
 from pipelines.config.models import Promote
 from pipelines.config.params import load as load_params
@@ -30,7 +34,10 @@ from pipelines.registry.versions import Registry
 from pipelines.vault.vault import Vault
 
 REPO = Path(__file__).resolve().parents[2]
-USED = (mlflow.pyfunc, pd, pyarrow.dataset, alembic.config, sqlalchemy.dialects.sqlite, utils, versions, runs, memes)
+USED = (
+    mlflow.pyfunc, pd, pyarrow.dataset, scipy.stats, alembic.config, sqlalchemy.dialects.sqlite, utils, versions, runs,
+    memes,
+)  # fmt: skip
 
 
 def act(asked):
@@ -48,6 +55,11 @@ def act(asked):
         getattr(promote, asked["what"])(asked["name"], context=context, say=say, **asked["given"])
 
 
+sqlalchemy.orm.configure_mappers()
+# who loads a model reads the metadata of all installed packages
+requirements_utils._init_modules_to_packages_map()
+# a collection would visit, and so copy, all that a forked process shares with this one
+gc.disable()
 for line in sys.stdin:
     pid = os.fork()
     if not pid:

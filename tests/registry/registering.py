@@ -4,6 +4,7 @@ One line of JSON in (``home``, ``secret``, ``terms``, ``name``, ``folder``, ``st
 ended.
 """
 
+import gc
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ import alembic.config
 import mlflow.pyfunc
 import pyarrow.dataset
 import sqlalchemy.dialects.sqlite
+import sqlalchemy.orm
 from mlflow.store.db import utils
 from mlflow.store.model_registry import sqlalchemy_workspace_store as versions
 from mlflow.store.tracking import sqlalchemy_workspace_store as runs
@@ -48,6 +50,9 @@ def act(asked):
         put(asked["name"], Path(asked["folder"]), context=context, who="tester", why="a test", say=say)
 
 
+sqlalchemy.orm.configure_mappers()
+# a collection would visit, and so copy, all that a forked process shares with this one
+gc.disable()
 for line in sys.stdin:
     pid = os.fork()
     if not pid:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -30,16 +30,19 @@ from pipelines.train.predictors.prediction import MALFORMED, VOTE, Prediction
 from tests.train.byte_tokens import byte_level
 
 
-def terse() -> Scheme:
+def terse(*, without: Collection[str] = ()) -> Scheme:
     """CRADLE's labels and rules with a short instruction, so that the posts are most of what a model reads."""
     whole = load("cradle")
     category = whole.category("labels")
-    labels = tuple(replace(label, definition="it") for label in category.labels)
+    kept = [label for label in category.labels if label.name.split("_")[0] not in without]
+    labels = tuple(replace(label, definition="it") for label in kept)
     category = replace(category, task="Name it.", labels=labels, brief=())
     return replace(whole, role="You label.", categories={"labels": category})
 
 
-SCHEME = terse()
+WHOLE = terse()
+# nine of the labels: 63 answers
+SCHEME = terse(without={"sexualharassment", "domesticviolence", "childabuse"})
 TASK = task_of(SCHEME, "labels")
 PROMPT = instruction(SCHEME, category=TASK.key)
 WORDS = ["garden", "bus", "partner", "scar", "shouting", "night", "recipe", "home", "fear", "past", "again", "somehow"]
@@ -61,7 +64,8 @@ def one_thread() -> Any:
 
 
 def tokens() -> Any:
-    return byte_level(1200, text=PROMPT.system + PROMPT.template + " ".join(WORDS))
+    whole = instruction(WHOLE, category=TASK.key)
+    return byte_level(1200, text=whole.system + whole.template + " ".join(WORDS))
 
 
 def config_of(kind: str) -> Any:
@@ -102,8 +106,8 @@ def grammar() -> Grammar:
 
 
 def opened(folder: Path, **options: Any) -> Generator:
-    settings = {"max_length": 1024, "max_new_tokens": ROOM, "batch": 4, "folder": folder} | options
-    return Generator.open(folder, task=TASK, scheme=SCHEME, **settings)
+    given = {"task": TASK, "scheme": SCHEME, "max_length": 1024, "max_new_tokens": ROOM, "batch": 4, "folder": folder}
+    return Generator.open(folder, **given | options)
 
 
 def posts(count: int, *, seed: int, longest: int = 60) -> list[str]:
@@ -111,18 +115,19 @@ def posts(count: int, *, seed: int, longest: int = 60) -> list[str]:
     return [f"Title: {n} Text: {' '.join(rng.choices(WORDS, k=rng.randint(1, longest)))}" for n in range(count)]
 
 
-def by_the_book(folder: Path, text: str, *, room: int = ROOM) -> dict[frozenset[str], float]:
+def by_the_book(folder: Path, text: str, *, scheme: Scheme, room: int = ROOM) -> dict[frozenset[str], float]:
     """Return the posterior of one post's answers: every answer read whole, without a cache or a tree."""
-    tokenizer = tokens()
+    task, tokenizer = task_of(scheme, "labels"), tokens()
+    prompt = instruction(scheme, category=task.key)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    prompt = conversation(text, prompt=PROMPT, tokenizer=tokenizer, max_length=1024, room=room)
-    sets = TASK.category.valid_sets()
-    written = {labels: tokenizer(completion(labels, task=TASK))["input_ids"] for labels in sets}
+    asked = conversation(text, prompt=prompt, tokenizer=tokenizer, max_length=1024, room=room)
+    sets = task.category.valid_sets()
+    written = {labels: tokenizer(completion(labels, task=task))["input_ids"] for labels in sets}
     logs = {}
     with torch.inference_mode():
         for labels, answer in written.items():
             if len(answer) <= room:
-                row = model(torch.tensor([prompt + answer]), use_cache=False).logits[0, len(prompt) - 1 : -1]
+                row = model(torch.tensor([asked + answer]), use_cache=False).logits[0, len(asked) - 1 : -1]
                 logs[labels] = float(row.double().log_softmax(-1).gather(1, torch.tensor(answer)[:, None]).sum())
     most = max(logs.values())
     whole = sum(math.exp(log - most) for log in logs.values())
@@ -137,22 +142,29 @@ def close(found: Sequence[Prediction], others: Sequence[Prediction]) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["gpt2", *(pytest.param(kind, marks=pytest.mark.faults) for kind in ("qwen3", "windows"))]
+    ("kind", "scheme", "count"),
+    [
+        ("gpt2", SCHEME, 63),
+        *(pytest.param(kind, WHOLE, 837, marks=pytest.mark.faults) for kind in ("gpt2", "qwen3", "windows")),
+    ],
 )
-def test_the_posterior_of_each_post_is_that_of_all_answers_read_alone(bases: Any, kind: str) -> None:
-    folder, texts = bases(kind), posts(3, seed=1, longest=20)
-    generator = opened(folder)
+def test_the_posterior_of_each_post_is_that_of_all_answers_read_alone(
+    bases: Any, kind: str, scheme: Scheme, count: int
+) -> None:
+    folder, texts, task = bases(kind), posts(3, seed=1, longest=20), task_of(scheme, "labels")
+    generator = opened(folder, task=task, scheme=scheme)
     found = generator.posteriors(texts)
-    assert found.shape == (3, 837)
+    assert found.shape == (3, count)
     np.testing.assert_allclose(found.sum(axis=1), 1)
-    exact = np.array([[one[labels] for labels in generator.sets] for one in (by_the_book(folder, t) for t in texts)])
+    read = [by_the_book(folder, text, scheme=scheme) for text in texts]
+    exact = np.array([[one[labels] for labels in generator.sets] for one in read])
     np.testing.assert_allclose(found, exact, atol=2e-4)
     answers = generator.predict(texts)
     for answer, row in zip(answers, exact, strict=True):
         best = generator.sets[int(row.argmax())]
-        said = tokens()(completion(best, task=TASK))["input_ids"]
+        said = tokens()(completion(best, task=task))["input_ids"]
         assert (answer.outcome, answer.labels, answer.output_tokens) == (VOTE, best, len(said))
-        sums = [sum(p for p, s in zip(row, generator.sets, strict=True) if label in s) for label in TASK.labels]
+        sums = [sum(p for p, s in zip(row, generator.sets, strict=True) if label in s) for label in task.labels]
         np.testing.assert_allclose(answer.scores, sums, atol=5e-4)
     assert len({answer.labels for answer in answers}) > 1
 

@@ -32,9 +32,9 @@ NOW = datetime(2023, 1, 2, tzinfo=UTC)
 SPEC = KnnModel(kind="knn", neighbours=(40, 10), labeller=None, blend=(0.5, 0.25))
 ASKED = SPEC.model_copy(update={"labeller": "gpt"})
 HARM, FLOOR = "selfharm_ongoing", 0.7
-SEEN = posts(120, split=TRAIN, seed=1, words=25)[0]
-DEV, GOLD = posts(70, split=VALIDATION, seed=2, words=25)
-UNSEEN, TRUTH = posts(60, split=TEST, seed=3, words=25)
+SEEN = posts(120, split=TRAIN, seed=1)[0]
+DEV, GOLD = posts(70, split=VALIDATION, seed=2)
+UNSEEN, TRUTH = posts(60, split=TEST, seed=3)
 TEXTS, IDS = [e.text for e in UNSEEN], [e.item[0] for e in UNSEEN]
 
 
