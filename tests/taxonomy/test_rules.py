@@ -141,6 +141,14 @@ def test_a_spelling_without_its_time_is_not_guessed():
     assert CRADLE.check(["child_abuse_endangerment"], mode="repair", tiers=IMPROVED).unknown == 1
 
 
+def test_valid_sets_are_those_of_the_size_that_is_asked_for():
+    every = CRADLE.valid_sets()
+    single = CRADLE.valid_sets(most=1)
+    assert single == [labels for labels in every if len(labels) <= 1]
+    every.clear()
+    assert CRADLE.valid_sets() != []
+
+
 def test_valid_sets_are_those_that_strict_accepts():
     sets = CRADLE.valid_sets()
     assert len(sets) == len(set(sets)) == 837
