@@ -267,10 +267,9 @@ class Cluster:
 
     def _worker(self, name: str) -> subprocess.Popen[bytes]:
         environment = self.environment("worker-fetch" if name == "fetch" else "worker-gpu", home=name)
-        if name == "fetch":
-            lines = (DOCKER / "sandbox.env").read_text().replace("8790", str(self.ports["sandbox"])).splitlines()
-            environment |= dict(line.split("=", 1) for line in lines if not line.startswith("#"))
-            environment["CORPUS_DUMPS"] = str(self.reddit / "dumps")
+        lines = (DOCKER / "sandbox.env").read_text().replace("8790", str(self.ports["sandbox"])).splitlines()
+        environment |= dict(line.split("=", 1) for line in lines if not line.startswith("#"))
+        environment["CORPUS_DUMPS"] = str(self.reddit / "dumps")
         argv = [*PYTHON, "airflow", "celery", "worker", "--queues", WORKERS[name], "--concurrency", "1",
                 "--celery-hostname", f"{name}@here", "--skip-serve-logs"]  # fmt: skip
         if os.geteuid() == 0:

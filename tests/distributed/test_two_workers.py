@@ -1,4 +1,4 @@
-"""Posts from dumps to a dataset on two workers: whatever fails on the way, the data is that of one host.
+"""Posts from dumps to labels on two workers: whatever fails on the way, the data is that of one host.
 
 The tests build on one another. Each breaks one part while a task that needs it runs.
 """
@@ -18,7 +18,7 @@ from tests.distributed.conftest import World
 
 pytestmark = pytest.mark.faults
 MONTHS = ("2022-11", "2022-12")
-COLLECT, DATASET = "posts_collect", "posts_dataset"
+COLLECT, DATASET, LABEL = "posts_collect", "posts_dataset", "posts_label"
 REQUEST = "request-1"
 
 
@@ -62,6 +62,18 @@ def made(collected: World) -> World:
     return collected
 
 
+@pytest.fixture(scope="module")
+def labelled(made: World) -> World:
+    """The labels of the offline labellers and ensembles; a worker was killed."""
+    made.airflow.unpause(LABEL)
+    made.airflow.trigger(LABEL, partition_key="snapshot")
+    made.wait(lambda: made.running(LABEL, on="gpu"), what="a task of the labels on the worker gpu")
+    made.cluster.kill("gpu")
+    made.cluster.start("gpu")
+    made.succeed(LABEL)
+    return made
+
+
 def test_a_killed_worker_costs_only_time(collected: World) -> None:
     assert max(t["try_number"] for t in collected.tasks(COLLECT)) >= 2
     subjects = {run["partition_key"] for run in collected.airflow.runs(COLLECT) if run["state"] == "success"}
@@ -73,8 +85,9 @@ def test_both_workers_had_tasks(made: World) -> None:
     assert {t["hostname"] for t in made.tasks(COLLECT) if t["queue"] == "internet"} == {"fetch"}
 
 
-def test_the_data_is_that_of_one_host(made: World, alone: Any) -> None:
-    wanted, found = alone[0], made.digests()
+def test_the_data_is_that_of_one_host(labelled: World, alone: Any) -> None:
+    wanted, found = alone[0], labelled.digests()
+    assert {path for path in wanted if "silver" in path}
     pairs = {path: (wanted.get(path), found.get(path)) for path in wanted.keys() | found.keys()}
     assert {path: digests for path, digests in pairs.items() if digests[0] != digests[1]} == {}
 
