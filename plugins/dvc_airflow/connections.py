@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from dvc_airflow import settings
@@ -12,16 +13,45 @@ from dvc_airflow import settings
 def environment() -> dict[str, str]:
     """Return the environment variables that are not set and for which a connection of this Airflow has a value.
 
-    The variables are only for the environment of a child process; Airflow masks the values in the task's log.
+    The variables are only for the environment of a child process; Airflow masks the values in the task's log. Airflow
+    also answers "not found" while its database does not answer, and a command without an address would use another
+    database or skip a step. So connections that were not found are asked for again, after a request that fails then.
+
+    Raises:
+        AirflowRuntimeError: Airflow's database does not answer; Airflow retries the task.
     """
-    found: dict[str, str] = {}
-    for name, fields in _fields().items():
-        wanted = {field: variable for field, variable in fields.items() if not os.environ.get(variable)}
-        connection = _connection(connection_id(name)) if wanted else None
-        for field, variable in wanted.items():
-            if value := getattr(connection, field, None):
-                found[variable] = str(value)
+    wanted = {
+        name: unset
+        for name, fields in _fields().items()
+        if (unset := {field: variable for field, variable in fields.items() if not os.environ.get(variable)})
+    }
+    found, missing = _read(wanted)
+    if missing and (task := _running_task()) is not None:
+        task.get_dagrun_state(task.dag_id, task.run_id)
+        found |= _read(missing)[0]
     return found
+
+
+def _read(wanted: Mapping[str, Mapping[str, str]]) -> tuple[dict[str, str], dict[str, Mapping[str, str]]]:
+    """Return the values of connections by variable, and the fields of the connections that were not found."""
+    found: dict[str, str] = {}
+    missing: dict[str, Mapping[str, str]] = {}
+    for name, fields in wanted.items():
+        connection = _connection(connection_id(name))
+        if connection is None:
+            missing[name] = fields
+        found |= {variable: str(value) for f, variable in fields.items() if (value := getattr(connection, f, None))}
+    return found, missing
+
+
+def _running_task() -> Any:
+    """Return the task instance in whose process this is, or ``None`` outside of a task."""
+    from airflow.sdk import get_current_context
+
+    try:
+        return get_current_context()["ti"]
+    except RuntimeError:
+        return None
 
 
 def connection_id(name: str) -> str:

@@ -6,6 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from airflow.sdk import Connection
+from airflow.sdk.exceptions import AirflowNotFoundException, AirflowRuntimeError, ErrorType
+from airflow.sdk.execution_time.comms import ErrorResponse
 
 from dvc_airflow import command, connections, settings
 
@@ -49,6 +52,48 @@ def test_a_provider_of_your_own_has_an_address_and_a_key(monkeypatch: pytest.Mon
     monkeypatch.setattr(settings, "CONNECTIONS", "together")
     found = connections.environment()
     assert found == {"CORPUS_TOGETHER_URL": "https://llm.example.org/v1", "CORPUS_TOGETHER_KEY": "a-key"}
+
+
+class Outage:
+    """A database of Airflow that does not answer some requests, as a running task sees it."""
+
+    def __init__(self, *, begins: int, ends: int) -> None:
+        self.begins, self.ends, self.asked = begins, ends, 0
+        self.dag_id, self.run_id = "posts_collect", "backfill"
+
+    @property
+    def now(self) -> bool:
+        self.asked += 1
+        return self.begins <= self.asked < self.ends
+
+    def get(self, conn_id: str) -> Connection:
+        if self.now or conn_id != "corpus_reddit":
+            raise AirflowNotFoundException(conn_id)
+        return Connection(conn_id=conn_id, conn_type="generic", login="an-id", password="a-secret")
+
+    def get_dagrun_state(self, dag_id: str, run_id: str) -> str:
+        if self.now:
+            raise AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR))
+        return "running"
+
+
+# requests 1 and 2 ask for connections, 3 for the run's state, 4 and 5 for the connections that were not found
+@pytest.mark.parametrize("begins", range(1, 7))
+@pytest.mark.parametrize("length", range(6))
+def test_no_outage_of_airflow_s_database_hides_a_connection(
+    monkeypatch: pytest.MonkeyPatch, begins: int, length: int
+) -> None:
+    outage = Outage(begins=begins, ends=begins + length)
+    monkeypatch.setattr(settings, "CONNECTIONS", "reddit,together")
+    monkeypatch.setattr(Connection, "get", outage.get)
+    monkeypatch.setattr(connections, "_running_task", lambda: outage)
+    if begins <= 3 < begins + length:
+        with pytest.raises(AirflowRuntimeError):
+            connections.environment()
+    else:
+        assert connections.environment() == {
+            "CORPUS_REDDIT_CLIENT_ID": "an-id", "CORPUS_REDDIT_CLIENT_SECRET": "a-secret",
+        }  # fmt: skip
 
 
 def test_the_child_gets_them_in_its_environment_only(
