@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from io import FileIO
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -25,20 +26,17 @@ from pipelines.collect.submission import Dropped, Submission
 from pipelines.config.collect import Dump
 from pipelines.errors import SourceError
 
-# Compressed bytes decompressed at a time. zstd expands at most 32,768 times (a block of 128 KiB out of 4 bytes), so
-# this limits memory to 128 MiB at once. Larger pieces are not faster.
+# Compressed bytes decompressed at a time: errors name a place so exactly. Larger pieces are not faster.
 PIECE = 4096
-# Read into the same memory each time, so that digest and decompressor find it in the cache.
+# Read at a time, so that digest and decompressor find it in the cache.
 READ = 2**17
 # Ours: a file may expand to so much at any ratio, which takes a second at most. Repeated posts expand 4,000 times,
 # so that the ratio of a short file or of one place in a file means nothing.
 ALWAYS = 2**26
 # Rows parsed in a batch: alternating with the decompressor evicts the caches of both (a tenth of the scan time).
 HELD = 64
-# Bytes scanned at a time: they fit the second-level cache.
+# Bytes scanned at a time, unless a line is longer: they fit the second-level cache.
 LINES = 2**17
-# Passed on at most at a time, so that a piece which expands most is not copied as a whole.
-MOST = 2**22
 # Ours: the lines of any dump are longer on average; where they are shorter, a loop over them would be slow.
 SHORT_LINE = 64
 # Ours: lines that are no JSON objects, in all and by bytes, beyond which the file is no dump: 1 % of short lines.
@@ -48,6 +46,11 @@ BOM, BRACE = b"\xef\xbb\xbf", ord("{")
 # matches that do not overlap, and without the first quotation mark none can.
 KEY = BytesAhoCorasick([b'subreddit"'])
 STRAY = re.compile(rb"^[^{\n].*", re.MULTILINE)
+INSIDE = "it ends inside a frame"
+# Read after the end of a file: a frame of one block, 64 times 0xff, which UTF-8 never has. It comes out of the
+# decompressor only if the frame before it was complete.
+MARK = b"\xff" * 64
+END = zstandard.FRAME_HEADER + bytes([0x20, len(MARK)]) + (len(MARK) << 3 | 0b011).to_bytes(3, "little") + MARK[:1]
 
 
 class CorruptDump(SourceError):
@@ -142,9 +145,10 @@ def expected_digest(path: Path) -> str:
 
 
 def wanted_lines(path: Path, *, digest: str, subreddits: Iterable[str], params: Dump) -> Iterator[bytes]:
-    """Yield the lines of a dump that name one of the subreddits or do not begin as a JSON object, without line feeds.
+    """Yield the lines of a dump that name one of the subreddits or do not begin as a JSON object, in order.
 
-    Lines are split at line feeds, which no UTF-8 sequence contains, so a character across two chunks stays intact.
+    They have no line feeds. Lines are split at line feeds, which no UTF-8 sequence contains, so a character across two
+    blocks stays intact.
 
     Raises:
         CorruptDump: also after the last line, if the file differs from ``digest``; commit nothing before that.
@@ -152,85 +156,101 @@ def wanted_lines(path: Path, *, digest: str, subreddits: Iterable[str], params: 
     names = b"|".join(re.escape(s.encode()) for s in subreddits)
     # Also matches the parent inside a crosspost; the parser filters those.
     wanted = re.compile(rb'"subreddit"\s*:\s*"(?i:' + names + rb')"')
-    rest, offset, scanned, strays = b"", 0, 0, 0
-    for pieces, offset in chunks(path, digest=digest, params=params):
-        block = b"".join([rest, *pieces])
-        if not scanned:
-            _check_start(block, path=path, offset=offset)
-        end = block.rfind(b"\n", len(rest)) + 1
-        if (end or len(block)) > params.max_line_bytes:
-            _check_lines(block, path=path, offset=offset, params=params)
-        rest = block[end:]
-        if not end:
-            continue
+    scanned = strays = 0
+    for block, end, offset in blocks(path, digest=digest, params=params):
         scanned += end
-        yield from _matching(block, end, wanted=wanted)
-        for stray in _strays(block, end):
-            strays += 1
-            if strays > max(STRAYS, scanned / BYTES_PER_STRAY):
-                detail = f"{strays:,} of the lines so far are no JSON objects"
-                raise CorruptDump(name=path.name, offset=offset, detail=detail)
-            yield stray
-    yield from _matching(rest, len(rest), wanted=wanted)
-    yield from _strays(rest, len(rest))
+        odd = _strays(block, end)
+        strays += len(odd)
+        if strays > max(STRAYS, scanned / BYTES_PER_STRAY):
+            detail = f"{strays:,} of the lines so far are no JSON objects"
+            raise CorruptDump(name=path.name, offset=offset, detail=detail)
+        yield from (line for _, line in sorted([*_matching(block, end, wanted=wanted), *odd]))
 
 
-def chunks(path: Path, *, digest: str, params: Dump) -> Iterator[tuple[list[bytes], int]]:
-    """Yield pieces of decompressed bytes and the compressed position after them; every frame must be complete.
+def blocks(path: Path, *, digest: str, params: Dump) -> Iterator[tuple[bytearray, int, int]]:
+    """Yield decompressed bytes, where their last whole line ends, and the compressed position after them.
 
-    ``stream_reader`` would silently stop at the end of a truncated file; a ``decompressobj`` reports whether its frame
-    is complete.
+    The bytes are overwritten by the next ones.
 
     Raises:
-        CorruptDump: not zstd, truncated inside a frame, a window or expansion over the limits, or a wrong SHA-256.
+        CorruptDump: not zstd, truncated inside a frame, no JSON Lines, a line, window or expansion over the limits, or
+            a wrong SHA-256.
     """
-    decompressor = zstandard.ZstdDecompressor(max_window_size=2**params.window_log)
-    frame = None
-    sha256 = hashlib.sha256()
-    offset = total = size = 0
-    held: list[bytes] = []
-    memory = memoryview(bytearray(READ))
+    block, kept, begun, count = bytearray(LINES), 0, False, 1
     with path.open("rb", buffering=0) as file:
-        while count := file.readinto(memory):
-            sha256.update(memory[:count])
-            for start in range(0, count, PIECE):
-                piece: memoryview | bytes = memory[start : min(start + PIECE, count)]
-                offset += len(piece)
-                while piece:
-                    frame = frame or decompressor.decompressobj()
-                    try:
-                        data = frame.decompress(piece)
-                    except zstandard.ZstdError as error:
-                        raise CorruptDump(name=path.name, offset=offset, detail=_cause(error)) from None
-                    piece = frame.unused_data if frame.eof else b""
-                    frame = None if frame.eof else frame
-                    held.append(data)
-                    size += len(data)
-                if total + size > max(ALWAYS, offset * params.max_ratio):
-                    detail = f"it expands to more than {params.max_ratio} times its size (dump.max_ratio)"
-                    raise CorruptDump(name=path.name, offset=offset, detail=detail)
-                if size >= LINES:
-                    yield from ((part, offset) for part in _parts(held, size))
-                    held, total, size = [], total + size, 0
-    yield held, offset
-    if frame or not offset:
-        raise CorruptDump(name=path.name, offset=offset, detail="it ends inside a frame")
-    if sha256.hexdigest() != digest:
-        raise CorruptDump(name=path.name, offset=offset, detail="its SHA-256 differs from the one in its .sha256 file")
+        frames = _Frames(file, params=params)
+        while count:
+            if kept == len(block):
+                block = block + bytes(kept)
+            count = frames.fill(memoryview(block)[kept:])
+            size = kept + count
+            if not begun:
+                _check_start(block[:size], path=path, offset=frames.offset)
+            end = block.rfind(b"\n", kept, size) + 1
+            begun = begun or end > 0
+            if (end or size) > params.max_line_bytes:
+                _check_lines(block[: end or size], path=path, offset=frames.offset, params=params)
+            if end:
+                yield block, end, frames.offset
+            block[: size - end] = block[end:size]
+            kept = size - end
+        frames.check(block[:kept], digest=digest)
+    yield block, kept - len(MARK), frames.offset
 
 
-def _parts(pieces: list[bytes], size: int) -> Iterator[list[bytes]]:
-    """Yield ``pieces`` of ``size`` bytes together, or in parts of at most ``MOST`` bytes."""
-    if size <= MOST:
-        yield pieces
-        return
-    data = b"".join(pieces)
-    for begin in range(0, size, MOST):
-        yield [data[begin : begin + MOST]]
+class _Frames:
+    """Decompress a file; every frame must be complete.
+
+    A ``stream_reader`` ends silently with a truncated file, so it is given a frame of our own, ``END``, after the file.
+    """
+
+    def __init__(self, file: FileIO, *, params: Dump) -> None:
+        self._file, self._held, self._at, self._ended = file, b"", 0, False
+        self._params = params
+        self._sha256, self._total = hashlib.sha256(), 0
+        self.offset = 0
+        decompressor = zstandard.ZstdDecompressor(max_window_size=2**params.window_log)
+        source: Any = self
+        self._reader = decompressor.stream_reader(source, read_size=PIECE, read_across_frames=True)
+
+    def read(self, size: int) -> bytes:
+        """Return the next compressed bytes, for the decompressor."""
+        if self._at == len(self._held) and not self._ended:
+            self._held, self._at = self._file.read(READ), 0
+            self._sha256.update(self._held)
+            if not self._held:
+                self._ended = True
+                return END
+        piece = self._held[self._at : self._at + size]
+        self._at += len(piece)
+        self.offset += len(piece)
+        return piece
+
+    def fill(self, memory: memoryview) -> int:
+        """Decompress into memory; return the number of bytes, less than it has only at the end of the file."""
+        try:
+            count = self._reader.readinto(memory)
+        except zstandard.ZstdError as error:
+            raise self._corrupt(INSIDE if self._ended else _cause(error)) from None
+        self._total += count
+        if self._total > max(ALWAYS, self.offset * self._params.max_ratio):
+            limit = self._params.max_ratio
+            raise self._corrupt(f"it expands to more than {limit} times its size (dump.max_ratio)")
+        return count
+
+    def check(self, last: bytearray, *, digest: str) -> None:
+        """Check that the file, whose last bytes are given, was complete and has this SHA-256."""
+        if not (last.endswith(MARK) and self.offset):
+            raise self._corrupt(INSIDE)
+        if self._sha256.hexdigest() != digest:
+            raise self._corrupt("its SHA-256 differs from the one in its .sha256 file")
+
+    def _corrupt(self, detail: str) -> CorruptDump:
+        return CorruptDump(name=Path(str(self._file.name)).name, offset=self.offset, detail=detail)
 
 
-def _matching(block: bytes, end: int, *, wanted: re.Pattern[bytes]) -> Iterator[bytes]:
-    """Yield the lines before ``end`` that begin as an object and name a wanted subreddit, each once.
+def _matching(block: bytearray, end: int, *, wanted: re.Pattern[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Yield place and line for the lines before ``end`` that begin as an object and name a wanted subreddit.
 
     ``block`` holds whole lines up to ``end``; ``wanted`` matches the key and its value.
     """
@@ -241,22 +261,23 @@ def _matching(block: bytes, end: int, *, wanted: re.Pattern[bytes]) -> Iterator[
             start = block.rfind(b"\n", 0, behind) + 1
             done = block.find(b"\n", match.end(), end)
             done = end if done < 0 else done
-            if not _is_stray(block[start:done]):
-                yield block[start:done]
+            if not _is_stray(line := bytes(block[start:done])):
+                yield start, line
 
 
-def _strays(block: bytes, size: int) -> list[bytes]:
-    """Return the lines within ``size`` bytes that are not blank and do not begin as a JSON object."""
-    found: list[bytes] = []
+def _strays(block: bytearray, size: int) -> list[tuple[int, bytes]]:
+    """Return place and line for the lines within ``size`` bytes that are not blank and do not begin as an object."""
+    found: list[tuple[int, bytes]] = []
     start, find = 0, block.find
     for _ in range(size // SHORT_LINE + 2):
         if start == size:
             return found
         end = find(b"\n", start, size)
-        if block[start] != BRACE and _is_stray(line := block[start : end if end >= 0 else size]):
-            found.append(line)
+        if block[start] != BRACE and _is_stray(line := bytes(block[start : end if end >= 0 else size])):
+            found.append((start, line))
         start = end + 1 if end >= 0 else size
-    return found + [line for line in STRAY.findall(block, start, size) if _is_stray(line)]
+    more = ((match.start(), bytes(match[0])) for match in STRAY.finditer(block, start, size))
+    return found + [(place, line) for place, line in more if _is_stray(line)]
 
 
 def _is_stray(line: bytes) -> bool:
@@ -264,7 +285,7 @@ def _is_stray(line: bytes) -> bool:
     return bool(text) and text[0] != BRACE
 
 
-def _check_start(block: bytes, *, path: Path, offset: int) -> None:
+def _check_start(block: bytearray, *, path: Path, offset: int) -> None:
     """Refuse a file whose first bytes tell that no line of it could be read.
 
     Raises:
@@ -287,7 +308,7 @@ def _held(lines: Iterator[bytes]) -> Iterator[bytes]:
         yield from batch
 
 
-def _check_lines(block: bytes, *, path: Path, offset: int, params: Dump) -> None:
+def _check_lines(block: bytearray, *, path: Path, offset: int, params: Dump) -> None:
     if max(map(len, block.split(b"\n"))) > params.max_line_bytes:
         detail = f"a line is longer than {params.max_line_bytes} bytes (dump.max_line_bytes)"
         raise CorruptDump(name=path.name, offset=offset, detail=detail)

@@ -265,6 +265,18 @@ def test_lines_are_told_apart_however_short_they_are(read: Any, whole: Path, wri
     assert sorted(found) == ["malformed"] * 3 + ["t3_1", "t3_2"]
 
 
+@pytest.mark.parametrize("lines", [1, 100, 2**17])
+def test_lines_come_in_their_order_however_many_are_read_at_a_time(
+    params: Params, whole: Path, write_dump: Write, monkeypatch: pytest.MonkeyPatch, lines: int
+) -> None:
+    monkeypatch.setattr(dump, "LINES", lines)
+    given = [b"x", b'{"subreddit":"SuicideMeme"}', b"{}", b"[]", b"y", b'{"subreddit":"suicidememe","a":1}', b"z"]
+    write_dump(whole, given, end=b"")
+    digest = dump.expected_digest(whole)
+    found = list(dump.wanted_lines(whole, digest=digest, subreddits=["SuicideMeme"], params=params.dump))
+    assert found == [line for line in given if line != b"{}"]
+
+
 def test_a_comment_never_affects_a_post(read: Any, write_dump: Write, tmp_path: Path) -> None:
     comment = {"id": "1", "subreddit": "SuicideMeme", "created_utc": 1669939201, "retrieved_on": 99}
     comments = [
