@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import shutil
 import sqlite3
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from pipelines.config.params import parse
 from pipelines.config.settings import Settings
 from pipelines.doctor import machine
 from pipelines.doctor.doctor import examine
@@ -66,6 +67,7 @@ class Place:
     stop: list[Callable[[], object]] = field(default_factory=list)
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
     outdated: bool = False
+    held: dict[str, Any] | None = None
 
     @classmethod
     def copied(cls, made: Path, folder: Path, *, patch: pytest.MonkeyPatch, mlflow: str, **servers: Any) -> Place:
@@ -95,12 +97,26 @@ class Place:
 
     def params(self, *keys: str, to: object) -> None:
         """Commit another value of a parameter to the corpus branch; the next examination refreshes the Dags' graph."""
-        values = section = yaml.safe_load(git("show", "corpus:params.yaml", cwd=self.home / "corpus.git"))
+        section = values = self.held or self._values()
         for key in keys[:-1]:
             section = section[key]
         section[keys[-1]] = to
-        self.write("params.yaml", yaml.safe_dump(values))
+        if self.held is None:
+            self.write("params.yaml", yaml.dump(values, Dumper=yaml.CSafeDumper))
         self.outdated = True
+
+    @contextmanager
+    def one_commit(self) -> Iterator[None]:
+        """Commit the parameters that are changed within at its end, together."""
+        self.held, outdated = self._values(), self.outdated
+        self.outdated = False
+        yield
+        if self.outdated:
+            self.write("params.yaml", yaml.dump(self.held, Dumper=yaml.CSafeDumper))
+        self.held, self.outdated = None, self.outdated or outdated
+
+    def _values(self) -> dict[str, Any]:
+        return parse(git("show", "corpus:params.yaml", cwd=self.home / "corpus.git"), where="params.yaml")
 
     def publish(self, *paths: str) -> None:
         """Commit pointers to the corpus branch, as published months have them."""
@@ -111,10 +127,11 @@ class Place:
         """Commit a file to the corpus branch."""
         clone = self.home.parent / "edit"
         shutil.rmtree(clone, ignore_errors=True)
-        git("clone", "--quiet", "--branch", "corpus", str(self.home / "corpus.git"), str(clone))
+        # without the other files, which nothing reads
+        git("clone", "--quiet", "--shared", "--sparse", "--branch", "corpus", str(self.home / "corpus.git"), str(clone))
         (clone / path).parent.mkdir(parents=True, exist_ok=True)
         (clone / path).write_text(text)
-        git("add", "--force", path, cwd=clone)
+        git("add", "--force", "--sparse", path, cwd=clone)
         git("commit", "--quiet", "--message", "write a file", cwd=clone)
         git("push", "--quiet", "origin", "corpus", cwd=clone)
 

@@ -501,8 +501,9 @@ def planted_together() -> list[list[str]]:
 
 @pytest.mark.parametrize("names", planted_together(), ids=lambda names: names[0])
 def test_planted_faults_are_named_with_their_fixes(names: list[str], place: Place) -> None:
-    for name in names:
-        FAULTS[name][0](place)
+    with place.one_commit():
+        for name in names:
+            FAULTS[name][0](place)
     try:
         findings = place.examine(seconds=30, ocr=any(FAULTS[name][1] == "ocr" for name in names))
     finally:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dvc.repo import Repo
 
 from pipelines.config.settings import Settings
 from pipelines.errors import CommitLost, StepFailed
@@ -66,7 +67,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settin
         (code / name).parent.mkdir(parents=True, exist_ok=True)
         (code / name).write_text(text)
     git("init", "--quiet", "-b", "main", cwd=code)
-    subprocess.run([sys.executable, "-m", "dvc", "init", "-q"], cwd=code, check=True)
+    Repo.init(str(code)).close()
     git("add", "--all", cwd=code)
     git("commit", "--quiet", "-m", "code", cwd=code)
     git("clone", "--quiet", "--bare", str(code), settings.repo)
