@@ -327,14 +327,15 @@ class World:
                 [f"{stage.partition('-')[0]}@{corpus}{_rest(stage)}" for stage in part] for part in STAGES[corpus]
             )
             months = [f"{corpus} {month} publish" for month in MONTHS]
-            found += self._snapshot(corpus, "dataset", first, after=months)
+            found += self.snapshot(corpus, "dataset", first, after=months)
             below = [f"split@{corpus}"]
-            found += self._snapshot(corpus, "label", then, after=[f"{corpus} dataset publish"], below=below)
+            found += self.snapshot(corpus, "label", then, after=[f"{corpus} dataset publish"], below=below)
         return found
 
-    def _snapshot(
+    def snapshot(
         self, corpus: str, dag: str, stages: Sequence[str], *, after: Sequence[str], below: Sequence[str] = ()
     ) -> list[Task]:
+        """Return the tasks of the Dag ``<corpus>_<dag>``: it pins a commit, runs stages and publishes the last one."""
         from dvc_airflow.command import run
         from dvc_airflow.graph import graph
         from dvc_airflow.tasks import publish_results, stage_results
@@ -412,7 +413,7 @@ def _month(corpus: str, month: str, *, items: str) -> list[Task]:
     ]
 
 
-def digests(world: World) -> dict[str, str]:
+def digests() -> dict[str, str]:
     """Return what the tip of the corpus branch holds: outs of stages, uncached metrics and pointers, by path."""
     from pipelines.config.settings import Settings
     from pipelines.workspace.clone import workspace
@@ -427,7 +428,7 @@ def digests(world: World) -> dict[str, str]:
     return found
 
 
-def broken_keys(world: World) -> int:
+def broken_keys() -> int:
     """Return how many stored results cannot be read, or name objects that are not whole."""
     from pipelines.config.settings import Settings
     from pipelines.workspace.clone import workspace
@@ -473,10 +474,10 @@ def run_graph(world: World, *, seed: int | None, vault: Path | None = None) -> d
         "failed_tries": scheduler.notes,
         "differs": sum(bool(done.get("differs")) for done in scheduler.results.values() if isinstance(done, dict)),
         "failed": failed,
-        "broken_keys": broken_keys(world),
+        "broken_keys": broken_keys(),
         "seconds": round(time.monotonic() - began),
         "load": round(os.getloadavg()[0], 1),
-        "digests": {} if failed else digests(world),
+        "digests": {} if failed else digests(),
     }
 
 
@@ -542,7 +543,7 @@ def _machinery(code: str) -> Iterator[tuple[Path, Path, int]]:
     if not noted.exists():
         shutil.rmtree(folder, ignore_errors=True)
         root.mkdir(parents=True)
-        checkout(root, smaller=_smaller)
+        checkout(root, smaller=smaller)
         port = free_port()
         drawn = load(root, profile="sandbox").sandbox
         assert drawn is not None
@@ -559,7 +560,8 @@ def _machinery(code: str) -> Iterator[tuple[Path, Path, int]]:
         server.wait()
 
 
-def _smaller(profile: dict[str, Any]) -> None:
+def smaller(profile: dict[str, Any]) -> None:
+    """Make the profile of the sandbox as small as a shard needs, with labellers that need no network."""
     profile["sandbox"] |= {"submissions": 120, "posts": 200}
     profile["collect"]["shard_size"] = 40
     profile["sample"] = {"memes": {"size": 40}, "posts": {"size": 110}}

@@ -39,7 +39,7 @@ def run(world: stress.World, months: Sequence[str], *, dataset: bool = True) -> 
     tasks = [task for month in months for task in stress._month("posts", month, items="texts")]
     if dataset:
         stages, after = [f"{stage}@posts" for stage in STAGES], [f"posts {month} publish" for month in months]
-        tasks += world._snapshot("posts", "dataset", stages, after=after)
+        tasks += world.snapshot("posts", "dataset", stages, after=after)
     stress.Scheduler(tasks, chaos=stress.Chaos(None), hopeless=world.hopeless).run()
 
 
@@ -84,7 +84,7 @@ def test_a_restored_corpus_backfills_to_the_data_of_one_that_was_never_lost(tmp_
         request = ("takedown", "--post", record, "--reason", "request-7", "--yes")
         corpus(never_lost, *request)
         run(never_lost, [SECOND])
-        wanted = stress.digests(never_lost)
+        wanted = stress.digests()
 
         lost = begin(tmp_path / "lost", keys, **given)
         run(lost, [FIRST])
@@ -98,7 +98,7 @@ def test_a_restored_corpus_backfills_to_the_data_of_one_that_was_never_lost(tmp_
         told = corpus(restored, "restore", "--from", str(tmp_path / "backups"), "--to", str(restored.home), *more)
         assert told["replayed"] == 1 and len(told["takedowns"]) == 1
         run(restored, [SECOND])
-        assert stress.digests(restored) == wanted
+        assert stress.digests() == wanted
         assert used.naming(Settings.from_env(), {record}) == []
 
 

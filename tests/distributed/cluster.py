@@ -86,6 +86,7 @@ class Cluster:
         self.secrets = folder / "secrets"
         self.down_for_now = folder / "store.down"
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._began: dict[str, int] = {}
         self._stopped: set[str] = set()
         self.logs.mkdir(parents=True)
         self._write_secrets(secret)
@@ -133,6 +134,8 @@ class Cluster:
         """Start a part and wait until it answers."""
         say(f"starting {name}")
         self._stopped.discard(name)
+        log = self.logs / f"{name}.log"
+        self._began[name] = log.stat().st_size if log.exists() else 0
         self._processes[name] = self._launch(name)
         self._wait(name)
 
@@ -213,8 +216,10 @@ class Cluster:
             given = {name: value.replace(old, new) for name, value in given.items()}
         given.pop("CORPUS_LABEL_STUDIO_URL", None)
         paths = (str(self.home("bin")), str(Path(sys.executable).parent), os.environ["PATH"])
+        # the kernels of BLAS, whose last bits differ, as of the single host
+        blas = {name: value for name, value in os.environ.items() if name.startswith("OPENBLAS_")}
         return {
-            **given, **FASTER,
+            **blas, **given, **FASTER,
             "AIRFLOW__CORE__AUTH_MANAGER": SIMPLE,
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{logins.ADMIN}:admin,{logins.APPROVER}:user",
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(self._passwords()),
@@ -349,7 +354,7 @@ class Cluster:
             return done.returncode == 0
         if name in WORKERS:
             # the log of an earlier process is before it
-            return " ready." in self._tail(name).rpartition("mingle: searching")[2]
+            return b" ready." in (self.logs / f"{name}.log").read_bytes()[self._began[name] :]
         if name in {"scheduler", "dag-processor"}:
             return True
         place = {"api": "/api/v2/monitor/health", "mlflow": "/health", "sandbox": "/_sandbox/requests"}.get(name)

@@ -1,7 +1,9 @@
-"""A cluster of this host, and the digests of the same work done by one process after another in one home."""
+"""A cluster of this host, and the same work done in one home by processes without Airflow."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -14,18 +16,32 @@ import sqlalchemy as sa
 
 from dvc_airflow import command
 from dvc_airflow import settings as of_plugin
+from dvc_airflow.graph import closure, graph
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
+from pipelines.registry.journal import Journal
+from pipelines.release.release_store import ReleaseEntry
 from pipelines.sandbox.reddit.build import build
 from pipelines.vault.database import marks, records
 from pipelines.vault.vault import Vault
 from pipelines.workspace import repository
-from tests import stress
+from pipelines.workspace.clone import workspace
+from tests import mlflow_database, mlflow_server, stress
 from tests.airflow_client import AirflowClient
 from tests.distributed.cluster import Cluster, missing, say
 from tests.ports import free_port
 from tests.small_checkout import checkout
 
+MODEL, RELEASE, REQUEST = "crisis-posts", "posts-1", "request-1"
+# The versions of MODEL in the order of `registry`, and their names in the evaluation.
+VERSIONS = {1: "tiny-encoder-weak-consensus", 2: "tiny-encoder-consensus"}
+EVALUATED = Path("metrics/posts/evaluate.json")
+Decision = tuple[str, int | None, int | None, Any]
+# What two runs with equal data may have otherwise: measured times, commits, and ids and digests that come of them.
+OWN = {"seconds", "seconds_per_record", "data_commit", "run", "calibration.json", "pair"}
+# Outs with such values, whose files are compared one by one, and files that print them.
+WITH_OWN = ("metrics/posts/", "snapshot/posts/finetuned/", "snapshot/posts/predictions/", "snapshot/posts/report")
+PRINTED = {"report.html", "report.md", "28-cost-of-prediction.csv", "28-cost-of-prediction.tex"}
 # A machine that does much else besides needs long for a task; each fault costs up to two minutes.
 PATIENCE = 1200.0
 
@@ -92,7 +108,88 @@ class World:
     def digests(self) -> dict[str, str]:
         """Return the digests of everything that the corpus branch has."""
         with self.cluster.as_worker("fetch"):
-            return stress.digests(None)  # type: ignore[arg-type]
+            return digests()
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one host made without Airflow.
+
+    ``keys`` are the records of its vault before the takedown, ``benchmark`` and ``takedown`` the digests of all data
+    after either, ``decisions`` those about the models, and ``release`` the digests of its tables.
+    """
+
+    keys: list[dict[str, Any]]
+    benchmark: dict[str, str]
+    decisions: list[Decision]
+    takedown: dict[str, str]
+    release: dict[str, str]
+
+
+def smaller(profile: dict[str, Any]) -> None:
+    """Make the profile as small as a shard's, with two encoders of different quality to promote."""
+    stress.smaller(profile)
+    profile["sample"]["posts"] = {"size": 170}
+    profile["split"]["posts"] = {name: {"train": 90, "dev": 50, "test": 30} for name in ("ratios", "sizes")}
+    ensemble, models = stress.ENSEMBLES[0], profile["models"]
+    models["tiny-encoder-weak"] = {**models["tiny-encoder"], "epochs": 4}
+    models["words"] = {"kind": "votes", "labeller": "words"}
+    models["ensemble"] = {"kind": "ensemble", "ensemble": ensemble}
+    profile["finetune"] |= {"ensemble": ensemble, "models": ["tiny-encoder-weak", "tiny-encoder", "knn"]}
+    profile["baselines"] = {"models": ["words", "ensemble"]}
+    profile["registry"] = {
+        MODEL: [{"model": name, "subset": "consensus"} for name in ("tiny-encoder-weak", "tiny-encoder")]
+    }
+
+
+def digests() -> dict[str, str]:
+    """Return the digests of everything that the corpus branch has, without the values that are each run's ``OWN``."""
+    found = stress.digests()
+    with workspace(Settings.from_env()) as clone:
+        mixed = [path for path in found if path.startswith(WITH_OWN)]
+        clone.checkout(*(path for path in mixed if path.startswith("snapshot/")))
+        for out in mixed:
+            del found[out]
+            path = clone.path / out
+            for file in [path] if path.is_file() else path.rglob("*"):
+                if file.is_file() and file.name not in PRINTED:
+                    found[file.relative_to(clone.path).as_posix()] = _digest(file)
+    return found
+
+
+def _digest(file: Path) -> str:
+    data = file.read_bytes()
+    if file.suffix == ".json":
+        data = json.dumps(_without_own(json.loads(data))).encode()
+    return hashlib.sha256(data).hexdigest()
+
+
+def _without_own(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_own(member) for key, member in value.items() if key not in OWN}
+    return [_without_own(member) for member in value] if isinstance(value, list) else value
+
+
+def decisions() -> list[Decision]:
+    """Return what the journal has of the models: event, versions and scores."""
+    with Journal.of(Settings.from_env()) as journal:
+        journal.verify(MODEL)
+        rows = journal.rows(MODEL)
+    figures = [_without_own(row.metrics.get("figures", {}).get("scores")) for row in rows]
+    return [(row.event, row.from_version, row.to_version, shown) for row, shown in zip(rows, figures, strict=True)]
+
+
+def by_score(evaluated: Path) -> list[int]:
+    """Return the numbers of both versions, the one with the lower score first."""
+    models = json.loads(evaluated.read_text())["tasks"]["labels"]["models"]
+    scores = {version: models[name]["valid"]["figures"]["macro_f1"]["mean"] for version, name in VERSIONS.items()}
+    return sorted(scores, key=lambda version: (scores[version], version))
+
+
+def released() -> dict[str, str]:
+    """Return the digests of the tables of the release; what depends on its random key or on the commit is left out."""
+    state = ReleaseEntry.of(Settings.from_env(), RELEASE).state()
+    return {file: value for file, value in state["files"].items() if file.endswith(".csv") and file != "fetch.csv"}
 
 
 @pytest.fixture(scope="session")
@@ -103,7 +200,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     for parent in (folder, *folder.parents[:2]):
         parent.chmod(0o755)  # PostgreSQL is another user
     port = free_port()
-    root = checkout(folder / "checkout", smaller=stress._smaller)
+    root = checkout(folder / "checkout", smaller=smaller)
     sandbox = load(root, profile="sandbox").sandbox
     assert sandbox is not None
     build(folder / "reddit", sandbox=sandbox.model_copy(update={"port": port}))
@@ -111,25 +208,25 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
 
 
 @pytest.fixture(scope="session")
-def alone(site: Site) -> Iterator[tuple[dict[str, str], list[dict[str, Any]]]]:
-    """The digests of the labelled posts of both months, made on one host without Airflow, and the keys of its vault."""
+def alone(site: Site) -> Iterator[Result]:
+    """The posts of both months, from dumps to release, made on one host without Airflow."""
     before = dict(os.environ)
     kept = of_plugin.ROOT, of_plugin.HOME, of_plugin.PROFILE, command.subprocess
     first, then = stress.STAGES["posts"]
+    mlflow = site.folder / "alone-mlflow"
+    mlflow_database.place(mlflow)
     try:
-        # no Dag of these runs the stage, which reads rounds of annotators
+        # the stage is part of the benchmark's Dag
         stress.STAGES["posts"] = tuple(stage for stage in first if stage != "agreement"), then
         world = stress.World(site.folder / "alone", checkout=site.root, sandbox=site.reddit, port=site.port)
         repository.init(Settings.from_env(), checkout=site.root, profile="sandbox")
-        tasks = [task for task in world.tasks() if task.name.startswith("posts")]
+        tasks = [*(task for task in world.tasks() if task.name.startswith("posts")), *_benchmark(world)]
         say(f"{len(tasks)} tasks on one host")
         stress.Scheduler(tasks, chaos=stress.Chaos(None), hopeless=world.hopeless).run()
-        with (
-            Vault.existing(Settings.from_env()) as vault,
-            vault.database.reading() as connection,
-        ):
-            rows = [dict(row._mapping) for row in connection.execute(sa.select(records))]
-        yield stress.digests(world), rows
+        command.subprocess = kept[-1]
+        with mlflow_server.serving(mlflow, files=mlflow / "artifacts") as address:
+            os.environ["MLFLOW_TRACKING_URI"] = address
+            yield _decided(world)
     finally:
         stress.STAGES["posts"] = first, then
         os.environ.clear()
@@ -137,8 +234,46 @@ def alone(site: Site) -> Iterator[tuple[dict[str, str], list[dict[str, Any]]]]:
         of_plugin.ROOT, of_plugin.HOME, of_plugin.PROFILE, command.subprocess = kept
 
 
+def _benchmark(world: stress.World) -> list[stress.Task]:
+    """Return the tasks of the Dag ``posts_finetune``."""
+    stages = graph(world.checkout, profile="sandbox")
+    below = [f"silver@posts-{ensemble}" for ensemble in stress.ENSEMBLES]
+    given = {stage.name for stage in closure(stages, targets=below)}
+    rest = [stage.name for stage in closure(stages, targets=["report@posts"]) if stage.name not in given]
+    return world.snapshot("posts", "finetune", rest, after=["posts label publish"], below=below)
+
+
+def _decided(world: stress.World) -> Result:
+    """Promote both versions, roll back, take posts down and release the rest, by the commands of a person."""
+    settings, person = Settings.from_env(), ("--who", "tests", "--why", "complete")
+    benchmark = digests()
+    with workspace(settings) as clone:
+        order = by_score(clone.path / EVALUATED)
+    command.run("register", "--corpus", "posts")
+    for version in order:
+        command.run("promote", MODEL, str(version), *person)
+    command.run("rollback", MODEL, *person)
+    found = decisions()
+    with Vault.existing(settings) as vault, vault.database.reading() as connection:
+        keys = [dict(row._mapping) for row in connection.execute(sa.select(records))]
+    request = world.home / "requested.txt"
+    request.write_text("".join(f"{name}\n" for name in requested(settings).values()))
+    command.run("takedown", "--file", str(request), "--reason", REQUEST, "--who", "tests", "--yes")
+    left = digests()
+    command.run("release", "make", "posts", RELEASE)
+    return Result(keys, benchmark, found, left, released())
+
+
+def requested(settings: Settings) -> dict[str, str]:
+    """Return the names of the posts that are taken down by record id."""
+    with Vault.existing(settings) as vault:
+        with vault.database.reading() as connection:
+            ids = {row[0] for row in connection.exec_driver_sql("SELECT record_id FROM records ORDER BY 1 LIMIT 5")}
+        return vault.fullnames(ids)
+
+
 @pytest.fixture(scope="session")
-def world(site: Site, alone: tuple[dict[str, str], list[dict[str, Any]]]) -> Iterator[World]:
+def world(site: Site, alone: Result) -> Iterator[World]:
     """The cluster, with the keys of the single host: sealed tables are equal under equal keys only."""
     cluster = Cluster(
         site.folder / "cluster", root=site.root, reddit=site.reddit, secret=stress.SECRET, sandbox_port=site.port
@@ -150,7 +285,7 @@ def world(site: Site, alone: tuple[dict[str, str], list[dict[str, Any]]]) -> Ite
             Vault.existing(settings) as vault,
             vault.database.writing() as connection,
         ):
-            connection.execute(sa.insert(records), alone[1])
+            connection.execute(sa.insert(records), alone.keys)
             assert connection.scalar(sa.select(sa.func.count()).select_from(marks))
         yield World(cluster, cluster.client())
     finally:
