@@ -198,40 +198,49 @@ def blocks(path: Path, *, digest: str, params: Dump) -> Iterator[tuple[bytearray
     yield block, kept - len(MARK), frames.offset
 
 
-class _Frames:
-    """Decompress a file; every frame must be complete.
+class _Source:
+    """The compressed bytes of a file in pieces, and ``END`` after them: a ``stream_reader`` ends silently at a cut."""
 
-    A ``stream_reader`` ends silently with a truncated file, so it is given a frame of our own, ``END``, after the file.
-    """
-
-    def __init__(self, file: FileIO, *, params: Dump) -> None:
-        self._file, self._held, self._at, self._ended = file, b"", 0, False
-        self._params = params
-        self._sha256, self._total = hashlib.sha256(), 0
-        self.offset = 0
-        decompressor = zstandard.ZstdDecompressor(max_window_size=2**params.window_log)
-        source: Any = self
-        self._reader = decompressor.stream_reader(source, read_size=PIECE, read_across_frames=True)
+    def __init__(self, file: FileIO) -> None:
+        self._file, self._held, self._at = file, b"", 0
+        self.sha256, self.offset, self.ended = hashlib.sha256(), 0, False
 
     def read(self, size: int) -> bytes:
-        """Return the next compressed bytes, for the decompressor."""
-        if self._at == len(self._held) and not self._ended:
+        """Return the next bytes, for the decompressor."""
+        if self._at == len(self._held) and not self.ended:
             self._held, self._at = self._file.read(READ), 0
-            self._sha256.update(self._held)
+            self.sha256.update(self._held)
             if not self._held:
-                self._ended = True
+                self.ended = True
                 return END
         piece = self._held[self._at : self._at + size]
         self._at += len(piece)
         self.offset += len(piece)
         return piece
 
+
+class _Frames:
+    """Decompress a file; every frame must be complete."""
+
+    def __init__(self, file: FileIO, *, params: Dump) -> None:
+        self._name, self._params, self._total = Path(str(file.name)).name, params, 0
+        # refers to nothing here: the decompressor takes no part in garbage collection, and its window is up to 2 GiB
+        self._source = _Source(file)
+        decompressor = zstandard.ZstdDecompressor(max_window_size=2**params.window_log)
+        source: Any = self._source
+        self._reader = decompressor.stream_reader(source, read_size=PIECE, read_across_frames=True)
+
+    @property
+    def offset(self) -> int:
+        """The number of compressed bytes read."""
+        return self._source.offset
+
     def fill(self, memory: memoryview) -> int:
         """Decompress into memory; return the number of bytes, less than it has only at the end of the file."""
         try:
             count = self._reader.readinto(memory)
         except zstandard.ZstdError as error:
-            raise self._corrupt(INSIDE if self._ended else _cause(error)) from None
+            raise self._corrupt(INSIDE if self._source.ended else _cause(error)) from None
         self._total += count
         if self._total > max(ALWAYS, self.offset * self._params.max_ratio):
             limit = self._params.max_ratio
@@ -242,11 +251,11 @@ class _Frames:
         """Check that the file, whose last bytes are given, was complete and has this SHA-256."""
         if not (last.endswith(MARK) and self.offset):
             raise self._corrupt(INSIDE)
-        if self._sha256.hexdigest() != digest:
+        if self._source.sha256.hexdigest() != digest:
             raise self._corrupt("its SHA-256 differs from the one in its .sha256 file")
 
     def _corrupt(self, detail: str) -> CorruptDump:
-        return CorruptDump(name=Path(str(self._file.name)).name, offset=self.offset, detail=detail)
+        return CorruptDump(name=self._name, offset=self.offset, detail=detail)
 
 
 def _matching(block: bytearray, end: int, *, wanted: re.Pattern[bytes]) -> Iterator[tuple[int, bytes]]:
