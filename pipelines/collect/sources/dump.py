@@ -198,7 +198,7 @@ def blocks(path: Path, *, digest: str, params: Dump) -> Iterator[tuple[bytearray
     yield block, kept - len(MARK), frames.offset
 
 
-class _Source:
+class _Pieces:
     """The compressed bytes of a file in pieces, and ``END`` after them: a ``stream_reader`` ends silently at a cut."""
 
     def __init__(self, file: FileIO) -> None:
@@ -225,7 +225,7 @@ class _Frames:
     def __init__(self, file: FileIO, *, params: Dump) -> None:
         self._name, self._params, self._total = Path(str(file.name)).name, params, 0
         # refers to nothing here: the decompressor takes no part in garbage collection, and its window is up to 2 GiB
-        self._source = _Source(file)
+        self._source = _Pieces(file)
         decompressor = zstandard.ZstdDecompressor(max_window_size=2**params.window_log)
         source: Any = self._source
         self._reader = decompressor.stream_reader(source, read_size=PIECE, read_across_frames=True)
