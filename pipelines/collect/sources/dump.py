@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from io import FileIO
 from itertools import islice
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import zstandard
@@ -47,10 +48,10 @@ BOM, BRACE = b"\xef\xbb\xbf", ord("{")
 KEY = BytesAhoCorasick([b'subreddit"'])
 STRAY = re.compile(rb"^[^{\n].*", re.MULTILINE)
 INSIDE = "it ends inside a frame"
-# Read after the end of a file: a frame of one block, 64 times 0xff, which UTF-8 never has. It comes out of the
-# decompressor only if the frame before it was complete.
-MARK = b"\xff" * 64
-END = zstandard.FRAME_HEADER + bytes([0x20, len(MARK)]) + (len(MARK) << 3 | 0b011).to_bytes(3, "little") + MARK[:1]
+# Read after the end of a file. It comes out of the decompressor only if the frame before it was complete: no dump ends
+# so, and as its frame has the token once, bytes that are copied into a cut frame do not end so either.
+MARK = token_hex(8).encode() * 8
+END = zstandard.compress(MARK)
 
 
 class CorruptDump(SourceError):

@@ -129,6 +129,15 @@ def test_a_cut_inside_a_frame_fails_even_with_a_checksum_made_afterwards(read: A
     assert len(ends) <= 3
 
 
+def test_a_file_that_ends_as_a_mark_would_is_cut_nevertheless(read: Any, whole: Path) -> None:
+    skippable = (0x184D2A53).to_bytes(4, "little") + (5).to_bytes(4, "little")
+    for last in (b"\xff" * 64, b"0123456789abcdef" * 8):
+        content = zstandard.ZstdCompressor().compress(b"{}\n" + last)
+        whole.write_bytes(content + skippable)
+        restate(whole)
+        assert "ends inside a frame" in str(failure(read))
+
+
 def test_nothing_comes_out_of_a_file_that_fails_at_its_end(params: Params, whole: Path) -> None:
     data = bytearray(whole.read_bytes())
     data[-1] ^= 1
