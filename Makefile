@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 1
 # every task is a process, which would compile the package again
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo annotate down test tiers test-argilla test-croissant test-faults test-praw walk bench docs lint status setup lock audit sbom clean
+.PHONY: help demo annotate down test tiers test-argilla test-croissant test-faults test-praw walk bench docs lint size status setup lock audit sbom clean
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
 
@@ -71,6 +71,9 @@ lint: .venv/.dev  ## ruff, mypy, the layers of pipelines/ and the declared requi
 	$(BIN)/lint-imports
 	$(BIN)/deptry .
 	$(BIN)/deptry crisis_corpus --config client/pyproject.toml
+	$(BIN)/python tests/size.py --check
+size: .venv/.installed  ## lines of code, files, packages and words, beside their budgets
+	@$(BIN)/python tests/size.py
 test: .venv/.dev  ## everything but the slow tiers, the real Airflow included
 	@$(MAKE) --no-print-directory need.bwrap.bubblewrap
 	@$(MAKE) --no-print-directory --jobs 2 lint tiers
