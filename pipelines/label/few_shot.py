@@ -41,9 +41,6 @@ def run(corpus: str, *, params: Params, root: Path = Path()) -> dict[str, Any]:
     Returns:
         Counts: ``examples`` chosen, ``gold``: the items with gold by split, and if examples must be disputed,
         ``disputed``: the posts of dev with gold on which annotators disagreed.
-
-    Raises:
-        TooFewDisputed: examples must be disputed, and there are too few.
     """
     folder, scheme = root / "snapshot" / corpus, load(params.corpora[corpus].scheme, root=root)
     gold = tables.read(folder / "gold" / "gold.parquet", name="gold").to_pylist()

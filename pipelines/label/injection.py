@@ -137,7 +137,6 @@ def _lettered(word: re.Match[str]) -> str:
 
 
 def _folded(text: str) -> str:
-    """Return the text in the Latin letters that a reader takes it for, without accents."""
     bare = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
     return bare.translate(LOOKALIKES)
 

@@ -122,7 +122,6 @@ def planned(
 
 
 def _drawn(material: SplitPosts, *, params: Params) -> tuple[list[str], list[Post]]:
-    """Return the ids of the records that are drawn, and a copy of each with an inserted attack."""
     candidates = [(record, 0) for record in material.posts if record not in material.examples]
     drawn = [record for record, _ in draw(candidates, size=params.injection_test.size, seed=params.injection_test.seed)]
     return drawn, [inject(material.posts[r], which=i) for i, r in enumerate(drawn)]

@@ -57,11 +57,6 @@ class Remote(Asking):
         secret: bytes,
         consent: Consent | None = None,
     ) -> None:
-        """``secret`` keys the digests of content and the delimiters around posts.
-
-        Raises:
-            ConfigError: the price of the model is unknown.
-        """
         super().__init__(
             name,
             provider=provider,
@@ -137,11 +132,7 @@ class Remote(Asking):
         ]
 
     def estimate(self, posts: Sequence[Post]) -> dict[str, int | float]:
-        """Return the estimated tokens and US dollars of labelling posts, by :func:`pipelines.llm.costs.estimate`.
-
-        Raises:
-            ModelRetired: a request would have to be sent, and the vendor does not serve the model today.
-        """
+        """Return the estimated tokens and US dollars of labelling posts, by :func:`pipelines.llm.costs.estimate`."""
         missing = self._missing(posts)
         if missing:
             require_served(

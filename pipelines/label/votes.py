@@ -129,7 +129,6 @@ def run(
         ``prompt``: see :attr:`pipelines.llm.prompting.prompts.Prompt.origin`.
 
     Raises:
-        TooManyFailed: more than ``votes.max_failed`` of the answers failed; nothing was written.
         BudgetSpent: the budget is used up; every answer so far is kept.
     """
     material = SplitPosts.read(corpus, params=params, vault=vault, root=root)

@@ -224,7 +224,6 @@ def _families(found: Mapping[str, Mapping[str, Any]]) -> Iterator[Sheet]:
 
 
 def _flat(title: str, found: Mapping[str, Mapping[str, Any]]) -> Sheet:
-    """Return a table with a row per number and a column per ensemble."""
     keys = sorted({key for values in found.values() for key, value in values.items() if _number(value)})
     rows = [(key.replace("_", " "), *(_text(values.get(key)) for values in found.values())) for key in keys]
     return Sheet(title, ("", *found), tuple(rows))
@@ -257,11 +256,7 @@ def count_hits(gathered: dict[str, Any], settings: Settings) -> dict[str, Any]:
 
 
 def published(settings: Settings, *, corpus: str, everything: bool) -> list[Sheet]:
-    """Return the tables of votes from a corpus's published metrics: all (``everything``), or the summary tables.
-
-    Raises:
-        NoCorpus: there is no corpus repository yet.
-    """
+    """Return the tables of votes from a corpus's published metrics: all (``everything``), or the summary tables."""
     with workspace(settings) as clone:
         gathered = count_hits(gather(clone.path, corpus), settings)
         return list(sheets(gathered, root=clone.path) if everything else overview(gathered))

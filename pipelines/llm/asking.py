@@ -171,7 +171,6 @@ class Asking(ABC):
         }
 
     def _sent(self, post: Post) -> Sequence[str | bytes]:
-        """Return the text and the pictures of an item that a request has."""
         return (post.text, *post.images)
 
     async def _ask(

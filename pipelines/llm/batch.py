@@ -42,7 +42,6 @@ async def submit(
     or content: the provider's name of the batch, and the parameters that were sent.
 
     Raises:
-        NoBatches: the provider has no batch endpoint.
         Throttled, Passing, LabellerRefused: the batch was not accepted; none of its requests run.
     """
     from pydantic import TypeAdapter

@@ -26,7 +26,6 @@ class LabellingBudget:
     """One run's access to the ledger of labelling costs, which all processes share; a context manager."""
 
     def __init__(self, answers: AnswerStore, *, limit: float) -> None:
-        """``limit``: US dollars, for all requests ever made from this database of answers."""
         self._answers = answers
         self._limit = nano(limit)
         self._usd = limit
@@ -38,11 +37,9 @@ class LabellingBudget:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="answers")
 
     def __enter__(self) -> Self:
-        """Return the budget itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Wait until all changes of the ledger are committed."""
         self._thread.shutdown()
 
     async def reserve(self, bound: int) -> None:

@@ -7,15 +7,23 @@ repeats a request, because that would differ from the paper's protocol; ``sender
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from http import HTTPStatus
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
+
+from openai import AsyncOpenAI, NotGiven, Omit
+from openai.resources.chat import AsyncChat
+from openai.resources.chat.completions import AsyncCompletions
+from openai.types.chat import ChatCompletion
 
 from pipelines.config.consent import Consent
 from pipelines.config.label import Provider, RemoteLabeller, VotesParams
 from pipelines.config.settings import Endpoint
-from pipelines.errors import ConfigError
+from pipelines.errors import ConfigError, LabellingError
 from pipelines.llm.addresses import ADDRESSES, admit
 from pipelines.llm.capabilities import capabilities
 from pipelines.llm.outcome import Raw
@@ -28,6 +36,107 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model, ModelRequestParameters
 
     from pipelines.llm.provider_response import Target
+if TYPE_CHECKING:
+    import httpx2
+
+
+POLL_SECONDS = 2.0  # ours
+REQUEST_SECONDS = 10.0  # ours: a server that answers its list of models more slowly is not ready
+
+
+class ServerNotReady(LabellingError):
+    """A server of your own did not become healthy in time, or serves another model."""
+
+    message = "{url} does not serve model {model} of labeller '{name}' after {seconds:g} s: {detail}."
+    remedy = (
+        "Nothing was sent. Start the server (`vllm serve {model}`; docs/howto/served.md has each command), then repeat "
+        "the command. providers.{provider}.ready_seconds is how long a step waits."
+    )
+    exit_code = 75
+
+
+async def ready(
+    http: httpx2.AsyncClient, *, url: str, key: str, model: str, name: str, provider: str, seconds: float
+) -> None:
+    """Return when the server at ``url`` is healthy and lists ``model``.
+
+    Args:
+        http: the client that will send the requests.
+        url: the address of the protocol, such as ``http://127.0.0.1:8000/v1``.
+        key: sent as the bearer's token.
+        model: the model's name on the server.
+        name: the labeller's name in ``params.yaml``, for the error.
+        provider: its provider there, for the error.
+        seconds: how long to wait at most.
+    """
+    end = time.monotonic() + seconds
+    while detail := await _fault(http, url=url.rstrip("/"), key=key, model=model):
+        if (left := end - time.monotonic()) <= 0:
+            raise ServerNotReady(url=url, model=model, name=name, provider=provider, seconds=seconds, detail=detail)
+        await asyncio.sleep(min(POLL_SECONDS, left))
+
+
+async def _fault(http: httpx2.AsyncClient, *, url: str, key: str, model: str) -> str:
+    """Return why the server cannot be asked for the model now, or an empty string."""
+    import httpx2
+
+    headers = {"Authorization": f"Bearer {key}"}
+    try:
+        health = await http.get(f"{url.removesuffix('/v1')}/health", headers=headers, timeout=REQUEST_SECONDS)
+        if health.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            return f"its health check answers HTTP {health.status_code}"
+        listed = await http.get(f"{url}/models", headers=headers, timeout=REQUEST_SECONDS)
+        if listed.status_code != HTTPStatus.OK:
+            return f"its list of models answers HTTP {listed.status_code}"
+        served = _names(listed.json())
+    except httpx2.HTTPError as error:
+        return f"no answer ({type(error).__name__})"
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return "its list of models has another form than OpenAI's"
+    return "" if model in served else f"it serves {', '.join(sorted(served)) or 'no model'}"
+
+
+def _names(body: Any) -> set[str]:
+    return {str(one["id"]) for one in body["data"]}
+
+
+class Completions(AsyncCompletions):  # type: ignore[misc]
+    """OpenAI's chat completions without changes to the parameters.
+
+    The SDK searches every message for dates and files to convert, by every type that it could have, which takes a
+    quarter of a request's time. Our messages are plain JSON, so there is nothing to convert.
+    """
+
+    async def create(
+        self, *, extra_headers: Any = None, extra_body: Any = None, timeout: Any = None, **given: Any
+    ) -> ChatCompletion:
+        """Send one chat request and return the completion; ``timeout`` is ignored: the client's own limit applies."""
+        body = {name: value for name, value in given.items() if not isinstance(value, Omit | NotGiven)}
+        return await self._client.post(
+            "/chat/completions",
+            cast_to=ChatCompletion,
+            body=body | (extra_body or {}),
+            options={"headers": extra_headers or {}},
+        )
+
+
+class Chat(AsyncChat):  # type: ignore[misc]
+    """OpenAI's chat endpoints with the faster :class:`Completions`."""
+
+    @cached_property
+    def completions(self) -> Completions:
+        """The endpoint of chat completions."""
+        return Completions(self._client)
+
+
+class Plain(AsyncOpenAI):  # type: ignore[misc]
+    """OpenAI's client that sends the parameters of chat requests unchanged (see :class:`Completions`)."""
+
+    @cached_property
+    def chat(self) -> Chat:
+        """The chat endpoints."""
+        return Chat(self)
+
 
 NO_KEY = "none"
 MAGIC = {b"\xff\xd8\xff": "image/jpeg", b"\x89PNG": "image/png", b"GIF8": "image/gif", b"RIFF": "image/webp"}
@@ -83,14 +192,6 @@ class Client:
         self._http: httpx2.AsyncClient | None = None
 
     async def __aenter__(self) -> Self:
-        """Open the HTTP connections to the provider: no request of a labeller is sent without passing here.
-
-        Raises:
-            ProviderNotConsented: the provider may not receive items today.
-            LabellerRefused: no key is set for a provider's own address.
-            ModelRetired: the vendor does not serve the model today.
-            ServerNotReady: a server of your own did not serve the model within ``ready_seconds``.
-        """
         import httpx2
 
         from pipelines.llm import provider_response, transport
@@ -124,7 +225,7 @@ class Client:
     async def _ready(self, http: httpx2.AsyncClient) -> None:
         """Wait for a server of your own; a vendor's address and one without ``ready_seconds`` are asked at once."""
         if self._endpoint.url is not None and self.provider.api == "openai" and self.provider.ready_seconds:
-            from pipelines.llm.readiness import ready
+            from pipelines.llm.client import ready
 
             await ready(
                 http,
@@ -139,7 +240,6 @@ class Client:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the HTTP connections to the provider."""
         if self._http is not None:
             await self._http.aclose()
             self._http = None
@@ -156,7 +256,6 @@ class Client:
             Throttled: the provider asks the client to wait.
             Passing: a timeout, no connection, or the provider's own fault.
             LabellerRefused: the key, the model, the account or the request is rejected: 401, 403, 404, no quota.
-            CannotSee: there are images and the model does not accept them.
         """
         from pydantic_ai.direct import model_request
 
@@ -239,7 +338,7 @@ class Client:
             from pydantic_ai.models.openai import OpenAIChatModel
             from pydantic_ai.providers.openai import OpenAIProvider
 
-            from pipelines.llm.chat import Plain
+            from pipelines.llm.client import Plain
 
             openai = Plain(api_key=key, base_url=url, max_retries=0, timeout=timeout, http_client=http)
             return OpenAIChatModel(self.labeller.model, provider=OpenAIProvider(openai_client=openai))

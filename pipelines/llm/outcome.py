@@ -94,11 +94,7 @@ def spent(answers: Collection[Answer]) -> dict[str, Any]:
 
 
 def check_failures(outcomes: Collection[Outcome], *, labeller: str, most: float) -> None:
-    """Raise an error if more than the share ``most`` of a labeller's requests failed (``votes.max_failed``).
-
-    Raises:
-        TooManyFailed: more than this share failed; the next run sends the failed requests again.
-    """
+    """Raise an error if more than the share ``most`` of a labeller's requests failed (``votes.max_failed``)."""
     failed = sum(outcome is Outcome.FAILED for outcome in outcomes)
     if failed > most * len(outcomes):
         raise TooManyFailed(labeller=labeller, failed=failed, records=len(outcomes))

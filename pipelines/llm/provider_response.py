@@ -88,7 +88,6 @@ def understand(error: Exception, *, asked: Target, exchange: Exchange | None, ef
         Throttled: the provider asks the client to wait.
         Passing: a temporary failure: a timeout, no connection, a fault of the provider. Send the request again.
         LabellerRefused: the key, the model, the account or the request itself is rejected.
-        Exception: ``error`` itself if no response had arrived: it is a fault of our code.
 
     ``exchange`` is the HTTP request with its response, ``None`` for a request in a batch.
     """
@@ -131,7 +130,6 @@ def _status(error: ModelHTTPError, *, asked: Target, effective: dict[str, Any]) 
 
 
 def _codes(error: ModelHTTPError) -> list[str]:
-    """Return the machine words of an error; a body of unknown shape may hold other types in their place."""
     return [c for c in (error.provider_error_code, error.provider_error_type) if isinstance(c, str)]
 
 

@@ -77,9 +77,6 @@ def require_served(model: str, *, name: str, provider: str, api: Api, url: str |
         api: the protocol of the provider.
         url: the address that is asked; ``None``: the vendor's own.
         today: the day of the request, which for a retried task is not the day of its run.
-
-    Raises:
-        ModelRetired: it is not.
     """
     found = retirement(model, api=api, url=url)
     if found is not None and found.retired <= today:

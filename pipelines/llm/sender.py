@@ -6,8 +6,10 @@ An answer is written to disk, and its cost replaces the reservation, before anyt
 from __future__ import annotations
 
 import asyncio
+import time
 import zlib
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
@@ -18,13 +20,67 @@ from pipelines.llm import batch
 from pipelines.llm.budget import LabellingBudget, nano
 from pipelines.llm.costs import BATCH_SHARE, Size, usd
 from pipelines.llm.outcome import Passing, Raw, Throttled
-from pipelines.llm.rate_limits import Gate
 from pipelines.llm.traces import ANSWERED, REFUSED, TracedRequest
 from pipelines.process import now
 from pipelines.storage.answers import NANO, AnswerStore, BatchJob, LedgerChange, sealed
 
 if TYPE_CHECKING:
     from pipelines.llm.client import Client
+
+
+# Ours: providers also count a minute's allowance over shorter spans, so at most this many seconds of it go at once.
+BURST_SECONDS = 1.0
+
+
+class Pace:
+    """A rate limit per minute that refills continuously, stored as the time at which it will be full (GCRA)."""
+
+    def __init__(self, per_minute: int | None) -> None:
+        self._seconds = 60 / per_minute if per_minute else 0.0
+        self._full = 0.0
+
+    def wait(self, now: float) -> float:
+        """Return the seconds until the limit lets a request start; 0 or less means now.
+
+        A request above the burst size may start alone.
+        """
+        if not self._seconds:
+            return 0.0
+        return self._full - max(BURST_SECONDS - self._seconds, 0.0) - now
+
+    def take(self, amount: int, *, now: float) -> None:
+        """Count ``amount`` requests or tokens against the limit, at the time ``now`` (monotonic seconds)."""
+        self._full = max(self._full, now) + amount * self._seconds
+
+
+class Gate:
+    """Limits the requests of this process to one model provider; requests start in the order of their arrival."""
+
+    def __init__(self, provider: Provider) -> None:
+        self._slots = asyncio.Semaphore(provider.concurrency)
+        self._door = asyncio.Lock()
+        self._requests = Pace(provider.requests_per_minute)
+        self._tokens = Pace(provider.tokens_per_minute)
+        self._opens = 0.0
+
+    def pause(self, seconds: float) -> None:
+        """Block all requests to the provider for ``seconds``: a Retry-After applies to the account, not one request."""
+        self._opens = max(self._opens, time.monotonic() + seconds)
+
+    @asynccontextmanager
+    async def turn(self, *, tokens: int) -> AsyncIterator[None]:
+        """Wait until the limits let a request of at most ``tokens`` tokens start; hold its slot inside the context."""
+        async with self._slots:
+            async with self._door:
+                while (wait := self._wait(now := time.monotonic())) > 0:
+                    await asyncio.sleep(wait)
+                self._requests.take(1, now=now)
+                self._tokens.take(tokens, now=now)
+            yield
+
+    def _wait(self, now: float) -> float:
+        return max(self._opens - now, self._requests.wait(now), self._tokens.wait(now))
+
 
 # Ours: twice as many workers as slots, so that one renders or commits while another's request is in flight.
 WORKERS_PER_SLOT = 2
@@ -74,18 +130,6 @@ class RequestSender:
         arrived: Callable[[str], None],
         told: Callable[[TracedRequest], None] | None = None,
     ) -> None:
-        """Take what the requests of one labeller share.
-
-        Args:
-            client: sends single requests; its provider sets the limits.
-            schema: JSON schema of the answer.
-            price: price of the model.
-            answers: the store of answers.
-            budget: of the run.
-            under: the keys with which the records' answers are encrypted.
-            arrived: called with the key of every request whose answer is stored, or that failed.
-            told: called with the outcome, tokens and times of every request that was sent singly and has ended.
-        """
         self.failed: dict[str, str] = {}
         self._client, self._schema, self._price, self._provider = client, schema, price, client.provider
         self._answers, self._budget, self._under, self._arrived = answers, budget, under, arrived

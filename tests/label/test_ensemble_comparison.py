@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines.label.silver import aggregate, ensemble_comparison
+from pipelines.label.silver import aggregate, silver
 from pipelines.label.silver.aggregate import Panel
 from pipelines.taxonomy import load
 
@@ -32,7 +32,7 @@ def panel(*, n: int = 120, rates: dict[str, float] = RATES, seed: int = 3) -> Pa
 
 
 def test_members_and_aggregators_stand_side_by_side() -> None:
-    rows = ensemble_comparison.table(panel(), resamples=300, seed=1)
+    rows = silver.table(panel(), resamples=300, seed=1)
     # no member gives probabilities, so there is nothing to average
     assert list(rows) == ["a", "b", "c", "label_set_majority", "k_of_n", "weighted", "dawid_skene"]
     for name, row in rows.items():
@@ -49,11 +49,11 @@ def test_members_and_aggregators_stand_side_by_side() -> None:
 
 
 def test_a_better_ensemble_leads_in_most_resamples_and_a_copy_ties() -> None:
-    rows = ensemble_comparison.table(panel(n=240, rates=dict.fromkeys(MEMBERS, 0.25)), resamples=300, seed=1)
+    rows = silver.table(panel(n=240, rates=dict.fromkeys(MEMBERS, 0.25)), resamples=300, seed=1)
     assert rows["label_set_majority"]["lead"]["probability"] > 0.9
     one = panel(n=30)
     copies = {r: dict.fromkeys(MEMBERS, votes["a"]) for r, votes in one.ballots.items()}
-    rows = ensemble_comparison.table(replace(one, ballots=copies), resamples=300, seed=1)
+    rows = silver.table(replace(one, ballots=copies), resamples=300, seed=1)
     assert rows["label_set_majority"]["lead"]["probability"] == 0.5
 
 
@@ -80,9 +80,9 @@ def test_a_table_is_the_same_in_any_order() -> None:
         records=list(reversed(one.records)),
         gold=dict(reversed(one.gold.items())),
     )
-    rows, others = (ensemble_comparison.table(p, resamples=100, seed=1) for p in (one, shuffled))
+    rows, others = (silver.table(p, resamples=100, seed=1) for p in (one, shuffled))
     assert rows == others
 
 
 def test_without_gold_there_is_no_comparison() -> None:
-    assert ensemble_comparison.table(replace(panel(n=10), gold={}), resamples=10, seed=1) == {}
+    assert silver.table(replace(panel(n=10), gold={}), resamples=10, seed=1) == {}

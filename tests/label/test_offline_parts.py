@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pipelines.extract import embedding
 from pipelines.extract.embedding import MiniLM, WeightsUnknown, outer, verify
-from pipelines.label.offline.folds import deal
+from pipelines.label.offline.fit import deal
 from pipelines.metrics.calibration import fit_sigmoids, probabilities
 
 

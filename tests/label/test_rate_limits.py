@@ -6,7 +6,7 @@ import asyncio
 import time
 
 from pipelines.config.label import Provider
-from pipelines.llm.rate_limits import Gate, Pace
+from pipelines.llm.sender import Gate, Pace
 
 
 def provider(*, concurrency: int = 4, requests: int | None = None, tokens: int | None = None) -> Provider:

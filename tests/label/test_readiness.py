@@ -13,8 +13,8 @@ import httpx2
 import pytest
 
 from pipelines.config.params import load
-from pipelines.llm import readiness
-from pipelines.llm.readiness import ServerNotReady, ready
+from pipelines.llm import client
+from pipelines.llm.client import ServerNotReady, ready
 from tests.small_corpus import ROOT
 
 MODEL = "Qwen/Qwen3-8B"
@@ -57,7 +57,7 @@ class ServedModel:
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[ServedModel]:
-    monkeypatch.setattr(readiness, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(client, "POLL_SECONDS", 0.05)
     Handler.told = ServedModel()
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         Handler.told.url = f"http://127.0.0.1:{server.server_port}/v1"

@@ -95,7 +95,6 @@ def inject(post: Post, *, which: int) -> Post:
 
 
 def _middle(body: str) -> int:
-    """Return the end of the sentence nearest to the middle, or the end of a body that is a single sentence."""
     ends = [at + len(end) for end in ENDS for at in _all(body, end)]
     return min(ends, key=lambda end: (abs(2 * end - len(body)), end), default=len(body))
 

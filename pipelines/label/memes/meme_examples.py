@@ -30,10 +30,6 @@ def draw(train: Sequence[Example], *, task: Task, count: int, seed: int) -> list
 
     The empty set counts as a label of its own ("None" of a multi-label task). A label that no item of train has cannot
     be shown; :func:`unshown` lists it.
-
-    Raises:
-        LeakRefused: an item is not of train.
-        TooFewExamples: ``count`` is not 0, and is less than the number of labels or more than the number of items.
     """
     candidates = {
         f"{example.item[0]}/{example.item[1]}": (example, task.seen(example.labels))
@@ -51,11 +47,7 @@ def draw(train: Sequence[Example], *, task: Task, count: int, seed: int) -> list
 
 
 def shown(drawn: Sequence[Example], *, task: Task, words: bool) -> list[prompts.PromptExample]:
-    """Return memes of train as prompt examples with picture and labels; with ``words``, also with the OCR text.
-
-    Raises:
-        LeakRefused: an item is not of train.
-    """
+    """Return memes of train as prompt examples with picture and labels; with ``words``, also with the OCR text."""
     return [
         prompts.PromptExample(
             example.item[0],

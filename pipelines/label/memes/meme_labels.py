@@ -61,12 +61,7 @@ def meme(example: Example, *, words: bool) -> MemePost:
 
 
 def described(name: str, *, params: Params) -> RemoteLabeller:
-    """Return the parameters of a remote labeller after a check that its model accepts pictures.
-
-    Raises:
-        NotAsked: there is no such labeller, or the labeller is offline.
-        CannotSee: its model does not accept pictures, according to the capability table.
-    """
+    """Return the parameters of a remote labeller after a check that its model accepts pictures."""
     labeller = params.labellers.get(name)
     if labeller is None:
         raise NotAsked(labeller=name, detail="section labellers of params.yaml has no such entry")
@@ -85,7 +80,6 @@ class MemeLabeller(Remote):
     """
 
     def __init__(self, name: str, *, repetition: int = 1, **given: Any) -> None:
-        """``repetition`` counts from 1; create it with :meth:`named`."""
         super().__init__(name, **given)
         # OpenAI's batches use an endpoint without stop strings
         stops = self._can.stop and not (self.batches and self._provider.api == "openai")
@@ -97,7 +91,6 @@ class MemeLabeller(Remote):
         """Create a labeller of ``params.yaml`` with FigSIM's decoding settings; ``given`` as in :meth:`Remote.of`.
 
         Raises:
-            NotAsked, CannotSee: see :func:`described`.
             PriceUnknown: the price of the model is unknown.
         """
         votes = params.votes.model_copy(update={"max_output_tokens": MAX_OUTPUT_TOKENS, "mode": params.train.mode})

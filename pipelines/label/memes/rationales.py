@@ -116,11 +116,6 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
         (digests) by labeller, ``cost`` in US dollars.
 
     Raises:
-        NoSplit: the corpus has no split.
-        NotAsked: a labeller is not described, or not remote; nothing was sent.
-        CannotSee: its model does not accept pictures, according to the capability table; nothing was sent.
-        NoCues: a labeller gave no remarks at all.
-        TooManyFailed: more than ``votes.max_failed`` failed; nothing was written, the next run sends those again.
         BudgetSpent: the budget is used up; every answer so far is kept.
         LabellerRefused: the provider rejects the key, the model or the account, or no key is set.
     """
@@ -278,10 +273,6 @@ def ask(
         progress: called after each meme with the number of memes answered so far.
 
     Raises:
-        NotAsked: the labeller is not described, or not remote.
-        CannotSee: its model does not accept pictures, according to the capability table.
-        NoCues: the labeller gave no remarks at all.
-        TooManyFailed: more than ``votes.max_failed`` failed; the next run sends those again.
         BudgetSpent: the budget is used up; every answer so far is kept.
         LabellerRefused: the provider rejects the key, the model or the account, or no key is set.
     """

@@ -17,15 +17,66 @@ import pyarrow as pa
 from pipelines.config.label import Ensemble, OfflineLabeller
 from pipelines.config.params import Params
 from pipelines.errors import BadParams, EnsembleTooWeak
-from pipelines.label.silver import ensemble_comparison, review_queue, statistics
-from pipelines.label.silver.aggregate import Decision, Panel
-from pipelines.label.silver.ballots import LabelSet
+from pipelines.label.silver import review_queue, statistics
+from pipelines.label.silver.aggregate import Decision, LabelSet, Panel
 from pipelines.label.silver.label_models import LabelModel
+from pipelines.metrics import bootstrap, label_sets
 from pipelines.metrics.label_tables import Distribution
 from pipelines.storage import tables
 from pipelines.storage.metrics_file import rounded, write_metrics
 from pipelines.taxonomy import Category, load
 from pipelines.vault.vault import Vault
+
+
+def table(panel: Panel, *, resamples: int, seed: int) -> dict[str, dict[str, Any]]:
+    """Score every member of an ensemble and every aggregator of their votes on the records with gold.
+
+    Returns:
+        name -> ``kind`` (member or aggregate), ``n``, ``n_valid``, ``valid`` and ``all`` (see
+        :func:`pipelines.metrics.label_sets.score`), ``interval`` (metric over all -> [low, high]) and, for aggregates,
+        ``best_member`` with ``lead`` over it on exact match ({value, low, high, probability}). Empty without gold.
+    """
+    if not panel.gold:
+        return {}
+    labels = panel.category.names
+    answers: dict[str, dict[str, LabelSet | None]] = {member: panel.votes_of(member) for member in panel.members}
+    for aggregate in panel.possible:
+        answers[aggregate] = {record: decision.labels for record, decision in panel.decide(aggregate).items()}
+    draws = {name: _draws(panel, given, resamples=resamples, seed=seed) for name, given in answers.items()}
+    best = best_of({member: draws[member] for member in panel.members})
+    rows = {}
+    for name, given in answers.items():
+        member = name in panel.members
+        intervals = {key: [found.low, found.high] for key, found in draws[name].intervals().items()}
+        rows[name] = {
+            "kind": "member" if member else "aggregate",
+            **label_sets.score(panel.gold, predicted=given, labels=labels),
+            "interval": intervals,
+        }
+        if not member:
+            lead = draws[name].minus(draws[best])["exact"]
+            rows[name] |= {"best_member": best, "lead": vars(lead)}
+    return rows
+
+
+def _draws(panel: Panel, predicted: Mapping[str, LabelSet | None], *, resamples: int, seed: int) -> bootstrap.Draws:
+    drawn = bootstrap.draw(
+        panel.gold,
+        predicted=predicted,
+        labels=panel.category.names,
+        groups=panel.groups,
+        resamples=resamples,
+        seed=seed,
+    )
+    if drawn is None:
+        raise ValueError("a comparison needs gold")
+    return drawn
+
+
+def best_of(draws: Mapping[str, bootstrap.Draws]) -> str:
+    """Return the name of the system with the highest exact match (a missing answer is wrong); the first wins ties."""
+    return min(draws, key=lambda name: (-draws[name].values["exact"], name))
+
 
 TRAIN, DEV, TEST = "train", "dev", "test"
 
@@ -42,11 +93,7 @@ class Snapshot:
 
     @classmethod
     def read(cls, corpus: str, *, members: tuple[str, ...], category: Category, vault: Vault, root: Path) -> Snapshot:
-        """Read the results of the stages ``votes``, ``split`` and ``gold``, without records that were taken down.
-
-        Raises:
-            BadParams: the votes of a member are missing.
-        """
+        """Read the results of the stages ``votes``, ``split`` and ``gold``, without records that were taken down."""
         folder = root / "snapshot" / corpus
         splits = tables.read(folder / "split" / "splits.parquet", name="splits").to_pylist()
         gone = vault.tombstoned(sorted({row["record_id"] for row in splits}))
@@ -95,13 +142,8 @@ def run(
         defines it, and the records where it ``differs``), ``distributions`` (for CRADLE's tables), ``labellers``
         (outcomes, reasons, repaired, tokens, cost) and ``cost`` (US dollars), ``violations`` of the scheme's rules,
         ``refusals`` by gold label, ``queue``, ``comparison`` on dev (see
-        :func:`pipelines.label.silver.ensemble_comparison.table`), ``test`` (scores), ``by_agreement``, and
+        :func:`pipelines.label.silver.silver.table`), ``test`` (scores), ``by_agreement``, and
         ``posterior`` (the mean probability of the labels beside the share that gold confirms).
-
-    Raises:
-        BadParams: there is no such ensemble, the votes of a member are missing, or the aggregator needs scores that the
-            members do not give.
-        EnsembleTooWeak: see :func:`check_strength`; nothing was written.
     """
     if ensemble not in params.ensembles:
         raise BadParams(where="ensembles", detail=f"there is no ensemble '{ensemble}'")
@@ -122,7 +164,7 @@ def run(
         raise BadParams(
             where=f"ensembles.{ensemble}.aggregate", detail=f"its members give no scores for {described.aggregate}"
         )
-    comparison = ensemble_comparison.table(panel, resamples=params.silver.resamples, seed=params.silver.seed)
+    comparison = table(panel, resamples=params.silver.resamples, seed=params.silver.seed)
     offline = all(isinstance(params.labellers[member], OfflineLabeller) for member in described.members)
     if offline:
         check_strength(comparison, ensemble=ensemble, described=described, least=params.silver.min_probability)
@@ -190,11 +232,7 @@ def settle(decisions: Mapping[str, Decision], *, split: Mapping[str, str]) -> di
 def check_strength(
     comparison: Mapping[str, Mapping[str, Any]], *, ensemble: str, described: Ensemble, least: float
 ) -> None:
-    """Raise an error if an ensemble's exact match exceeds its best member's in too few resamples (ties count half).
-
-    Raises:
-        EnsembleTooWeak: the share of these resamples is below ``least``, or there is no gold of dev to compare on.
-    """
+    """Raise an error if an ensemble's exact match exceeds its best member's in too few resamples (ties count half)."""
     if not comparison:
         raise EnsembleTooWeak(ensemble=ensemble, member="any member", probability=0.0)
     own = comparison[described.aggregate]

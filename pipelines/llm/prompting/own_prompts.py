@@ -49,12 +49,7 @@ class OwnPrompts:
 
 
 def read(section: Prompts, *, root: Path = Path()) -> OwnPrompts | None:
-    """Return the texts of ``prompts.folder``, a path below ``root`` or an absolute one; ``None`` without a folder.
-
-    Raises:
-        OwnPromptsUnfit: the folder cannot be read, its digest is not the stated one, or a user message has no place for
-            the post, or several.
-    """
+    """Return the texts of ``prompts.folder``, a path below ``root`` or an absolute one; ``None`` without a folder."""
     if section.folder is None:
         return None
     folder = root / section.folder

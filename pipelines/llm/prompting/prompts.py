@@ -199,11 +199,6 @@ def build(
             and labels, because a digest without a key would confirm a guess.
         mode: ``paper`` leaves out rules that were learnt from printed test errors.
         own: a team's own texts, which replace ours where the folder has them.
-
-    Raises:
-        UnknownCategory: the scheme lacks a category.
-        BadExample: an example has no valid label set of a category.
-        OwnPromptsUnfit: there are examples, but the team's text has no place for them.
     """
     categories = [scheme.category(key).worded(mode) for key in keys]
     name = "-".join([scheme.name, *keys])
@@ -289,9 +284,6 @@ def register(prompt: Prompt, *, tracking_uri: str | None) -> int | None:
     """Register a prompt in MLflow once and return its version; return ``None`` without a tracking server.
 
     Only the system message, the template, the schema and the digest are sent: examples are posts and are not sent.
-
-    Raises:
-        PromptNotRegistered: the registry rejects it.
     """
     if not tracking_uri:
         return None
