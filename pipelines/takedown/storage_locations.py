@@ -168,7 +168,7 @@ SINKS = (
         "content",
         "items are removed from the queues through its API (`purge`)",
         keeps="freed pages, search index and backups of that server, which its operator must clear",
-        settings=("label_studio_url", "argilla_url"),
+        settings=("label_studio_url",),
     ),
     Sink(
         "refresh",
@@ -310,11 +310,11 @@ SINKS = (
         "nothing",
         "",
         paths=_home(
-            "secret", "argilla-accounts.json", "followed", "locks", "rounds.lock", "kernels", "label-studio-env",
+            "secret", "followed", "locks", "rounds.lock", "kernels", "label-studio-env",
         ),
         settings=("home", "label_studio_env"),
         writers=(
-            "annotate/backends/argilla/argilla", "config/private_file", "config/settings", "takedown/host_caches",
+            "config/private_file", "config/settings", "takedown/host_caches",
             "vault/engine", "vault/locks",
         ),
     ),

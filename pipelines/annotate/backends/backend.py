@@ -131,15 +131,12 @@ PROBLEMS = (
 """Possible problems of an annotator's queue; they are only counted, by pseudonym."""
 
 
-def in_chunks(rows: Iterable[tuple[T, int]], *, size: int, most: int | None = None) -> Iterator[list[T]]:
-    """Group ``(row, size)`` pairs into lists of at most ``most`` rows whose sizes sum to at most ``size``.
-
-    A row that is larger than ``size`` is a list of its own.
-    """
+def in_chunks(rows: Iterable[tuple[T, int]], *, size: int) -> Iterator[list[T]]:
+    """Group ``(row, size)`` pairs into lists whose sizes sum to at most ``size``; a larger row is a list of its own."""
     chunk: list[T] = []
     left = size
     for row, length in rows:
-        if chunk and (length > left or len(chunk) == most):
+        if chunk and length > left:
             yield chunk
             chunk, left = [], size
         chunk.append(row)

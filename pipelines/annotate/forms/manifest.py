@@ -67,7 +67,7 @@ class RoundManifest(Section):
     blinding: Literal["queues"] = "queues"
     annotators: tuple[Pseudonym, ...]
     adjudicator: Pseudonym
-    backend: Literal["label_studio", "argilla", "files"]
+    backend: Literal["label_studio", "files"]
     daily_cap: Positive
     gold: bool
     agreement: bool

@@ -58,10 +58,6 @@ def open_backend(manifest: RoundManifest, *, settings: Settings, pseudonyms: Col
         from pipelines.annotate.backends.label_studio.label_studio import open_label_studio
 
         return open_label_studio(settings, pseudonyms=pseudonyms)
-    if manifest.backend == "argilla":
-        from pipelines.annotate.backends.argilla.argilla import open_argilla
-
-        return open_argilla(settings, pseudonyms=pseudonyms)
     from pipelines.annotate.backends.files.files import open_files
 
     return open_files(settings)
