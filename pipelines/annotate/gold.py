@@ -79,10 +79,6 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
         are not unfit), ``outside`` (items with labels that are not in the sample), ``how`` (rows by origin),
         ``pending`` (items of rounds that are not closed in which a category is unsettled), ``rounds`` (rows from each
         round).
-
-    Raises:
-        BadParams: a source has an unknown category, an unknown label or a set that the scheme forbids, or the published
-            file cannot be read.
     """
     sample = set(tables.items_of(tables.read(root / "snapshot" / corpus / "sample" / "sample.parquet", name="sample")))
     scheme = load(params.corpora[corpus].scheme, root=root)
@@ -121,7 +117,6 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
 def _merged(
     sources: Sequence[GoldSource], *, sample: Collection[Item], scheme: Scheme
 ) -> tuple[dict[Question, GoldLabel], set[Item]]:
-    """Return the labels of the sampled items, and the items that their last source found unfit."""
     known: dict[Question, GoldLabel] = {}
     unfit: set[Item] = set()
     for source in sources:
@@ -141,14 +136,6 @@ def settle(
 
     An item that all annotators, or then the adjudicator, found unfit has the only category ``UNFIT``; labels that the
     adjudicator gives later make it fit again.
-
-    Args:
-        annotations: rows of the table ``annotations``.
-        assignments: rows of the table ``assignments``; an item is unsettled while an assigned annotator has not
-            answered.
-        log: rows of the table ``adjudications``.
-        scheme: the corpus's scheme.
-        name: the round's name.
     """
     given, rejected = answered(annotations), unfit(annotations, assignments=assignments)
     known: dict[Question, GoldLabel] = {}
@@ -170,7 +157,6 @@ def settle(
 def _sources(
     corpus: str, *, params: Params, sandbox: Path, sample: Collection[Item], scheme: Scheme, vault: Vault, root: Path
 ) -> list[GoldSource]:
-    """Return all sources of gold; later ones override earlier ones."""
     section, sources = params.gold[corpus], []
     if section.truth and params.corpora[corpus].content == "images":
         sources.append(GoldSource("truth", _memes(sandbox, sample, vault=vault)))
@@ -187,7 +173,6 @@ def _round(found: RoundManifest, *, scheme: Scheme, root: Path) -> GoldSource:
     folder = manifests.folder(root, found.corpus, found.round)
 
     def rows(name: str) -> list[dict[str, Any]]:
-        """Read a table of the round without its encrypted columns; return no rows if it does not exist yet."""
         path, schema = folder / f"{name}.parquet", tables.SCHEMAS[name]
         columns = [column for column in schema.names if column not in tables.sealed_columns(schema)]
         return tables.read(path, name=name, columns=columns).to_pylist() if path.exists() else []
@@ -206,7 +191,6 @@ def _round(found: RoundManifest, *, scheme: Scheme, root: Path) -> GoldSource:
 
 
 def _memes(sandbox: Path, sample: Collection[Item], *, vault: Vault) -> dict[Question, GoldLabel]:
-    """Return the sandbox's true labels; every image of a submission has the submission's labels."""
     posts = json.loads((sandbox / "truth.json").read_text())["submissions"]
     truth = {vault.record_id(p["fullname"]): p["labels"]["figsim"] for p in posts if p["labels"]["figsim"]}
     return {
@@ -227,9 +211,6 @@ def _published(path: Path, *, root: Path) -> dict[Question, GoldLabel]:
     """Return the labels of the CSV ``record_id,image,category,labels``, labels joined by ``|``.
 
     The category ``unfit``, without labels, marks an item that people found unfit.
-
-    Raises:
-        BadParams: the file is missing, its header differs, an image is not a number, or a category of an item repeats.
     """
     where = f"gold.published ({path.name})"
     known: dict[Question, GoldLabel] = {}

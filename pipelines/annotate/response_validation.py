@@ -62,10 +62,6 @@ def read(
     out.
 
     Args:
-        answers: the answers in each pseudonym's queue, not yet validated.
-        assignments: rows of the table ``assignments``.
-        scheme: the corpus's scheme.
-        manifest: the round's manifest.
         accounts: the account (``AnnotatorAnswer.by``) of each pseudonym; a pseudonym without an entry may answer from
             any account.
     """
@@ -172,7 +168,6 @@ def check(answer: AnnotatorAnswer, *, scheme: Scheme) -> tuple[dict[str, frozens
 def _own(
     given: Sequence[AnnotatorAnswer], *, asked: Mapping[Item, Row], account: str | None
 ) -> tuple[dict[Item, list[AnnotatorAnswer]], Counter[str]]:
-    """Return the annotator's own answers by item, and the faults of the queue as a whole."""
     own: dict[Item, list[AnnotatorAnswer]] = defaultdict(list)
     strange: dict[str, set[Item]] = {"other_account": set(), "not_assigned": set()}
     for answer in given:

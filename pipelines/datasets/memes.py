@@ -25,17 +25,6 @@ def load(corpus: str, *, task: Task, params: Params, vault: Vault, root: Path = 
 
     Args:
         corpus: reads ``snapshot/<corpus>/{split,gold}`` and ``data/<corpus>/*/images`` below ``root``.
-        task: the task.
-        params: names the splits.
-        vault: holds the keys of the encrypted records.
-        root: a clone of the corpus.
-
-    Raises:
-        NoGold: the split or the gold is missing.
-        BadParams: the corpus is not split into train, validation and test.
-        SplitConflict: an item or a group is in two splits.
-        SchemaMismatch: the picture of an item with gold that was not taken down is missing.
-        SealBroken: a value was altered, or belongs to another vault.
     """
     if not all(_path(root, corpus, name=name).is_file() for name in ("splits", "gold")):
         raise NoGold(corpus=corpus)
@@ -53,10 +42,6 @@ def memes(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> 
     """Return all memes of train, validation and test, with or without gold, and how many were taken down.
 
     The examples have no labels. Use this for code that reads memes before gold exists.
-
-    Raises:
-        NoSplit: the split is missing.
-        BadParams, SplitConflict, SchemaMismatch, SealBroken: see :func:`load`.
     """
     if not _path(root, corpus, name="splits").is_file():
         raise NoSplit(corpus=corpus)
@@ -70,11 +55,7 @@ def memes(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> 
 def opened(
     corpus: str, *, items: Collection[Item], vault: Vault, root: Path = Path()
 ) -> tuple[dict[Item, tuple[str, bytes | None]], Collection[str]]:
-    """Return the text and picture of some items, and which of their records were taken down.
-
-    Raises:
-        SchemaMismatch: an item that was not taken down is missing.
-    """
+    """Return the text and picture of some items, and which of their records were taken down."""
     return _live(root / "data" / corpus, items=items, placed=items, vault=vault)
 
 
@@ -83,7 +64,6 @@ def _path(root: Path, corpus: str, *, name: str) -> Path:
 
 
 def _placed(corpus: str, *, params: Params, root: Path) -> dict[Item, tuple[str, str]]:
-    """Return the split and group of each item; check the groups and the names of the splits."""
     rows = tables.read(_path(root, corpus, name="splits"), name="splits").to_pylist()
     placed = groups_apart(rows, corpus=corpus)
     if {*params.split[corpus].ratios, *(split for split, _ in placed.values())} != set(SPLITS):
@@ -94,11 +74,6 @@ def _placed(corpus: str, *, params: Params, root: Path) -> dict[Item, tuple[str,
 def _live(
     folder: Path, *, items: Collection[Item], placed: Collection[Item], vault: Vault
 ) -> tuple[dict[Item, tuple[str, bytes | None]], Collection[str]]:
-    """Return the text and picture of ``items``, and which records of ``placed`` were taken down.
-
-    Raises:
-        SchemaMismatch: an item that was not taken down is missing.
-    """
     content = dict(_open(folder, items=items, vault=vault))
     # queried after the opening: a record taken down meanwhile opens as empty and must be excluded
     gone = vault.tombstoned({record_id for record_id, _ in placed})

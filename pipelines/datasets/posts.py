@@ -62,11 +62,7 @@ class NoSilver(ConfigError):
 
 @dataclass(frozen=True)
 class SplitPosts:
-    """The posts in the splits of a corpus, decrypted in memory, with their splits, groups and existing gold labels.
-
-    ``examples`` are the ids of the records that prompts show as examples; ``mode`` and ``prompts`` select the words of
-    prompts, a folder of texts being below ``root``.
-    """
+    """The posts in the splits of a corpus, decrypted in memory, with their splits, groups and existing gold labels."""
 
     posts: dict[str, Post]
     split: dict[str, str]
@@ -80,11 +76,7 @@ class SplitPosts:
 
     @classmethod
     def read(cls, corpus: str, *, params: Params, vault: Vault, root: Path) -> SplitPosts:
-        """Read the posts of all splits of a corpus in the order of their ids, without those that were taken down.
-
-        Raises:
-            NoGold: the split, the gold or the examples of the prompts are missing.
-        """
+        """Read the posts of all splits of a corpus in the order of their ids, without those that were taken down."""
         folder = root / "snapshot" / corpus
         if not all((folder / name).is_dir() for name in ("split", "gold", "few_shot")):
             raise NoGold(corpus=corpus)
@@ -157,26 +149,13 @@ def load(
 
     Args:
         corpus: reads ``snapshot/<corpus>/{split,gold,silver}`` and ``data/<corpus>/*/posts.parquet`` below ``root``.
-        task: the task.
         subset: the labels of train: ``unanimous`` or ``consensus`` (silver of the ensemble), or ``gold`` (of people);
             ``None`` loads train without labels, for prediction only.
         ensemble: the ensemble whose silver labels are used; ignored for ``gold``.
-        params: describes the corpus and names its splits.
-        vault: holds the keys of the encrypted records.
-        root: a clone of the corpus.
         weighted: whether an example of train is weighted by the posterior of its silver labels (mean 1 over train).
 
     Returns:
         The examples; ``without`` counts by split the records without labels (of the subset), except prompt examples.
-
-    Raises:
-        NoGold: the split or the gold is missing.
-        NoSilver: the ensemble's silver labels are missing.
-        BadParams: the corpus does not hold texts, its splits are not train, dev and test, or the subset does not
-            exist.
-        SplitConflict: an item or a group is in two splits.
-        SchemaMismatch: the post of a record with labels that was not taken down is missing.
-        SealBroken: a value was altered, or belongs to another vault.
     """
     if params.corpora[corpus].content != "texts":
         raise BadParams(where=f"corpora.{corpus}.content", detail="only a corpus of texts has posts to train on")
@@ -212,7 +191,6 @@ def load(
 
 
 def _validation_name(corpus: str, *, params: Params, found: set[str]) -> str:
-    """Return the corpus's name of its validation split; refuse any other set of splits."""
     named = {*params.split[corpus].ratios, *found}
     for name in VALIDATIONS:
         if named == {TRAIN, name, TEST}:
@@ -241,7 +219,6 @@ def _gold(
 def _silver(
     corpus: str, *, subset: str, ensemble: str, task: Task, root: Path, weighted: bool
 ) -> tuple[dict[str, LabelSet], dict[str, float]]:
-    """Return the labels, and if ``weighted`` their posterior, of the records on which the ensemble agrees enough."""
     if subset not in AGREEMENTS:
         raise BadParams(where="finetune.subsets", detail=f"there is no training subset '{subset}'")
     path = root / "snapshot" / corpus / "silver" / ensemble / "silver.parquet"

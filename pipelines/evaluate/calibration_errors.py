@@ -59,7 +59,6 @@ def resampled(board: Board, *, said: Floats, bins: int) -> ResampledErrors:
     """Resample a model's calibration errors over groups of items and over runs (one for each seed).
 
     Args:
-        board: the test set.
         said: probabilities, shape (runs, items, labels); NaN for an answer without probabilities.
         bins: the number of bins of equal width.
     """

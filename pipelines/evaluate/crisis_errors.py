@@ -194,7 +194,6 @@ def _over_extension(board: Board, *, answers: TaskAnswers) -> Json:
 
 
 def _types(category: Category) -> Iterator[tuple[str, list[int]]]:
-    """Yield each type of crisis with the positions of its labels, in the scheme's order."""
     found: dict[str, list[int]] = {}
     for i, name in enumerate(category.names):
         if name != category.none:
@@ -231,11 +230,9 @@ def _severity(board: Board, *, answers: TaskAnswers) -> Json:
 
 
 def _any(values: Bools, *, places: Sequence[int]) -> Bools:
-    """Return whether each answer has any of the labels: (runs, items)."""
     return np.asarray(values[..., list(places)].any(axis=-1))
 
 
 def _stacked(values: Bools, *, places: npt.NDArray[np.int64]) -> Bools:
-    """Concatenate labels along the axis of runs: (runs * labels, items)."""
     stacked: Bools = np.concatenate([values[..., i] for i in places])
     return stacked

@@ -59,11 +59,6 @@ def listed(
 
     Of a model with several runs, the first run counts. An item without any answer is a refusal, not an error, and is
     left out. ``category`` may be omitted if the scheme has one.
-
-    Raises:
-        UnknownCategory: the scheme has no such category, or several and none is named.
-        NoGold: the commit has no gold or no split.
-        NoAnswers: a model has no predictions on test.
     """
     scheme = load_scheme(params.corpora[corpus].scheme, root=root)
     task = task_of(scheme, scheme.category(category).key)
@@ -120,9 +115,6 @@ def write_content(
     """Decrypt the listed items into a new folder: ``items.csv``, and a file for each picture; return counts.
 
     Records that were taken down since are left out. The files are the caller's to remove; no takedown reaches them.
-
-    Raises:
-        SealBroken: a value was altered, or belongs to another vault.
     """
     places: dict[Item, int] = {(one.record_id, one.image): at for at, one in enumerate(items)}
     by_item = {(one.record_id, one.image): one for one in items}

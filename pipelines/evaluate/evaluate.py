@@ -131,11 +131,6 @@ def run(corpus: str, *, params: Params, root: Path = Path(), sampling: Sampling 
     The predictions are read from all tables ``predictions.parquet`` under ``snapshot/<corpus>/predictions``. A scheme
     with FigSIM's tasks is scored on them, any other on each category that has gold. ``sampling`` replaces the number
     and the seed of the bootstrap resamples in ``params``.
-
-    Raises:
-        BadParams: gold does not fit the scheme's tasks, or a recall floor names an unknown label.
-        BadPredictions: a table has an item twice or in another split, or labels or scores that do not fit its task.
-        BadSpent: a file with the cost of predictions is invalid.
     """
     scheme = load(params.corpora[corpus].scheme, root=root)
     sampling = sampling or Sampling(params.evaluate.resamples, params.evaluate.seed)
@@ -281,10 +276,7 @@ def _model(board: Board, *, runs: Sequence[Run], figures: Json) -> Json:
 
 
 def best_of(models: Mapping[str, Json]) -> str | None:
-    """Return the name of the model with the highest mean macro-F1 on its valid answers; the first name wins a tie.
-
-    FigSIM chose the best models of its Table 4 in this way, on the test set.
-    """
+    """Return the name of the model with the highest mean macro-F1 on its valid answers; the first name wins a tie."""
     means = {name: model[VALID]["figures"]["macro_f1"]["mean"] for name, model in models.items() if model[VALID]}
     return min(means, key=lambda name: (-means[name], name)) if means else None
 

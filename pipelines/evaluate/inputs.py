@@ -51,11 +51,7 @@ class EvaluationGold:
         return {item: labels for item, labels in sorted(self.labels.get(key, {}).items()) if self.split[item] == split}
 
     def seen(self, task: Task, *, split: str) -> dict[Item, LabelSet]:
-        """Return a split's gold labels by item as the task defines them, without items used as prompt examples.
-
-        Raises:
-            BadParams: an item of a single-label task does not have exactly one label.
-        """
+        """Return a split's gold labels by item as the task defines them, without items used as prompt examples."""
         whole = self.of(task.key, split=split)
         found = {item: task.seen(labels) for item, labels in whole.items() if item not in self.examples}
         if task.kind == "single" and any(len(labels) != 1 for labels in found.values()):
@@ -66,12 +62,7 @@ class EvaluationGold:
 def runs_of(
     rows: Iterable[Mapping[str, Any]], *, tasks: Mapping[str, Task], gold: EvaluationGold, split: str = TEST
 ) -> Runs:
-    """Group the rows of the table ``predictions`` on ``split`` by task, model and seed; the rows of a seed are a run.
-
-    Raises:
-        BadPredictions: a run has an item twice or from another split, or labels that are not in its task, or scores
-            that are not probabilities of its labels.
-    """
+    """Group rows of the table ``predictions`` on ``split`` by task, model and seed; the rows of a seed are a run."""
     sorted_rows: dict[tuple[str, str, int], list[Mapping[str, Any]]] = defaultdict(list)
     for row in rows:
         if row["split"] == split and row["task"] in tasks:

@@ -67,10 +67,7 @@ class Rates:
         self._runs = runs
 
     def add(self, part: Bools, whole: Bools) -> int:
-        """Add the rate of ``part`` within ``whole``, and return its index among the rates.
-
-        Both have shape (a multiple of the runs, items): one row, or several, for each run.
-        """
+        """Add the rate of ``part`` within ``whole``, and return its index among the rates."""
         for counted in (part & whole, whole):
             by_run = counted.reshape(-1, self._runs, counted.shape[-1]).sum(axis=0)
             self.columns.append(by_run.T.astype(np.float64))

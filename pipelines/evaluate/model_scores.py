@@ -265,11 +265,7 @@ def _ordinal(cells: Floats, *, classes: int) -> dict[str, Floats]:
 
 
 def score(board: Board, *, runs: Sequence[Run], valid: bool) -> Scored:
-    """Return the scores of one model's runs on the test set, with the resamples for their intervals.
-
-    ``board`` needs at least one item, ``runs`` at least one run. With ``valid``, missing answers are left out;
-    otherwise they count as wrong.
-    """
+    """Return the scores of one model's runs on the test set, with the resamples for their intervals."""
     rows = np.stack([counted(board, predicted=board.predicted(run), valid=valid) for run in runs], axis=1)
     sums = cluster_sums(rows.reshape(len(rows), -1), groups=board.groups)
     # by content: models with the same answers get the same draws, so that their difference is 0
@@ -290,7 +286,6 @@ def _key(sums: Floats) -> int:
 
 
 def _mean_of(values: Floats, *, chosen: Floats) -> Floats:
-    """Return the mean over the drawn runs with a defined value; ``chosen`` says how often each run was drawn."""
     if values.shape[1] == 1:
         return values[:, 0]
     known = ~np.isnan(values)

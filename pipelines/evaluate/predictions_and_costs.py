@@ -69,12 +69,7 @@ class Found:
 
 
 def read(folder: Path, *, params: Params) -> Found:
-    """Read every ``predictions.parquet`` below ``folder``, with the origin and the cost of its model.
-
-    Raises:
-        BadSpent: a ``spent.json`` lacks an amount, or has an invalid one.
-        SchemaMismatch: a table has other columns.
-    """
+    """Read every ``predictions.parquet`` below ``folder``, with the origin and the cost of its model."""
     rows: list[dict[str, Any]] = []
     origins: dict[str, Origin] = {}
     spent: dict[str, list[Json]] = defaultdict(list)

@@ -128,7 +128,6 @@ def _risk(board: Board, *, runs: Sequence[Run], said: Floats) -> Json:
 
 
 def _sums(said: Floats, *, true: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return, for each bin, the number of values and the sums of predicted and of true values."""
     # a value on an edge belongs to the bin above it, except 1, which belongs to the last bin
     place = np.minimum((said * BINS).astype(int), BINS - 1)
     columns = (np.ones(len(said)), said, true)
@@ -166,10 +165,7 @@ def floors(
     """Return for each label with a recall floor the recall and precision of the answers, and its alert fitted on dev.
 
     Args:
-        board: the test set.
-        runs: one model's runs on test.
         dev: the dev set, ``None`` if there is none.
-        dev_runs: the same model's runs on dev.
         wanted: label of the task -> required recall.
     """
     answers = gather(board, runs=runs)

@@ -16,11 +16,7 @@ from pipelines.storage import tables
 
 
 def flagged(corpus: str, *, root: Path) -> frozenset[Item]:
-    """Return the items of the corpus's reviews (rounds with ``draw: disagreement``), whether gold was kept or revised.
-
-    Raises:
-        BadManifest: a round's manifest is invalid.
-    """
+    """Return the items of the corpus's reviews (rounds with ``draw: disagreement``), with gold kept or revised."""
     found: set[Item] = set()
     for manifest in opened(root, corpus):
         path = folder(root, corpus, manifest.round) / "assignments.parquet"

@@ -86,12 +86,6 @@ def fit(scores: npt.NDArray[np.floating], *, examples: Sequence[Example], task: 
 
     Args:
         scores: scores in [0, 1], shape (examples, labels), rows in the order of ``examples``.
-        examples: examples of validation, with gold.
-        task: the task.
-
-    Raises:
-        LeakRefused: an example is not of validation.
-        NothingToCalibrate: there are no examples.
     """
     truth = targets(only(examples, splits={VALIDATION}), task=task) > 0
     if not len(truth):

@@ -55,14 +55,6 @@ def tune(
 
     Args:
         scores: probabilities, shape (examples, labels), rows in the order of ``examples``.
-        examples: examples of validation, with gold.
-        task: the task. A single-label task does not use thresholds (see :func:`decide`): .5 for every label.
-        mode: ``train.mode``.
-        min_positives: ``train.min_positives``.
-
-    Raises:
-        LeakRefused: an example is not of validation.
-        BadScores: the shape is wrong, or a value is not a probability.
     """
     truth = targets(only(examples, splits={VALIDATION}), task=task) > 0
     values = checked(scores, task=task, rows=len(truth))
@@ -83,11 +75,7 @@ def decide(scores: npt.NDArray[np.floating], *, task: Task, thresholds: Floats) 
 
     Args:
         scores: probabilities, shape (examples, labels).
-        task: the task.
         thresholds: shape (labels,), from :func:`tune`; ignored for a single-label task.
-
-    Raises:
-        BadScores: the shape is wrong, or a value is not a probability.
     """
     values = checked(scores, task=task, rows=len(scores))
     if task.kind == "single":
@@ -96,11 +84,7 @@ def decide(scores: npt.NDArray[np.floating], *, task: Task, thresholds: Floats) 
 
 
 def checked(scores: npt.NDArray[np.floating], *, task: Task, rows: int) -> Floats:
-    """Return scores as float64 after a check that they are probabilities of shape (``rows``, labels).
-
-    Raises:
-        BadScores: the shape is wrong, or a value is not a probability.
-    """
+    """Return scores as float64 after a check that they are probabilities of shape (``rows``, labels)."""
     values = np.asarray(scores, np.float64)
     shape = (rows, len(task.labels))
     if values.shape != shape:
@@ -111,7 +95,6 @@ def checked(scores: npt.NDArray[np.floating], *, task: Task, rows: int) -> Float
 
 
 def _best(scores: Floats, *, truth: npt.NDArray[np.bool_]) -> float:
-    """Return the threshold with the best F1 of binary decisions; inputs have shape (n,)."""
     ends = np.concatenate([[0.0], np.unique(scores), [1.0]])
     tried = np.unique(np.concatenate([(ends[1:] + ends[:-1]) / 2, [MIDDLE]]))
     # how many of the sorted scores are not below each threshold, and so are given
@@ -135,9 +118,6 @@ def worth_of_sets(probabilities: Floats, *, category: Category, most: int = 4) -
 
     Returns:
         The sets, and their worth, shape (records, sets).
-
-    Raises:
-        ValueError: the shape does not match, or a value is not a probability.
     """
     names = category.names
     scores = np.asarray(probabilities, dtype=np.float64)
@@ -152,9 +132,6 @@ def worth_of_sets(probabilities: Floats, *, category: Category, most: int = 4) -
 
 
 def decode(probabilities: Floats, *, category: Category, most: int = 4) -> list[frozenset[str]]:
-    """Return the most probable valid label set of every row, as :func:`worth_of_sets` scores them.
-
-    Ties go to the smaller set, then alphabetically, never by row order.
-    """
+    """Return the most probable valid label set of every row, as :func:`worth_of_sets` scores them."""
     sets, worth = worth_of_sets(probabilities, category=category, most=most)
     return [sets[best] for best in worth.argmax(axis=1)]

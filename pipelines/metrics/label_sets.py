@@ -70,9 +70,6 @@ def tally(gold: Sequence[LabelSet], *, predicted: Sequence[LabelSet | None], lab
     """Return each record's counts for the metrics of label sets (exact match, Jaccard, true positives), in order.
 
     A missing answer (``None``) scores 0 on exact and Jaccard even if gold is empty, and misses every label of gold.
-
-    Raises:
-        KeyError: a set contains a label that the category does not have.
     """
     truth, answer = matrix(gold, labels=labels), matrix([p or frozenset() for p in predicted], labels=labels)
     answered = np.array([p is not None for p in predicted], dtype=bool)
@@ -89,11 +86,7 @@ def tally(gold: Sequence[LabelSet], *, predicted: Sequence[LabelSet | None], lab
 
 
 def matrix(sets: Sequence[Collection[str]], *, labels: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Return a matrix of shape (sets, labels) that is 1 where a set contains a label.
-
-    Raises:
-        KeyError: a set contains another label.
-    """
+    """Return a matrix of shape (sets, labels) that is 1 where a set contains a label."""
     place = {label: i for i, label in enumerate(labels)}
     found = np.zeros((len(sets), len(labels)), dtype=bool)
     for row, values in enumerate(sets):
@@ -152,9 +145,7 @@ def of_counts(counts: Mapping[str, Sequence[int]], *, exact: int, records: int) 
     Jaccard is left out: it is a mean over records and cannot be computed from sums over labels.
 
     Args:
-        counts: label -> true positives, false positives, false negatives.
         exact: how many records are exactly right.
-        records: how many records there are.
     """
     tp, fp, fn = (np.array([each[i] for each in counts.values()], dtype=np.float64) for i in range(3))
     found = figures(Tally(np.array(float(records)), np.array(float(exact)), np.array(0.0), tp, fp, fn))

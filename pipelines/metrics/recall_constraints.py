@@ -49,14 +49,6 @@ def fit(scores: Floats, *, examples: Sequence[Example], task: Task, floors: Mapp
 
     Args:
         scores: calibrated probabilities, shape (examples, labels), rows in the order of ``examples``.
-        examples: examples of validation, with gold.
-        task: the task.
-        floors: the required recall by label, ``finetune.recall_floors``; a floor of 0 has no effect.
-
-    Raises:
-        BadParams: a floor names a label that no scheme has.
-        LeakRefused: an example is not of validation.
-        BadScores: the scores do not belong to the examples, or are not probabilities.
     """
     truth = targets(only(examples, splits={VALIDATION}), task=task) > 0
     values, wanted = evidence(scores, task=task, rows=len(truth)), floors_of(task, floors=floors)
@@ -69,11 +61,7 @@ def fit(scores: Floats, *, examples: Sequence[Example], task: Task, floors: Mapp
 
 
 def floors_of(task: Task, *, floors: Mapping[str, float]) -> dict[str, float]:
-    """Return the required recall of the task's labels; entries for labels of other schemes are ignored.
-
-    Raises:
-        BadParams: a floor names a label that no scheme has.
-    """
+    """Return the required recall of the task's labels; entries for labels of other schemes are ignored."""
     wanted = {label: floor for label, floor in floors.items() if floor > 0}
     elsewhere = wanted.keys() - set(task.labels)
     if elsewhere and (unknown := sorted(elsewhere - labels_of_all())):
@@ -86,9 +74,6 @@ def evidence(scores: npt.NDArray[np.floating], *, task: Task, rows: int) -> Floa
     """Return the values that alerts compare with thresholds, shape (rows, labels).
 
     They are the scores; for ordered labels (grades), the sum of a grade's and all graver ones' scores.
-
-    Raises:
-        BadScores: the shape is wrong, or a value is not a probability.
     """
     values = checked(scores, task=task, rows=rows)
     if task.kind == "multi" or not task.ordinal:
@@ -97,11 +82,7 @@ def evidence(scores: npt.NDArray[np.floating], *, task: Task, rows: int) -> Floa
 
 
 def raised(scores: npt.NDArray[np.floating], *, task: Task, alerts: Alerts) -> list[frozenset[str]]:
-    """Return the labels whose alert each row raises.
-
-    Raises:
-        BadScores: the shape is wrong, or a value is not a probability.
-    """
+    """Return the labels whose alert each row raises."""
     values = evidence(scores, task=task, rows=len(scores)).astype(np.float32)
     limits = {label: one.threshold for label, one in alerts.items() if one.threshold is not None}
     given = values >= np.array([limits.get(label, np.inf) for label in task.labels], np.float32)
@@ -128,9 +109,6 @@ def learned(
     Args:
         found: calibrated probabilities, shape (examples, labels).
         raw: the scores before calibration.
-        examples: examples of validation, with gold.
-        task: the task.
-        floors: see :func:`fit`.
         sets: the label set of each example, by default the most probable one.
 
     Returns:
@@ -158,11 +136,7 @@ def save(out: Path, *, task: Task, alerts: Alerts, **more: Any) -> None:
 
 
 def load(out: Path, *, task: Task) -> tuple[dict[str, Alert], dict[str, Any]]:
-    """Read a classifier's alerts from its folder, as :func:`save` wrote them; return them and the whole JSON object.
-
-    Raises:
-        OtherLabels: the alerts were fitted for other labels, or for the same labels in another order.
-    """
+    """Read a classifier's alerts from its folder, as :func:`save` wrote them; return them and the whole JSON object."""
     stored = json.loads((out / FILE).read_text())
     if tuple(stored["labels"]) != task.labels:
         raise OtherLabels(found=len(stored["labels"]), wanted=len(task.labels), task=task.key)

@@ -43,9 +43,6 @@ def run(corpus: str, *, params: Params, root: Path = Path()) -> Json:
         For each round and for ``overall``: ``items`` (number of items), ``alpha`` and ``kappa`` by category, and
         ``sufficient``: whether every defined kappa, rounded to two decimals, reaches ``agreement.enough`` (``None`` if
         no kappa is defined).
-
-    Raises:
-        BadManifest: a round's manifest is invalid.
     """
     scheme = load(params.corpora[corpus].scheme, root=root)
     found: list[tuple[RoundManifest, list[Json]]] = []
@@ -123,10 +120,7 @@ def measure(
 
 
 def summary(metrics: Mapping[str, Any]) -> Json:
-    """Summarise the figures of :func:`measure`, for each round and ``overall``.
-
-    Each summary has ``items`` (maximum over the categories), ``alpha`` and ``kappa`` by category, and ``sufficient``.
-    """
+    """Summarise the figures of :func:`measure`, for each round and ``overall``."""
 
     def short(scope: Mapping[str, Any]) -> Json:
         categories = scope["categories"]
@@ -211,7 +205,6 @@ def figures(
 
 
 def _single(sets: c.Codes, *, category: Category, weights: c.Floats) -> dict[str, c.Floats]:
-    """Return the figures of a category whose answers are exactly one label each."""
     size = sets.shape[2]
     codes = np.where((sets == c.MISSING).any(axis=2), c.MISSING, sets.argmax(axis=2))
     found = {

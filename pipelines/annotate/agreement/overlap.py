@@ -34,10 +34,7 @@ class OverlapAnswers:
         return sorted(place for place, by in self.given.items() if len(by) > 1)
 
     def left_out(self) -> dict[str, int]:
-        """Count the items with fewer than two answers by reason (``outside_scheme``, ``skipped``, ``single``).
-
-        Each item counts once, for the first reason in this order that applies.
-        """
+        """Count the items with fewer than two answers by reason (``outside_scheme``, ``skipped``, ``single``)."""
         less = (self.given.keys() | self.skipped | self.outside) - set(self.doubles())
         reasons = [
             "outside_scheme" if p in self.outside else "skipped" if p in self.skipped else "single" for p in less

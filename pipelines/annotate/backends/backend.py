@@ -20,10 +20,7 @@ Item = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """One annotator's queue of a round; ``name`` is ``corpus/round`` or ``corpus/round/adjudication``.
-
-    ``annotator`` is the pseudonym of the person who answers its items.
-    """
+    """One annotator's queue of a round; ``name`` is ``corpus/round`` or ``corpus/round/adjudication``."""
 
     name: str
     annotator: str
@@ -90,11 +87,7 @@ class Backend(Protocol):
     accounts: Mapping[str, str]
 
     def prepare(self, queue: Queue, *, form: Form) -> None:
-        """Create the annotator's queue with its form in the tool if it does not exist.
-
-        Raises:
-            BackendUnavailable: the tool does not answer or rejects the credentials.
-        """
+        """Create the annotator's queue with its form in the tool if it does not exist."""
 
     def present(self, queue: Queue) -> dict[Item, datetime]:
         """Return each item in the queue with the time at which it was added; empty if the queue does not exist."""
@@ -109,11 +102,7 @@ class Backend(Protocol):
         """Remove items from the annotator's queue, with the answers to them."""
 
     def purge(self, queues: Collection[Queue]) -> None:
-        """Delete the queues and all their data, including deleted rows that remain in the tool's database.
-
-        Raises:
-            BackendUnavailable: data may be left; repeat the call.
-        """
+        """Delete the queues and all their data, including deleted rows that remain in the tool's database."""
 
     def address(self, queue: Queue) -> str:
         """Return the URL or file path where the annotator works on the queue."""

@@ -53,11 +53,6 @@ def publish(
     Returns:
         ``gold``, ``silver`` and ``splits`` (items of each), ``texts`` (``kept``; ``dropped`` by reason, including
         ``collected``: posts that the corpus already has from Reddit), ``commit`` and ``changed``.
-
-    Raises:
-        BadImport: a month of the dataset already holds collected posts, or an annotation round has the dataset's name;
-            nothing is committed.
-        CommitLost: another publisher pushed first in three attempts.
     """
 
     def attempt() -> dict[str, object]:
@@ -103,7 +98,6 @@ class _DatasetFiles:
             raise BadImport(file=self.dataset, mapping=self.dataset, detail=detail)
 
     def collected(self) -> set[str]:
-        """Return the records of the corpus that were collected from other sources."""
         pointers = [p for p in self.data.glob("*/posts.parquet.dvc") if p.parent.name not in self.months]
         names = [str(p.with_suffix("").relative_to(self.clone.path)) for p in pointers]
         self.clone.checkout(*names)
@@ -111,7 +105,6 @@ class _DatasetFiles:
         return set(posts["record_id"].to_pylist())
 
     def replace(self, months: Sequence[str]) -> None:
-        """Push the data of these months and delete the ``.dvc`` files that earlier imports wrote."""
         files = [path for month in months for path in (self.data / month).rglob("*.parquet")]
         pointers = self.clone.add(files)
         self.clone.check_remote(pointers)
@@ -121,7 +114,6 @@ class _DatasetFiles:
         self.pointers = {name: _digest(text) for name, text in sorted(pointers.items())}
 
     def replace_labels(self, files: Map[Path, Sequence[Sequence[str]]]) -> None:
-        """Push these CSV files (the first row is the header), and delete those that earlier imports wrote."""
         # An earlier release of this software kept the CSV files in git; DVC tracks them now.
         git("rm", "-r", "--quiet", "--ignore-unmatch", "--", f"{self.folder}/*.csv*", cwd=self.clone.path)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -138,7 +130,6 @@ def _digest(text: str) -> str:
 def _texts(
     where: _DatasetFiles, *, entries: Items, mapping: Mapping, params: Params, vault: Vault, now: datetime
 ) -> dict[str, object]:
-    """Import the texts month by month through the same steps as collected posts; return counts."""
     with_text = {record_id: entry for (record_id, _), entry in entries.items() if entry.text is not None}
     here = where.collected() if any(entry.reddit for entry in with_text.values()) else set()
     months: dict[str, dict[str, Submission]] = {}
@@ -161,7 +152,6 @@ def _texts(
 def _month(
     where: _DatasetFiles, posts: Map[str, Submission], *, month: str, params: Params, vault: Vault, now: datetime
 ) -> dict[str, Any]:
-    """Admit, seal and filter the texts of one month and write its tables; return the counts."""
     corpus, root, window = where.corpus, where.clone.path, Window.from_key(month)
     admitted = vault.admit([(r, post.fullname) for r, post in posts.items()], corpus=corpus, month=month, now=now)
     kinds = params.collect.scrub

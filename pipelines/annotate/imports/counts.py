@@ -108,7 +108,6 @@ def _given(items: Iterable[Answers]) -> Iterator[tuple[str, str]]:
 
 
 def _by_label(items: Iterable[Answers], *, scheme: Scheme) -> Counter[tuple[str, str]]:
-    """Count the items with each label; an item without labels counts under the category's name for the empty set."""
     counts: Counter[tuple[str, str]] = Counter()
     for answers in items:
         for key, labels in answers.items():

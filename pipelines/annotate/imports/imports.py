@@ -79,13 +79,6 @@ def run(
         the imported counts), ``absent`` (parts that the paper counts and the files lack), ``differences``, ``matches``
         (true if counts were compared and none differs), ``refused`` (the reason why an import would be refused, else
         null); after an import also the result of :func:`pipelines.annotate.imports.commit.publish`.
-
-    Raises:
-        BadMapping: the mapping does not exist or contradicts itself.
-        BadParams: the corpus is not configured, uses another scheme, or holds images although the dataset has texts.
-        BadImport: the files lack columns, have no rows, or too many of their rows are invalid.
-        UnreadableFile: a file does not have the expected format.
-        VaultUnavailable: the vault cannot be used; nothing was written.
     """
     meant = read_mapping(mapping)
     scheme = _fit(corpus, mapping=meant, params=params)
@@ -112,11 +105,7 @@ def run(
 
 
 def read_all(files: Sequence[Path], *, mapping: Mapping, scheme: Scheme, allow_bad: float = MAX_BAD) -> ReadDataset:
-    """Read the files of a dataset, and compare their counts with those in its paper.
-
-    Raises:
-        BadImport: a column that the mapping needs is missing, or there are no rows.
-    """
+    """Read the files of a dataset, and compare their counts with those in its paper."""
     read = tuple(sorted((read_file(path, usual=mapping.format) for path in files), key=lambda f: (f.name, f.digest)))
     gathered = gather(read, mapping=mapping, scheme=scheme)
     if not gathered.rows:

@@ -162,12 +162,7 @@ def available() -> list[str]:
 
 
 def read(name: str) -> Mapping:
-    """Read the column mapping with this name, or from the file at this path.
-
-    Raises:
-        BadMapping: the mapping does not exist, or contradicts itself or its scheme.
-        UnknownScheme: the mapping's scheme does not exist.
-    """
+    """Read the column mapping with this name, or from the file at this path."""
     path = FOLDER / f"{name}.yaml" if name in available() else Path(name)
 
     def refuse(detail: str) -> BadMapping:
@@ -180,7 +175,6 @@ def read(name: str) -> Mapping:
 
 
 def _faults(mapping: Mapping, *, scheme: Scheme) -> str:
-    """Return the parts of a mapping that its scheme does not know, as one message."""
     faults = [f"no category {key}" for key in mapping.labels if key not in scheme.categories]
     for key, labels in mapping.labels.items():
         faults += _unknown_labels(labels, category=scheme.categories.get(key))

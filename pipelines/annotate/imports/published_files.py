@@ -81,11 +81,7 @@ class File:
 
 
 def read_file(path: Path, *, usual: Format) -> File:
-    """Read a file in the format that its suffix indicates, or else in ``usual``, the dataset's usual format.
-
-    Raises:
-        UnreadableFile: the file has another format; the error names the file and, if known, the line.
-    """
+    """Read a file in the format that its suffix indicates, or else in ``usual``, the dataset's usual format."""
     read = {"csv": _csv, "jsonl": _jsonl, "json": _json, "parquet": _parquet}[FORMATS.get(path.suffix.lower(), usual)]
     try:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()

@@ -77,9 +77,6 @@ def cases(
     found unfit is left out; one that only some of them found unfit has unanswered categories.
 
     Args:
-        annotations: rows of the table ``annotations``.
-        assignments: rows of the table ``assignments``.
-        scheme: the corpus's scheme.
         seed: determines the order of the conflicting answers of an item.
     """
     given, rejected = answered(annotations), unfit(annotations, assignments=assignments)
@@ -116,9 +113,6 @@ def review_cases(
     compared unchanged, so annotators and models must use the same labels of the scheme, as in CRADLE.
 
     Args:
-        gold: rows of the table ``gold``.
-        votes: rows of the table ``votes`` by labeller.
-        against: the labellers to compare with.
         splits: the items of the splits under review (a mapping from item to split also works).
         seed: determines the order of the sides.
         marked: the items that an annotator marked.
@@ -139,10 +133,7 @@ def review_cases(
 def unvoted(
     gold: Sequence[Row], votes: Mapping[str, Sequence[Row]], *, against: Sequence[str], splits: Collection[Item]
 ) -> int:
-    """Count the items with gold in ``splits`` that lack a valid vote of a labeller in ``against``.
-
-    Such items cannot be reviewed.
-    """
+    """Count the items with gold in ``splits`` that lack a valid vote of a labeller in ``against``."""
     ballots = _ballots(votes, against=against)
     asked = [(item_of(row), str(row["category"])) for row in gold]
     return len(
@@ -161,11 +152,7 @@ def read_decisions(
     """Return the table ``adjudications`` with the adjudicator's new answers added; repeated answers add nothing.
 
     Args:
-        answers: the answers in the adjudicator's queue.
         cases: the adjudicator's cases; items and categories of stored decisions also count as assigned.
-        known: the stored rows of the table, unencrypted.
-        scheme: the corpus's scheme.
-        manifest: the round's manifest.
     """
     sides = {(case.item, key): len(case.sides) for case in cases for key in case.categories}
     rows = [dict(row) for row in known]
@@ -214,7 +201,6 @@ def _valid(
 def _side(
     item: Item, annotator: str, *, given: Mapping[Question, Mapping[str, frozenset[str]]], scheme: Scheme
 ) -> dict[str, tuple[str, ...]]:
-    """Return one annotator's answers by category, empty if there are none."""
     answers = {key: given.get((item, key), {}).get(annotator) for key in scheme.categories}
     return {
         key: _shown(labels, category=scheme.categories[key]) for key, labels in answers.items() if labels is not None
@@ -222,7 +208,6 @@ def _side(
 
 
 def _shown(labels: frozenset[str], *, category: Category) -> tuple[str, ...]:
-    """Return the labels in the scheme's order, or the scheme's name for the empty set."""
     if not labels and category.none is not None:
         return (category.none,)
     return tuple(label.name for label in category.labels if label.name in labels)
@@ -256,7 +241,6 @@ def _review(item: Item, sets: Mapping[str, Sequence[frozenset[str]]], *, seed: i
 def _decisions(
     answer: AnnotatorAnswer, *, asked: Collection[Question], scheme: Scheme
 ) -> tuple[dict[str, frozenset[str]], Counter[str]]:
-    """Return an answer's decisions on the asked categories, and its faults."""
     faults: Counter[str] = Counter()
     chosen = {key for key, values in answer.values.items() if values}
     if answer.skipped or not chosen:

@@ -48,9 +48,6 @@ def assign(
 
     Returns:
         The assignments in the given order of the annotators, then by position; empty if ``overlap`` is 0.
-
-    Raises:
-        BadParams: an annotator occurs twice, or there are fewer annotators than ``overlap``.
     """
     if len(set(annotators)) < max(len(annotators), overlap):
         detail = f"{len(set(annotators))} different names of {len(annotators)}, but each item needs {overlap}"

@@ -50,10 +50,6 @@ def describe(
 
     Returns:
         ``described`` and ``approved`` (items of the round so far), ``changed_items``, ``commit``, ``changed``.
-
-    Raises:
-        UnknownRound: the round was not opened.
-        BadDescriptions: the file is invalid, or ``by`` does not take part in the round.
     """
 
     def work(clone: Workspace) -> dict[str, object]:
@@ -82,10 +78,6 @@ def approve(corpus: str, name: str, *, by: str, settings: Settings, vault: Vault
     Returns:
         ``described`` and ``approved`` (items of the round so far), ``own`` (descriptions of ``by``, which another must
         approve), ``commit``, ``changed``.
-
-    Raises:
-        UnknownRound: the round was not opened.
-        BadDescriptions: ``by`` does not take part in the round, or there is nothing to approve.
     """
 
     def work(clone: Workspace) -> dict[str, object]:
@@ -104,12 +96,7 @@ def approve(corpus: str, name: str, *, by: str, settings: Settings, vault: Vault
 
 
 def export(corpus: str, name: str, *, to: Path, settings: Settings, vault: Vault) -> dict[str, object]:
-    """Write the round's items with their descriptions and notes, empty where there are none, to a private file.
-
-    Raises:
-        UnknownRound: the round was not opened.
-        BadDescriptions: the file exists already.
-    """
+    """Write the round's items with their descriptions and notes, empty where there are none, to a private file."""
     with workspace(settings) as clone:
         found = store.read(clone, corpus=corpus, name=name, vault=vault)
         if to.exists():

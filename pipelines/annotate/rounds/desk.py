@@ -50,10 +50,7 @@ class Pulled:
 
     @property
     def told(self) -> dict[str, object]:
-        """The fields that the `corpus round` commands print: the round's status, and counts of answers and decisions.
-
-        ``cases`` is the number of undecided items; counts for single annotators are listed by pseudonym.
-        """
+        """What the `corpus round` commands print: the round's status, and counts of answers and decisions."""
         return told(self.round.manifest) | {
             "answered": self.answered,
             "skipped": self.skipped,
@@ -81,11 +78,7 @@ class RoundContext:
     def of(
         cls, found: StoredRound, *, settings: Settings, vault: Vault, now: datetime, backend: Backend | None = None
     ) -> RoundContext:
-        """Return the context of a command on a round; ``backend`` replaces the one that the round's manifest names.
-
-        Raises:
-            BackendUnavailable: the backend does not answer or rejects the credentials.
-        """
+        """Return the context of a command on a round; ``backend`` replaces the one that the round's manifest names."""
         root = found.clone.path
         every = [m for corpus in found.params.corpora for m in manifests.opened(root, corpus)]
         going = tuple(m for m in every if m.status != "closed" and m.backend == found.manifest.backend)
@@ -94,11 +87,7 @@ class RoundContext:
         return cls(place, settings, vault, now, load_scheme(found.manifest.scheme, root=root), going)
 
     def check_guideline(self, found: StoredRound) -> None:
-        """Check that the annotation guideline is still the one with which the round was opened.
-
-        Raises:
-            RoundState: the guideline changed since the round was opened.
-        """
+        """Check that the annotation guideline is still the one with which the round was opened."""
         manifest = found.manifest
         now = guideline(self.scheme, content=found.params.corpora[manifest.corpus].content)
         if digest(now) != manifest.guideline:
@@ -238,7 +227,6 @@ def wrong(manifest: RoundManifest, *, detail: str) -> RoundState:
 
 
 def _counts(rows: Sequence[Row]) -> tuple[dict[str, int], int]:
-    """Return the number of items that each annotator has finished, and the number of skips of all together."""
     items = {(str(row["annotator"]), item_of(row), row["outcome"] == response_validation.SKIPPED) for row in rows}
     answered: dict[str, int] = defaultdict(int)
     for annotator, _, _ in items:

@@ -42,10 +42,7 @@ class NothingToDraw(AnnotationError):
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """A planned annotation round that is not opened yet.
-
-    ``unvoted`` counts the items left out of a review because a labeller's vote is missing.
-    """
+    """A planned annotation round that is not opened yet."""
 
     manifest: RoundManifest
     assignments: list[Assignment]
@@ -68,12 +65,7 @@ class RoundPlan:
 
 
 def planned_of(corpus: str, name: str, *, params: Params) -> Planned:
-    """Return the plan of an annotation round in the corpus's protocol.
-
-    Raises:
-        BadParams: the corpus has no protocol.
-        UnknownRound: the protocol has no such round.
-    """
+    """Return the plan of an annotation round in the corpus's protocol."""
     if corpus not in params.round.protocol:
         raise BadParams(where="round.protocol", detail=f"corpus {corpus} has no protocol")
     return protocols.round_of(protocols.load(params.round.protocol[corpus]), name, corpus=corpus)
@@ -84,11 +76,6 @@ def plan(clone: Workspace, *, corpus: str, name: str, vault: Vault, now: datetim
 
     Items of the corpus's other rounds are not drawn again, except in a review (``draw: disagreement``). If fewer items
     are left than the protocol's size, the round contains all of them.
-
-    Raises:
-        NotMade: a stage whose table is needed has no published result.
-        NothingToDraw: no item is left.
-        BadParams: ``round.annotators`` names fewer people than the round needs.
     """
     params = load(clone.path)
     planned = planned_of(corpus, name, params=params)
@@ -129,10 +116,7 @@ def plan(clone: Workspace, *, corpus: str, name: str, vault: Vault, now: datetim
 
 
 def review(clone: Workspace, *, manifest: RoundManifest, items: Collection[Item]) -> list[AdjudicationCase]:
-    """Return the cases of those ``items`` whose gold differs from the votes of all labellers of the review.
-
-    Gold and votes are those that ``clone`` contains.
-    """
+    """Return the cases of those ``items`` whose gold differs from the votes of all labellers of the review."""
     stages = _reviewed(manifest, corpus=manifest.corpus)
     store.fetch_stages(clone, *stages)
     gold, votes = _gold_and_votes(clone.path, manifest.corpus, against=manifest.against)
@@ -141,11 +125,7 @@ def review(clone: Workspace, *, manifest: RoundManifest, items: Collection[Item]
 
 
 def _scheme(planned: Planned, *, corpus: str, params: Params, root: Path) -> Scheme:
-    """Return the label scheme of a round: its own, or the corpus's.
-
-    Raises:
-        BadParams: the round's own scheme has other categories than the corpus's.
-    """
+    """Return the label scheme of a round: its own, or the corpus's."""
     usual = load_scheme(params.corpora[corpus].scheme, root=root)
     if planned.scheme is None:
         return usual
@@ -157,7 +137,6 @@ def _scheme(planned: Planned, *, corpus: str, params: Params, root: Path) -> Sch
 
 
 def _candidates(clone: Workspace, *, corpus: str, planned: Planned, vault: Vault) -> tuple[set[Item], int]:
-    """Return the items that a round may draw, and the number that a review leaves out."""
     path = clone.path / "snapshot" / corpus / "split" / "splits.parquet"
     splits = tables.read(path, name="splits", columns=["record_id", "image", "split"]).to_pylist()
     fit = {item_of(row) for row in splits if planned.splits is None or row["split"] in planned.splits}
@@ -175,20 +154,17 @@ def _candidates(clone: Workspace, *, corpus: str, planned: Planned, vault: Vault
 
 
 def _of_rounds(clone: Workspace, *, corpus: str, names: Collection[str] | None = None) -> set[Item]:
-    """Return the items of the rounds opened before: of all, or of those in ``names``."""
     paths = [p for p in _tables(clone, corpus=corpus, name="assignments") if names is None or p.parent.name in names]
     found = tables.concat(paths, name="assignments", columns=["record_id", "image"])
     return {item_of(row) for row in found.to_pylist()}
 
 
 def _marked(clone: Workspace, *, corpus: str) -> set[Item]:
-    """Return the items that an annotator of any round marked as ambiguous or unfit."""
     paths = _tables(clone, corpus=corpus, name="annotations")
     return marked(tables.concat(paths, name="annotations", columns=["record_id", "image", "outcome"]).to_pylist())
 
 
 def _hard(clone: Workspace, *, corpus: str, names: Collection[str]) -> set[Item]:
-    """Return the items that the rounds in ``names`` found hard."""
     columns = {"annotations": ["record_id", "image", "outcome"], "adjudications": ["record_id", "image"]}
     rows = {}
     for name, wanted in columns.items():
@@ -198,14 +174,12 @@ def _hard(clone: Workspace, *, corpus: str, names: Collection[str]) -> set[Item]
 
 
 def _tables(clone: Workspace, *, corpus: str, name: str) -> list[Path]:
-    """Return the paths of a table of all rounds, fetched into the clone."""
     pointers = sorted((clone.path / "annotations" / corpus).glob(f"*/{name}.parquet.dvc"))
     clone.checkout(*(path.with_suffix("").relative_to(clone.path).as_posix() for path in pointers))
     return [path.with_suffix("") for path in pointers]
 
 
 def _reviewed(of: Planned | RoundManifest, *, corpus: str) -> list[str]:
-    """Return the stages whose results a review compares."""
     if of.draw != "disagreement":
         return []
     return [f"gold@{corpus}", *(f"votes@{corpus}-{labeller}" for labeller in of.against)]

@@ -36,11 +36,7 @@ class NotQualified(AnnotationError):
 
 
 def eligible(planned: Planned, *, people: Sequence[str], corpus: str, root: Path) -> list[str]:
-    """Return those of ``people`` who may take part in a planned round, in their order.
-
-    Raises:
-        NotQualified: they are fewer than the round needs.
-    """
+    """Return those of ``people`` who may take part in a planned round, in their order."""
     earlier = {m.round: m for m in manifests.opened(root, corpus)}
 
     def of(rounds: Collection[str]) -> set[str]:

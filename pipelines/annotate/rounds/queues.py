@@ -17,10 +17,7 @@ ADJUDICATION = "adjudication"
 
 @dataclass(frozen=True)
 class Wanted:
-    """The content that an annotator's queue should have: all items with their positions, and the daily cap of items.
-
-    ``form`` is called only if items are still missing from the queue.
-    """
+    """The content that an annotator's queue should have: all items with their positions, and the daily cap of items."""
 
     queue: Queue
     items: Mapping[Item, int]
@@ -49,11 +46,7 @@ def people(manifests: Iterable[RoundManifest]) -> list[str]:
 
 
 def open_backend(manifest: RoundManifest, *, settings: Settings, pseudonyms: Collection[str]) -> Backend:
-    """Connect to the annotation backend that a round's manifest names, with access for these pseudonyms.
-
-    Raises:
-        BackendUnavailable: the backend does not answer or rejects the credentials.
-    """
+    """Connect to the annotation backend that a round's manifest names, with access for these pseudonyms."""
     if manifest.backend == "label_studio":
         from pipelines.annotate.backends.label_studio.label_studio import open_label_studio
 

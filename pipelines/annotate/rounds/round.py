@@ -39,23 +39,7 @@ def open_round(
     backend: Backend | None = None,
     dry_run: bool = False,
 ) -> Result:
-    """Draw an annotation round's items, commit the assignments, and fill each annotator's queue up to the daily cap.
-
-    If the round is open already, only its queues are filled. A review has no annotators; its items go directly to the
-    adjudicator.
-
-    Returns:
-        ``status``, ``size`` (number of drawn items), ``planned`` (the protocol's size), ``assigned`` (items in total,
-        by person) and ``released`` (items added to queues, by person), ``unvoted`` (items that a review leaves out
-        because they lack a labeller's vote), ``commit``, ``changed``.
-
-    Raises:
-        UnknownRound: the protocol has no such round.
-        RoundState: the round is closed, or was opened with another protocol, seed or guideline than the current one.
-        NotMade: a stage whose table is needed has no published result.
-        NothingToDraw: no item is left.
-        BackendUnavailable: the round is open and its queues may not be full; repeat the command.
-    """
+    """Draw an annotation round's items, commit the assignments, and fill each annotator's queue up to the daily cap."""
 
     def work(clone: Workspace) -> Result:
         planned = opening.planned_of(corpus, name, params=load(clone.path))
@@ -100,11 +84,6 @@ def pull(
         ``answered`` by person, ``skipped`` in total, ``decided`` (decided item categories), ``cases`` (undecided
         items), ``problems`` by person and name (see ``backend.PROBLEMS``), ``removed`` and ``released`` (items removed
         from and added to queues), ``commit``, ``changed``.
-
-    Raises:
-        UnknownRound: the round was not opened.
-        RoundState: the round is closed, or its guideline changed since it was opened.
-        BackendUnavailable: the backend failed; commits are kept, so repeat the command.
     """
     return _collect(corpus, name, settings=settings, vault=vault, now=now, backend=backend, ending=False)
 
@@ -112,17 +91,7 @@ def pull(
 def adjudicate(
     corpus: str, name: str, *, settings: Settings, vault: Vault, now: datetime, backend: Backend | None = None
 ) -> Result:
-    """End annotation in a round: pull once more, and queue the undecided items for the adjudicator, without names.
-
-    Unanswered items are removed from the annotators' queues.
-
-    Returns:
-        The result of :func:`pull`; ``cases`` is the number of items that wait for the adjudicator.
-
-    Raises:
-        UnknownRound: the round was not opened.
-        RoundState: the round is closed, or its guideline changed since it was opened.
-    """
+    """End annotation in a round: pull once more, and queue the undecided items for the adjudicator, without names."""
     return _collect(corpus, name, settings=settings, vault=vault, now=now, backend=backend, ending=True)
 
 
@@ -165,26 +134,14 @@ def close(
     """Import a round's last answers, commit the decision about the round, and delete its queues from the backend.
 
     Args:
-        corpus: the corpus of the round.
-        name: the name of the round.
         go_on: whether the round's labels become gold.
         reason: a code of at most 64 characters, not prose (``agreement-sufficient``).
-        settings: the location of the corpus.
-        vault: the vault with the keys.
-        now: the closing time.
         backend: used in place of the backend that the manifest names.
         abandon: allow ``go_on`` although the adjudicator has undecided cases, which never get gold from this round.
         dry_run: return the status without changing anything.
 
     Returns:
         The result of :func:`pull`, with the undecided ``cases`` and ``go_on``. A repeated call purges the queues again.
-
-    Raises:
-        UnknownRound: the round was not opened.
-        RoundState: cases are undecided or items are not described without ``abandon``, or the round was closed with
-            another decision.
-        BadManifest: the reason is not a valid code.
-        BackendUnavailable: the round is closed but its queues may not be empty; repeat the command.
     """
 
     def work(clone: Workspace) -> Result:
@@ -222,7 +179,6 @@ def close(
 
 
 def _scores(clone: Workspace, *, pulled: Pulled, vault: Vault) -> dict[str, float]:
-    """Return how well each person's answers in a qualification agree with what the earlier rounds settled."""
     manifest = pulled.round.manifest
     earlier = [store.read(clone, corpus=manifest.corpus, name=name, vault=vault) for name in manifest.again]
     scheme = load_scheme(manifest.scheme, root=clone.path)

@@ -31,18 +31,7 @@ def status(
     now: datetime,
     backend: Backend | None = None,
 ) -> Result:
-    """Return the status of a corpus's annotation rounds, or the details of one round, without changing anything.
-
-    Returns:
-        Without a name: ``rounds`` (opened rounds) and ``planned`` (rounds of the protocol that are not opened). With a
-        name: ``assigned``, ``given`` (items in the queue), ``answered`` and ``address`` by person, ``skipped`` in
-        total, ``decided`` (item categories), ``cases`` (undecided items), ``problems``, ``decision``, and the last
-        published ``agreement``.
-
-    Raises:
-        UnknownRound: the round was not opened.
-        BackendUnavailable: the queues of an open round cannot be read.
-    """
+    """Return the status of a corpus's annotation rounds, or the details of one round, without changing anything."""
     with workspace(settings) as clone:
         if name is None:
             return _all(clone, corpus=corpus)
@@ -75,7 +64,6 @@ def _decision(manifest: RoundManifest) -> Result:
 
 
 def _agreement(clone: Workspace, *, corpus: str, name: str) -> Result:
-    """Return ``agreement`` of a round from the last published metrics: each kappa, and whether they suffice."""
     path = clone.path / "metrics" / corpus / "agreement.json"
     found = json.loads(path.read_text())["rounds"].get(name) if path.exists() else None
     if found is None:

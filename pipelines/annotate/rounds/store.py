@@ -64,17 +64,7 @@ class StoredRound:
 
 
 def on_tip(settings: Settings, work: Callable[[Workspace], T], *, folders: Sequence[str] | None = None) -> T:
-    """Run ``work`` in a clone of the corpus branch's newest commit and return its result.
-
-    If another publisher pushes first, ``work`` is repeated in a new clone. ``folders``: what ``work`` needs of it, or
-    all (:func:`pipelines.workspace.clone.workspace`).
-
-    A lock allows one ``work`` at a time, on all hosts of the corpus, so that the queues do not change between its reads
-    and its writes.
-
-    Raises:
-        CommitLost: another publisher pushed first in :data:`ATTEMPTS` attempts.
-    """
+    """Run ``work`` in a clone of the corpus branch's newest commit and return its result."""
     with alone(settings, "rounds"):
         for _ in range(ATTEMPTS - 1):
             with suppress(CommitLost), workspace(settings, folders=folders) as clone:
@@ -84,11 +74,7 @@ def on_tip(settings: Settings, work: Callable[[Workspace], T], *, folders: Seque
 
 
 def read(clone: Workspace, *, corpus: str, name: str, vault: Vault) -> StoredRound:
-    """Read an opened annotation round from a clone of the corpus repository.
-
-    Raises:
-        UnknownRound: the round was not opened.
-    """
+    """Read an opened annotation round from a clone of the corpus repository."""
     path = manifests.folder(clone.path, corpus, name) / manifests.FILE
     if not path.exists():
         known = ", ".join(m.round for m in manifests.opened(clone.path, corpus)) or "none opened so far"
@@ -139,11 +125,7 @@ def write(folder: Path, content: Sequence[Row], *, name: str, vault: Vault) -> l
 
 
 def fetch_stages(clone: Workspace, *stages: str) -> None:
-    """Check out the published results of these stages of ``dvc.yaml`` in a clone.
-
-    Raises:
-        NotMade: a stage has no published result; the error names the first one.
-    """
+    """Check out the published results of these stages of ``dvc.yaml`` in a clone."""
     published = clone.lock()
     for stage in stages:
         if stage not in published:

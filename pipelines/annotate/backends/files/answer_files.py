@@ -51,13 +51,7 @@ def item_of(name: str) -> Item:
 
 
 def read(folder: Path, *, keys: Collection[str], annotator: str) -> list[AnnotatorAnswer]:
-    """Return the annotator's answers in a queue's folder in file order; empty if there is no answer file.
-
-    ``keys`` are the categories of the form. ``annotator`` is the account for lines that name no account.
-
-    Raises:
-        BadAnswers: a line cannot be read, or both ``answers.jsonl`` and ``answers.csv`` exist.
-    """
+    """Return the annotator's answers in a queue's folder in file order; empty if there is no answer file."""
     path = _path(folder)
     if path is None:
         return []
@@ -134,7 +128,6 @@ def _csv(path: Path, *, keys: Collection[str]) -> Iterator[tuple[int, Mapping[st
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield each row and the number of its last line."""
     try:
         reader = csv.reader(io.StringIO(path.read_bytes().decode("utf-8-sig"), newline=""), strict=True)
     except UnicodeDecodeError as error:
@@ -168,7 +161,6 @@ def _answer(row: Mapping[str, object], *, keys: Collection[str], annotator: str,
 
 
 def _values(values: object, *, keys: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """Return the labels by category, without a check against the scheme, which follows later."""
     if not isinstance(values, Mapping) or set(values) - set(keys):
         raise _AnswerFault("'values' has other categories than the form")
     found = {}

@@ -19,11 +19,7 @@ FOLDERS = ("export", "media/export", "media/upload", "test_data")
 
 
 def clean(folder: Path) -> None:
-    """Rewrite Label Studio's database without deleted rows, and empty its folders of exports and uploads.
-
-    Raises:
-        BackendUnavailable: the database stayed busy for a minute; repeat the call.
-    """
+    """Rewrite Label Studio's database without deleted rows, and empty its folders of exports and uploads."""
     for name in FOLDERS:
         for path in sorted((folder / name).glob("*")):
             if path.is_dir() and not path.is_symlink():

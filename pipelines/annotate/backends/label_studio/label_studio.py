@@ -72,11 +72,7 @@ class LabelStudio:
                 )
 
     def present(self, queue: Queue) -> dict[Item, datetime]:
-        """Return each item of the queue's project with the time at which it was first added.
-
-        An interrupted removal is completed first. Its items are no longer in any project, so no later ``remove`` would
-        complete it.
-        """
+        """Return each item of the queue's project with the time at which it was first added."""
         if self._folder is not None and (self._folder / UNCLEAN).exists():
             self._clean()
         found: dict[Item, datetime] = {}
@@ -172,12 +168,7 @@ class LabelStudio:
 
 
 def open_label_studio(settings: Settings, *, pseudonyms: Collection[str]) -> LabelStudio:
-    """Return the backend on the configured external server, else on the embedded one with accounts for the pseudonyms.
-
-    Raises:
-        BackendUnavailable: the embedded server does not run, or ``CORPUS_LABEL_STUDIO_KEY`` of the external server is
-            not set.
-    """
+    """Connect to the configured external server, else to the embedded one with accounts for the pseudonyms."""
     url = address(settings)
     if settings.label_studio_url:
         if not (key := settings.label_studio_key.get_secret_value()):
@@ -218,14 +209,12 @@ def _errors() -> Iterator[None]:
 
 
 def _rows(tasks: Sequence[AnnotationTask]) -> Iterator[tuple[dict[str, object], int]]:
-    """Yield tasks as Label Studio imports them, and their sizes in characters."""
     for task in tasks:
         data = shown(task)
         yield {"data": data, "meta": _meta(task)}, sum(map(len, data.values()))
 
 
 def _meta(task: AnnotationTask) -> dict[str, object]:
-    """Return the task's metadata, which the form does not show to the annotator."""
     return {"item": f"{task.item[0]}/{task.item[1]}", "position": task.position, "disputed": list(task.disputed)}
 
 

@@ -54,10 +54,7 @@ STYLE = """
 
 
 def config(form: Form) -> str:
-    """Return Label Studio's labelling configuration (XML) of a form.
-
-    The page shows the warning and the contacts first, then the guideline, the item, the questions and the note.
-    """
+    """Return Label Studio's labelling configuration (XML) of a form."""
     root = ET.Element("View")
     ET.SubElement(root, "Style").text = STYLE
     _hypertext(root, name="_warning", value=_warning(form))
