@@ -8,13 +8,15 @@ space; later steps map them to the models' label space (``Category.check(mode="r
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from random import Random
 from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 
 from pipelines.annotate.backends.backend import Item
@@ -31,9 +33,12 @@ from pipelines.annotate.response_validation import (
     roster,
     unfit,
 )
-from pipelines.annotate.simulated_people import asked_of
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
+from pipelines.curate.grouping.items import load as linked_items
+from pipelines.curate.grouping.published_split import published
+from pipelines.curate.grouping.split_groups import resolve
+from pipelines.curate.split.stratify import target_sizes
 from pipelines.errors import BadParams
 from pipelines.storage import tables
 from pipelines.storage.exclusions import write_exclusions
@@ -241,3 +246,33 @@ def _checked(label: GoldLabel, *, scheme: Scheme, key: str, where: str) -> GoldL
             detail=f"a label set breaks the scheme's rules: {', '.join(sorted(set(checked.violations)))}",
         )
     return GoldLabel(checked.labels, label.how, label.round)
+
+
+def asked_of(corpus: str, sample: Collection[Item], *, params: Params, vault: Vault, root: Path) -> set[Item]:
+    """Return the sampled items that the sandbox's simulated annotators label: all, or as many as ``gold.splits`` hold.
+
+    Items that are assigned to these splits come first, then whole groups of linked items, drawn at random.
+    """
+    within, section = params.gold[corpus].splits, params.split[corpus]
+    if within is None:
+        return set(sample)
+    promised = {**vault.assignments(corpus, version=section.version), **published(section, root=root)}
+    asked = {item for item, split in promised.items() if split in within and item in sample}
+    sizes = dict(zip(section.ratios, target_sizes(len(sample), ratios=section.ratios), strict=True))
+    room = sum(sizes[name] for name in within) - len(asked)
+    for group in _groups(corpus, sample, params=params, root=root):
+        if len(group) <= room and promised.keys().isdisjoint(group):
+            asked.update(group)
+            room -= len(group)
+    return asked
+
+
+def _groups(corpus: str, sample: Collection[Item], *, params: Params, root: Path) -> list[list[Item]]:
+    everything = linked_items(corpus, params=params, root=root)
+    units = resolve(everything.links, assigned=np.full(len(everything), -1, np.int64))
+    groups = defaultdict(list)
+    for item, i in everything.at(sample).items():
+        groups[units.unit[i]].append(item)
+    drawn = list(groups.values())
+    Random(params.split[corpus].seed).shuffle(drawn)  # noqa: S311 (a draw that must repeat, not a secret)
+    return drawn

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from sklearn.metrics import cohen_kappa_score
 
-from pipelines.annotate.agreement import agreement
+from pipelines.annotate import agreement
 from pipelines.annotate.forms import manifest
 from pipelines.annotate.forms.manifest import RoundManifest
 from pipelines.config.params import Params, load

@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.annotate.backends.backend import Queue
-from pipelines.annotate.backends.label_studio import erasure
-from pipelines.annotate.backends.label_studio.erasure import FOLDERS, clean
-from pipelines.annotate.backends.label_studio.label_studio import LabelStudio
+from pipelines.annotate.backends.label_studio import FOLDERS, LabelStudio, clean, erasure
 from pipelines.errors import BackendUnavailable
 
 WORD = "PLANTEDQUINCEWORD"

@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING
 
 from pipelines.annotate.imports import counts
 from pipelines.annotate.imports.commit import publish
-from pipelines.annotate.imports.gather import GatheredEntries, gather, missing_columns
 from pipelines.annotate.imports.mapping import Mapping
 from pipelines.annotate.imports.mapping import read as read_mapping
 from pipelines.annotate.imports.published_files import File, read_file
-from pipelines.annotate.imports.rows import ONE_PART, ImportEntry
+from pipelines.annotate.imports.rows import ONE_PART, GatheredEntries, ImportEntry, gather, missing_columns
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.errors import BadImport, BadParams

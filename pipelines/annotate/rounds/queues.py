@@ -48,10 +48,10 @@ def people(manifests: Iterable[RoundManifest]) -> list[str]:
 def open_backend(manifest: RoundManifest, *, settings: Settings, pseudonyms: Collection[str]) -> Backend:
     """Connect to the annotation backend that a round's manifest names, with access for these pseudonyms."""
     if manifest.backend == "label_studio":
-        from pipelines.annotate.backends.label_studio.label_studio import open_label_studio
+        from pipelines.annotate.backends.label_studio import open_label_studio
 
         return open_label_studio(settings, pseudonyms=pseudonyms)
-    from pipelines.annotate.backends.files.files import open_files
+    from pipelines.annotate.backends.files import open_files
 
     return open_files(settings)
 

@@ -17,9 +17,9 @@ from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
+from pipelines.annotate.backends import answer_files
+from pipelines.annotate.backends.answer_files import BadAnswers, item_of, name_of
 from pipelines.annotate.backends.backend import AnnotationTask, AnnotatorAnswer, Item, Queue
-from pipelines.annotate.backends.files import answer_files
-from pipelines.annotate.backends.files.answer_files import BadAnswers, item_of, name_of
 from pipelines.annotate.forms.form import Form
 from pipelines.config.settings import Settings
 from pipelines.errors import BackendUnavailable

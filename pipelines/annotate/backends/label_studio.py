@@ -9,8 +9,11 @@ the server's own maintenance removes them.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import shutil
+import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -18,8 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.annotate.backends.backend import AnnotationTask, AnnotatorAnswer, Item, Queue, in_chunks
-from pipelines.annotate.backends.label_studio.erasure import clean
-from pipelines.annotate.backends.label_studio.labelling_config import NOTE, config, shown
+from pipelines.annotate.backends.labelling_config import NOTE, config, shown
 from pipelines.annotate.forms.form import Form
 from pipelines.config.settings import Settings
 from pipelines.deployment.label_studio_server import address, ensure_accounts
@@ -28,6 +30,10 @@ from pipelines.errors import BackendUnavailable
 if TYPE_CHECKING:
     from label_studio_sdk import LabelStudio as Client
 
+
+# Ours: the server writes in short transactions.
+BUSY_SECONDS = 60.0
+FOLDERS = ("export", "media/export", "media/upload", "test_data")
 # Label Studio: a title has at most 50 characters.
 LONGEST_TITLE = 50
 # Ours: the server keeps a whole request in memory.
@@ -253,3 +259,30 @@ def _values(result: Sequence[Mapping[str, Any]]) -> tuple[dict[str, tuple[str, .
         elif "choices" in value:
             values[name] = tuple(str(choice) for choice in value["choices"])
     return values, note
+
+
+def clean(folder: Path) -> None:
+    """Rewrite the embedded Label Studio's database without deleted rows, and empty its folders of exports and uploads.
+
+    SQLite leaves deleted rows in free pages of the file; the browser's exports and uploads are in folders next to it.
+    """
+    for name in FOLDERS:
+        for path in sorted((folder / name).glob("*")):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+    database = folder / "label_studio.sqlite3"
+    if not database.exists():
+        return
+    try:
+        with contextlib.closing(sqlite3.connect(database, timeout=BUSY_SECONDS, isolation_level=None)) as connection:
+            # Keep the copy that VACUUM makes out of the temporary folder.
+            for statement in ("PRAGMA temp_store=MEMORY", "VACUUM"):
+                connection.execute(statement).fetchall()
+            # A checkpoint that a reader blocks raises nothing; its first column is then nonzero.
+            [(blocked, *_)] = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    except sqlite3.OperationalError:
+        blocked = True
+    if blocked:
+        raise BackendUnavailable(backend="label_studio", detail="its database is busy")
