@@ -76,9 +76,9 @@ class OverlapAnswers:
 
 def gather(rows: Iterable[Mapping[str, Any]], *, scheme: Scheme) -> dict[str, OverlapAnswers]:
     """Group rows of the table ``annotations`` by category; leave out label sets that the current scheme forbids."""
-    found = {key: OverlapAnswers() for key in scheme.categories}
+    grouped = {key: OverlapAnswers() for key in scheme.categories}
     for row in rows:
-        answers = found.get(row["category"])
+        answers = grouped.get(row["category"])
         if answers is None:
             continue
         place = (row["round"], row["record_id"], row["image"])
@@ -93,7 +93,7 @@ def gather(rows: Iterable[Mapping[str, Any]], *, scheme: Scheme) -> dict[str, Ov
                 answers.outside.add(place)
         elif row["outcome"] == SKIPPED:
             answers.skipped.add(place)
-    return found
+    return grouped
 
 
 def measured(category: Category) -> tuple[str, ...]:
@@ -110,21 +110,15 @@ def _nothing(category: Category) -> set[str]:
 
 
 def run(corpus: str, *, params: Params, root: Path = Path()) -> Json:
-    """Write ``metrics/<corpus>/agreement.json`` and ``snapshot/<corpus>/agreement/agreement.png``.
-
-    Returns:
-        For each round and for ``overall``: ``items`` (number of items), ``alpha`` and ``kappa`` by category, and
-        ``sufficient``: whether every defined kappa, rounded to two decimals, reaches ``agreement.enough`` (``None`` if
-        no kappa is defined).
-    """
+    """Write ``metrics/<corpus>/agreement.json`` and ``snapshot/<corpus>/agreement/agreement.png``."""
     scheme = load(params.corpora[corpus].scheme, root=root)
-    found: list[tuple[RoundManifest, list[Json]]] = []
+    rounds: list[tuple[RoundManifest, list[Json]]] = []
     for manifest in opened(root, corpus):
         path = folder(root, corpus, manifest.round) / "annotations.parquet"
         if path.exists():
-            found.append((manifest, tables.read(path, name="annotations", columns=COLUMNS).to_pylist()))
-    schemes = {m.round: load(m.scheme, root=root) for m, _ in found if m.scheme != scheme.name}
-    metrics = measure(found, scheme=scheme, settings=params.agreement, groups=groups_of(root, corpus), schemes=schemes)
+            rounds.append((manifest, tables.read(path, name="annotations", columns=COLUMNS).to_pylist()))
+    schemes = {m.round: load(m.scheme, root=root) for m, _ in rounds if m.scheme != scheme.name}
+    metrics = measure(rounds, scheme=scheme, settings=params.agreement, groups=groups_of(root, corpus), schemes=schemes)
     draw_figure(metrics, categories=list(scheme.categories), path=root / "snapshot" / corpus / "agreement")
     write_metrics(metrics, root / "metrics" / corpus / "agreement.json")
     return summary(metrics)
@@ -135,8 +129,8 @@ def groups_of(root: Path, corpus: str) -> dict[Item, str]:
     path = root / "snapshot" / corpus / "dedupe" / "clusters.parquet"
     if not path.exists():
         return {}
-    found = tables.read(path, name="clusters", columns=["record_id", "image", "cluster"])
-    return dict(zip(tables.items_of(found), found["cluster"].to_pylist(), strict=True))
+    clusters = tables.read(path, name="clusters", columns=["record_id", "image", "cluster"])
+    return dict(zip(tables.items_of(clusters), clusters["cluster"].to_pylist(), strict=True))
 
 
 def measure(
@@ -162,8 +156,8 @@ def measure(
     described: Json = {}
     pooled: list[Mapping[str, Any]] = []
     published: list[str] = []
-    for manifest, given in rounds:
-        rows = list(given)
+    for manifest, table in rounds:
+        rows = list(table)
         batches = sorted({row["batch"] for row in rows})
         parts = {b: [row for row in rows if row["batch"] == b] for b in batches}
         own = (schemes or {}).get(manifest.round, scheme)
@@ -234,11 +228,7 @@ def figures(
     groups: Mapping[Item, str],
     labels: bool = True,
 ) -> Json:
-    """Compute all agreement figures of one category of a scheme from the annotators' ``answers``.
-
-    ``groups`` maps items to groups of near-duplicates, ``labels`` adds the figures of each label, and ``settings.seed``
-    and the category's key seed the bootstrap.
-    """
+    """Compute all agreement figures of one category of a scheme from the annotators' ``answers``."""
     places = answers.doubles()
     names = measured(category)
     raters = sorted({annotator for place in places for annotator in answers.given[place]})
@@ -280,21 +270,21 @@ def figures(
 def _single(sets: c.Codes, *, category: Category, weights: c.Floats) -> dict[str, c.Floats]:
     size = sets.shape[2]
     codes = np.where((sets == c.MISSING).any(axis=2), c.MISSING, sets.argmax(axis=2))
-    found = {
+    values = {
         "observed": c.observed(codes, classes=size, weights=weights),
         "kappa": c.kappa(codes, classes=size, weights=weights),
         "ac1": c.ac1(codes, classes=size, weights=weights),
     }
     if not category.ordinal:
-        return {**found, "alpha": c.alpha(codes, distance=c.nominal(size), weights=weights)}
+        return {**values, "alpha": c.alpha(codes, distance=c.nominal(size), weights=weights)}
     # the task's classes define the order: FigSIM's attempt and death are one degree (SPEC 1.1)
     merged = [_class(category, label=name) for name in measured(category)]
     degrees = list(dict.fromkeys(merged))
     ranks = np.array([degrees.index(name) for name in merged])
     ordered = np.where(codes == c.MISSING, c.MISSING, ranks[codes])
-    found["weighted_kappa"] = c.kappa(ordered, classes=len(degrees), weights=weights, quadratic=True)
-    found["alpha"] = c.ordinal_alpha(ordered, classes=len(degrees), weights=weights)
-    return found
+    values["weighted_kappa"] = c.kappa(ordered, classes=len(degrees), weights=weights, quadratic=True)
+    values["alpha"] = c.ordinal_alpha(ordered, classes=len(degrees), weights=weights)
+    return values
 
 
 def _class(category: Category, *, label: str) -> str:
@@ -315,15 +305,15 @@ def _multi(sets: c.Codes, *, by_label: Mapping[str, c.Floats], weights: c.Floats
 
 
 def _plain(values: c.Floats, *, name: str, settings: Agreement) -> Json:
-    found = c.estimate(values, confidence=settings.confidence)
+    estimate = c.estimate(values, confidence=settings.confidence)
     plain: Json = {
         key: None if value is None else round(value, DIGITS) + 0.0
-        for key, value in (("value", found.value), ("low", found.low), ("high", found.high))
+        for key, value in (("value", estimate.value), ("low", estimate.low), ("high", estimate.high))
     }
-    if name in READ and found.value is not None:
-        plain["word"] = c.landis_koch(found.value)
-    if found.value is not None and found.defined < 1:
-        plain["defined"] = round(found.defined, 3)
+    if name in READ and estimate.value is not None:
+        plain["word"] = c.landis_koch(estimate.value)
+    if estimate.value is not None and estimate.defined < 1:
+        plain["defined"] = round(estimate.defined, 3)
     return plain
 
 
@@ -347,7 +337,7 @@ def draw_figure(metrics: Mapping[str, Any], *, categories: Sequence[str], path: 
         for panel, category in zip(panels, shown, strict=True):
             _panel(panel, points=points, category=category)
         # the panels share an axis that reaches the lowest interval; set ticks first, because they would widen it
-        lows = [_bound(found[key]["alpha"], key="low") for _, found in points for key in shown]
+        lows = [_bound(batch[key]["alpha"], key="low") for _, batch in points for key in shown]
         panels[0].set_yticks([n / 5 for n in range(-5, 6)])
         panels[0].set_ylim(min([0.0, *(low for low in lows if not math.isnan(low))]) - 0.05, 1.05)
         if points:
@@ -370,13 +360,13 @@ def _points(metrics: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
         batches = rounds[name]["batches"]
         for batch in sorted(batches, key=int):
             categories = batches[batch]["categories"]
-            if any(found["items"] for found in categories.values()):
+            if any(figures["items"] for figures in categories.values()):
                 points.append((f"{name}, {batch}" if len(batches) > 1 else name, categories))
     return points
 
 
 def _panel(panel: Axes, *, points: Sequence[tuple[str, Mapping[str, Any]]], category: str) -> None:
-    alphas = [found[category]["alpha"] for _, found in points]
+    alphas = [batch[category]["alpha"] for _, batch in points]
     xs = [x for x, alpha in enumerate(alphas) if alpha["value"] is not None]
     lows, highs = ([_bound(alphas[x], key=key) for x in xs] for key in ("low", "high"))
     for end, word in c.READINGS:

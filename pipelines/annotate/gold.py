@@ -104,7 +104,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
     folder = root / "snapshot" / corpus / "gold"
     tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS["gold"]), folder / "gold.parquet", name="gold")
     write_exclusions(dict.fromkeys(unfit, UNFIT), folder / "drops.parquet", step="gold")
-    given = Counter(label.round for label in known.values())
+    by_round = Counter(label.round for label in known.values())
     records = {item for item, _ in known}
     metrics = {
         "records": len(records),
@@ -114,7 +114,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
         "outside": len({item for source in sources for item, _ in source.known if item not in sample}),
         "how": dict(sorted(Counter(label.how for label in known.values()).items())),
         "pending": len({item for source in sources for item in source.waiting if item in sample}),
-        "rounds": {source.round: given[source.round] for source in sources if source.round},
+        "rounds": {source.round: by_round[source.round] for source in sources if source.round},
     }
     return write_metrics(metrics, root / "metrics" / corpus / "gold.json")
 
@@ -125,10 +125,10 @@ def _merged(
     known: dict[Question, GoldLabel] = {}
     unfit: set[Item] = set()
     for source in sources:
-        given = {question: label for question, label in source.known.items() if question[0] in sample}
-        rejected = {item for item, key in given if key == UNFIT}
-        unfit = (unfit - {item for item, _ in given}) | rejected
-        for (item, key), label in given.items():
+        sampled = {question: label for question, label in source.known.items() if question[0] in sample}
+        rejected = {item for item, key in sampled if key == UNFIT}
+        unfit = (unfit - {item for item, _ in sampled}) | rejected
+        for (item, key), label in sampled.items():
             if key != UNFIT:
                 known[item, key] = _checked(label, scheme=scheme, key=key, where=source.where)
     return {question: label for question, label in known.items() if question[0] not in unfit}, unfit
@@ -142,14 +142,14 @@ def settle(
     An item that all annotators, or then the adjudicator, found unfit has the only category ``UNFIT``; labels that the
     adjudicator gives later make it fit again.
     """
-    given, rejected = answered(annotations), unfit(annotations, assignments=assignments)
+    answers, rejected = answered(annotations), unfit(annotations, assignments=assignments)
     known: dict[Question, GoldLabel] = {}
     for item, annotators in roster(assignments).items():
         how = AGREED if len(annotators) > 1 else SINGLE
         if item in rejected:
             known[item, UNFIT] = GoldLabel(frozenset(), how, name)
         for key in scheme.categories:
-            labels = agreed(given.get((item, key), {}), annotators=annotators)
+            labels = agreed(answers.get((item, key), {}), annotators=annotators)
             if labels is not None:
                 known[item, key] = GoldLabel(labels, how, name)
     for row in sorted(log, key=lambda row: cast(datetime, row["decided"])):
@@ -174,8 +174,8 @@ def _sources(
     return sources + [_round(manifest, scheme=scheme, root=root) for manifest in counted]
 
 
-def _round(found: RoundManifest, *, scheme: Scheme, root: Path) -> GoldSource:
-    folder = manifests.folder(root, found.corpus, found.round)
+def _round(manifest: RoundManifest, *, scheme: Scheme, root: Path) -> GoldSource:
+    folder = manifests.folder(root, manifest.corpus, manifest.round)
 
     def rows(name: str) -> list[dict[str, Any]]:
         path, schema = folder / f"{name}.parquet", tables.SCHEMAS[name]
@@ -184,15 +184,15 @@ def _round(found: RoundManifest, *, scheme: Scheme, root: Path) -> GoldSource:
 
     assignments = rows("assignments")
     known = settle(
-        rows("annotations"), assignments=assignments, log=rows("adjudications"), scheme=scheme, name=found.round
+        rows("annotations"), assignments=assignments, log=rows("adjudications"), scheme=scheme, name=manifest.round
     )
     waiting = {
         item
         for item in roster(assignments)
-        if found.status != "closed" and (item, UNFIT) not in known
+        if manifest.status != "closed" and (item, UNFIT) not in known
         if any((item, key) not in known for key in scheme.categories)
     }
-    return GoldSource(f"round {found.round}", known, round=found.round, waiting=waiting)
+    return GoldSource(f"round {manifest.round}", known, round=manifest.round, waiting=waiting)
 
 
 def _memes(sandbox: Path, sample: Collection[Item], *, vault: Vault) -> dict[Question, GoldLabel]:

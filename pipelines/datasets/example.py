@@ -108,8 +108,8 @@ def targets(examples: Sequence[Example], *, task: Task) -> npt.NDArray[np.float3
 
 def _refuse(leaked: Sequence[Example], *, allowed: Collection[str]) -> None:
     if leaked:
-        found = ", ".join(sorted({e.split for e in leaked}))
-        raise LeakRefused(items=len(leaked), found=found, allowed=" and ".join(sorted(allowed)))
+        splits = ", ".join(sorted({e.split for e in leaked}))
+        raise LeakRefused(items=len(leaked), found=splits, allowed=" and ".join(sorted(allowed)))
 
 
 def material(

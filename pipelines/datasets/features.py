@@ -92,6 +92,6 @@ def packed(remarks: Remarks) -> str:
 
 def unpacked(data: bytes) -> Remarks:
     """Decode the three remarks on a meme from the JSON that :func:`packed` returns."""
-    found = json.loads(data)
-    one, two, three = (found[head] for head in HEADS)
-    return one, two, three
+    stored = json.loads(data)
+    cause_effect, figurative, mental_state = (stored[head] for head in HEADS)
+    return cause_effect, figurative, mental_state

@@ -21,11 +21,7 @@ from pipelines.vault.vault import Vault
 
 
 def load(corpus: str, *, task: Task, params: Params, vault: Vault, root: Path = Path()) -> Material:
-    """Read all memes with gold labels of the task as examples; records that were taken down are only counted.
-
-    Args:
-        corpus: reads ``snapshot/<corpus>/{split,gold}`` and ``data/<corpus>/*/images`` below ``root``.
-    """
+    """Read all memes with gold labels of the task as examples; records that were taken down are only counted."""
     if not all(_path(root, corpus, name=name).is_file() for name in ("splits", "gold")):
         raise NoGold(corpus=corpus)
     placed = _placed(corpus, params=params, root=root)
@@ -39,10 +35,7 @@ def load(corpus: str, *, task: Task, params: Params, vault: Vault, root: Path = 
 
 
 def memes(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> tuple[tuple[Example, ...], int]:
-    """Return all memes of train, validation and test, with or without gold, and how many were taken down.
-
-    The examples have no labels. Use this for code that reads memes before gold exists.
-    """
+    """Return all memes of train, validation and test, with or without gold, and how many were taken down."""
     if not _path(root, corpus, name="splits").is_file():
         raise NoSplit(corpus=corpus)
     placed = _placed(corpus, params=params, root=root)

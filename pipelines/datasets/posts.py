@@ -162,13 +162,13 @@ def load(
     opened = SplitPosts.read(corpus, params=params, vault=vault, root=root)
     folder = root / "snapshot" / corpus
     placed = groups_apart(tables.read(folder / "split" / "splits.parquet", name="splits").to_pylist(), corpus=corpus)
-    name = _validation_name(corpus, params=params, found={split for split, _ in placed.values()})
+    name = _validation_name(corpus, params=params, splits={split for split, _ in placed.values()})
     own = {TRAIN: TRAIN, name: VALIDATION, TEST: TEST}
     inside = {item: (own[split], group) for item, (split, group) in placed.items()}
     labels, shown = _gold(folder, task=task, inside=inside)
     posterior: dict[str, float] = {}
     if subset != GOLD:
-        labels = {item: found for item, found in labels.items() if inside.get(item, ("",))[0] != TRAIN}
+        labels = {item: chosen for item, chosen in labels.items() if inside.get(item, ("",))[0] != TRAIN}
     if subset not in (None, GOLD):
         silver, posterior = _silver(
             corpus, subset=str(subset), ensemble=str(ensemble), task=task, root=root, weighted=weighted
@@ -190,8 +190,8 @@ def load(
     return Posts(**values, examples=examples, validation_name=name, posts=opened.posts, placed=placed)
 
 
-def _validation_name(corpus: str, *, params: Params, found: set[str]) -> str:
-    named = {*params.split[corpus].ratios, *found}
+def _validation_name(corpus: str, *, params: Params, splits: set[str]) -> str:
+    named = {*params.split[corpus].ratios, *splits}
     for name in VALIDATIONS:
         if named == {TRAIN, name, TEST}:
             return name

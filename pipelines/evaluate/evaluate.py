@@ -98,15 +98,7 @@ OUTPUT_TOKENS = 128  # FigSIM T10
 
 @dataclass(frozen=True)
 class TaskContext:
-    """Data that the evaluation of a task uses besides the models' answers on test.
-
-    Args:
-        origins: model -> where it comes from: folder, entry of params.models, base model.
-        spent: model -> the cost of its predictions (``Spent`` of ``evaluate.json``).
-        dev: model -> its predictions on dev, by run.
-        floors: label -> the recall that it requires.
-        reviewed: the items of test that a review took in.
-    """
+    """Data that the evaluation of a task uses besides the models' answers on test."""
 
     origins: Mapping[str, Origin] = field(default_factory=dict)
     spent: Mapping[str, Json] = field(default_factory=dict)

@@ -75,10 +75,10 @@ class EvaluationGold:
     def seen(self, task: Task, *, split: str) -> dict[Item, LabelSet]:
         """Return a split's gold labels by item as the task defines them, without items used as prompt examples."""
         whole = self.of(task.key, split=split)
-        found = {item: task.seen(labels) for item, labels in whole.items() if item not in self.examples}
-        if task.kind == "single" and any(len(labels) != 1 for labels in found.values()):
+        defined = {item: task.seen(labels) for item, labels in whole.items() if item not in self.examples}
+        if task.kind == "single" and any(len(labels) != 1 for labels in defined.values()):
             raise BadParams(where=f"gold ({task.key})", detail="needs exactly one label")
-        return found
+        return defined
 
 
 def runs_of(
@@ -89,7 +89,7 @@ def runs_of(
     for row in rows:
         if row["split"] == split and row["task"] in tasks:
             sorted_rows[row["task"], row["model"], row["seed"]].append(row)
-    found: dict[str, dict[str, list[Run]]] = defaultdict(lambda: defaultdict(list))
+    runs: dict[str, dict[str, list[Run]]] = defaultdict(lambda: defaultdict(list))
     for (key, model, seed), here in sorted(sorted_rows.items()):
         items = [(row["record_id"], row["image"]) for row in here]
         if fault := _fault(items, rows=here, task=tasks[key], gold=gold, split=split):
@@ -98,8 +98,8 @@ def runs_of(
         known = [(i, row) for i, row in zip(items, here, strict=True) if i in gold.labels.get(key, {})]
         answers = {item: frozenset(row["labels"]) for item, row in known if row["outcome"] == VOTE}
         scores = {item: tuple(row["scores"]) for item, row in known if item in answers and row.get("scores")}
-        found[key][model].append(Run(seed, {item: row["outcome"] for item, row in known}, answers, scores))
-    return found
+        runs[key][model].append(Run(seed, {item: row["outcome"] for item, row in known}, answers, scores))
+    return runs
 
 
 def _fault(
@@ -223,12 +223,12 @@ def total(amounts: Sequence[Json]) -> Json:
 
 def reviewed(corpus: str, *, root: Path) -> frozenset[Item]:
     """Return the items of the corpus's reviews (rounds with ``draw: disagreement``), with gold kept or revised."""
-    found: set[Item] = set()
+    items: set[Item] = set()
     for manifest in opened(root, corpus):
         path = round_folder(root, corpus, manifest.round) / "assignments.parquet"
         if manifest.draw == "disagreement" and path.exists():
-            found |= set(tables.items_of(tables.read(path, name="assignments", columns=["record_id", "image"])))
-    return frozenset(found)
+            items |= set(tables.items_of(tables.read(path, name="assignments", columns=["record_id", "image"])))
+    return frozenset(items)
 
 
 def without_items(board: Board, *, items: Collection[Item]) -> Board | None:

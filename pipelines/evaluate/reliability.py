@@ -118,9 +118,9 @@ def _risk(board: Board, *, runs: Sequence[Run], said: Floats) -> Json:
     """
     gold = dict(zip(board.items, board.gold, strict=True))
     answers = [(item, run.answers[item]) for run in runs for item in board.items if item in run.scores]
-    given = matrix([labels for _, labels in answers], labels=board.task.labels)
+    chosen = matrix([labels for _, labels in answers], labels=board.task.labels)
     wrong = np.array([labels != gold[item] for item, labels in answers], np.float64)
-    chances = np.where(given, said, 1 - said if board.task.kind == "multi" else 1.0)
+    chances = np.where(chosen, said, 1 - said if board.task.kind == "multi" else 1.0)
     confidence = np.log(np.maximum(chances, SUREST)).sum(axis=1).round(DIGITS)
     values, place = np.unique(-confidence, return_inverse=True)
     wrong = (np.bincount(place, weights=wrong) / np.bincount(place, minlength=len(values)))[np.sort(place)]
@@ -162,14 +162,9 @@ def floors(
     dev_runs: Sequence[Run],
     wanted: Mapping[str, float],
 ) -> Json:
-    """Return for each label with a recall floor the recall and precision of the answers, and its alert fitted on dev.
-
-    Args:
-        dev: the dev set, ``None`` if there is none.
-        wanted: label of the task -> required recall.
-    """
+    """Return for each label with a recall floor the recall and precision of the answers, and its alert fitted on dev."""
     answers = gather(board, runs=runs)
-    found: Json = {}
+    by_label: Json = {}
     for label, floor in wanted.items():
         i = board.task.labels.index(label)
         rates = Rates()
@@ -177,13 +172,13 @@ def floors(
         rates.add(said, true)
         rates.add(true, said)
         recall, precision = rates.drawn(board)
-        found[label] = {
+        by_label[label] = {
             "floor": floor,
             "recall": recall,
             "precision": precision,
             "alert": _alert(board, runs=runs, dev=dev, dev_runs=dev_runs, label=i, floor=floor) if dev else None,
         }
-    return found
+    return by_label
 
 
 def _alert(
@@ -196,19 +191,19 @@ def _alert(
     on_dev, on_test = _Probabilities.of(dev, run=by_seed[both[0].seed]), _Probabilities.of(board, run=both[0])
     groups = [group for group, known in zip(dev.groups, on_dev.known, strict=True) if known]
     chosen = alert(on_dev.evidence[:, label], truth=on_dev.true[on_dev.known, label], floor=floor, groups=groups)
-    given = np.zeros(len(board.items), np.bool_)
+    flags = np.zeros(len(board.items), np.bool_)
     if chosen.threshold is not None:
-        given[on_test.known] = on_test.evidence[:, label].astype(np.float32) >= chosen.threshold
+        flags[on_test.known] = on_test.evidence[:, label].astype(np.float32) >= chosen.threshold
     true, rates = on_test.true[:, label], Rates()
-    for part, whole in ((given, true), (true, given), (given, np.ones_like(given))):
+    for part, whole in ((flags, true), (true, flags), (flags, np.ones_like(flags))):
         rates.add(part[None], whole[None])
-    found = dict(zip(("recall", "precision", "alert_rate"), rates.drawn(board), strict=True))
+    rates_by_name = dict(zip(("recall", "precision", "alert_rate"), rates.drawn(board), strict=True))
     name = board.task.labels[label]
-    raised = {item: frozenset({name}) for item, alerted in zip(board.items, given, strict=True) if alerted}
+    raised = {item: frozenset({name}) for item, alerted in zip(board.items, flags, strict=True) if alerted}
     groups_found = list(found_groups(board, label=name, raised=raised).values())
-    hits, of, guaranteed = sum(groups_found), len(groups_found), chosen.guaranteed_recall
-    verdict = None if guaranteed is None else judged(hits, of, guaranteed=guaranteed)
-    return {"dev": asdict(chosen), **found, "groups": {"found": hits, "of": of}, "verdict": verdict}
+    hits, positives, guaranteed = sum(groups_found), len(groups_found), chosen.guaranteed_recall
+    verdict = None if guaranteed is None else judged(hits, positives, guaranteed=guaranteed)
+    return {"dev": asdict(chosen), **rates_by_name, "groups": {"found": hits, "of": positives}, "verdict": verdict}
 
 
 def found_groups(board: Board, *, label: str, raised: Mapping[Item, LabelSet]) -> dict[str, bool]:
@@ -240,8 +235,8 @@ class ResampledErrors:
 
     def eces(self, gaps: Floats) -> Floats:
         """Return the ECE of each label and, as the last column, their mean; ``gaps`` has shape (..., labels, bins)."""
-        found = np.abs(gaps).sum(axis=-1)
-        return np.concatenate([found, found.mean(axis=-1, keepdims=True)], axis=-1)
+        errors = np.abs(gaps).sum(axis=-1)
+        return np.concatenate([errors, errors.mean(axis=-1, keepdims=True)], axis=-1)
 
     def intervals(self) -> list[list[float | None]]:
         """Return the 95 % interval (low, high) of each label's ECE and, last, of the labels' mean ECE."""
@@ -289,14 +284,14 @@ def noise(said: Floats, *, runs: int, bins: int) -> Floats:
     of several runs to an item share its chance.
     """
     where = place(said, bins=bins)
-    found = np.zeros(said.shape[1])
+    errors = np.zeros(said.shape[1])
     for i in range(said.shape[1]):
         p, others, variance = (
             np.bincount(where[:, i], weights=part[:, i], minlength=bins) for part in (said, 1 - said, said * (1 - said))
         )
         # of less than one expected event, the mean deviation is at most twice that expectation
-        found[i] = np.minimum(np.sqrt(2 * runs * variance / np.pi), 2 * np.minimum(p, others)).sum() / len(said)
-    return found
+        errors[i] = np.minimum(np.sqrt(2 * runs * variance / np.pi), 2 * np.minimum(p, others)).sum() / len(said)
+    return errors
 
 
 def place(said: Floats, *, bins: int) -> npt.NDArray[np.int64]:

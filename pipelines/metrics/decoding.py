@@ -52,9 +52,6 @@ def tune(
     that it gets .5. ``improved`` gives every label with fewer than ``min_positives`` positives the pooled threshold,
     which is the best for the F1 of all labels' decisions together (SPEC 2.4, trap 7): the best threshold of a handful
     of positives is chance.
-
-    Args:
-        scores: probabilities, shape (examples, labels), rows in the order of ``examples``.
     """
     truth = targets(only(examples, splits={VALIDATION}), task=task) > 0
     values = checked(scores, task=task, rows=len(truth))
@@ -72,10 +69,6 @@ def decide(scores: npt.NDArray[np.floating], *, task: Task, thresholds: Floats) 
 
     Of equally probable classes the first is chosen, which in an ordinal task is the lowest. Keep thresholds as
     float64: in float32 a threshold between two scores may become equal to one of them.
-
-    Args:
-        scores: probabilities, shape (examples, labels).
-        thresholds: shape (labels,), from :func:`tune`; ignored for a single-label task.
     """
     values = checked(scores, task=task, rows=len(scores))
     if task.kind == "single":
@@ -98,9 +91,9 @@ def _best(scores: Floats, *, truth: npt.NDArray[np.bool_]) -> float:
     ends = np.concatenate([[0.0], np.unique(scores), [1.0]])
     tried = np.unique(np.concatenate([(ends[1:] + ends[:-1]) / 2, [MIDDLE]]))
     # how many of the sorted scores are not below each threshold, and so are given
-    given = len(scores) - np.searchsorted(np.sort(scores), tried, side="left")
+    above = len(scores) - np.searchsorted(np.sort(scores), tried, side="left")
     hits = truth.sum() - np.searchsorted(np.sort(scores[truth]), tried, side="left")
-    f1 = 2 * hits / np.maximum(given + truth.sum(), 1)
+    f1 = 2 * hits / np.maximum(above + truth.sum(), 1)
     away = np.abs(tried - MIDDLE).round(DECIMALS)
     return float(tried[np.lexsort((-tried, away, -f1))[0]])
 

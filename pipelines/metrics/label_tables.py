@@ -264,10 +264,7 @@ SCORES = {
 
 
 def table_12(scored: Mapping[str, Any], *, name: str) -> Sheet:
-    """Return a table of one labeller's metrics on its valid answers and on all records (CRADLE Table 12).
-
-    ``scored`` has the metrics as :func:`pipelines.metrics.label_sets.score` returns them; ``name`` is the labeller.
-    """
+    """Return a table of one labeller's metrics on its valid answers and on all records (CRADLE Table 12)."""
     blocked = scored["n"] - scored["n_valid"]
     rows = [
         (f"Valid samples only (n={scored['n_valid']})", *_scores(scored["valid"])),

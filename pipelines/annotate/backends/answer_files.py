@@ -56,13 +56,13 @@ def read(folder: Path, *, keys: Collection[str], annotator: str) -> list[Annotat
     if path is None:
         return []
     rows = _csv(path, keys=keys) if path.suffix == ".csv" else _jsonl(path)
-    found = []
+    answers = []
     for line, row in rows:
         try:
-            found.append(_answer(row, keys=keys, annotator=annotator, line=line))
+            answers.append(_answer(row, keys=keys, annotator=annotator, line=line))
         except _AnswerFault as fault:
             raise BadAnswers(file=str(path), line=line, detail=fault) from None
-    return found
+    return answers
 
 
 def without(folder: Path, *, items: Collection[str]) -> Iterator[tuple[Path, bytes]]:
@@ -83,10 +83,10 @@ class _AnswerFault(Exception):
 
 
 def _path(folder: Path) -> Path | None:
-    found = [path for path in (folder / "answers.csv", folder / "answers.jsonl") if path.exists()]
-    if len(found) > 1:
-        raise BadAnswers(file=str(found[0]), line=0, detail="answers.jsonl exists too; leave one of the two")
-    return found[0] if found else None
+    paths = [path for path in (folder / "answers.csv", folder / "answers.jsonl") if path.exists()]
+    if len(paths) > 1:
+        raise BadAnswers(file=str(paths[0]), line=0, detail="answers.jsonl exists too; leave one of the two")
+    return paths[0] if paths else None
 
 
 def _jsonl(path: Path) -> Iterator[tuple[int, Mapping[str, object]]]:
@@ -163,15 +163,15 @@ def _answer(row: Mapping[str, object], *, keys: Collection[str], annotator: str,
 def _values(values: object, *, keys: Collection[str]) -> dict[str, tuple[str, ...]]:
     if not isinstance(values, Mapping) or set(values) - set(keys):
         raise _AnswerFault("'values' has other categories than the form")
-    found = {}
+    parsed = {}
     for key, labels in values.items():
         chosen: Sequence[object] = (
             [labels] if isinstance(labels, str) else labels if isinstance(labels, list) else [None]
         )
         if not all(isinstance(label, str) for label in chosen):
             raise _AnswerFault("the labels of a category must be a list of strings")
-        found[str(key)] = tuple(str(label).strip() for label in chosen)
-    return found
+        parsed[str(key)] = tuple(str(label).strip() for label in chosen)
+    return parsed
 
 
 def _time(value: object) -> datetime:

@@ -79,10 +79,7 @@ class AnnotatorAnswer:
 
 
 class Backend(Protocol):
-    """The interface of an annotation tool; repeating a call leaves existing queues and items unchanged.
-
-    ``accounts`` maps each pseudonym to its account (``AnnotatorAnswer.by``) if the tool distinguishes accounts.
-    """
+    """The interface of an annotation tool; repeating a call leaves existing queues and items unchanged."""
 
     accounts: Mapping[str, str]
 

@@ -75,8 +75,8 @@ class Files:
             if not (folder / "form.json").exists():
                 return []
             keys = [question["key"] for question in json.loads((folder / "form.json").read_bytes())["questions"]]
-            found = answer_files.read(folder, keys=keys, annotator=queue.annotator)
-        return sorted(found, key=lambda answer: (answer.item, answer.answered, answer.id))
+            answers = answer_files.read(folder, keys=keys, annotator=queue.annotator)
+        return sorted(answers, key=lambda answer: (answer.item, answer.answered, answer.id))
 
     def remove(self, queue: Queue, *, items: Collection[Item]) -> None:
         """Remove the items' tasks, pictures and answers from the queue's folder."""

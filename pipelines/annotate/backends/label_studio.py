@@ -81,12 +81,12 @@ class LabelStudio:
         """Return each item of the queue's project with the time at which it was first added."""
         if self._folder is not None and (self._folder / UNCLEAN).exists():
             self._clean()
-        found: dict[Item, datetime] = {}
+        added: dict[Item, datetime] = {}
         with _errors():
             for item, row in self._rows(queue, fields="task_only", include="id,meta,created_at"):
                 moment = _moment(row["created_at"])
-                found[item] = min(moment, found.get(item, moment))
-        return dict(sorted(found.items()))
+                added[item] = min(moment, added.get(item, moment))
+        return dict(sorted(added.items()))
 
     def add(self, queue: Queue, *, tasks: Sequence[AnnotationTask]) -> None:
         """Import tasks into the queue's project in the order of ``position``, in which the annotator sees them."""
@@ -102,13 +102,13 @@ class LabelStudio:
 
     def answers(self, queue: Queue) -> list[AnnotatorAnswer]:
         """Return the answers in the queue's project, each with its last change and the annotator's e-mail address."""
-        found: list[AnnotatorAnswer] = []
+        answers: list[AnnotatorAnswer] = []
         with _errors():
             rows = list(self._rows(queue, fields="all", include=ANSWER))
             emails = self._emails(queue) if any(row["annotations"] for _, row in rows) else {}
             for item, row in rows:
-                found += [_answer(each, item=item, emails=emails) for each in row["annotations"]]
-        return sorted(found, key=lambda answer: (answer.item, answer.answered, answer.id))
+                answers += [_answer(each, item=item, emails=emails) for each in row["annotations"]]
+        return sorted(answers, key=lambda answer: (answer.item, answer.answered, answer.id))
 
     def remove(self, queue: Queue, *, items: Collection[Item]) -> None:
         """Delete these items' tasks from the queue's project; the embedded server also erases their deleted rows."""

@@ -74,10 +74,7 @@ def config(form: Form) -> str:
 
 
 def shown(task: AnnotationTask) -> dict[str, str]:
-    """Return the data of an annotation task as HTML by element name.
-
-    ``_content`` is what to annotate; a task for an adjudicator also has ``_sides``, the conflicting answers.
-    """
+    """Return the data of an annotation task as HTML by element name."""
     passages = [_passage(name, text) for name, text in task.text.items() if text]
     if task.image is not None:
         passages.append(_picture(task.image, media_type=task.media_type or "application/octet-stream"))

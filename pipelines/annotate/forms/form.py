@@ -104,11 +104,6 @@ def read_values(category: Category, values: Sequence[str]) -> Checked:
     ``unknown_label`` (also for a label that the form does not show), ``empty`` (no choice at all, as opposed to the
     choice "None"), ``several``, ``exclusive``, and the scheme's own rules of the tier ``improved`` (SPEC 23, (d) and
     (e)).
-
-    Returns:
-        The label set in the annotators' label space (empty for "None" if that label is outside the task), with the
-        repairs. If there are violations, ignore the set, which is then empty; :func:`problem` returns the kind of the
-        violations.
     """
     checked = category.check(values, mode="repair", tiers=tiers_of("improved"), task=False)
     strange = checked.labels - {label.name for label in offered(category)}

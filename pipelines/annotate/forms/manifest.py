@@ -123,15 +123,15 @@ def write(manifest: RoundManifest, path: Path) -> None:
 
 def opened(root: Path, corpus: str) -> list[RoundManifest]:
     """Return the manifests of a corpus's annotation rounds, open and closed, sorted by opening date and name."""
-    found = []
+    manifests = []
     for path in sorted((root / "annotations" / corpus).glob(f"*/{FILE}")):
         manifest = read(path)
         if (manifest.corpus, manifest.round) != (corpus, path.parent.name):
             raise BadManifest(
                 file=_short(path), detail=f"the file is the manifest of {manifest.corpus}/{manifest.round}"
             )
-        found.append(manifest)
-    return sorted(found, key=lambda m: (m.opened, m.round))
+        manifests.append(manifest)
+    return sorted(manifests, key=lambda m: (m.opened, m.round))
 
 
 def _short(path: Path) -> str:

@@ -131,10 +131,10 @@ def load(name: str) -> Protocol:
 
 def load_file(path: Path) -> Protocol:
     """Read an annotation protocol from a file."""
-    found = read_section(Protocol, path, refuse=lambda detail: BadProtocol(file=path.name, detail=detail))
-    if found.name != path.stem:
-        raise BadProtocol(file=path.name, detail=f"name must equal the file's name, but its name is {found.name}")
-    return found
+    protocol = read_section(Protocol, path, refuse=lambda detail: BadProtocol(file=path.name, detail=detail))
+    if protocol.name != path.stem:
+        raise BadProtocol(file=path.name, detail=f"name must equal the file's name, but its name is {protocol.name}")
+    return protocol
 
 
 def round_of(protocol: Protocol, name: str, *, corpus: str) -> Planned:

@@ -49,17 +49,13 @@ def publish(
     """Commit labels, splits and texts of ``entries``, keyed by (record id, image); a repeated import makes no commit.
 
     ``record``, the report of the import, is committed as ``import.json`` with the digests of the texts' ``.dvc`` files.
-
-    Returns:
-        ``gold``, ``silver`` and ``splits`` (items of each), ``texts`` (``kept``; ``dropped`` by reason, including
-        ``collected``: posts that the corpus already has from Reddit), ``commit`` and ``changed``.
     """
 
     def attempt() -> dict[str, object]:
         with workspace(settings) as clone:
             where = _DatasetFiles(clone, corpus=corpus, dataset=mapping.dataset)
-            found = _texts(where, entries=entries, mapping=mapping, params=params, vault=vault, now=now)
-            written = {**_labels(where, entries=entries, mapping=mapping), "texts": found}
+            text_counts = _texts(where, entries=entries, mapping=mapping, params=params, vault=vault, now=now)
+            written = {**_labels(where, entries=entries, mapping=mapping), "texts": text_counts}
             write_metrics({**record, **written, "pointers": where.pointers}, where.folder / "import.json")
             commit = clone.commit(f"import({corpus}): {mapping.dataset}", paths=["data", "annotations"])
             return {**written, "commit": commit or clone.head, "changed": commit is not None}
@@ -89,8 +85,8 @@ class _DatasetFiles:
         self.months = {month for month in months if self._there(month).items() <= self.pointers.items()}
 
     def _there(self, month: str) -> dict[str, str]:
-        found = (self.data / month).rglob("*.dvc")
-        return {str(p.relative_to(self.clone.path).with_suffix("")): _digest(p.read_text()) for p in found}
+        pointers = (self.data / month).rglob("*.dvc")
+        return {str(p.relative_to(self.clone.path).with_suffix("")): _digest(p.read_text()) for p in pointers}
 
     def require_own(self, month: str) -> None:
         if month not in self.months and self._there(month):

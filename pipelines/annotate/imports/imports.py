@@ -90,11 +90,11 @@ def run(
     report = describe(read, mapping=meant, scheme=scheme) | {
         "corpus": corpus,
         "dry_run": dry_run,
-        "tombstoned": sum(one in gone for one in ids),
+        "tombstoned": sum(identity in gone for identity in ids),
     }
     if dry_run:
         return report
-    kept = {(one, e.image): e for one, e in zip(ids, read.entries, strict=True) if one not in gone}
+    kept = {(identity, e.image): e for identity, e in zip(ids, read.entries, strict=True) if identity not in gone}
     record = {key: report[key] for key in ("mapping", "digests", "items", "tombstoned", "matches", "differences")}
     # numbers only: the lines of a published file name people
     record |= {"left_out": read.gathered.bad_rows, "cut": len(read.gathered.cut)}

@@ -233,10 +233,10 @@ def _values(cells: Cells, labels: Labels, category: Category) -> list[str]:
         value = text_of(value)
     if isinstance(value, str) and not value.lstrip().startswith("["):
         return [part.strip() for part in value.split(labels.separator) if part.strip()]
-    found = list_of(value)
-    if found is None:
+    listed = list_of(value)
+    if listed is None:
         raise BadRow(f"{category.key}: not_a_list")
-    return found
+    return listed
 
 
 def has(file: File, names: Names) -> bool:
@@ -275,43 +275,39 @@ class GatheredEntries:
 
 def missing_columns(files: Iterable[File], *, mapping: Mapping) -> list[str]:
     """Return the required fields of the mapping that at least one file has no column for."""
-    found = set()
+    missing = set()
     for file in files:
         columns = mapping.columns
         named = has(file, (*columns.reddit, *columns.own)) or (columns.text and has(file, columns.body))
-        found |= set() if named else {"the record's name (columns.reddit, own or text)"}
+        missing |= set() if named else {"the record's name (columns.reddit, own or text)"}
         for key, labels in mapping.labels.items():
             if not (flagged(file, labels) or has(file, labels.columns)):
-                found.add(f"labels.{key}")
+                missing.add(f"labels.{key}")
         if mapping.level == "user" and not has(file, columns.body):
-            found.add("columns.body")
-    return sorted(found)
+            missing.add("columns.body")
+    return sorted(missing)
 
 
 def gather(files: Sequence[File], *, mapping: Mapping, scheme: Scheme) -> GatheredEntries:
-    """Combine the rows of each item into one entry; invalid rows are counted by reason (``rows.py``, or ``conflict``).
-
-    Equal rows of one item become one entry, which belongs to the parts of all of them. If rows of one item differ, all
-    are left out with the reason ``conflict``, because the correct one is unknown.
-    """
+    """Combine the rows of each item into one entry; invalid rows are counted by reason (``rows.py``, or ``conflict``)."""
     bad: dict[str, list[tuple[str, int]]] = {}
-    found: dict[tuple[bool, str, int], list[tuple[ImportEntry, tuple[str, int]]]] = {}
+    by_item: dict[tuple[bool, str, int], list[tuple[ImportEntry, tuple[str, int]]]] = {}
     unknown = 0
     for file in sorted(files, key=lambda f: (f.name, f.digest)):
         for row in file.rows:
             place = (file.name, row.line)
             try:
                 entry = entry_of(row, file=file, mapping=mapping, scheme=scheme)
-                found.setdefault((entry.reddit, entry.name, entry.image), []).append((entry, place))
+                by_item.setdefault((entry.reddit, entry.name, entry.image), []).append((entry, place))
             except BadRow as error:
                 unknown += error.unknown
                 bad.setdefault(error.reason, []).append(place)
     entries, cut = [], []
-    for _, same in sorted(found.items()):
-        one = same[0][0]
-        if all(entry.said == one.said for entry, _ in same):
+    for _, same in sorted(by_item.items()):
+        first_entry = same[0][0]
+        if all(entry.said == first_entry.said for entry, _ in same):
             parts = frozenset[str]().union(*(entry.parts for entry, _ in same))
-            entries.append(replace(one, parts=parts, digest=min(entry.digest for entry, _ in same)))
+            entries.append(replace(first_entry, parts=parts, digest=min(entry.digest for entry, _ in same)))
             cut += [place for entry, place in same if entry.cut]
         else:
             bad.setdefault("conflict", []).extend(place for _, place in same)

@@ -75,22 +75,19 @@ def cases(
     A category of an item is disputed if an assigned annotator did not answer the category, or if the answers differ.
     For an item with one assigned annotator, only unanswered categories are disputed. An item that all its annotators
     found unfit is left out; one that only some of them found unfit has unanswered categories.
-
-    Args:
-        seed: determines the order of the conflicting answers of an item.
     """
-    given, rejected = answered(annotations), unfit(annotations, assignments=assignments)
-    found = []
+    answers, rejected = answered(annotations), unfit(annotations, assignments=assignments)
+    disputes = []
     for item, annotators in sorted(roster(assignments).items()):
         if item in rejected:
             continue
         disputed = tuple(
-            key for key in scheme.categories if agreed(given.get((item, key), {}), annotators=annotators) is None
+            key for key in scheme.categories if agreed(answers.get((item, key), {}), annotators=annotators) is None
         )
         if disputed:
-            sides = [_side(item, annotator, given=given, scheme=scheme) for annotator in annotators]
-            found.append(AdjudicationCase(item, disputed, _shuffled([s for s in sides if s], item=item, seed=seed)))
-    return found
+            sides = [_side(item, annotator, sets=answers, scheme=scheme) for annotator in annotators]
+            disputes.append(AdjudicationCase(item, disputed, _shuffled([s for s in sides if s], item=item, seed=seed)))
+    return disputes
 
 
 def review_cases(
@@ -111,11 +108,6 @@ def review_cases(
     gave appears once, so that the adjudicator cannot recognize gold as the only different set. An item without a valid
     vote from every labeller (a refusal is not a vote) is left out; :func:`unvoted` counts such items. Labels are
     compared unchanged, so annotators and models must use the same labels of the scheme, as in CRADLE.
-
-    Args:
-        splits: the items of the splits under review (a mapping from item to split also works).
-        seed: determines the order of the sides.
-        marked: the items that an annotator marked.
     """
     ballots = _ballots(votes, against=against)
     disputed: dict[Item, dict[str, list[frozenset[str]]]] = defaultdict(dict)
@@ -149,11 +141,7 @@ def read_decisions(
     scheme: Scheme,
     manifest: RoundManifest,
 ) -> Decided:
-    """Return the table ``adjudications`` with the adjudicator's new answers added; repeated answers add nothing.
-
-    Args:
-        cases: the adjudicator's cases; items and categories of stored decisions also count as assigned.
-    """
+    """Return the table ``adjudications`` with the adjudicator's new answers added; repeated answers add nothing."""
     sides = {(case.item, key): len(case.sides) for case in cases for key in case.categories}
     rows = [dict(row) for row in known]
     last: dict[Question, dict[str, object]] = {}
@@ -171,7 +159,7 @@ def read_decisions(
         for answer in {a.answered: a for a in sorted(by_item[item], key=latest)}.values():
             labels, faults = _decisions(answer, asked=sides.keys(), scheme=scheme)
             for key in labels:
-                row = _row(answer, key, labels=labels[key], sides=sides[item, key], of=manifest)
+                row = _row(answer, key, labels=labels[key], sides=sides[item, key], manifest=manifest)
                 before = _valid(last, item, key=key, scheme=scheme)
                 if before is None or (_when(row) > _when(before) and _differ(row, before)):
                     last[item, key] = row
@@ -199,9 +187,9 @@ def _valid(
 
 
 def _side(
-    item: Item, annotator: str, *, given: Mapping[Question, Mapping[str, frozenset[str]]], scheme: Scheme
+    item: Item, annotator: str, *, sets: Mapping[Question, Mapping[str, frozenset[str]]], scheme: Scheme
 ) -> dict[str, tuple[str, ...]]:
-    answers = {key: given.get((item, key), {}).get(annotator) for key in scheme.categories}
+    answers = {key: sets.get((item, key), {}).get(annotator) for key in scheme.categories}
     return {
         key: _shown(labels, category=scheme.categories[key]) for key, labels in answers.items() if labels is not None
     }
@@ -233,8 +221,10 @@ def _ballots(
 
 
 def _review(item: Item, sets: Mapping[str, Sequence[frozenset[str]]], *, seed: int) -> AdjudicationCase:
-    most = max(len(given) for given in sets.values())
-    sides = [{key: tuple(sorted(given[at])) for key, given in sets.items() if at < len(given)} for at in range(most)]
+    most = max(len(choices) for choices in sets.values())
+    sides = [
+        {key: tuple(sorted(choices[at])) for key, choices in sets.items() if at < len(choices)} for at in range(most)
+    ]
     return AdjudicationCase(item, tuple(sets), _shuffled(sides, item=item, seed=seed))
 
 
@@ -254,20 +244,20 @@ def _decisions(
     # a category left empty keeps what the annotators agreed on
     del wrong["incomplete"]
     wrong["not_assigned"] = sum((answer.item, key) not in asked for key in chosen & scheme.categories.keys())
-    return {key: given for key, given in labels.items() if (answer.item, key) in asked}, wrong
+    return {key: decision for key, decision in labels.items() if (answer.item, key) in asked}, wrong
 
 
 def _row(
-    answer: AnnotatorAnswer, key: str, *, labels: frozenset[str], sides: int, of: RoundManifest
+    answer: AnnotatorAnswer, key: str, *, labels: frozenset[str], sides: int, manifest: RoundManifest
 ) -> dict[str, object]:
     return {
         "record_id": answer.item[0],
         "image": answer.item[1],
         "category": key,
         "decided": answer.answered.astimezone(UTC),
-        "round": of.round,
-        "guideline": of.guideline,
-        "adjudicator": of.adjudicator,
+        "round": manifest.round,
+        "guideline": manifest.guideline,
+        "adjudicator": manifest.adjudicator,
         "labels": sorted(labels),
         "sides": sides,
         "rationale": answer.note.strip(),

@@ -38,13 +38,13 @@ def tasks(
     images = params.corpora[corpus].content == "images"
     opened = (_images if images else _posts)(root / "data" / corpus, items=items, vault=vault)
     shown = cases or {}
-    found = (
+    complete = (
         replace(task, sides=shown[task.item].sides, disputed=shown[task.item].categories)
         if task.item in shown
         else task
         for task in opened
     )
-    return sorted(found, key=lambda task: task.position)
+    return sorted(complete, key=lambda task: task.position)
 
 
 def _images(folder: Path, *, items: Mapping[Item, int], vault: Vault) -> Iterator[AnnotationTask]:

@@ -45,11 +45,7 @@ class Assignment:
 
 
 def draw(candidates: Collection[Item], *, taken: Collection[Item], size: int, seed: int) -> list[Item]:
-    """Draw at most ``size`` candidate items that are not in ``taken``, in the order of their keyed hashes.
-
-    The result of a smaller ``size`` is a prefix of the result of a larger one. A new candidate does not change the
-    order of the others.
-    """
+    """Draw at most ``size`` candidate items that are not in ``taken``, in the order of their keyed hashes."""
     free = set(candidates) - set(taken)
     return _shuffled(free, key=f"round/{seed}")[: max(0, size)]
 
@@ -61,9 +57,6 @@ def assign(
 
     The items are divided, in their order, into batches of ``batch_size``. Within a batch each annotator has a different
     order, so that fatigue does not affect the same items for all.
-
-    Returns:
-        The assignments in the given order of the annotators, then by position; empty if ``overlap`` is 0.
     """
     if len(set(annotators)) < max(len(annotators), overlap):
         detail = f"{len(set(annotators))} different names of {len(annotators)}, but each item needs {overlap}"
@@ -71,13 +64,13 @@ def assign(
     queues: dict[str, list[Assignment]] = {annotator: [] for annotator in annotators}
     loads: Counter[str] = Counter()
     for batch, start in enumerate(range(0, len(items), batch_size)):
-        given: dict[str, list[Item]] = {annotator: [] for annotator in annotators}
+        drawn: dict[str, list[Item]] = {annotator: [] for annotator in annotators}
         for item in items[start : start + batch_size]:
             for annotator in _least(annotators, loads=loads, overlap=overlap, key=f"assign/{seed}", item=item):
-                given[annotator].append(item)
+                drawn[annotator].append(item)
                 loads[annotator] += 1
         for annotator, queue in queues.items():
-            for item in _shuffled(given[annotator], key=f"order/{seed}/{annotator}"):
+            for item in _shuffled(drawn[annotator], key=f"order/{seed}/{annotator}"):
                 queue.append(Assignment(item, annotator, batch, len(queue)))
     return [assignment for queue in queues.values() for assignment in queue]
 
@@ -225,8 +218,8 @@ def _candidates(clone: Workspace, *, corpus: str, planned: Planned, vault: Vault
 
 def _of_rounds(clone: Workspace, *, corpus: str, names: Collection[str] | None = None) -> set[Item]:
     paths = [p for p in _tables(clone, corpus=corpus, name="assignments") if names is None or p.parent.name in names]
-    found = tables.concat(paths, name="assignments", columns=["record_id", "image"])
-    return {item_of(row) for row in found.to_pylist()}
+    assigned = tables.concat(paths, name="assignments", columns=["record_id", "image"])
+    return {item_of(row) for row in assigned.to_pylist()}
 
 
 def _marked(clone: Workspace, *, corpus: str) -> set[Item]:
@@ -249,10 +242,10 @@ def _tables(clone: Workspace, *, corpus: str, name: str) -> list[Path]:
     return [path.with_suffix("") for path in pointers]
 
 
-def _reviewed(of: Planned | RoundManifest, *, corpus: str) -> list[str]:
-    if of.draw != "disagreement":
+def _reviewed(plan: Planned | RoundManifest, *, corpus: str) -> list[str]:
+    if plan.draw != "disagreement":
         return []
-    return [f"gold@{corpus}", *(f"votes@{corpus}-{labeller}" for labeller in of.against)]
+    return [f"gold@{corpus}", *(f"votes@{corpus}-{labeller}" for labeller in plan.against)]
 
 
 def _gold_and_votes(

@@ -57,12 +57,7 @@ def open_backend(manifest: RoundManifest, *, settings: Settings, pseudonyms: Col
 
 
 def used_today(manifests: Iterable[RoundManifest], *, backend: Backend, now: datetime) -> Counter[str]:
-    """Count how many items of their daily cap the annotators have used, over all queues of the given rounds.
-
-    Items added or answered since midnight UTC count. All unanswered items in a queue count too, because they may be
-    answered today. The cap protects a person, so items of all the person's rounds count. Queues that were purged today
-    do not count.
-    """
+    """Count how many items of their daily cap the annotators have used, over all queues of the given rounds."""
     midnight = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     used: Counter[str] = Counter()
     for manifest in manifests:
@@ -80,10 +75,7 @@ def fill(
     used: Mapping[str, int],
     tasks: Callable[[Mapping[Item, int]], list[AnnotationTask]],
 ) -> dict[str, int]:
-    """Add items to each annotator's queue up to the daily cap; return the number of items added for each person.
-
-    ``tasks`` decrypts items (item to position). It is called at most once, with all items that are added to any queue.
-    """
+    """Add items to each annotator's queue up to the daily cap; return the number of items added for each person."""
     chosen: list[tuple[Queue, dict[Item, int]]] = []
     for want in wanted:
         held = backend.present(want.queue)

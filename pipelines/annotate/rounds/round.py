@@ -18,7 +18,7 @@ from pipelines.annotate.forms import protocol
 from pipelines.annotate.forms.manifest import RoundDecision, RoundManifest
 from pipelines.annotate.response_validation import Row, item_of
 from pipelines.annotate.rounds import descriptions, opening, qualification, queues, store
-from pipelines.annotate.rounds.desk import Pulled, RoundContext, told, wrong
+from pipelines.annotate.rounds.desk import Pulled, RoundContext, round_fields, wrong
 from pipelines.annotate.rounds.store import StoredRound
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
@@ -51,24 +51,32 @@ def open_round(
             plan = opening.plan(clone, corpus=corpus, name=name, vault=vault, now=now)
             unvoted = plan.unvoted
             if dry_run:
-                return told(plan.manifest) | {"planned": planned.size, "assigned": loads(plan.rows), "unvoted": unvoted}
+                return round_fields(plan.manifest) | {
+                    "planned": planned.size,
+                    "assigned": loads(plan.rows),
+                    "unvoted": unvoted,
+                }
             written = store.write(path.parent, plan.rows, name="assignments", vault=vault)
             manifests.write(plan.manifest, path)
             commit = publish_round(clone, corpus=corpus, name=name, event="opened", written=written)
-        found = store.read(clone, corpus=corpus, name=name, vault=vault)
-        _going(found, detail="a closed round cannot be opened again")
-        if opening.differs(found.manifest, params=found.params):
+        stored = store.read(clone, corpus=corpus, name=name, vault=vault)
+        _going(stored, detail="a closed round cannot be opened again")
+        if opening.differs(stored.manifest, params=stored.params):
             raise wrong(
-                found.manifest, detail="the round was opened with another protocol or seed than the current ones"
+                stored.manifest, detail="the round was opened with another protocol or seed than the current ones"
             )
-        result = told(found.manifest) | {"planned": planned.size, "assigned": loads(found.assigned), "unvoted": unvoted}
+        result = round_fields(stored.manifest) | {
+            "planned": planned.size,
+            "assigned": loads(stored.assigned),
+            "unvoted": unvoted,
+        }
         if dry_run:
             return result
-        desk = RoundContext.of(found, settings=settings, vault=vault, now=now, backend=backend)
-        desk.take_out(found)
-        desk.check_guideline(found)
-        pending = desk.look(found).cases if found.manifest.status == "adjudicating" else []
-        return result | {"released": desk.fill(found, pending=pending)} | commit
+        desk = RoundContext.of(stored, settings=settings, vault=vault, now=now, backend=backend)
+        desk.take_out(stored)
+        desk.check_guideline(stored)
+        pending = desk.look(stored).cases if stored.manifest.status == "adjudicating" else []
+        return result | {"released": desk.fill(stored, pending=pending)} | commit
 
     return store.on_tip(settings, work)
 
@@ -102,19 +110,19 @@ def _collect(
     """Commit what is new in the queues and fill them again; with ``ending``, annotation ends."""
 
     def work(clone: Workspace) -> Result:
-        found = store.read(clone, corpus=corpus, name=name, vault=vault)
-        _going(found, detail=f"a closed round {'has nothing to adjudicate' if ending else 'collects no answers'}")
-        desk = RoundContext.of(found, settings=settings, vault=vault, now=now, backend=backend)
-        removed = desk.take_out(found)
-        desk.check_guideline(found)
-        pulled = desk.look(found)
+        stored = store.read(clone, corpus=corpus, name=name, vault=vault)
+        _going(stored, detail=f"a closed round {'has nothing to adjudicate' if ending else 'collects no answers'}")
+        desk = RoundContext.of(stored, settings=settings, vault=vault, now=now, backend=backend)
+        removed = desk.take_out(stored)
+        desk.check_guideline(stored)
+        pulled = desk.look(stored)
         written = pulled.write(vault)
-        manifest = found.manifest.model_copy(update={"status": "adjudicating"} if ending else {})
-        event = "pulled" if manifest == found.manifest else "adjudicating"
-        manifests.write(manifest, found.folder / manifests.FILE)
+        manifest = stored.manifest.model_copy(update={"status": "adjudicating"} if ending else {})
+        event = "pulled" if manifest == stored.manifest else "adjudicating"
+        manifests.write(manifest, stored.folder / manifests.FILE)
         commit = publish_round(clone, corpus=corpus, name=name, event=event, written=written)
         released = desk.fill(replace(pulled.round, manifest=manifest), pending=pulled.cases)
-        return pulled.told | {"status": manifest.status, "removed": removed, "released": released} | commit
+        return pulled.summary | {"status": manifest.status, "removed": removed, "released": released} | commit
 
     return store.on_tip(settings, work)
 
@@ -140,40 +148,37 @@ def close(
         backend: used in place of the backend that the manifest names.
         abandon: allow ``go_on`` although the adjudicator has undecided cases, which never get gold from this round.
         dry_run: return the status without changing anything.
-
-    Returns:
-        The result of :func:`pull`, with the undecided ``cases`` and ``go_on``. A repeated call purges the queues again.
     """
 
     def work(clone: Workspace) -> Result:
-        found = store.read(clone, corpus=corpus, name=name, vault=vault)
-        desk = RoundContext.of(found, settings=settings, vault=vault, now=now, backend=backend)
-        if found.manifest.decision is not None:
-            if found.manifest.decision.go_on != go_on:
-                raise wrong(found.manifest, detail="it was closed with the opposite of this --gold or --no-gold")
-            result = told(found.manifest) | {"go_on": go_on, "commit": clone.head, "changed": False}
+        stored = store.read(clone, corpus=corpus, name=name, vault=vault)
+        desk = RoundContext.of(stored, settings=settings, vault=vault, now=now, backend=backend)
+        if stored.manifest.decision is not None:
+            if stored.manifest.decision.go_on != go_on:
+                raise wrong(stored.manifest, detail="it was closed with the opposite of this --gold or --no-gold")
+            result = round_fields(stored.manifest) | {"go_on": go_on, "commit": clone.head, "changed": False}
         else:
-            pulled = desk.look(found)
+            pulled = desk.look(stored)
             if dry_run:
-                return pulled.told
-            if go_on and not abandon and (left := descriptions.lacking(found, vault=vault)):
+                return pulled.summary
+            if go_on and not abandon and (left := descriptions.lacking(stored, vault=vault)):
                 detail = f"{left} items have no description that a second annotator approved; --abandon closes it so"
-                raise wrong(found.manifest, detail=detail)
+                raise wrong(stored.manifest, detail=detail)
             if pulled.cases and go_on and not abandon:
                 raise wrong(
-                    found.manifest,
+                    stored.manifest,
                     detail=f"{len(pulled.cases)} items wait for the adjudicator; --abandon closes it without them",
                 )
             written = pulled.write(vault)
             decision = RoundDecision(go_on=go_on, reason=reason, at=now)
             update = {"status": "closed", "closed": now, "decision": decision}
-            if found.manifest.phase == qualification.PHASE:
+            if stored.manifest.phase == qualification.PHASE:
                 update["scores"] = _scores(clone, pulled=pulled, vault=vault)
-            manifests.write(found.manifest.model_copy(update=update), found.folder / manifests.FILE)
+            manifests.write(stored.manifest.model_copy(update=update), stored.folder / manifests.FILE)
             commit = publish_round(clone, corpus=corpus, name=name, event="closed", written=written)
-            result = pulled.told | {"status": "closed", "go_on": go_on} | commit
+            result = pulled.summary | {"status": "closed", "go_on": go_on} | commit
         if not dry_run:
-            desk.backend.purge(queues.of_round(found.manifest))
+            desk.backend.purge(queues.of_round(stored.manifest))
         return result
 
     return store.on_tip(settings, work)
@@ -188,9 +193,9 @@ def _scores(clone: Workspace, *, pulled: Pulled, vault: Vault) -> dict[str, floa
     return qualification.scores(pulled.round.annotations, known=known, people=manifest.annotators, items=items)
 
 
-def _going(found: StoredRound, *, detail: str) -> None:
-    if found.manifest.status == "closed":
-        raise wrong(found.manifest, detail=detail)
+def _going(stored: StoredRound, *, detail: str) -> None:
+    if stored.manifest.status == "closed":
+        raise wrong(stored.manifest, detail=detail)
 
 
 def status(
@@ -206,12 +211,12 @@ def status(
     with workspace(settings) as clone:
         if name is None:
             return _all(clone, corpus=corpus)
-        found = store.read(clone, corpus=corpus, name=name, vault=vault)
-        result = told(found.manifest) | {"assigned": loads(found.assigned)} | _decision(found.manifest)
-        if found.manifest.status != "closed":
-            desk = RoundContext.of(found, settings=settings, vault=vault, now=now, backend=backend)
-            own = [queue for queue in queues.of_round(found.manifest) if desk.backend.present(queue)]
-            result |= desk.look(found).told
+        stored = store.read(clone, corpus=corpus, name=name, vault=vault)
+        result = round_fields(stored.manifest) | {"assigned": loads(stored.assigned)} | _decision(stored.manifest)
+        if stored.manifest.status != "closed":
+            desk = RoundContext.of(stored, settings=settings, vault=vault, now=now, backend=backend)
+            own = [queue for queue in queues.of_round(stored.manifest) if desk.backend.present(queue)]
+            result |= desk.look(stored).summary
             result["given"] = {queue.annotator: len(desk.backend.present(queue)) for queue in own}
             result["address"] = {queue.annotator: desk.backend.address(queue) for queue in own}
         return result | _agreement(clone, corpus=corpus, name=name)
@@ -224,7 +229,7 @@ def _all(clone: Workspace, *, corpus: str) -> Result:
     known = {manifest.round for manifest in opened}
     return {
         "corpus": corpus,
-        "rounds": [told(manifest) | _decision(manifest) for manifest in opened],
+        "rounds": [round_fields(manifest) | _decision(manifest) for manifest in opened],
         "planned": [p.name for p in planned if p.name not in known],
     }
 
@@ -236,11 +241,11 @@ def _decision(manifest: RoundManifest) -> Result:
 
 def _agreement(clone: Workspace, *, corpus: str, name: str) -> Result:
     path = clone.path / "metrics" / corpus / "agreement.json"
-    found = json.loads(path.read_text())["rounds"].get(name) if path.exists() else None
-    if found is None:
+    published = json.loads(path.read_text())["rounds"].get(name) if path.exists() else None
+    if published is None:
         return {}
-    kappas = {key: figures["kappa"]["value"] for key, figures in found["categories"].items()}
-    return {"agreement": {"kappa": kappas, "sufficient": found["sufficient"]}}
+    kappas = {key: figures["kappa"]["value"] for key, figures in published["categories"].items()}
+    return {"agreement": {"kappa": kappas, "sufficient": published["sufficient"]}}
 
 
 def loads(assigned: Iterable[Row]) -> dict[str, int]:

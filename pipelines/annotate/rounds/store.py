@@ -82,14 +82,14 @@ def read(clone: Workspace, *, corpus: str, name: str, vault: Vault) -> StoredRou
     clone.checkout(path.parent.relative_to(clone.path).as_posix())
     assigned = rows(path.parent, name="assignments", vault=vault)
     gone = frozenset(vault.tombstoned({str(row["record_id"]) for row in assigned}))
-    found = {t: rows(path.parent, name=t, vault=vault) for t in ("annotations", "adjudications")}
+    contents = {t: rows(path.parent, name=t, vault=vault) for t in ("annotations", "adjudications")}
     return StoredRound(
         clone=clone,
         params=load(clone.path),
         manifest=manifests.read(path),
         assigned=_live(assigned, gone=gone),
-        annotations=_live(found["annotations"], gone=gone),
-        decisions=_live(found["adjudications"], gone=gone),
+        annotations=_live(contents["annotations"], gone=gone),
+        decisions=_live(contents["adjudications"], gone=gone),
         gone=gone,
     )
 
@@ -100,11 +100,11 @@ def rows(folder: Path, *, name: str, vault: Vault) -> list[Row]:
     if not path.exists():
         return []
     table = tables.read(path, name=name)
-    found: list[dict[str, object]] = table.to_pylist()
+    decrypted: list[dict[str, object]] = table.to_pylist()
     for column in tables.sealed_columns(tables.SCHEMAS[name]):
-        for row, value in zip(found, open_column(table, name=name, column=column, vault=vault), strict=True):
+        for row, value in zip(decrypted, open_column(table, name=name, column=column, vault=vault), strict=True):
             row[column] = None if value is None else value.decode()
-    return list(found)
+    return list(decrypted)
 
 
 def write(folder: Path, content: Sequence[Row], *, name: str, vault: Vault) -> list[Path]:
