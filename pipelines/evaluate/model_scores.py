@@ -192,7 +192,7 @@ def bounds(values: Floats) -> tuple[float | None, float | None]:
 
 
 def counted(board: Board, *, predicted: Sequence[LabelSet | None], valid: bool) -> Floats:
-    """Return for each item the counts from which scores are computed, such as true positives, shape (items, columns)."""
+    """Return each item's counts for :func:`figures`, (items, columns); with ``valid``, 0 for an unanswered item."""
     labels = board.task.labels
     rows = label_sets.tally(board.gold, predicted=predicted, labels=labels).flat()
     if board.task.kind == "single":

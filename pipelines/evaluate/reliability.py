@@ -162,7 +162,7 @@ def floors(
     dev_runs: Sequence[Run],
     wanted: Mapping[str, float],
 ) -> Json:
-    """Return for each label with a recall floor the recall and precision of the answers, and its alert fitted on dev."""
+    """Return, for each label of ``wanted`` (label -> floor), recall and precision of the answers, and its alert."""
     answers = gather(board, runs=runs)
     by_label: Json = {}
     for label, floor in wanted.items():

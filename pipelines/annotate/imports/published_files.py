@@ -183,7 +183,7 @@ def text_of(value: object) -> str:
 
 
 def list_of(value: object) -> list[str] | None:
-    """Return a list of strings from a JSON list or from a cell with a JSON or Python list; ``None`` for anything else."""
+    """Return the strings of a JSON list or of a cell with a JSON or Python list; ``None`` for anything else."""
     if isinstance(value, str):
         value = _literal(value)
     if not isinstance(value, list | tuple) or not all(isinstance(part, str) for part in value):

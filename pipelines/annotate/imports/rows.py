@@ -289,7 +289,7 @@ def missing_columns(files: Iterable[File], *, mapping: Mapping) -> list[str]:
 
 
 def gather(files: Sequence[File], *, mapping: Mapping, scheme: Scheme) -> GatheredEntries:
-    """Combine the rows of each item into one entry; invalid rows are counted by reason (``rows.py``, or ``conflict``)."""
+    """Combine equal rows of an item into one entry; leave out items whose rows differ (reason ``conflict``)."""
     bad: dict[str, list[tuple[str, int]]] = {}
     by_item: dict[tuple[bool, str, int], list[tuple[ImportEntry, tuple[str, int]]]] = {}
     unknown = 0
