@@ -278,18 +278,16 @@ def _single(sets: c.Codes, *, category: Category, weights: c.Floats) -> dict[str
     if not category.ordinal:
         return {**values, "alpha": c.alpha(codes, distance=c.nominal(size), weights=weights)}
     # the task's classes define the order: FigSIM's attempt and death are one degree (SPEC 1.1)
-    merged = [_class(category, label=name) for name in measured(category)]
+    merge = category.task_merge
+    merged = [
+        next(iter(category.merge(frozenset({name}), merge=merge))) if merge else name for name in measured(category)
+    ]
     degrees = list(dict.fromkeys(merged))
     ranks = np.array([degrees.index(name) for name in merged])
     ordered = np.where(codes == c.MISSING, c.MISSING, ranks[codes])
     values["weighted_kappa"] = c.kappa(ordered, classes=len(degrees), weights=weights, quadratic=True)
     values["alpha"] = c.ordinal_alpha(ordered, classes=len(degrees), weights=weights)
     return values
-
-
-def _class(category: Category, *, label: str) -> str:
-    merge = category.task_merge
-    return next(iter(category.merge(frozenset({label}), merge=merge))) if merge else label
 
 
 def _multi(sets: c.Codes, *, by_label: Mapping[str, c.Floats], weights: c.Floats) -> dict[str, c.Floats]:

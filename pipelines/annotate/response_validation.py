@@ -75,7 +75,8 @@ def read(
     for annotator in sorted(asked.keys() | answers.keys()):
         own, wrong = _own(answers.get(annotator, ()), asked=asked[annotator], account=accounts.get(annotator))
         for item in sorted(own):
-            answer = _chosen(own[item], scheme=scheme)
+            whole = [a for a in own[item] if not a.skipped and not check(a, scheme=scheme)[1].total()]
+            answer = max(whole or own[item], key=latest)
             skipped += answer.skipped
             labels, faults = check(answer, scheme=scheme)
             wrong += faults
@@ -181,11 +182,6 @@ def _own(
     problems["unanswered"] = len(asked.keys() - own.keys())
     problems["answered_twice"] = sum(sum(not a.skipped for a in answers) > 1 for answers in own.values())
     return own, problems
-
-
-def _chosen(answers: Sequence[AnnotatorAnswer], *, scheme: Scheme) -> AnnotatorAnswer:
-    whole = [a for a in answers if not a.skipped and not check(a, scheme=scheme)[1].total()]
-    return max(whole or answers, key=latest)
 
 
 def _rows(

@@ -89,7 +89,7 @@ from pipelines.metrics.bootstrap import CONFIDENCE, INTERVALS
 from pipelines.metrics.label_sets import LabelSet
 from pipelines.metrics.recall_constraints import floors_of
 from pipelines.storage.metrics_file import write_metrics
-from pipelines.taxonomy import Category, Scheme, load
+from pipelines.taxonomy import Scheme, load
 from pipelines.taxonomy.guideline import offered
 from pipelines.taxonomy.task import TASKS, Task, task_of
 
@@ -269,15 +269,10 @@ def composition(gold: EvaluationGold, *, scheme: Scheme) -> Json:
     for split in sorted(set(gold.split.values())):
         table[split] = {}
         for key, category in scheme.categories.items():
-            counts = Counter(
-                label for labels in gold.of(key, split=split).values() for label in _annotated(labels, category)
-            )
+            empty = [] if category.none is None else [category.none]
+            counts = Counter(label for labels in gold.of(key, split=split).values() for label in labels or empty)
             table[split][key] = {label.name: counts[label.name] for label in offered(category)}
     return table
-
-
-def _annotated(labels: LabelSet, category: Category) -> LabelSet:
-    return labels if labels or category.none is None else frozenset({category.none})
 
 
 def _traits(gold: EvaluationGold, *, scheme: Scheme, tasks: Mapping[str, Task]) -> Traits:

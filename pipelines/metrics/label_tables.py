@@ -110,15 +110,11 @@ class Sheet:
             if len(groups[-1]) > 1 and 1 + sum(widths[j] for j in (*groups[-1], i)) > width:
                 groups.append([0])
             groups[-1].append(i)
-        return [self._columns(group, title=self.title if group is groups[0] else None) for group in groups]
-
-    def _columns(self, chosen: Sequence[int], *, title: str | None) -> Table:
-        def of(row: Sequence[str]) -> tuple[str, ...]:
-            return tuple(row[i] for i in chosen)
-
-        made = Sheet(title or "", of(self.columns), tuple(map(of, self.rows))).rich()
-        made.title = title
-        return made
+        cells = [[tuple(row[i] for i in group) for row in (self.columns, *self.rows)] for group in groups]
+        tables = [Sheet(self.title, columns, tuple(rows)).rich() for columns, *rows in cells]
+        for table in tables[1:]:
+            table.title = None
+        return tables
 
     def markdown(self) -> str:
         """Return the table as markdown, under its title."""

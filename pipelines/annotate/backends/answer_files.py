@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pipelines.annotate.backends.backend import AnnotatorAnswer, Item
+from pipelines.annotate.backends.backend import AnnotatorAnswer, item_of
 from pipelines.errors import DataError
 
 _JOIN = "|"
@@ -33,28 +33,14 @@ class BadAnswers(DataError):
     )
 
 
-def name_of(item: Item) -> str:
-    """Return the name of an item in task and answer files: ``record_id/image``."""
-    return f"{item[0]}/{item[1]}"
-
-
-def item_of(name: str) -> Item:
-    """Return the item (record id, image) of a name ``record_id/image``.
-
-    Raises:
-        ValueError: the name has another format.
-    """
-    record_id, slash, image = name.rpartition("/")
-    if not (slash and record_id and image.isdecimal() and image.isascii()):
-        raise ValueError("an item is record_id/image")
-    return record_id, int(image)
-
-
 def read(folder: Path, *, keys: Collection[str], annotator: str) -> list[AnnotatorAnswer]:
     """Return the annotator's answers in a queue's folder in file order; empty if there is no answer file."""
-    path = _path(folder)
-    if path is None:
+    paths = [path for path in (folder / "answers.csv", folder / "answers.jsonl") if path.exists()]
+    if not paths:
         return []
+    if len(paths) > 1:
+        raise BadAnswers(file=str(paths[0]), line=0, detail="answers.jsonl exists too; leave one of the two")
+    path = paths[0]
     rows = _csv(path, keys=keys) if path.suffix == ".csv" else _jsonl(path)
     answers = []
     for line, row in rows:
@@ -80,13 +66,6 @@ def without(folder: Path, *, items: Collection[str]) -> Iterator[tuple[Path, byt
 
 class _AnswerFault(Exception):
     """The fault of one line, in words that quote none of its content."""
-
-
-def _path(folder: Path) -> Path | None:
-    paths = [path for path in (folder / "answers.csv", folder / "answers.jsonl") if path.exists()]
-    if len(paths) > 1:
-        raise BadAnswers(file=str(paths[0]), line=0, detail="answers.jsonl exists too; leave one of the two")
-    return paths[0] if paths else None
 
 
 def _jsonl(path: Path) -> Iterator[tuple[int, Mapping[str, object]]]:

@@ -117,6 +117,23 @@ PROBLEMS = (
 """Possible problems of an annotator's queue; they are only counted, by pseudonym."""
 
 
+def name_of(item: Item) -> str:
+    """Return the name of an item in task and answer files: ``record_id/image``."""
+    return f"{item[0]}/{item[1]}"
+
+
+def item_of(name: str) -> Item:
+    """Return the item (record id, image) of a name ``record_id/image``.
+
+    Raises:
+        ValueError: the name has another format.
+    """
+    record_id, slash, image = name.rpartition("/")
+    if not (slash and record_id and image.isdecimal() and image.isascii()):
+        raise ValueError("an item is record_id/image")
+    return record_id, int(image)
+
+
 def in_chunks(rows: Iterable[tuple[T, int]], *, size: int) -> Iterator[list[T]]:
     """Group ``(row, size)`` pairs into lists whose sizes sum to at most ``size``; a larger row is a list of its own."""
     chunk: list[T] = []

@@ -18,8 +18,8 @@ from datetime import datetime
 from pathlib import Path
 
 from pipelines.annotate.backends import answer_files
-from pipelines.annotate.backends.answer_files import BadAnswers, item_of, name_of
-from pipelines.annotate.backends.backend import AnnotationTask, AnnotatorAnswer, Item, Queue
+from pipelines.annotate.backends.answer_files import BadAnswers
+from pipelines.annotate.backends.backend import AnnotationTask, AnnotatorAnswer, Item, Queue, item_of, name_of
 from pipelines.annotate.forms.form import Form
 from pipelines.config.settings import Settings
 from pipelines.errors import BackendUnavailable

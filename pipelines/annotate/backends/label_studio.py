@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.annotate.backends.backend import AnnotationTask, AnnotatorAnswer, Item, Queue, in_chunks
+from pipelines.annotate.backends.backend import AnnotationTask, AnnotatorAnswer, Item, Queue, in_chunks, name_of
 from pipelines.annotate.backends.labelling_config import NOTE, config, shown
 from pipelines.annotate.forms.form import Form
 from pipelines.config.settings import Settings
@@ -105,7 +105,8 @@ class LabelStudio:
         answers: list[AnnotatorAnswer] = []
         with _errors():
             rows = list(self._rows(queue, fields="all", include=ANSWER))
-            emails = self._emails(queue) if any(row["annotations"] for _, row in rows) else {}
+            users = self._client(queue).users.list() if any(row["annotations"] for _, row in rows) else ()
+            emails = {user.id: user.email for user in users}
             for item, row in rows:
                 answers += [_answer(each, item=item, emails=emails) for each in row["annotations"]]
         return sorted(answers, key=lambda answer: (answer.item, answer.answered, answer.id))
@@ -169,9 +170,6 @@ class LabelStudio:
             if (item := _item(row)) is not None:
                 yield item, row
 
-    def _emails(self, queue: Queue) -> dict[int, str]:
-        return {user.id: user.email for user in self._client(queue).users.list()}
-
 
 def open_label_studio(settings: Settings, *, pseudonyms: Collection[str]) -> LabelStudio:
     """Connect to the configured external server, else to the embedded one with accounts for the pseudonyms."""
@@ -217,11 +215,8 @@ def _errors() -> Iterator[None]:
 def _rows(tasks: Sequence[AnnotationTask]) -> Iterator[tuple[dict[str, object], int]]:
     for task in tasks:
         data = shown(task)
-        yield {"data": data, "meta": _meta(task)}, sum(map(len, data.values()))
-
-
-def _meta(task: AnnotationTask) -> dict[str, object]:
-    return {"item": f"{task.item[0]}/{task.item[1]}", "position": task.position, "disputed": list(task.disputed)}
+        meta = {"item": name_of(task.item), "position": task.position, "disputed": list(task.disputed)}
+        yield {"data": data, "meta": meta}, sum(map(len, data.values()))
 
 
 def _item(row: Mapping[str, Any]) -> Item | None:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from xml.etree import ElementTree as ET
 
 from pipelines.annotate.backends.backend import AnnotationTask
-from pipelines.annotate.forms.form import Choice, Form, FormQuestion
+from pipelines.annotate.forms.form import Form, FormQuestion
 
 CONTENT, SIDES, NOTE = "_content", "_sides", "_note"
 """Names of the elements that are not questions; a question's name is its category's key."""
@@ -102,13 +102,9 @@ def _question(parent: ET.Element, question: FormQuestion, *, named: bool) -> Non
         requiredMessage=_plain(f"Please answer: {question.text}"),
     )
     for choice in question.choices:
-        _choice(choices, choice)
-
-
-def _choice(parent: ET.Element, choice: Choice) -> None:
-    element = ET.SubElement(parent, "Choice", value=_plain(choice.value), hint=_plain(choice.hint))
-    if "$" in choice.value:
-        element.set("alias", choice.value)  # the value in results; never read as a variable
+        element = ET.SubElement(choices, "Choice", value=_plain(choice.value), hint=_plain(choice.hint))
+        if "$" in choice.value:
+            element.set("alias", choice.value)  # the value in results; never read as a variable
 
 
 def _note(parent: ET.Element, form: Form) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pydantic import Field
 
 from pipelines.config.base import Section
-from pipelines.taxonomy import Category, Scheme
+from pipelines.taxonomy import Scheme
 from pipelines.taxonomy.scheme import normal
 
 # one item's labels by category
@@ -86,7 +86,10 @@ def totals(items: Collection[Answers], *, scheme: Scheme) -> dict[str, dict[str,
 def _figures(expected: Expected, items: Collection[Answers], *, scheme: Scheme) -> Iterator[tuple[str, int, int]]:
     if expected.items is not None:
         yield "items", expected.items, len(items)
-    counts, chosen = _by_label(items, scheme=scheme), Counter(_given(items))
+    counts, chosen = (
+        _by_label(items, scheme=scheme),
+        Counter((key, label) for answers in items for key, labels in answers.items() for label in labels),
+    )
     if expected.labels is not None:
         yield "labels", expected.labels, chosen.total()
     for name, value in expected.by_label.items():
@@ -99,30 +102,23 @@ def _figures(expected: Expected, items: Collection[Answers], *, scheme: Scheme) 
         yield f"labels of {row}", value, sum(n for (_, label), n in chosen.items() if label in scheme.display[row])
     for attribute, values in expected.by_attribute.items():
         for wanted, value in values.items():
-            matching = (n for (key, label), n in chosen.items() if _attribute(scheme, key, label, attribute) == wanted)
+            matching = (
+                n
+                for (key, label), n in chosen.items()
+                if scheme.categories[key].attributes[label].get(attribute) == wanted
+            )
             yield f"labels with {attribute} {wanted}", value, sum(matching)
-
-
-def _given(items: Iterable[Answers]) -> Iterator[tuple[str, str]]:
-    return ((key, label) for answers in items for key, labels in answers.items() for label in labels)
 
 
 def _by_label(items: Iterable[Answers], *, scheme: Scheme) -> Counter[tuple[str, str]]:
     counts: Counter[tuple[str, str]] = Counter()
     for answers in items:
         for key, labels in answers.items():
-            counts.update((key, label) for label in labels or _nothing(scheme.categories[key]))
+            nothing = scheme.categories[key].none
+            counts.update((key, label) for label in labels or ([] if nothing is None else [nothing]))
     return counts
-
-
-def _nothing(category: Category) -> tuple[str, ...]:
-    return () if category.none is None else (category.none,)
 
 
 def _meant(name: str, *, scheme: Scheme) -> Sequence[tuple[str, str]]:
     spellings = ((key, category.spellings.get(normal(name))) for key, category in scheme.categories.items())
     return [(key, label) for key, label in spellings if label is not None]
-
-
-def _attribute(scheme: Scheme, key: str, label: str, attribute: str) -> str | None:
-    return scheme.categories[key].attributes[label].get(attribute)

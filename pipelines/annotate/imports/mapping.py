@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 from pipelines.annotate.imports.counts import Expected, unknown_names
 from pipelines.config.base import Month, Positive, Section, read_section
 from pipelines.errors import ConfigError
-from pipelines.taxonomy import Category, Scheme, load
+from pipelines.taxonomy import Scheme, load
 from pipelines.taxonomy.scheme import normal
 
 FOLDER = Path(__file__).parent / "mappings"
@@ -177,14 +177,9 @@ def read(name: str) -> Mapping:
 def _faults(mapping: Mapping, *, scheme: Scheme) -> str:
     faults = [f"no category {key}" for key in mapping.labels if key not in scheme.categories]
     for key, labels in mapping.labels.items():
-        faults += _unknown_labels(labels, category=scheme.categories.get(key))
+        spellings = scheme.categories[key].spellings if key in scheme.categories else {}
+        named = (*labels.flags, *labels.values.values())
+        faults += [f"{key} has no label {label}" for label in named if spellings and normal(label) not in spellings]
     for part, expected in mapping.expected.items():
         faults += [f"expected.{part} does not name {what}" for what in unknown_names(expected, scheme=scheme)]
     return "; ".join(faults)
-
-
-def _unknown_labels(labels: Labels, *, category: Category | None) -> list[str]:
-    if category is None:
-        return []
-    named = (*labels.flags, *labels.values.values())
-    return [f"{category.key} has no label {label}" for label in named if normal(label) not in category.spellings]

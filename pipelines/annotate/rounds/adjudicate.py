@@ -30,7 +30,7 @@ from pipelines.annotate.response_validation import (
 if TYPE_CHECKING:
     from pipelines.annotate.backends.backend import AnnotatorAnswer, Item
     from pipelines.annotate.forms.manifest import RoundManifest
-    from pipelines.taxonomy import Category, Scheme
+    from pipelines.taxonomy import Scheme
 
 Side = Mapping[str, tuple[str, ...]]
 
@@ -189,16 +189,13 @@ def _valid(
 def _side(
     item: Item, annotator: str, *, sets: Mapping[Question, Mapping[str, frozenset[str]]], scheme: Scheme
 ) -> dict[str, tuple[str, ...]]:
-    answers = {key: sets.get((item, key), {}).get(annotator) for key in scheme.categories}
-    return {
-        key: _shown(labels, category=scheme.categories[key]) for key, labels in answers.items() if labels is not None
-    }
-
-
-def _shown(labels: frozenset[str], *, category: Category) -> tuple[str, ...]:
-    if not labels and category.none is not None:
-        return (category.none,)
-    return tuple(label.name for label in category.labels if label.name in labels)
+    side = {}
+    for key, category in scheme.categories.items():
+        labels = sets.get((item, key), {}).get(annotator)
+        if labels is not None:
+            names = tuple(label.name for label in category.labels if label.name in labels)
+            side[key] = (category.none,) if not labels and category.none is not None else names
+    return side
 
 
 def _shuffled(sides: Sequence[Side], *, item: Item, seed: int) -> tuple[Side, ...]:

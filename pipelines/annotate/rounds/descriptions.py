@@ -13,8 +13,8 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from pipelines.annotate.backends.answer_files import item_of as item_named
-from pipelines.annotate.backends.answer_files import name_of
+from pipelines.annotate.backends.backend import item_of as item_named
+from pipelines.annotate.backends.backend import name_of
 from pipelines.annotate.forms.manifest import RoundManifest
 from pipelines.annotate.response_validation import Row, item_of
 from pipelines.annotate.rounds import store

@@ -29,6 +29,8 @@ from pipelines.taxonomy.guideline import digest, guideline
 from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import Workspace
 
+ITEM = ["record_id", "image"]
+
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
@@ -66,18 +68,15 @@ def assign(
     for batch, start in enumerate(range(0, len(items), batch_size)):
         drawn: dict[str, list[Item]] = {annotator: [] for annotator in annotators}
         for item in items[start : start + batch_size]:
-            for annotator in _least(annotators, loads=loads, overlap=overlap, key=f"assign/{seed}", item=item):
+            # a hash breaks ties of the loads, so that pairs vary
+            ranked = sorted(annotators, key=lambda a: (loads[a], _hash(item, key=f"assign/{seed}/{a}"), a))
+            for annotator in ranked[:overlap]:
                 drawn[annotator].append(item)
                 loads[annotator] += 1
         for annotator, queue in queues.items():
             for item in _shuffled(drawn[annotator], key=f"order/{seed}/{annotator}"):
                 queue.append(Assignment(item, annotator, batch, len(queue)))
     return [assignment for queue in queues.values() for assignment in queue]
-
-
-def _least(annotators: Sequence[str], *, loads: Counter[str], overlap: int, key: str, item: Item) -> list[str]:
-    """Return the ``overlap`` annotators with the lowest load; a hash breaks ties, so that pairs vary."""
-    return sorted(annotators, key=lambda a: (loads[a], _hash(item, key=f"{key}/{a}"), a))[:overlap]
 
 
 def _shuffled(items: Collection[Item], *, key: str) -> list[Item]:
@@ -217,29 +216,27 @@ def _candidates(clone: Workspace, *, corpus: str, planned: Planned, vault: Vault
 
 
 def _of_rounds(clone: Workspace, *, corpus: str, names: Collection[str] | None = None) -> set[Item]:
-    paths = [p for p in _tables(clone, corpus=corpus, name="assignments") if names is None or p.parent.name in names]
-    assigned = tables.concat(paths, name="assignments", columns=["record_id", "image"])
-    return {item_of(row) for row in assigned.to_pylist()}
+    return {item_of(row) for row in _rows(clone, corpus=corpus, table="assignments", columns=ITEM, rounds=names)}
 
 
 def _marked(clone: Workspace, *, corpus: str) -> set[Item]:
-    paths = _tables(clone, corpus=corpus, name="annotations")
-    return marked(tables.concat(paths, name="annotations", columns=["record_id", "image", "outcome"]).to_pylist())
+    return marked(_rows(clone, corpus=corpus, table="annotations", columns=[*ITEM, "outcome"]))
 
 
 def _hard(clone: Workspace, *, corpus: str, names: Collection[str]) -> set[Item]:
-    columns = {"annotations": ["record_id", "image", "outcome"], "adjudications": ["record_id", "image"]}
-    rows = {}
-    for name, wanted in columns.items():
-        paths = [p for p in _tables(clone, corpus=corpus, name=name) if p.parent.name in names]
-        rows[name] = tables.concat(paths, name=name, columns=wanted).to_pylist()
-    return hard(rows["annotations"], rows["adjudications"])
+    annotations = _rows(clone, corpus=corpus, table="annotations", columns=[*ITEM, "outcome"], rounds=names)
+    return hard(annotations, _rows(clone, corpus=corpus, table="adjudications", columns=ITEM, rounds=names))
 
 
-def _tables(clone: Workspace, *, corpus: str, name: str) -> list[Path]:
-    pointers = sorted((clone.path / "annotations" / corpus).glob(f"*/{name}.parquet.dvc"))
+def _rows(
+    clone: Workspace, *, corpus: str, table: str, columns: list[str], rounds: Collection[str] | None = None
+) -> list[dict[str, object]]:
+    """Return rows of a table of all rounds, or of those in ``rounds``, fetched into the clone."""
+    pointers = sorted((clone.path / "annotations" / corpus).glob(f"*/{table}.parquet.dvc"))
+    paths = [path.with_suffix("") for path in pointers if rounds is None or path.parent.name in rounds]
     clone.checkout(*(path.with_suffix("").relative_to(clone.path).as_posix() for path in pointers))
-    return [path.with_suffix("") for path in pointers]
+    rows: list[dict[str, object]] = tables.concat(paths, name=table, columns=columns).to_pylist()
+    return rows
 
 
 def _reviewed(plan: Planned | RoundManifest, *, corpus: str) -> list[str]:

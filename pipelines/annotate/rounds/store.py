@@ -82,16 +82,11 @@ def read(clone: Workspace, *, corpus: str, name: str, vault: Vault) -> StoredRou
     clone.checkout(path.parent.relative_to(clone.path).as_posix())
     assigned = rows(path.parent, name="assignments", vault=vault)
     gone = frozenset(vault.tombstoned({str(row["record_id"]) for row in assigned}))
-    contents = {t: rows(path.parent, name=t, vault=vault) for t in ("annotations", "adjudications")}
-    return StoredRound(
-        clone=clone,
-        params=load(clone.path),
-        manifest=manifests.read(path),
-        assigned=_live(assigned, gone=gone),
-        annotations=_live(contents["annotations"], gone=gone),
-        decisions=_live(contents["adjudications"], gone=gone),
-        gone=gone,
+    assigned, annotations, decisions = (
+        [row for row in content if row["record_id"] not in gone]
+        for content in (assigned, *(rows(path.parent, name=t, vault=vault) for t in ("annotations", "adjudications")))
     )
+    return StoredRound(clone, load(clone.path), manifests.read(path), assigned, annotations, decisions, gone)
 
 
 def rows(folder: Path, *, name: str, vault: Vault) -> list[Row]:
@@ -131,7 +126,3 @@ def fetch_stages(clone: Workspace, *stages: str) -> None:
         if stage not in published:
             raise NotMade(stage=stage)
     clone.checkout(*(out["path"] for stage in stages for out in published[stage]["outs"]))
-
-
-def _live(content: Sequence[Row], *, gone: frozenset[str]) -> list[Row]:
-    return [row for row in content if row["record_id"] not in gone]
