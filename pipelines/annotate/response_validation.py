@@ -58,12 +58,8 @@ def read(
 
     Of several answers to an item, the latest complete and valid answer counts, or the latest if none is complete and
     valid. A category counts as unanswered if a label is unknown to the scheme or the set breaks the scheme's rules; the
-    item's other categories are kept. Answers to unassigned items and answers from another person's account are left
-    out.
-
-    Args:
-        accounts: the account (``AnnotatorAnswer.by``) of each pseudonym; a pseudonym without an entry may answer from
-            any account.
+    item's other categories are kept. Answers to unassigned items and answers from another account than the person's in
+    ``accounts``, if it has one, are left out.
     """
     asked: dict[str, dict[Item, Row]] = defaultdict(dict)
     for assignment in assignments:
@@ -135,10 +131,7 @@ def agreed(labels: Mapping[str, frozenset[str]], *, annotators: Sequence[str]) -
 
 
 def latest(answer: AnnotatorAnswer) -> tuple[object, ...]:
-    """Return a sort key of an answer: its time, then its id.
-
-    Ids are decimal numbers, so a longer id is a later one.
-    """
+    """Return a sort key of an answer: its time, then its id (decimal, so that a longer one is later)."""
     return answer.answered, len(answer.id), answer.id
 
 

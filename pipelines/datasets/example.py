@@ -53,10 +53,7 @@ class Example:
     """A post or meme as the input of a model; ``repr`` shows only item, split and group, so that logs have no content.
 
     Args:
-        item: record id and number of the image.
-        split: one of :data:`SPLITS`.
         text: text of the post, or text read from the picture, ``""`` if there is none.
-        image: the encoded picture, or ``None``.
         labels: the gold or silver labels in the task's label space; ``None`` if the labels are hidden, as opposed to an
             empty set.
         group: the group of items (near-duplicates, one author) that must be in one split.

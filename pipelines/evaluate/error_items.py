@@ -58,7 +58,7 @@ def listed(
     """Return the items of test that no named model has right and at least one answered, sorted by id.
 
     Of a model with several runs, the first run counts. An item without any answer is a refusal, not an error, and is
-    left out. ``category`` may be omitted if the scheme has error.
+    left out. ``category`` may be omitted if the scheme has only one.
     """
     scheme = load_scheme(params.corpora[corpus].scheme, root=root)
     task = task_of(scheme, scheme.category(category).key)

@@ -133,10 +133,8 @@ class BadSpent(DataError):
 class Origin:
     """Where an evaluated model comes from: ``source`` (folder of its predictions), ``name`` in params.models, ``kind``.
 
-    ``subset`` names the labels that a tuned model was trained on, ``base`` its weights (``Params.weights``).
-
-    ``untuned`` names, for a tuned model, the model that is its untuned base (CRADLE T8), and ``deviations`` what its
-    recipe computes differently from the paper's.
+    ``subset`` names the labels that a tuned model was trained on, ``base`` its weights, ``untuned``
+    the model that is its base (CRADLE T8), and ``deviations`` what its recipe computes differently from the paper's.
     """
 
     source: str | None

@@ -36,12 +36,9 @@ class Traits:
 
 @dataclass(frozen=True)
 class TaskAnswers:
-    """The answers of all runs of one model to one task, as arrays.
+    """The answers of all runs of one model to one task: ``answered`` (runs, items).
 
-    Args:
-        answered: true where a run answered an item; shape (runs, items).
-        true: true where the gold of an item has a label; shape (runs, items, labels).
-        said: true where the answer of a run has a label; shape (runs, items, labels).
+    ``true`` and ``said`` (runs, items, labels) are whether gold and the answer have a label.
     """
 
     answered: Bools

@@ -115,8 +115,7 @@ class Board:
     def resampled(self, rows: Floats, *, blocks: int | None = None) -> Floats:
         """Return each bootstrap resample's sums of ``rows`` (items, runs, columns), shape (resamples, columns).
 
-        The sums are over the groups of items and the runs that the resample draws.
-        ``blocks`` limits the resamples to the first blocks.
+        The sums are over the groups of items and the runs drawn; ``blocks`` limits the resamples to the first blocks.
         """
         sums = cluster_sums(rows.reshape(len(rows), -1), groups=self.groups)
         chances = self.drawn_runs(rows.shape[1], key=_key(sums))

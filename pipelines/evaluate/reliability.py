@@ -257,9 +257,7 @@ class ResampledErrors:
 def resampled(board: Board, *, said: Floats, bins: int) -> ResampledErrors:
     """Resample a model's calibration errors over groups of items and over runs (one for each seed).
 
-    Args:
-        said: probabilities, shape (runs, items, labels); NaN for an answer without probabilities.
-        bins: the number of bins of equal width.
+    ``said`` are probabilities, shape (runs, items, labels), NaN for an answer without; ``bins`` have equal width.
     """
     true = matrix(board.gold, labels=board.task.labels)
     runs, items, labels = said.shape

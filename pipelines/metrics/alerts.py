@@ -42,12 +42,9 @@ class Alert:
     """The alert of one label: its threshold, fitted on dev, with the recall that it guarantees and its measures on dev.
 
     Args:
-        floor: the required recall.
-        confidence: the confidence of the guarantee.
         positives: independent positives of dev: those of one group (near-duplicates, one author) count once.
         threshold: the least score that raises the alert; ``None`` without positives.
         guaranteed_recall: the recall on new items is at least this, with that confidence; ``None`` without positives.
-        guarantee: whether ``guaranteed_recall`` reaches the floor.
         recall: the share of dev's positives that raise the alert; ``None`` without positives.
         alert_rate: the share of dev's items that raise the alert.
     """
@@ -75,11 +72,8 @@ def alert(
     Args:
         scores: the label's scores of dev's items, shape (items,); larger means more probable. They are compared as
             float32, as tables store them.
-        truth: which items have the label.
-        floor: the required recall, above 0.
         groups: the group of each item. Positives of one group are not independent: only their lowest score counts, and
             the guarantee is of groups of which every positive is found. By default each item is a group.
-        confidence: the confidence of the guarantee.
     """
     values = np.asarray(scores, np.float32)
     if not np.isfinite(values).all():

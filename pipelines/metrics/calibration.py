@@ -150,10 +150,7 @@ def fit_sigmoids(values: Values, *, targets: Targets) -> Values:
 
     Platt's smoothed targets (Platt 1999) keep them finite on separable values. Slopes are shrunk to their mean, since
     five positives cannot determine a slope, and are never negative, so that a few posts cannot reverse a label.
-
-    Args:
-        values: held-out decision values, shape (posts, labels).
-        targets: which labels the posts have, same shape.
+    ``values`` and ``targets`` have shape (posts, labels).
     """
     from scipy.optimize import minimize
 

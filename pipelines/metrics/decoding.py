@@ -103,14 +103,8 @@ def worth_of_sets(probabilities: Floats, *, category: Category, most: int = 4) -
 
     A set's worth is the sum of log p over its labels and log(1 - p) over the others (all of ``category.names``), less
     the part common to all sets: that is the sum of the log-odds of its own labels.
-
-    Args:
-        probabilities: shape (records, labels), in [0, 1], columns in the order of ``category.names``.
-        category: the category, with the hard rules that say which sets are valid.
-        most: labels in the largest set tried (CRADLE T2: no post carries more than four).
-
-    Returns:
-        The sets, and their worth, shape (records, sets).
+    ``probabilities`` has shape (records, labels), the worth (records, sets); ``most`` is the number of labels in the
+    largest set tried (CRADLE T2: no post carries more than four).
     """
     names = category.names
     scores = np.asarray(probabilities, dtype=np.float64)

@@ -35,9 +35,7 @@ NAMES = (
 
 @dataclass(frozen=True)
 class Tally:
-    """The counts from which metrics of label sets are computed, as arrays.
-
-    They may have leading axes (records, clusters or resamples).
+    """The counts from which metrics of label sets are computed, with leading axes (records, clusters or resamples).
 
     ``records``, ``exact`` and ``jaccard`` have the leading shape; ``tp``, ``fp`` and ``fn`` have labels as last axis.
     """

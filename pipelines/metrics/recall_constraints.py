@@ -106,10 +106,6 @@ def learned(
         chances: calibrated probabilities, shape (examples, labels).
         raw: the scores before calibration.
         sets: the label set of each example, by default the most probable one.
-
-    Returns:
-        The alerts; and ``alerts`` by label as JSON, ``exact`` (share of label sets that are right), ``log_loss`` and
-        ``brier`` of the probabilities, and ``raw_brier`` of the scores before. All of it is measured on dev.
     """
     truth = targets(only(examples, splits={VALIDATION}), task=task) > 0
     alerts = fit(chances, examples=examples, task=task, floors=floors)

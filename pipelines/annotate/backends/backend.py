@@ -123,11 +123,7 @@ def name_of(item: Item) -> str:
 
 
 def item_of(name: str) -> Item:
-    """Return the item (record id, image) of a name ``record_id/image``.
-
-    Raises:
-        ValueError: the name has another format.
-    """
+    """Return the item (record id, image) of a name ``record_id/image``, or raise ``ValueError``."""
     record_id, slash, image = name.rpartition("/")
     if not (slash and record_id and image.isdecimal() and image.isascii()):
         raise ValueError("an item is record_id/image")

@@ -67,11 +67,7 @@ def build_form(
     contacts: Sequence[str],
     adjudication: bool = False,
 ) -> Form:
-    """Build the annotation form of a scheme for annotators, or with ``adjudication`` for the adjudicator.
-
-    An annotator must answer every category and may write a note; an adjudicator answers the disputed categories and
-    must give a rationale. Both may declare that an item is unfit for the corpus, and annotators that it is ambiguous.
-    """
+    """Build the annotation form of a scheme for annotators, or with ``adjudication`` for the adjudicator."""
     questions = tuple(
         FormQuestion(
             key=category.key,

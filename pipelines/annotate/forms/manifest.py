@@ -74,7 +74,6 @@ class RoundManifest(Section):
     splits: tuple[str, ...] | None
     draw: Draw
     against: tuple[str, ...]
-    # absent in manifests of earlier releases
     marked: bool = False
     again: tuple[str, ...] = ()
     described: bool = False

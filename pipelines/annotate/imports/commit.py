@@ -110,8 +110,7 @@ class _DatasetFiles:
         self.pointers = {name: _digest(text) for name, text in sorted(pointers.items())}
 
     def replace_labels(self, files: Map[Path, Sequence[Sequence[str]]]) -> None:
-        # An earlier release of this software kept the CSV files in git; DVC tracks them now.
-        git("rm", "-r", "--quiet", "--ignore-unmatch", "--", f"{self.folder}/*.csv*", cwd=self.clone.path)
+        git("rm", "-r", "--quiet", "--ignore-unmatch", "--", f"{self.folder}/*.csv.dvc", cwd=self.clone.path)
         self.folder.mkdir(parents=True, exist_ok=True)
         for path, rows in files.items():
             with path.open("w", newline="", encoding="utf-8") as file:

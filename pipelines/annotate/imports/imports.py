@@ -70,14 +70,7 @@ def run(
     ``mapping`` is the name of an included mapping or the path of a file; ``allow_bad`` is the share of rows that may be
     invalid; ``console`` receives the counts before anything is committed (default: stderr).
 
-    Returns:
-        ``rows``, ``items``, ``bad`` (for each reason the number of ``rows`` and their first ``lines``), ``cut`` (the
-        same for rows of which only the complete posts are imported), ``repeated``, ``reddit`` (items with a Reddit id,
-        which may match collected posts), ``unknown_labels``, ``rules`` (items that break a rule of the scheme beyond
-        the hard rules), ``tombstoned``, ``parts`` (number of items and labels of each part), ``table`` (the paper's and
-        the imported counts), ``absent`` (parts that the paper counts and the files lack), ``differences``, ``matches``
-        (true if counts were compared and none differs), ``refused`` (the reason why an import would be refused, else
-        null); after an import also the result of :func:`pipelines.annotate.imports.commit.publish`.
+    The report (:func:`describe`) is extended, after an import, by what was committed (``commit.publish``).
     """
     meant = read_mapping(mapping)
     scheme = _fit(corpus, mapping=meant, params=params)
@@ -122,7 +115,11 @@ def read_all(files: Sequence[Path], *, mapping: Mapping, scheme: Scheme, allow_b
 
 
 def describe(read: ReadDataset, *, mapping: Mapping, scheme: Scheme) -> Report:
-    """Return the report of an import: counts, digests, label names and line numbers, without the content of rows."""
+    """Return the report of an import: counts, digests, label names and line numbers, without the content of rows.
+
+    ``cut`` are rows of which only the complete posts are imported, ``reddit`` items that may match collected posts,
+    ``rules`` items that break a rule of the scheme beyond the hard rules, and ``absent`` parts that only the paper has.
+    """
     parts = _by_part(read.entries, mapping=mapping)
     differences = [str(line) for line in read.lines if not line.matches]
     return {

@@ -83,11 +83,7 @@ class BadRow(Exception):
 
 
 def entry_of(row: FileRow, *, file: File, mapping: Mapping, scheme: Scheme) -> ImportEntry:
-    """Convert a row of a dataset to an entry.
-
-    Raises:
-        BadRow: the row is invalid; ``reason`` says why.
-    """
+    """Convert a row of a dataset to an entry, or raise :class:`BadRow`."""
     if row.fault:
         raise BadRow(row.fault)
     cells = row.cells

@@ -31,9 +31,8 @@ from pipelines.workspace.clone import workspace
 class Pulled:
     """The answers in an annotation round's queues, merged with the stored tables of the round.
 
-    ``round`` has the merged rows. ``answered`` counts finished items by person, including skipped ones; ``skipped``
-    counts the skips of all people together. ``problems`` counts faults by person and kind. ``cases`` are the
-    items that the adjudicator has not decided yet.
+    ``answered`` counts finished items by person, including skipped ones; ``skipped`` those of all people together.
+    ``cases`` are the items that the adjudicator has not decided yet.
     """
 
     round: StoredRound

@@ -88,11 +88,6 @@ def pull(
 
     Items of records that were taken down are removed from the queues. After the start of adjudication, the annotators'
     answers are no longer read, because the adjudicator was shown them.
-
-    Returns:
-        ``answered`` by person, ``skipped`` in total, ``decided`` (decided item categories), ``cases`` (undecided
-        items), ``problems`` by person and name (see ``backend.PROBLEMS``), ``removed`` and ``released`` (items removed
-        from and added to queues), ``commit``, ``changed``.
     """
     return _collect(corpus, name, settings=settings, vault=vault, now=now, backend=backend, ending=False)
 
@@ -142,12 +137,8 @@ def close(
 ) -> Result:
     """Import a round's last answers, commit the decision about the round, and delete its queues from the backend.
 
-    Args:
-        go_on: whether the round's labels become gold.
-        reason: a code of at most 64 characters, not prose (``agreement-sufficient``).
-        backend: used in place of the backend that the manifest names.
-        abandon: allow ``go_on`` although the adjudicator has undecided cases, which never get gold from this round.
-        dry_run: return the status without changing anything.
+    ``go_on`` is whether the round's labels become gold; ``abandon`` allows it although the adjudicator has undecided
+    cases, which never get gold from this round. ``reason`` is a code of at most 64 characters.
     """
 
     def work(clone: Workspace) -> Result:
