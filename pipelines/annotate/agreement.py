@@ -53,21 +53,21 @@ LEFT_OUT = ("outside_scheme", "skipped", "single")
 class OverlapAnswers:
     """All answers in one category; each item is identified by round, record id and image number.
 
-    ``given[place][annotator]`` is the label set that the annotator chose for the item. ``skipped`` are the items that
+    ``chosen[place][annotator]`` is the label set that the annotator chose for the item. ``skipped`` are the items that
     an annotator skipped, ``outside`` those with an answer outside the current scheme.
     """
 
-    given: dict[Place, dict[str, frozenset[str]]] = field(default_factory=lambda: defaultdict(dict))
+    chosen: dict[Place, dict[str, frozenset[str]]] = field(default_factory=lambda: defaultdict(dict))
     skipped: set[Place] = field(default_factory=set)
     outside: set[Place] = field(default_factory=set)
 
     def doubles(self) -> list[Place]:
         """Return the sorted places (round, record id, image) that two or more annotators answered."""
-        return sorted(place for place, by in self.given.items() if len(by) > 1)
+        return sorted(place for place, by in self.chosen.items() if len(by) > 1)
 
     def left_out(self) -> dict[str, int]:
         """Count the items with fewer than two answers by reason (``outside_scheme``, ``skipped``, ``single``)."""
-        less = (self.given.keys() | self.skipped | self.outside) - set(self.doubles())
+        less = (self.chosen.keys() | self.skipped | self.outside) - set(self.doubles())
         reasons = [
             "outside_scheme" if p in self.outside else "skipped" if p in self.skipped else "single" for p in less
         ]
@@ -88,7 +88,7 @@ def gather(rows: Iterable[Mapping[str, Any]], *, scheme: Scheme) -> dict[str, Ov
             chosen = frozenset(labels) - _nothing(category)
             known = chosen <= set(measured(category)) and (category.kind == "multi" or len(chosen) == 1)
             if known:
-                answers.given[place][row["annotator"]] = chosen
+                answers.chosen[place][row["annotator"]] = chosen
             else:
                 answers.outside.add(place)
         elif row["outcome"] == SKIPPED:
@@ -231,10 +231,10 @@ def figures(
     """Compute all agreement figures of one category of a scheme from the annotators' ``answers``."""
     places = answers.doubles()
     names = measured(category)
-    raters = sorted({annotator for place in places for annotator in answers.given[place]})
+    raters = sorted({annotator for place in places for annotator in answers.chosen[place]})
     sets = np.full((len(places), len(raters), len(names)), c.MISSING, dtype=np.int64)
     for i, place in enumerate(places):
-        for annotator, chosen in answers.given[place].items():
+        for annotator, chosen in answers.chosen[place].items():
             sets[i, raters.index(annotator)] = [name in chosen for name in names]
     digest = hashlib.sha256(f"{settings.seed}/{category.key}".encode()).digest()
     rng = np.random.default_rng(int.from_bytes(digest[:8], "big"))

@@ -126,7 +126,7 @@ def material(
     """
     live = {item: split for item, (split, _) in sorted(placed.items()) if item[0] not in gone}
     truth = {s: {item: gold[item] for item, split in live.items() if split == s and item in gold} for s in SPLITS}
-    made = {
+    examples = {
         split: tuple(
             Example(item, split, *opened[item], labels=None if split == TEST else labels, group=placed[item][1])
             for item, labels in known.items()
@@ -135,7 +135,7 @@ def material(
     }
     return Material(
         task=task,
-        **made,
+        **examples,
         without=_counts([split for item, split in live.items() if item not in gold]),
         taken_down=_counts([split for item, (split, _) in placed.items() if item[0] in gone]),
         _truth=MappingProxyType({split: MappingProxyType(known) for split, known in truth.items()}),

@@ -180,13 +180,13 @@ def load(
     if lost:
         raise SchemaMismatch(table="posts", detail=f"{lost} records of the split are missing")
     texts = {i: (opened.posts[i[0]].text, None) for i in inside if i[0] in opened.posts}
-    made = material(task, placed=inside, gold=labels, opened=texts, gone=gone)
+    loaded = material(task, placed=inside, gold=labels, opened=texts, gone=gone)
     examples = sum(item[0] not in gone for item in shown)
-    values = {f.name: getattr(made, f.name) for f in fields(made)}
+    values = {f.name: getattr(loaded, f.name) for f in fields(loaded)}
     if posterior:
-        mean = sum(posterior.get(e.item[0], 1.0) for e in made.train) / max(1, len(made.train))
-        values["train"] = tuple(replace(e, weight=posterior.get(e.item[0], 1.0) / mean) for e in made.train)
-    values["without"] = {**made.without, VALIDATION: made.without[VALIDATION] - examples}
+        mean = sum(posterior.get(e.item[0], 1.0) for e in loaded.train) / max(1, len(loaded.train))
+        values["train"] = tuple(replace(e, weight=posterior.get(e.item[0], 1.0) / mean) for e in loaded.train)
+    values["without"] = {**loaded.without, VALIDATION: loaded.without[VALIDATION] - examples}
     return Posts(**values, examples=examples, validation_name=name, posts=opened.posts, placed=placed)
 
 

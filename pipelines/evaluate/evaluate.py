@@ -187,8 +187,10 @@ def measure(
     if not board.items:
         return result
     result["baselines"] = baselines(board, train=list(gold.seen(task, split=learnt[0]).values()))
-    scored = {name: model_scores.score(board, runs=made, valid=False) for name, made in sorted(runs.items())}
-    for name, made in sorted(runs.items()):
+    scored = {
+        name: model_scores.score(board, runs=model_runs, valid=False) for name, model_runs in sorted(runs.items())
+    }
+    for name, model_runs in sorted(runs.items()):
         origin = context.origins.get(name, Origin(None, name))
         on_dev = context.dev.get(name, ())
         figures = {ALL: model_scores.scores(scored[name], board=board)}
@@ -196,19 +198,21 @@ def measure(
             **vars(origin),
             "kind": origin.kind or kinds.get(name),
             "deviations": list(origin.deviations),
-            **_model(board, runs=made, figures=figures),
-            "errors": label_errors.analyse(board, runs=made, traits=traits),
+            **_model(board, runs=model_runs, figures=figures),
+            "errors": label_errors.analyse(board, runs=model_runs, traits=traits),
             "dev": {"n": len(dev.items), "by_seed": _by_seed(dev, runs=on_dev)} if dev and on_dev else None,
-            "calibration": reliability.calibration(board, runs=made),
-            "floors": reliability.floors(board, runs=made, dev=dev, dev_runs=on_dev, wanted=context.floors),
+            "calibration": reliability.calibration(board, runs=model_runs),
+            "floors": reliability.floors(board, runs=model_runs, dev=dev, dev_runs=on_dev, wanted=context.floors),
             "spent": context.spent.get(name),
-            "crises": crisis_errors.analyse(board, runs=made),
+            "crises": crisis_errors.analyse(board, runs=model_runs),
         }
         if (part := inputs.without_items(board, items=context.reviewed)) is not None:
-            rest = _by_seed(part, runs=made) if part.items else {}
+            rest = _by_seed(part, runs=model_runs) if part.items else {}
             result["models"][name]["unflagged"] = {"n": len(part.items), "by_seed": rest}
     result["best"] = best_of(result["models"])
-    entrants = {name: paired.Entrant.of(board, runs=made, scored=scored[name]) for name, made in runs.items()}
+    entrants = {
+        name: paired.Entrant.of(board, runs=model_runs, scored=scored[name]) for name, model_runs in runs.items()
+    }
     result["pairs"] = paired.pairs(board, entrants=entrants)
     return result
 
@@ -218,7 +222,7 @@ def _board(
 ) -> Board:
     known = gold.seen(task, split=split)
     # without any run, all of gold is the test set; otherwise, items in no run's input were taken down before it ran
-    every = [run.outcomes for made in runs.values() for run in made]
+    every = [run.outcomes for model_runs in runs.values() for run in model_runs]
     asked = {item for outcomes in every for item, outcome in outcomes.items() if outcome != ABSTAINED}
     items = tuple(item for item in known if item in asked or not every)
     return Board(task, items, tuple(known[i] for i in items), tuple(gold.group[i] for i in items), sampling)

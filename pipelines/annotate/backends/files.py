@@ -169,11 +169,11 @@ def _write_rows(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
 
 def _write(path: Path, content: bytes) -> None:
     """Write a file with mode 600 atomically, so that a concurrent reader sees either the old or the new file."""
-    made = path.with_name(f".{path.name}.new")
-    made.unlink(missing_ok=True)
-    made.touch(mode=0o600, exist_ok=False)
-    made.write_bytes(content)
-    made.replace(path)
+    new = path.with_name(f".{path.name}.new")
+    new.unlink(missing_ok=True)
+    new.touch(mode=0o600, exist_ok=False)
+    new.write_bytes(content)
+    new.replace(path)
 
 
 @contextlib.contextmanager

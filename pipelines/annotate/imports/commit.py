@@ -196,8 +196,8 @@ def _labels(where: _DatasetFiles, *, entries: Items, mapping: Mapping) -> dict[s
             rows.append([record_id, str(image), category, "|".join(sorted(chosen))])
         if entry.split is not None:
             splits.append([record_id, str(image), entry.split])
-    made = {where.folder / f"{n}.csv": [["record_id", "image", "category", "labels"], *r] for n, r in labels.items()}
-    made[where.folder / "splits.csv"] = [["record_id", "image", "split"], *splits]
-    where.replace_labels({path: rows for path, rows in made.items() if rows[1:]})
+    files = {where.folder / f"{n}.csv": [["record_id", "image", "category", "labels"], *r] for n, r in labels.items()}
+    files[where.folder / "splits.csv"] = [["record_id", "image", "split"], *splits]
+    where.replace_labels({path: rows for path, rows in files.items() if rows[1:]})
     items = {name: len({(r[0], r[1]) for r in rows}) for name, rows in labels.items()}
     return {**items, "splits": len(splits)}

@@ -72,15 +72,15 @@ def run(
 
     The report (:func:`describe`) is extended, after an import, by what was committed (``commit.publish``).
     """
-    meant = read_mapping(mapping)
-    scheme = _fit(corpus, mapping=meant, params=params)
-    read = read_all(files, mapping=meant, scheme=scheme, allow_bad=allow_bad)
-    show(read, mapping=meant, console=console)
+    loaded = read_mapping(mapping)
+    scheme = _fit(corpus, mapping=loaded, params=params)
+    read = read_all(files, mapping=loaded, scheme=scheme, allow_bad=allow_bad)
+    show(read, mapping=loaded, console=console)
     if read.refusal and not dry_run:
-        raise BadImport(file=_names(read.files), mapping=meant.dataset, detail=read.refusal)
+        raise BadImport(file=_names(read.files), mapping=loaded.dataset, detail=read.refusal)
     ids = [record_id(entry, vault=vault) for entry in read.entries]
     gone = vault.tombstoned(sorted(set(ids)))
-    report = describe(read, mapping=meant, scheme=scheme) | {
+    report = describe(read, mapping=loaded, scheme=scheme) | {
         "corpus": corpus,
         "dry_run": dry_run,
         "tombstoned": sum(identity in gone for identity in ids),
@@ -92,7 +92,7 @@ def run(
     # numbers only: the lines of a published file name people
     record |= {"left_out": read.gathered.bad_rows, "cut": len(read.gathered.cut)}
     return report | publish(
-        corpus, entries=kept, mapping=meant, record=record, params=params, settings=settings, vault=vault, now=now
+        corpus, entries=kept, mapping=loaded, record=record, params=params, settings=settings, vault=vault, now=now
     )
 
 

@@ -110,12 +110,12 @@ def write(folder: Path, content: Sequence[Row], *, name: str, vault: Vault) -> l
     path = folder / f"{name}.parquet"
     if not content and not path.exists():
         return []
-    made = folder / f".{name}.parquet"
-    write_rows(content, made, name=name, vault=vault)
-    if path.exists() and path.read_bytes() == made.read_bytes():
-        made.unlink()
+    new = folder / f".{name}.parquet"
+    write_rows(content, new, name=name, vault=vault)
+    if path.exists() and path.read_bytes() == new.read_bytes():
+        new.unlink()
         return []
-    made.replace(path)
+    new.replace(path)
     return [path]
 
 
