@@ -158,8 +158,7 @@ SINKS = (
         paths=lambda settings: [settings.annotation_files, settings.label_studio],
         settings=("annotation_files", "label_studio"),
         writers=(
-            "annotate/backends/files", "annotate/backends/label_studio",
-            "deployment/label_studio_server",
+            "annotate/backends/files", "annotate/backends/label_studio", "deployment/label_studio_server",
             "deployment/label_studio_accounts", "llm/pictures",
         ),
     ),
@@ -309,13 +308,8 @@ SINKS = (
         "house",
         "nothing",
         "",
-        paths=_home(
-            "secret", "followed", "locks", "rounds.lock", "kernels", "label-studio-env",
-        ),
+        paths=_home("secret", "followed", "locks", "rounds.lock", "kernels", "label-studio-env"),
         settings=("home", "label_studio_env"),
-        writers=(
-            "config/private_file", "config/settings", "takedown/host_caches",
-            "vault/engine", "vault/locks",
-        ),
+        writers=("config/private_file", "config/settings", "takedown/host_caches", "vault/engine", "vault/locks"),
     ),
 )  # fmt: skip
