@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 1
 # every task is a process, which would compile the package again
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo annotate down test tiers test-argilla test-croissant test-faults test-praw walk bench docs lint size status setup lock audit sbom clean
+.PHONY: help demo annotate down test tiers test-croissant test-faults test-praw walk bench docs lint size status setup lock audit sbom clean
 help:            ## this list
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
 
@@ -79,8 +79,6 @@ test: .venv/.dev  ## everything but the slow tiers, the real Airflow included
 	@$(MAKE) --no-print-directory --jobs 2 lint tiers
 tiers: .venv/.dev
 	@$(BIN)/python tests/tiers.py
-test-argilla: .venv/.dev .argilla/.installed  ## the Argilla backend on a real Argilla server
-	$(BIN)/python -m pytest -m argilla
 test-croissant: .venv/.dev .croissant/.installed  ## MLCommons' mlcroissant on the Croissant of exported releases
 	$(BIN)/python -m pytest -m faults tests/export/test_croissant.py
 test-faults: .venv/.dev .label-studio/.installed .croissant/.installed .quantized/.installed need.bwrap.bubblewrap  ## kills, corruptions, all of Airflow and Label Studio; CORPUS_STRESS_SHARDS: how many disturbed runs

@@ -19,7 +19,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pipelines.evaluate import calibration_errors, model_scores, reliability
+from pipelines.evaluate import model_scores, reliability
 from pipelines.evaluate.model_scores import Board, Run, Sampling
 from pipelines.metrics import agreement_coefficients as c
 from pipelines.metrics.bootstrap import percentile
@@ -128,7 +128,7 @@ def of_calibration(*, items: int, sets: int, resamples: int, off: float) -> Cove
         board = board_of(truth, resamples=resamples, seed=number)
         run = run_of(board, said.argmax(axis=1), seed=1, scores=said)
         measured = reliability.calibration(board, runs=[run])
-        drawn = calibration_errors.resampled(board, said=said[None], bins=reliability.BINS)
+        drawn = reliability.resampled(board, said=said[None], bins=reliability.BINS)
         for k, bins in enumerate(np.minimum((said * reliability.BINS).astype(int), reliability.BINS - 1).T):
             gaps[k] += np.bincount(bins, weights=(said - sharp)[:, k], minlength=reliability.BINS)
         if measured is not None:

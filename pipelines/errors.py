@@ -305,12 +305,12 @@ class RoundState(AnnotationError):
 
 
 class BackendUnavailable(AnnotationError):
-    """The annotation backend (Label Studio or Argilla) does not answer or rejects the credentials."""
+    """The annotation backend (Label Studio or folders of files) does not answer or rejects the credentials."""
 
     message = "The annotation backend {backend} cannot be used: {detail}."
     remedy = (
-        "Start the backend (Label Studio: `make annotate`; Argilla: your own server), check its CORPUS_* settings in "
-        "docs/configuration.md, then repeat the command."
+        "Start the backend (Label Studio: `make annotate`), check its CORPUS_* settings in docs/configuration.md, then "
+        "repeat the command."
     )
     exit_code = 75
 

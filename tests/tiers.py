@@ -27,7 +27,7 @@ AIRFLOW = [*PYTEST, "-m", "airflow and not faults", "tests/airflow"]
 # (docs/performance.md). `tests/conftest.py` orders the files.
 WORKERS = ["-n", str(len(os.sched_getaffinity(0)) + 1), "--dist", "loadfile", "--no-loadscope-reorder"]
 MEMORY, NEEDED = "/dev/shm", 14e9
-QUICK = ["nice", "-n", "15", *PYTEST, "-m", "not faults and not argilla and not airflow", "--ignore=tests/airflow"]
+QUICK = ["nice", "-n", "15", *PYTEST, "-m", "not faults and not airflow", "--ignore=tests/airflow"]
 
 
 def main() -> int:

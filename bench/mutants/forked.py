@@ -24,7 +24,7 @@ import psutil
 import pytest
 
 OWN = ("pipelines", "crisis_corpus", "tests", "conftest", "dvc_airflow", "bench", "__main__", "sitecustomize")
-TIERS = "not argilla and not airflow"
+TIERS = "not airflow"
 PR_SET_CHILD_SUBREAPER = 36
 
 

@@ -8,13 +8,15 @@ space; later steps map them to the models' label space (``Category.check(mode="r
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from random import Random
 from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 
 from pipelines.annotate.backends.backend import Item
@@ -31,9 +33,12 @@ from pipelines.annotate.response_validation import (
     roster,
     unfit,
 )
-from pipelines.annotate.simulated_people import asked_of
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
+from pipelines.curate.grouping.items import load as linked_items
+from pipelines.curate.grouping.published_split import published
+from pipelines.curate.grouping.split_groups import resolve
+from pipelines.curate.split.stratify import target_sizes
 from pipelines.errors import BadParams
 from pipelines.storage import tables
 from pipelines.storage.exclusions import write_exclusions
@@ -79,10 +84,6 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
         are not unfit), ``outside`` (items with labels that are not in the sample), ``how`` (rows by origin),
         ``pending`` (items of rounds that are not closed in which a category is unsettled), ``rounds`` (rows from each
         round).
-
-    Raises:
-        BadParams: a source has an unknown category, an unknown label or a set that the scheme forbids, or the published
-            file cannot be read.
     """
     sample = set(tables.items_of(tables.read(root / "snapshot" / corpus / "sample" / "sample.parquet", name="sample")))
     scheme = load(params.corpora[corpus].scheme, root=root)
@@ -103,7 +104,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
     folder = root / "snapshot" / corpus / "gold"
     tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS["gold"]), folder / "gold.parquet", name="gold")
     write_exclusions(dict.fromkeys(unfit, UNFIT), folder / "drops.parquet", step="gold")
-    given = Counter(label.round for label in known.values())
+    by_round = Counter(label.round for label in known.values())
     records = {item for item, _ in known}
     metrics = {
         "records": len(records),
@@ -113,7 +114,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
         "outside": len({item for source in sources for item, _ in source.known if item not in sample}),
         "how": dict(sorted(Counter(label.how for label in known.values()).items())),
         "pending": len({item for source in sources for item in source.waiting if item in sample}),
-        "rounds": {source.round: given[source.round] for source in sources if source.round},
+        "rounds": {source.round: by_round[source.round] for source in sources if source.round},
     }
     return write_metrics(metrics, root / "metrics" / corpus / "gold.json")
 
@@ -121,14 +122,13 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
 def _merged(
     sources: Sequence[GoldSource], *, sample: Collection[Item], scheme: Scheme
 ) -> tuple[dict[Question, GoldLabel], set[Item]]:
-    """Return the labels of the sampled items, and the items that their last source found unfit."""
     known: dict[Question, GoldLabel] = {}
     unfit: set[Item] = set()
     for source in sources:
-        given = {question: label for question, label in source.known.items() if question[0] in sample}
-        rejected = {item for item, key in given if key == UNFIT}
-        unfit = (unfit - {item for item, _ in given}) | rejected
-        for (item, key), label in given.items():
+        sampled = {question: label for question, label in source.known.items() if question[0] in sample}
+        rejected = {item for item, key in sampled if key == UNFIT}
+        unfit = (unfit - {item for item, _ in sampled}) | rejected
+        for (item, key), label in sampled.items():
             if key != UNFIT:
                 known[item, key] = _checked(label, scheme=scheme, key=key, where=source.where)
     return {question: label for question, label in known.items() if question[0] not in unfit}, unfit
@@ -141,23 +141,15 @@ def settle(
 
     An item that all annotators, or then the adjudicator, found unfit has the only category ``UNFIT``; labels that the
     adjudicator gives later make it fit again.
-
-    Args:
-        annotations: rows of the table ``annotations``.
-        assignments: rows of the table ``assignments``; an item is unsettled while an assigned annotator has not
-            answered.
-        log: rows of the table ``adjudications``.
-        scheme: the corpus's scheme.
-        name: the round's name.
     """
-    given, rejected = answered(annotations), unfit(annotations, assignments=assignments)
+    answers, rejected = answered(annotations), unfit(annotations, assignments=assignments)
     known: dict[Question, GoldLabel] = {}
     for item, annotators in roster(assignments).items():
         how = AGREED if len(annotators) > 1 else SINGLE
         if item in rejected:
             known[item, UNFIT] = GoldLabel(frozenset(), how, name)
         for key in scheme.categories:
-            labels = agreed(given.get((item, key), {}), annotators=annotators)
+            labels = agreed(answers.get((item, key), {}), annotators=annotators)
             if labels is not None:
                 known[item, key] = GoldLabel(labels, how, name)
     for row in sorted(log, key=lambda row: cast(datetime, row["decided"])):
@@ -170,7 +162,6 @@ def settle(
 def _sources(
     corpus: str, *, params: Params, sandbox: Path, sample: Collection[Item], scheme: Scheme, vault: Vault, root: Path
 ) -> list[GoldSource]:
-    """Return all sources of gold; later ones override earlier ones."""
     section, sources = params.gold[corpus], []
     if section.truth and params.corpora[corpus].content == "images":
         sources.append(GoldSource("truth", _memes(sandbox, sample, vault=vault)))
@@ -183,30 +174,28 @@ def _sources(
     return sources + [_round(manifest, scheme=scheme, root=root) for manifest in counted]
 
 
-def _round(found: RoundManifest, *, scheme: Scheme, root: Path) -> GoldSource:
-    folder = manifests.folder(root, found.corpus, found.round)
+def _round(manifest: RoundManifest, *, scheme: Scheme, root: Path) -> GoldSource:
+    folder = manifests.folder(root, manifest.corpus, manifest.round)
 
     def rows(name: str) -> list[dict[str, Any]]:
-        """Read a table of the round without its encrypted columns; return no rows if it does not exist yet."""
         path, schema = folder / f"{name}.parquet", tables.SCHEMAS[name]
         columns = [column for column in schema.names if column not in tables.sealed_columns(schema)]
         return tables.read(path, name=name, columns=columns).to_pylist() if path.exists() else []
 
     assignments = rows("assignments")
     known = settle(
-        rows("annotations"), assignments=assignments, log=rows("adjudications"), scheme=scheme, name=found.round
+        rows("annotations"), assignments=assignments, log=rows("adjudications"), scheme=scheme, name=manifest.round
     )
     waiting = {
         item
         for item in roster(assignments)
-        if found.status != "closed" and (item, UNFIT) not in known
+        if manifest.status != "closed" and (item, UNFIT) not in known
         if any((item, key) not in known for key in scheme.categories)
     }
-    return GoldSource(f"round {found.round}", known, round=found.round, waiting=waiting)
+    return GoldSource(f"round {manifest.round}", known, round=manifest.round, waiting=waiting)
 
 
 def _memes(sandbox: Path, sample: Collection[Item], *, vault: Vault) -> dict[Question, GoldLabel]:
-    """Return the sandbox's true labels; every image of a submission has the submission's labels."""
     posts = json.loads((sandbox / "truth.json").read_text())["submissions"]
     truth = {vault.record_id(p["fullname"]): p["labels"]["figsim"] for p in posts if p["labels"]["figsim"]}
     return {
@@ -227,9 +216,6 @@ def _published(path: Path, *, root: Path) -> dict[Question, GoldLabel]:
     """Return the labels of the CSV ``record_id,image,category,labels``, labels joined by ``|``.
 
     The category ``unfit``, without labels, marks an item that people found unfit.
-
-    Raises:
-        BadParams: the file is missing, its header differs, an image is not a number, or a category of an item repeats.
     """
     where = f"gold.published ({path.name})"
     known: dict[Question, GoldLabel] = {}
@@ -260,3 +246,33 @@ def _checked(label: GoldLabel, *, scheme: Scheme, key: str, where: str) -> GoldL
             detail=f"a label set breaks the scheme's rules: {', '.join(sorted(set(checked.violations)))}",
         )
     return GoldLabel(checked.labels, label.how, label.round)
+
+
+def asked_of(corpus: str, sample: Collection[Item], *, params: Params, vault: Vault, root: Path) -> set[Item]:
+    """Return the sampled items that the sandbox's simulated annotators label: all, or as many as ``gold.splits`` hold.
+
+    Items that are assigned to these splits come first, then whole groups of linked items, drawn at random.
+    """
+    within, section = params.gold[corpus].splits, params.split[corpus]
+    if within is None:
+        return set(sample)
+    promised = {**vault.assignments(corpus, version=section.version), **published(section, root=root)}
+    asked = {item for item, split in promised.items() if split in within and item in sample}
+    sizes = dict(zip(section.ratios, target_sizes(len(sample), ratios=section.ratios), strict=True))
+    room = sum(sizes[name] for name in within) - len(asked)
+    for group in _groups(corpus, sample, params=params, root=root):
+        if len(group) <= room and promised.keys().isdisjoint(group):
+            asked.update(group)
+            room -= len(group)
+    return asked
+
+
+def _groups(corpus: str, sample: Collection[Item], *, params: Params, root: Path) -> list[list[Item]]:
+    everything = linked_items(corpus, params=params, root=root)
+    units = resolve(everything.links, assigned=np.full(len(everything), -1, np.int64))
+    groups = defaultdict(list)
+    for item, i in everything.at(sample).items():
+        groups[units.unit[i]].append(item)
+    drawn = list(groups.values())
+    Random(params.split[corpus].seed).shuffle(drawn)  # noqa: S311 (a draw that must repeat, not a secret)
+    return drawn

@@ -58,16 +58,8 @@ def read(
 
     Of several answers to an item, the latest complete and valid answer counts, or the latest if none is complete and
     valid. A category counts as unanswered if a label is unknown to the scheme or the set breaks the scheme's rules; the
-    item's other categories are kept. Answers to unassigned items and answers from another person's account are left
-    out.
-
-    Args:
-        answers: the answers in each pseudonym's queue, not yet validated.
-        assignments: rows of the table ``assignments``.
-        scheme: the corpus's scheme.
-        manifest: the round's manifest.
-        accounts: the account (``AnnotatorAnswer.by``) of each pseudonym; a pseudonym without an entry may answer from
-            any account.
+    item's other categories are kept. Answers to unassigned items and answers from another account than the person's in
+    ``accounts``, if it has one, are left out.
     """
     asked: dict[str, dict[Item, Row]] = defaultdict(dict)
     for assignment in assignments:
@@ -79,11 +71,12 @@ def read(
     for annotator in sorted(asked.keys() | answers.keys()):
         own, wrong = _own(answers.get(annotator, ()), asked=asked[annotator], account=accounts.get(annotator))
         for item in sorted(own):
-            answer = _chosen(own[item], scheme=scheme)
+            whole = [a for a in own[item] if not a.skipped and not check(a, scheme=scheme)[1].total()]
+            answer = max(whole or own[item], key=latest)
             skipped += answer.skipped
             labels, faults = check(answer, scheme=scheme)
             wrong += faults
-            rows.extend(_rows(answer, labels, assignment=asked[annotator][item], scheme=scheme, of=manifest))
+            rows.extend(_rows(answer, labels, assignment=asked[annotator][item], scheme=scheme, manifest=manifest))
         if named := {name: count for name, count in sorted(wrong.items()) if count}:
             problems[annotator] = named
         answered[annotator] = len(own)
@@ -102,28 +95,28 @@ def labels_of(row: Row) -> frozenset[str]:
 
 def roster(assignments: Sequence[Row]) -> dict[Item, tuple[str, ...]]:
     """Return the sorted annotators of each item, from rows of the table ``assignments``."""
-    found: dict[Item, set[str]] = defaultdict(set)
+    by_item: dict[Item, set[str]] = defaultdict(set)
     for row in assignments:
-        found[item_of(row)].add(str(row["annotator"]))
-    return {item: tuple(sorted(annotators)) for item, annotators in found.items()}
+        by_item[item_of(row)].add(str(row["annotator"]))
+    return {item: tuple(sorted(annotators)) for item, annotators in by_item.items()}
 
 
 def answered(annotations: Sequence[Row]) -> dict[Question, dict[str, frozenset[str]]]:
     """Return the label sets by (item, category) and annotator from rows of the table ``annotations``, without skips."""
-    found: dict[Question, dict[str, frozenset[str]]] = defaultdict(dict)
+    sets: dict[Question, dict[str, frozenset[str]]] = defaultdict(dict)
     for row in annotations:
         if row["outcome"] == ANSWERED:
-            found[item_of(row), str(row["category"])][str(row["annotator"])] = labels_of(row)
-    return dict(found)
+            sets[item_of(row), str(row["category"])][str(row["annotator"])] = labels_of(row)
+    return dict(sets)
 
 
 def unfit(annotations: Sequence[Row], *, assignments: Sequence[Row]) -> set[Item]:
     """Return the items that all their assigned annotators found unfit."""
-    found: dict[Item, set[str]] = defaultdict(set)
+    annotators_of: dict[Item, set[str]] = defaultdict(set)
     for row in annotations:
         if row["outcome"] == UNFIT:
-            found[item_of(row)].add(str(row["annotator"]))
-    return {item for item, annotators in roster(assignments).items() if found[item].issuperset(annotators)}
+            annotators_of[item_of(row)].add(str(row["annotator"]))
+    return {item for item, annotators in roster(assignments).items() if annotators_of[item].issuperset(annotators)}
 
 
 def marked(annotations: Sequence[Row]) -> set[Item]:
@@ -131,17 +124,14 @@ def marked(annotations: Sequence[Row]) -> set[Item]:
     return {item_of(row) for row in annotations if row["outcome"] in (AMBIGUOUS, UNFIT)}
 
 
-def agreed(given: Mapping[str, frozenset[str]], *, annotators: Sequence[str]) -> frozenset[str] | None:
+def agreed(labels: Mapping[str, frozenset[str]], *, annotators: Sequence[str]) -> frozenset[str] | None:
     """Return the label set on which all ``annotators`` agree, or ``None`` if answers are missing or differ."""
-    sets = {given.get(annotator) for annotator in annotators}
+    sets = {labels.get(annotator) for annotator in annotators}
     return sets.pop() if len(sets) == 1 else None
 
 
 def latest(answer: AnnotatorAnswer) -> tuple[object, ...]:
-    """Return a sort key of an answer: its time, then its id.
-
-    Ids are decimal numbers, so a longer id is a later one.
-    """
+    """Return a sort key of an answer: its time, then its id (decimal, so that a longer one is later)."""
     return answer.answered, len(answer.id), answer.id
 
 
@@ -170,12 +160,11 @@ def check(answer: AnnotatorAnswer, *, scheme: Scheme) -> tuple[dict[str, frozens
 
 
 def _own(
-    given: Sequence[AnnotatorAnswer], *, asked: Mapping[Item, Row], account: str | None
+    submitted: Sequence[AnnotatorAnswer], *, asked: Mapping[Item, Row], account: str | None
 ) -> tuple[dict[Item, list[AnnotatorAnswer]], Counter[str]]:
-    """Return the annotator's own answers by item, and the faults of the queue as a whole."""
     own: dict[Item, list[AnnotatorAnswer]] = defaultdict(list)
     strange: dict[str, set[Item]] = {"other_account": set(), "not_assigned": set()}
-    for answer in given:
+    for answer in submitted:
         if account is not None and answer.by != account:
             strange["other_account"].add(answer.item)
         elif answer.item not in asked:
@@ -188,13 +177,13 @@ def _own(
     return own, problems
 
 
-def _chosen(answers: Sequence[AnnotatorAnswer], *, scheme: Scheme) -> AnnotatorAnswer:
-    whole = [a for a in answers if not a.skipped and not check(a, scheme=scheme)[1].total()]
-    return max(whole or answers, key=latest)
-
-
 def _rows(
-    answer: AnnotatorAnswer, labels: Mapping[str, frozenset[str]], *, assignment: Row, scheme: Scheme, of: RoundManifest
+    answer: AnnotatorAnswer,
+    labels: Mapping[str, frozenset[str]],
+    *,
+    assignment: Row,
+    scheme: Scheme,
+    manifest: RoundManifest,
 ) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     outcome = SKIPPED if answer.skipped else UNFIT if answer.unfit else ANSWERED
@@ -206,8 +195,8 @@ def _rows(
             {
                 **{name: assignment[name] for name in ("record_id", "image", "annotator", "batch")},
                 "category": key,
-                "round": of.round,
-                "guideline": of.guideline,
+                "round": manifest.round,
+                "guideline": manifest.guideline,
                 "outcome": AMBIGUOUS if key == AMBIGUOUS else outcome,
                 "labels": sorted(labels[key]) if key in labels and outcome == ANSWERED else None,
                 "seconds": None if rows else answer.seconds,

@@ -67,7 +67,7 @@ def agreement(
     corpus: CorpusName,
 ) -> None:
     """Measure the inter-annotator agreement of a corpus by annotation round and batch."""
-    from pipelines.annotate.agreement import agreement as stage
+    from pipelines.annotate import agreement as stage
 
     emit(stage.run(corpus, params=load()))
 

@@ -12,7 +12,7 @@ from pipelines.config.base import Fraction, Positive, Pseudonym, Section
 class Round(Section):
     """Settings of annotation rounds: backend, protocols, annotators, daily cap, content warning and contacts."""
 
-    backend: Literal["label_studio", "argilla", "files"]
+    backend: Literal["label_studio", "files"]
     protocol: dict[str, str]
     annotators: tuple[Pseudonym, ...]
     adjudicator: Pseudonym

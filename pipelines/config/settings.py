@@ -169,9 +169,6 @@ class Settings(Section):
     label_studio_port: int | None
     label_studio_url: str | None
     label_studio_key: SecretStr
-    argilla_url: str
-    argilla_key: SecretStr
-    argilla_workspace: str
     annotation_files: Path
     hub_url: str
     hub_token: SecretStr
@@ -212,9 +209,6 @@ class Settings(Section):
             label_studio_port=_port("CORPUS_LABEL_STUDIO_PORT"),
             label_studio_url=os.environ.get("CORPUS_LABEL_STUDIO_URL") or None,
             label_studio_key=SecretStr(env("LABEL_STUDIO_KEY", "")),
-            argilla_url=env("ARGILLA_URL", "http://127.0.0.1:6900"),
-            argilla_key=SecretStr(env("ARGILLA_KEY", "")),
-            argilla_workspace=env("ARGILLA_WORKSPACE", "argilla"),
             annotation_files=Path(env("ANNOTATION_FILES", f"{home}/annotation")),
             hub_url=env("HUB_URL", "https://huggingface.co").rstrip("/"),
             hub_token=SecretStr(env("HUB_TOKEN", "")),

@@ -53,10 +53,7 @@ class Example:
     """A post or meme as the input of a model; ``repr`` shows only item, split and group, so that logs have no content.
 
     Args:
-        item: record id and number of the image.
-        split: one of :data:`SPLITS`.
         text: text of the post, or text read from the picture, ``""`` if there is none.
-        image: the encoded picture, or ``None``.
         labels: the gold or silver labels in the task's label space; ``None`` if the labels are hidden, as opposed to an
             empty set.
         group: the group of items (near-duplicates, one author) that must be in one split.
@@ -89,31 +86,18 @@ class Material:
     _truth: Mapping[str, Mapping[Item, LabelSet]] = field(repr=False)
 
     def truth(self, split: str) -> Mapping[Item, LabelSet]:
-        """Return the true labels of a split's examples by item, even of test; only evaluation may use them.
-
-        Raises:
-            KeyError: there is no such split.
-        """
+        """Return the true labels of a split's examples by item, even of test; only evaluation may use them."""
         return self._truth[split]
 
 
 def only(examples: Sequence[Example], *, splits: Collection[str]) -> Sequence[Example]:
-    """Return ``examples`` unchanged after a check that all of them are from the given splits.
-
-    Raises:
-        LeakRefused: an example is of another split.
-    """
+    """Return ``examples`` unchanged after a check that all of them are from the given splits."""
     _refuse([e for e in examples if e.split not in splits], allowed=splits)
     return examples
 
 
 def targets(examples: Sequence[Example], *, task: Task) -> npt.NDArray[np.float32]:
-    """Return the labels of examples as an array (examples, labels) of 0 and 1, in the order of the examples.
-
-    Raises:
-        LeakRefused: an example's labels are hidden, as those of test are.
-        BadParams: the gold of an example of a single-label task is not exactly one label.
-    """
+    """Return the labels of examples as an array (examples, labels) of 0 and 1, in the order of the examples."""
     _refuse([e for e in examples if e.labels is None], allowed=(TRAIN, VALIDATION))
     rows = [task.encode(e.labels) for e in examples if e.labels is not None]
     return np.array(rows, np.float32).reshape(len(rows), len(task.labels))
@@ -121,8 +105,8 @@ def targets(examples: Sequence[Example], *, task: Task) -> npt.NDArray[np.float3
 
 def _refuse(leaked: Sequence[Example], *, allowed: Collection[str]) -> None:
     if leaked:
-        found = ", ".join(sorted({e.split for e in leaked}))
-        raise LeakRefused(items=len(leaked), found=found, allowed=" and ".join(sorted(allowed)))
+        splits = ", ".join(sorted({e.split for e in leaked}))
+        raise LeakRefused(items=len(leaked), found=splits, allowed=" and ".join(sorted(allowed)))
 
 
 def material(
@@ -136,15 +120,13 @@ def material(
     """Return decrypted items as examples by split; the labels of test are hidden.
 
     Args:
-        task: the task.
         placed: split, one of :data:`SPLITS`, and group of every item.
-        gold: labels by item; an item without labels is left out and counted.
         opened: decrypted text and picture by item, for all items with labels.
         gone: records that were taken down; their items are left out and counted.
     """
     live = {item: split for item, (split, _) in sorted(placed.items()) if item[0] not in gone}
     truth = {s: {item: gold[item] for item, split in live.items() if split == s and item in gold} for s in SPLITS}
-    made = {
+    examples = {
         split: tuple(
             Example(item, split, *opened[item], labels=None if split == TEST else labels, group=placed[item][1])
             for item, labels in known.items()
@@ -153,7 +135,7 @@ def material(
     }
     return Material(
         task=task,
-        **made,
+        **examples,
         without=_counts([split for item, split in live.items() if item not in gold]),
         taken_down=_counts([split for item, (split, _) in placed.items() if item[0] in gone]),
         _truth=MappingProxyType({split: MappingProxyType(known) for split, known in truth.items()}),
@@ -161,11 +143,7 @@ def material(
 
 
 def groups_apart(rows: Sequence[Mapping[str, object]], *, corpus: str) -> dict[Item, tuple[str, str]]:
-    """Return the split and the group of each item in rows of the table ``splits``, after a check for conflicts.
-
-    Raises:
-        SplitConflict: an item or a group is in two splits.
-    """
+    """Return the split and the group of each item in rows of the table ``splits``, after a check for conflicts."""
     placed = {(str(r["record_id"]), int(str(r["image"]))): (str(r["split"]), str(r["group"])) for r in rows}
     groups = {group: split for split, group in placed.values()}
     straddling = sum(groups[group] != split for split, group in placed.values()) + len(rows) - len(placed)
@@ -175,5 +153,4 @@ def groups_apart(rows: Sequence[Mapping[str, object]], *, corpus: str) -> dict[I
 
 
 def _counts(splits: Sequence[str]) -> dict[str, int]:
-    """Return how often each split occurs, 0 for those that do not."""
     return dict.fromkeys(SPLITS, 0) | Counter(splits)

@@ -38,36 +38,21 @@ class NoCues(ConfigError):
 
 @dataclass(frozen=True)
 class Cues:
-    """The remarks on memes by a labeller (a model input), decrypted in memory only; ``repr`` omits them.
-
-    Args:
-        of: item -> its three remarks in the order of ``HEADS``, for every requested item; ``None`` if the labeller
-            refused, gave a malformed answer or failed, or if the record was taken down.
-        outcomes: how many items had each of the five outcomes of a request; only ``vote`` has remarks.
-        labeller: the labeller that wrote them.
-    """
+    """The remarks on memes by a labeller (a model input), decrypted in memory only; ``repr`` omits them."""
 
     of: Mapping[Item, Remarks | None] = field(repr=False)
     outcomes: Mapping[str, int]
     labeller: str
 
     def remarks(self, item: Item) -> Remarks | None:
-        """Return the three remarks on a meme, or ``None`` if the labeller gave none.
-
-        Raises:
-            NoCues: no remarks were requested for the item.
-        """
+        """Return the three remarks on a meme, or ``None`` if the labeller gave none."""
         if item not in self.of:
             raise NoCues(detail=f"labeller '{self.labeller}' has no rationales for image {item[1]} of {item[0]}")
         return self.of[item]
 
 
 def by_labeller(cues: Cues | None, *, labeller: str) -> Cues:
-    """Return ``cues`` after a check that they were loaded and that ``labeller`` wrote them.
-
-    Raises:
-        NoCues: there are no remarks, or another labeller wrote them.
-    """
+    """Return ``cues`` after a check that they were loaded and that ``labeller`` wrote them."""
     if cues is None:
         raise NoCues(detail=f"the rationales of labeller '{labeller}' were not loaded")
     if cues.labeller != labeller:
@@ -81,12 +66,7 @@ def place(corpus: str, *, model: str, root: Path) -> Path:
 
 
 def load(corpus: str, *, model: str, labeller: str, vault: Vault, root: Path = Path()) -> Cues:
-    """Read and decrypt the remarks on memes that the stage ``rationales`` wrote for a model.
-
-    Raises:
-        NoCues: the stage did not run for this model, or used another labeller.
-        SealBroken: a remark was altered, or belongs to another vault.
-    """
+    """Read and decrypt the remarks on memes that the stage ``rationales`` wrote for a model."""
     path = place(corpus, model=model, root=root)
     if not path.is_file():
         raise NoCues(detail=f"the stage `rationales` wrote none for model '{model}'")
@@ -112,6 +92,6 @@ def packed(remarks: Remarks) -> str:
 
 def unpacked(data: bytes) -> Remarks:
     """Decode the three remarks on a meme from the JSON that :func:`packed` returns."""
-    found = json.loads(data)
-    one, two, three = (found[head] for head in HEADS)
-    return one, two, three
+    stored = json.loads(data)
+    cause_effect, figurative, mental_state = (stored[head] for head in HEADS)
+    return cause_effect, figurative, mental_state

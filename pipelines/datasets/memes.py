@@ -21,22 +21,7 @@ from pipelines.vault.vault import Vault
 
 
 def load(corpus: str, *, task: Task, params: Params, vault: Vault, root: Path = Path()) -> Material:
-    """Read all memes with gold labels of the task as examples; records that were taken down are only counted.
-
-    Args:
-        corpus: reads ``snapshot/<corpus>/{split,gold}`` and ``data/<corpus>/*/images`` below ``root``.
-        task: the task.
-        params: names the splits.
-        vault: holds the keys of the encrypted records.
-        root: a clone of the corpus.
-
-    Raises:
-        NoGold: the split or the gold is missing.
-        BadParams: the corpus is not split into train, validation and test.
-        SplitConflict: an item or a group is in two splits.
-        SchemaMismatch: the picture of an item with gold that was not taken down is missing.
-        SealBroken: a value was altered, or belongs to another vault.
-    """
+    """Read all memes with gold labels of the task as examples; records that were taken down are only counted."""
     if not all(_path(root, corpus, name=name).is_file() for name in ("splits", "gold")):
         raise NoGold(corpus=corpus)
     placed = _placed(corpus, params=params, root=root)
@@ -50,14 +35,7 @@ def load(corpus: str, *, task: Task, params: Params, vault: Vault, root: Path = 
 
 
 def memes(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> tuple[tuple[Example, ...], int]:
-    """Return all memes of train, validation and test, with or without gold, and how many were taken down.
-
-    The examples have no labels. Use this for code that reads memes before gold exists.
-
-    Raises:
-        NoSplit: the split is missing.
-        BadParams, SplitConflict, SchemaMismatch, SealBroken: see :func:`load`.
-    """
+    """Return all memes of train, validation and test, with or without gold, and how many were taken down."""
     if not _path(root, corpus, name="splits").is_file():
         raise NoSplit(corpus=corpus)
     placed = _placed(corpus, params=params, root=root)
@@ -70,11 +48,7 @@ def memes(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> 
 def opened(
     corpus: str, *, items: Collection[Item], vault: Vault, root: Path = Path()
 ) -> tuple[dict[Item, tuple[str, bytes | None]], Collection[str]]:
-    """Return the text and picture of some items, and which of their records were taken down.
-
-    Raises:
-        SchemaMismatch: an item that was not taken down is missing.
-    """
+    """Return the text and picture of some items, and which of their records were taken down."""
     return _live(root / "data" / corpus, items=items, placed=items, vault=vault)
 
 
@@ -83,7 +57,6 @@ def _path(root: Path, corpus: str, *, name: str) -> Path:
 
 
 def _placed(corpus: str, *, params: Params, root: Path) -> dict[Item, tuple[str, str]]:
-    """Return the split and group of each item; check the groups and the names of the splits."""
     rows = tables.read(_path(root, corpus, name="splits"), name="splits").to_pylist()
     placed = groups_apart(rows, corpus=corpus)
     if {*params.split[corpus].ratios, *(split for split, _ in placed.values())} != set(SPLITS):
@@ -94,11 +67,6 @@ def _placed(corpus: str, *, params: Params, root: Path) -> dict[Item, tuple[str,
 def _live(
     folder: Path, *, items: Collection[Item], placed: Collection[Item], vault: Vault
 ) -> tuple[dict[Item, tuple[str, bytes | None]], Collection[str]]:
-    """Return the text and picture of ``items``, and which records of ``placed`` were taken down.
-
-    Raises:
-        SchemaMismatch: an item that was not taken down is missing.
-    """
     content = dict(_open(folder, items=items, vault=vault))
     # queried after the opening: a record taken down meanwhile opens as empty and must be excluded
     gone = vault.tombstoned({record_id for record_id, _ in placed})

@@ -34,10 +34,7 @@ class Post:
 
     @cached_property
     def text(self) -> str:
-        """The input text of models, ``Title: ... Text: ...`` as in the papers (SPEC 22).
-
-        The fixed text that an annotation form adds to posts is removed.
-        """
+        """The input text of models, ``Title: ... Text: ...`` as in the papers (SPEC 22)."""
         title, body = (BOILERPLATE.sub("", part).strip() for part in (self.title, self.body))
         return f"Title: {title} Text: {body}"
 

@@ -62,11 +62,7 @@ class NoSilver(ConfigError):
 
 @dataclass(frozen=True)
 class SplitPosts:
-    """The posts in the splits of a corpus, decrypted in memory, with their splits, groups and existing gold labels.
-
-    ``examples`` are the ids of the records that prompts show as examples; ``mode`` and ``prompts`` select the words of
-    prompts, a folder of texts being below ``root``.
-    """
+    """The posts in the splits of a corpus, decrypted in memory, with their splits, groups and existing gold labels."""
 
     posts: dict[str, Post]
     split: dict[str, str]
@@ -80,11 +76,7 @@ class SplitPosts:
 
     @classmethod
     def read(cls, corpus: str, *, params: Params, vault: Vault, root: Path) -> SplitPosts:
-        """Read the posts of all splits of a corpus in the order of their ids, without those that were taken down.
-
-        Raises:
-            NoGold: the split, the gold or the examples of the prompts are missing.
-        """
+        """Read the posts of all splits of a corpus in the order of their ids, without those that were taken down."""
         folder = root / "snapshot" / corpus
         if not all((folder / name).is_dir() for name in ("split", "gold", "few_shot")):
             raise NoGold(corpus=corpus)
@@ -157,39 +149,26 @@ def load(
 
     Args:
         corpus: reads ``snapshot/<corpus>/{split,gold,silver}`` and ``data/<corpus>/*/posts.parquet`` below ``root``.
-        task: the task.
         subset: the labels of train: ``unanimous`` or ``consensus`` (silver of the ensemble), or ``gold`` (of people);
             ``None`` loads train without labels, for prediction only.
         ensemble: the ensemble whose silver labels are used; ignored for ``gold``.
-        params: describes the corpus and names its splits.
-        vault: holds the keys of the encrypted records.
-        root: a clone of the corpus.
         weighted: whether an example of train is weighted by the posterior of its silver labels (mean 1 over train).
 
     Returns:
         The examples; ``without`` counts by split the records without labels (of the subset), except prompt examples.
-
-    Raises:
-        NoGold: the split or the gold is missing.
-        NoSilver: the ensemble's silver labels are missing.
-        BadParams: the corpus does not hold texts, its splits are not train, dev and test, or the subset does not
-            exist.
-        SplitConflict: an item or a group is in two splits.
-        SchemaMismatch: the post of a record with labels that was not taken down is missing.
-        SealBroken: a value was altered, or belongs to another vault.
     """
     if params.corpora[corpus].content != "texts":
         raise BadParams(where=f"corpora.{corpus}.content", detail="only a corpus of texts has posts to train on")
     opened = SplitPosts.read(corpus, params=params, vault=vault, root=root)
     folder = root / "snapshot" / corpus
     placed = groups_apart(tables.read(folder / "split" / "splits.parquet", name="splits").to_pylist(), corpus=corpus)
-    name = _validation_name(corpus, params=params, found={split for split, _ in placed.values()})
+    name = _validation_name(corpus, params=params, splits={split for split, _ in placed.values()})
     own = {TRAIN: TRAIN, name: VALIDATION, TEST: TEST}
     inside = {item: (own[split], group) for item, (split, group) in placed.items()}
     labels, shown = _gold(folder, task=task, inside=inside)
     posterior: dict[str, float] = {}
     if subset != GOLD:
-        labels = {item: found for item, found in labels.items() if inside.get(item, ("",))[0] != TRAIN}
+        labels = {item: chosen for item, chosen in labels.items() if inside.get(item, ("",))[0] != TRAIN}
     if subset not in (None, GOLD):
         silver, posterior = _silver(
             corpus, subset=str(subset), ensemble=str(ensemble), task=task, root=root, weighted=weighted
@@ -201,19 +180,18 @@ def load(
     if lost:
         raise SchemaMismatch(table="posts", detail=f"{lost} records of the split are missing")
     texts = {i: (opened.posts[i[0]].text, None) for i in inside if i[0] in opened.posts}
-    made = material(task, placed=inside, gold=labels, opened=texts, gone=gone)
+    loaded = material(task, placed=inside, gold=labels, opened=texts, gone=gone)
     examples = sum(item[0] not in gone for item in shown)
-    values = {f.name: getattr(made, f.name) for f in fields(made)}
+    values = {f.name: getattr(loaded, f.name) for f in fields(loaded)}
     if posterior:
-        mean = sum(posterior.get(e.item[0], 1.0) for e in made.train) / max(1, len(made.train))
-        values["train"] = tuple(replace(e, weight=posterior.get(e.item[0], 1.0) / mean) for e in made.train)
-    values["without"] = {**made.without, VALIDATION: made.without[VALIDATION] - examples}
+        mean = sum(posterior.get(e.item[0], 1.0) for e in loaded.train) / max(1, len(loaded.train))
+        values["train"] = tuple(replace(e, weight=posterior.get(e.item[0], 1.0) / mean) for e in loaded.train)
+    values["without"] = {**loaded.without, VALIDATION: loaded.without[VALIDATION] - examples}
     return Posts(**values, examples=examples, validation_name=name, posts=opened.posts, placed=placed)
 
 
-def _validation_name(corpus: str, *, params: Params, found: set[str]) -> str:
-    """Return the corpus's name of its validation split; refuse any other set of splits."""
-    named = {*params.split[corpus].ratios, *found}
+def _validation_name(corpus: str, *, params: Params, splits: set[str]) -> str:
+    named = {*params.split[corpus].ratios, *splits}
     for name in VALIDATIONS:
         if named == {TRAIN, name, TEST}:
             return name
@@ -241,7 +219,6 @@ def _gold(
 def _silver(
     corpus: str, *, subset: str, ensemble: str, task: Task, root: Path, weighted: bool
 ) -> tuple[dict[str, LabelSet], dict[str, float]]:
-    """Return the labels, and if ``weighted`` their posterior, of the records on which the ensemble agrees enough."""
     if subset not in AGREEMENTS:
         raise BadParams(where="finetune.subsets", detail=f"there is no training subset '{subset}'")
     path = root / "snapshot" / corpus / "silver" / ensemble / "silver.parquet"

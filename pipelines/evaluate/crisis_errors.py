@@ -70,7 +70,7 @@ class Group:
     labels: Mapping[str, int]
 
 
-def told(category: Category) -> bool:
+def has_crises(category: Category) -> bool:
     """Return whether the labels of a category are crises: all except ``none`` have attributes ``type`` and ``time``."""
     crises = [category.attributes[name] for name in category.names if name != category.none]
     return bool(crises) and all(TYPE in attributes and TIME in attributes for attributes in crises)
@@ -78,26 +78,26 @@ def told(category: Category) -> bool:
 
 def groups(category: Category, *, attribute: str) -> list[Group]:
     """Return the groups of two or more labels of a category that differ only in ``attribute``, in scheme order."""
-    found: dict[tuple[tuple[str, str], ...], dict[str, int]] = {}
+    alike: dict[tuple[tuple[str, str], ...], dict[str, int]] = {}
     for i, name in enumerate(category.names):
         attributes = category.attributes[name]
         if name != category.none and attribute in attributes:
             rest = tuple((key, value) for key, value in attributes.items() if key != attribute)
-            found.setdefault(rest, {})[attributes[attribute]] = i
-    return [Group("/".join(v for _, v in rest), labels) for rest, labels in found.items() if len(labels) > 1]
+            alike.setdefault(rest, {})[attributes[attribute]] = i
+    return [Group("/".join(v for _, v in rest), labels) for rest, labels in alike.items() if len(labels) > 1]
 
 
 def analyse(board: Board, *, runs: Sequence[Run]) -> Json | None:
     """Return a model's errors on crisis labels (``Crises``), or ``None`` if the labels have no ``type`` or ``time``."""
     category = board.task.category
-    if not told(category):
+    if not has_crises(category):
         return None
     answers = gather(board, runs=runs)
     attributes = dict.fromkeys(chain.from_iterable(category.attributes[name] for name in category.names))
-    mixed = {key: found for key in attributes if key != TYPE and (found := groups(category, attribute=key))}
+    mixed = {key: alike for key in attributes if key != TYPE and (alike := groups(category, attribute=key))}
     return {
         "refusals": _refusals(board, runs=runs, answers=answers),
-        "confusions": {key: _confusion(board, answers=answers, found=found) for key, found in mixed.items()},
+        "confusions": {key: _confusion(board, answers=answers, alike=alike) for key, alike in mixed.items()},
         "over_extension": _over_extension(board, answers=answers),
         "severity": _severity(board, answers=answers),
         "violations": label_sets.violations(
@@ -110,43 +110,43 @@ def _refusals(board: Board, *, runs: Sequence[Run], answers: TaskAnswers) -> Jso
     rates = Rates(runs=len(runs))
     for i in range(len(board.task.labels)):
         rates.add(~answers.answered, answers.true[..., i])
-    found = {}
+    refusals = {}
     for label, rate in zip(board.task.labels, rates.drawn(board), strict=True):
         carriers = [item for item, gold in zip(board.items, board.gold, strict=True) if label in gold]
         lost = Counter(run.outcomes.get(item, MISSING) for run in runs for item in carriers)
         lost.pop(VOTE, None)
-        found[label] = {**rate, "outcomes": dict(sorted(lost.items()))}
-    return found
+        refusals[label] = {**rate, "outcomes": dict(sorted(lost.items()))}
+    return refusals
 
 
 def _states(values: Bools, *, group: Group) -> npt.NDArray[np.int64]:
     """Return the state of each answer: the position of its only value, or ``both``, or ``none``; (runs, items)."""
     own = values[..., list(group.labels.values())]
     several = len(group.labels)
-    given = own.sum(axis=-1)
-    return np.where(given == 1, own.argmax(axis=-1), np.where(given > 1, several, several + 1))
+    count = own.sum(axis=-1)
+    return np.where(count == 1, own.argmax(axis=-1), np.where(count > 1, several, several + 1))
 
 
-def _confusion(board: Board, *, answers: TaskAnswers, found: Sequence[Group]) -> Json:
-    values = list(dict.fromkeys(chain.from_iterable(group.labels for group in found)))
+def _confusion(board: Board, *, answers: TaskAnswers, alike: Sequence[Group]) -> Json:
+    values = list(dict.fromkeys(chain.from_iterable(group.labels for group in alike)))
     # groups are concatenated along the axis of runs, so that a rate covers all of them
     gold, said = (
-        np.concatenate([_named(_states(side, group=group), group=group, values=values) for group in found])
+        np.concatenate([_named(_states(side, group=group), group=group, values=values) for group in alike])
         for side in (answers.true, answers.said)
     )
-    answered = np.concatenate([answers.answered] * len(found))
+    answered = np.concatenate([answers.answered] * len(alike))
     rates, swaps, hedges = Rates(runs=len(answers.answered)), [], []
     for i, value in enumerate(values):
-        one = answered & (gold == i)
+        asked = answered & (gold == i)
         for j, other in enumerate(values):
             if i != j:
-                swaps.append(({"gold": value, "said": other}, rates.add(said == j, one)))
-        hedges.append(({"gold": value}, rates.add(said == len(values), one)))
+                swaps.append(({"gold": value, "said": other}, rates.add(said == j, asked)))
+        hedges.append(({"gold": value}, rates.add(said == len(values), asked)))
     drawn = rates.drawn(board)
     runs = len(answers.answered)
     matrices = {
         group.name: _matrix(gold[rows], said=said[rows], answered=answered[rows], values=values)
-        for k, group in enumerate(found)
+        for k, group in enumerate(alike)
         for rows in [slice(k * runs, (k + 1) * runs)]
     }
     return {
@@ -176,7 +176,7 @@ def _matrix(
 def _over_extension(board: Board, *, answers: TaskAnswers) -> Json:
     category, labels = board.task.category, board.task.labels
     rates = Rates(runs=len(answers.answered))
-    found: dict[str, tuple[int, int, dict[str, int]]] = {}
+    indexes: dict[str, tuple[int, int, dict[str, int]]] = {}
     for kind, own in _types(category):
         true, said = (_any(side, places=own) for side in (answers.true, answers.said))
         without = answers.answered & ~true
@@ -185,21 +185,20 @@ def _over_extension(board: Board, *, answers: TaskAnswers) -> Json:
             for i, label in enumerate(labels)
             if (without & answers.true[..., i]).any()
         }
-        found[kind] = (rates.add(said, without), rates.add(~true, answers.answered & said), beside)
+        indexes[kind] = (rates.add(said, without), rates.add(~true, answers.answered & said), beside)
     drawn = rates.drawn(board)
     return {
         kind: {"over": drawn[o], "of_said": drawn[s], "beside": {label: drawn[i] for label, i in beside.items()}}
-        for kind, (o, s, beside) in found.items()
+        for kind, (o, s, beside) in indexes.items()
     }
 
 
 def _types(category: Category) -> Iterator[tuple[str, list[int]]]:
-    """Yield each type of crisis with the positions of its labels, in the scheme's order."""
-    found: dict[str, list[int]] = {}
+    types: dict[str, list[int]] = {}
     for i, name in enumerate(category.names):
         if name != category.none:
-            found.setdefault(category.attributes[name][TYPE], []).append(i)
-    yield from found.items()
+            types.setdefault(category.attributes[name][TYPE], []).append(i)
+    yield from types.items()
 
 
 def _severity(board: Board, *, answers: TaskAnswers) -> Json:
@@ -212,8 +211,8 @@ def _severity(board: Board, *, answers: TaskAnswers) -> Json:
     levels = np.array([category.severities.get(label, 0) for label in labels])
     milder = None
     if levels.any():
-        gravest, given = ((side * levels).max(axis=-1) for side in (answers.true, answers.said))
-        milder = rates.add(given < gravest, answers.answered & (gravest > 0))
+        gravest, answer = ((side * levels).max(axis=-1) for side in (answers.true, answers.said))
+        milder = rates.add(answer < gravest, answers.answered & (gravest > 0))
     by_level = {
         str(level): rates.add(
             *(_stacked(side & answers.answered[..., None], places=np.flatnonzero(levels == level))
@@ -231,11 +230,9 @@ def _severity(board: Board, *, answers: TaskAnswers) -> Json:
 
 
 def _any(values: Bools, *, places: Sequence[int]) -> Bools:
-    """Return whether each answer has any of the labels: (runs, items)."""
     return np.asarray(values[..., list(places)].any(axis=-1))
 
 
 def _stacked(values: Bools, *, places: npt.NDArray[np.int64]) -> Bools:
-    """Concatenate labels along the axis of runs: (runs * labels, items)."""
     stacked: Bools = np.concatenate([values[..., i] for i in places])
     return stacked

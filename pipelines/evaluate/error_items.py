@@ -10,6 +10,7 @@ import csv
 import io
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,7 @@ from pipelines.config.params import Params
 from pipelines.config.private_file import write_private
 from pipelines.datasets.example import NoGold
 from pipelines.errors import DataError
-from pipelines.evaluate import predictions_and_costs
-from pipelines.evaluate.inputs import TEST, EvaluationGold, runs_of
+from pipelines.evaluate.inputs import TEST, EvaluationGold, read_predictions, runs_of
 from pipelines.evaluate.model_scores import Item
 from pipelines.taxonomy import Category
 from pipelines.taxonomy import load as load_scheme
@@ -58,12 +58,7 @@ def listed(
     """Return the items of test that no named model has right and at least one answered, sorted by id.
 
     Of a model with several runs, the first run counts. An item without any answer is a refusal, not an error, and is
-    left out. ``category`` may be omitted if the scheme has one.
-
-    Raises:
-        UnknownCategory: the scheme has no such category, or several and none is named.
-        NoGold: the commit has no gold or no split.
-        NoAnswers: a model has no predictions on test.
+    left out. ``category`` may be omitted if the scheme has only one.
     """
     scheme = load_scheme(params.corpora[corpus].scheme, root=root)
     task = task_of(scheme, scheme.category(category).key)
@@ -71,17 +66,17 @@ def listed(
     if not all((folder / name).is_dir() for name in ("split", "gold", "few_shot")):
         raise NoGold(corpus=corpus)
     gold = EvaluationGold.read(folder)
-    found = predictions_and_costs.read(folder / "predictions", params=params)
-    runs = runs_of(found.rows, tasks={task.key: task}, gold=gold).get(task.key, {})
+    predictions = read_predictions(folder / "predictions", params=params)
+    runs = runs_of(predictions.rows, tasks={task.key: task}, gold=gold).get(task.key, {})
     if lacking := [model for model in models if not runs.get(model)]:
         raise NoAnswers(model=lacking[0], category=task.key, known=", ".join(sorted(runs)) or "no model")
     answers = {model: runs[model][0].answers for model in models}
     items = []
     for item, truth in gold.seen(task, split=TEST).items():
         said = {model: answers[model].get(item) for model in models}
-        given = [labels for labels in said.values() if labels is not None]
-        if given and truth not in given:
-            kinds = {kind for labels in given for kind in kinds_of(labels, truth=truth, category=task.category)}
+        answered = [labels for labels in said.values() if labels is not None]
+        if answered and truth not in answered:
+            kinds = {kind for labels in answered for kind in kinds_of(labels, truth=truth, category=task.category)}
             shown = {model: None if labels is None else tuple(sorted(labels)) for model, labels in said.items()}
             items.append(ErrorItem(item[0], item[1], tuple(sorted(truth)), shown, tuple(sorted(kinds))))
     return items
@@ -106,11 +101,9 @@ def kinds_of(labels: Collection[str], *, truth: Collection[str], category: Categ
 
     kinds += [f"over_extension:{kind}" for kind in types(extra) - types(truth)]
     kinds += [f"missed:{kind}" for kind in types(missed) - types(labels)]
-    for one in extra:
-        for other in missed:
-            mine, theirs = attributes[one], attributes[other]
-            if mine[TYPE] == theirs[TYPE]:
-                kinds.append("level" if mine.get(LEVEL) != theirs.get(LEVEL) else "time")
+    for mine, theirs in product((attributes[name] for name in extra), [attributes[name] for name in missed]):
+        if mine[TYPE] == theirs[TYPE]:
+            kinds.append("level" if mine.get(LEVEL) != theirs.get(LEVEL) else "time")
     return kinds
 
 
@@ -120,12 +113,9 @@ def write_content(
     """Decrypt the listed items into a new folder: ``items.csv``, and a file for each picture; return counts.
 
     Records that were taken down since are left out. The files are the caller's to remove; no takedown reaches them.
-
-    Raises:
-        SealBroken: a value was altered, or belongs to another vault.
     """
-    places: dict[Item, int] = {(one.record_id, one.image): at for at, one in enumerate(items)}
-    by_item = {(one.record_id, one.image): one for one in items}
+    by_item: dict[Item, ErrorItem] = {(error.record_id, error.image): error for error in items}
+    places = {item: at for at, item in enumerate(by_item)}
     to.mkdir(parents=True, exist_ok=True, mode=0o700)
     to.chmod(0o700)
     out = io.StringIO()
@@ -133,15 +123,17 @@ def write_content(
     lines.writerow(["record_id", "image", "gold", "said", "kinds", "title", "body", "picture"])
     opened = material.tasks(corpus, items=places, cases=None, params=params, vault=vault, root=root)
     for task in opened:
-        one = by_item[task.item]
+        error = by_item[task.item]
         picture = ""
         if task.image is not None:
-            picture = f"{one.record_id}-{one.image}.{ENDINGS.get(task.media_type or '', 'bin')}"
+            picture = f"{error.record_id}-{error.image}.{ENDINGS.get(task.media_type or '', 'bin')}"
             half = to / picture
             half.touch(mode=0o600)
             half.write_bytes(task.image)
-        said = "; ".join(f"{m}: {'–' if s is None else '|'.join(s)}" for m, s in one.said.items())
+        said = "; ".join(f"{m}: {'–' if s is None else '|'.join(s)}" for m, s in error.said.items())
         texts = [task.text.get("title", ""), task.text.get("body", "")]
-        lines.writerow([one.record_id, one.image, "|".join(one.gold), said, "; ".join(one.kinds), *texts, picture])
+        lines.writerow(
+            [error.record_id, error.image, "|".join(error.gold), said, "; ".join(error.kinds), *texts, picture]
+        )
     write_private(to / "items.csv", out.getvalue())
     return {"items": len(items), "opened": len(opened)}

@@ -62,7 +62,7 @@ value is ``null``. Its shape::
       "by_figurative": {label | "Any": {"absent" | "present": {"of_wrong": Rate, "of_all": Rate}}} # FigSIM T12; ordinal
     }
     Rate = {"count": int, "of": int, "rate", "low", "high"}               # rate and bounds null if of is 0
-    Calibration, Floor: see reliability.py; Spent: see predictions_and_costs.py; Crises: see crisis_errors.py
+    Calibration, Floor: see reliability.py; Spent: see inputs.py; Crises: see crisis_errors.py
     Pair = {"a": model, "b": model,
             "macro_f1" | "weighted_f1": {"value", "low", "high"},         # a - b over all records, paired bootstrap
             "p": {"bootstrap" | "randomisation" | "mcnemar": float},
@@ -80,26 +80,16 @@ from pathlib import Path
 from pipelines.config.label import RemoteLabeller
 from pipelines.config.models import PromptedModel
 from pipelines.config.params import Params
-from pipelines.evaluate import (
-    crisis_errors,
-    label_errors,
-    model_scores,
-    paired,
-    predictions_and_costs,
-    reliability,
-    review,
-)
-from pipelines.evaluate.constant_baselines import baselines
-from pipelines.evaluate.inputs import DEV, TEST, TRAIN, EvaluationGold, runs_of
+from pipelines.evaluate import crisis_errors, inputs, label_errors, model_scores, paired, reliability
+from pipelines.evaluate.inputs import DEV, TEST, TRAIN, EvaluationGold, Origin, runs_of
 from pipelines.evaluate.label_errors import Traits
-from pipelines.evaluate.model_scores import ABSTAINED, ALL, VALID, Board, Item, Json, Run, Sampling
-from pipelines.evaluate.predictions_and_costs import Origin
+from pipelines.evaluate.model_scores import ABSTAINED, ALL, VALID, Board, Item, Json, Run, Sampling, plain
 from pipelines.llm.capabilities import capabilities
 from pipelines.metrics.bootstrap import CONFIDENCE, INTERVALS
 from pipelines.metrics.label_sets import LabelSet
 from pipelines.metrics.recall_constraints import floors_of
 from pipelines.storage.metrics_file import write_metrics
-from pipelines.taxonomy import Category, Scheme, load
+from pipelines.taxonomy import Scheme, load
 from pipelines.taxonomy.guideline import offered
 from pipelines.taxonomy.task import TASKS, Task, task_of
 
@@ -107,22 +97,14 @@ OUTPUT_TOKENS = 128  # FigSIM T10
 
 
 @dataclass(frozen=True)
-class Beside:
-    """Data that the evaluation of a task uses besides the models' answers on test.
-
-    Args:
-        origins: model -> where it comes from: folder, entry of params.models, base model.
-        spent: model -> the cost of its predictions (``Spent`` of ``evaluate.json``).
-        dev: model -> its predictions on dev, by run.
-        floors: label -> the recall that it requires.
-        flagged: the items of test that a review took in.
-    """
+class TaskContext:
+    """Data that the evaluation of a task uses besides the models' answers on test."""
 
     origins: Mapping[str, Origin] = field(default_factory=dict)
     spent: Mapping[str, Json] = field(default_factory=dict)
     dev: Mapping[str, Sequence[Run]] = field(default_factory=dict)
     floors: Mapping[str, float] = field(default_factory=dict)
-    flagged: frozenset[Item] = frozenset()
+    reviewed: frozenset[Item] = frozenset()
 
 
 def run(corpus: str, *, params: Params, root: Path = Path(), sampling: Sampling | None = None) -> Json:
@@ -131,11 +113,6 @@ def run(corpus: str, *, params: Params, root: Path = Path(), sampling: Sampling 
     The predictions are read from all tables ``predictions.parquet`` under ``snapshot/<corpus>/predictions``. A scheme
     with FigSIM's tasks is scored on them, any other on each category that has gold. ``sampling`` replaces the number
     and the seed of the bootstrap resamples in ``params``.
-
-    Raises:
-        BadParams: gold does not fit the scheme's tasks, or a recall floor names an unknown label.
-        BadPredictions: a table has an item twice or in another split, or labels or scores that do not fit its task.
-        BadSpent: a file with the cost of predictions is invalid.
     """
     scheme = load(params.corpora[corpus].scheme, root=root)
     sampling = sampling or Sampling(params.evaluate.resamples, params.evaluate.seed)
@@ -144,8 +121,8 @@ def run(corpus: str, *, params: Params, root: Path = Path(), sampling: Sampling 
     memes = set(TASKS) <= set(scheme.categories)
     keys = TASKS if memes else [key for key in scheme.categories if gold.labels.get(key)]
     tasks = {key: task_of(scheme, key) for key in keys}
-    found = predictions_and_costs.read(folder / "predictions", params=params)
-    runs, dev = (runs_of(found.rows, tasks=tasks, gold=gold, split=split) for split in (TEST, DEV))
+    predictions = inputs.read_predictions(folder / "predictions", params=params)
+    runs, dev = (runs_of(predictions.rows, tasks=tasks, gold=gold, split=split) for split in (TEST, DEV))
     kinds = {name: model.kind for name, model in params.models.items()}
     traits = _traits(gold, scheme=scheme, tasks=tasks)
     floors = {params.finetune.category: params.finetune.recall_floors}
@@ -165,12 +142,12 @@ def run(corpus: str, *, params: Params, root: Path = Path(), sampling: Sampling 
                 traits=traits,
                 kinds=kinds,
                 sampling=sampling,
-                beside=Beside(
-                    found.origins,
-                    found.spent,
+                context=TaskContext(
+                    predictions.origins,
+                    predictions.spent,
                     dev.get(key, {}),
                     floors_of(task, floors=floors.get(key, {})),
-                    review.flagged(corpus, root=root),
+                    inputs.reviewed(corpus, root=root),
                 ),
             )
             for key, task in tasks.items()
@@ -187,14 +164,14 @@ def measure(
     traits: Traits,
     kinds: Mapping[str, str],
     sampling: Sampling,
-    beside: Beside | None = None,
+    context: TaskContext | None = None,
 ) -> Json:
     """Return the evaluation of all models of one task, as ``Task`` of ``evaluate.json``."""
-    beside = beside or Beside()
+    context = context or TaskContext()
     board = _board(task, gold=gold, runs=runs, split=TEST, sampling=sampling)
-    dev = _board(task, gold=gold, runs=beside.dev, split=DEV, sampling=sampling) if beside.dev else None
+    dev = _board(task, gold=gold, runs=context.dev, split=DEV, sampling=sampling) if context.dev else None
     learnt = [split for split in (TRAIN, DEV) if gold.seen(task, split=split)] or [TRAIN]
-    found: Json = {
+    result: Json = {
         "kind": task.kind,
         "ordinal": task.ordinal,
         "labels": list(task.labels),
@@ -208,32 +185,36 @@ def measure(
         "pairs": [],
     }
     if not board.items:
-        return found
-    found["baselines"] = baselines(board, train=list(gold.seen(task, split=learnt[0]).values()))
-    scored = {name: model_scores.score(board, runs=made, valid=False) for name, made in sorted(runs.items())}
-    for name, made in sorted(runs.items()):
-        origin = beside.origins.get(name, Origin(None, name))
-        on_dev = beside.dev.get(name, ())
+        return result
+    result["baselines"] = baselines(board, train=list(gold.seen(task, split=learnt[0]).values()))
+    scored = {
+        name: model_scores.score(board, runs=model_runs, valid=False) for name, model_runs in sorted(runs.items())
+    }
+    for name, model_runs in sorted(runs.items()):
+        origin = context.origins.get(name, Origin(None, name))
+        on_dev = context.dev.get(name, ())
         figures = {ALL: model_scores.scores(scored[name], board=board)}
-        found["models"][name] = {
+        result["models"][name] = {
             **vars(origin),
             "kind": origin.kind or kinds.get(name),
             "deviations": list(origin.deviations),
-            **_model(board, runs=made, figures=figures),
-            "errors": label_errors.analyse(board, runs=made, traits=traits),
+            **_model(board, runs=model_runs, figures=figures),
+            "errors": label_errors.analyse(board, runs=model_runs, traits=traits),
             "dev": {"n": len(dev.items), "by_seed": _by_seed(dev, runs=on_dev)} if dev and on_dev else None,
-            "calibration": reliability.calibration(board, runs=made),
-            "floors": reliability.floors(board, runs=made, dev=dev, dev_runs=on_dev, wanted=beside.floors),
-            "spent": beside.spent.get(name),
-            "crises": crisis_errors.analyse(board, runs=made),
+            "calibration": reliability.calibration(board, runs=model_runs),
+            "floors": reliability.floors(board, runs=model_runs, dev=dev, dev_runs=on_dev, wanted=context.floors),
+            "spent": context.spent.get(name),
+            "crises": crisis_errors.analyse(board, runs=model_runs),
         }
-        if (part := review.without(board, items=beside.flagged)) is not None:
-            rest = _by_seed(part, runs=made) if part.items else {}
-            found["models"][name]["unflagged"] = {"n": len(part.items), "by_seed": rest}
-    found["best"] = best_of(found["models"])
-    entrants = {name: paired.Entrant.of(board, runs=made, scored=scored[name]) for name, made in runs.items()}
-    found["pairs"] = paired.pairs(board, entrants=entrants)
-    return found
+        if (part := inputs.without_items(board, items=context.reviewed)) is not None:
+            rest = _by_seed(part, runs=model_runs) if part.items else {}
+            result["models"][name]["unflagged"] = {"n": len(part.items), "by_seed": rest}
+    result["best"] = best_of(result["models"])
+    entrants = {
+        name: paired.Entrant.of(board, runs=model_runs, scored=scored[name]) for name, model_runs in runs.items()
+    }
+    result["pairs"] = paired.pairs(board, entrants=entrants)
+    return result
 
 
 def _board(
@@ -241,28 +222,28 @@ def _board(
 ) -> Board:
     known = gold.seen(task, split=split)
     # without any run, all of gold is the test set; otherwise, items in no run's input were taken down before it ran
-    every = [one.outcomes for made in runs.values() for one in made]
+    every = [run.outcomes for model_runs in runs.values() for run in model_runs]
     asked = {item for outcomes in every for item, outcome in outcomes.items() if outcome != ABSTAINED}
     items = tuple(item for item in known if item in asked or not every)
     return Board(task, items, tuple(known[i] for i in items), tuple(gold.group[i] for i in items), sampling)
 
 
 def _by_seed(board: Board, *, runs: Sequence[Run]) -> Json:
-    found = {}
+    scores = {}
     for run in runs:
         predicted = board.predicted(run)
         n = sum(answer is not None for answer in predicted)
-        found[str(run.seed)] = {
+        scores[str(run.seed)] = {
             "n_valid": n,
             VALID: model_scores.plain(board, predicted=predicted, valid=True) if n else None,
             ALL: model_scores.plain(board, predicted=predicted, valid=False),
         }
-    return found
+    return scores
 
 
 def _model(board: Board, *, runs: Sequence[Run], figures: Json) -> Json:
     by_seed = _by_seed(board, runs=runs)
-    answered = [one["n_valid"] for one in by_seed.values()]
+    answered = [scores["n_valid"] for scores in by_seed.values()]
     if all(n == len(board.items) for n in answered):
         valid = figures[ALL]
     elif any(answered):
@@ -281,29 +262,21 @@ def _model(board: Board, *, runs: Sequence[Run], figures: Json) -> Json:
 
 
 def best_of(models: Mapping[str, Json]) -> str | None:
-    """Return the name of the model with the highest mean macro-F1 on its valid answers; the first name wins a tie.
-
-    FigSIM chose the best models of its Table 4 in this way, on the test set.
-    """
+    """Return the name of the model with the highest mean macro-F1 on its valid answers; the first name wins a tie."""
     means = {name: model[VALID]["figures"]["macro_f1"]["mean"] for name, model in models.items() if model[VALID]}
     return min(means, key=lambda name: (-means[name], name)) if means else None
 
 
 def composition(gold: EvaluationGold, *, scheme: Scheme) -> Json:
     """Count the annotators' gold labels by split and category (FigSIM Table 8); an empty set counts as ``None``."""
-    found: Json = {}
+    table: Json = {}
     for split in sorted(set(gold.split.values())):
-        found[split] = {}
+        table[split] = {}
         for key, category in scheme.categories.items():
-            counts = Counter(
-                label for labels in gold.of(key, split=split).values() for label in _annotated(labels, category)
-            )
-            found[split][key] = {label.name: counts[label.name] for label in offered(category)}
-    return found
-
-
-def _annotated(labels: LabelSet, category: Category) -> LabelSet:
-    return labels if labels or category.none is None else frozenset({category.none})
+            empty = [] if category.none is None else [category.none]
+            counts = Counter(label for labels in gold.of(key, split=split).values() for label in labels or empty)
+            table[split][key] = {label.name: counts[label.name] for label in offered(category)}
+    return table
 
 
 def _traits(gold: EvaluationGold, *, scheme: Scheme, tasks: Mapping[str, Task]) -> Traits:
@@ -320,13 +293,13 @@ def _traits(gold: EvaluationGold, *, scheme: Scheme, tasks: Mapping[str, Task]) 
 
 def decoding(params: Params) -> Json:
     """Return the decoding settings (FigSIM Table 10) of each prompted model that its API accepts (SPEC 10)."""
-    found: Json = {}
+    settings: Json = {}
     for name, model in sorted(params.models.items()):
         labeller = params.labellers.get(model.labeller) if isinstance(model, PromptedModel) else None
         if not isinstance(model, PromptedModel) or not isinstance(labeller, RemoteLabeller):
             continue
         takes = capabilities(labeller.model, api=params.providers[labeller.provider].api)
-        found[name] = {
+        settings[name] = {
             "kind": model.kind,
             "examples": model.examples,
             "runs": model.runs,
@@ -337,4 +310,26 @@ def decoding(params: Params) -> Json:
             "max_output_tokens": OUTPUT_TOKENS * takes.max_tokens_factor,
             "stop": takes.stop,
         }
-    return found
+    return settings
+
+
+def baselines(board: Board, *, train: Sequence[LabelSet]) -> Json:
+    """Return the scores of constant answers to the test set by name, as ``baselines`` of ``evaluate.json``.
+
+    ``majority`` answers train's most frequent class (single-label task), or all labels that over half of train's items
+    have. For multi-label tasks, ``every_label`` predicts all labels, which macro-F1 rewards more, and ``majority_set``
+    the most frequent set, which exact match rewards more (both ours). On a tie between classes or sets, the first in
+    the scheme's order is taken.
+    """
+    labels = board.task.labels
+    counts = {label: sum(label in values for values in train) for label in labels}
+    if board.task.kind == "single":
+        most = frozenset({max(labels, key=lambda label: (counts[label], -labels.index(label)))})
+    else:
+        most = frozenset(label for label in labels if 2 * counts[label] > len(train))
+    constant = {"majority": most}
+    if board.task.kind == "multi":
+        sets = Counter(train)
+        often = min(sets, key=lambda s: (-sets[s], sorted(map(labels.index, s))), default=frozenset())
+        constant |= {"every_label": frozenset(labels), "majority_set": often}
+    return {name: plain(board, predicted=[answer] * len(board.items), valid=False) for name, answer in constant.items()}

@@ -1,21 +1,43 @@
-"""Read the input of the stage ``evaluate``: gold with splits and groups, and predictions grouped into runs."""
+"""Read the input of the stage ``evaluate``: gold with splits, predictions grouped into runs, their origins and costs.
+
+The path of a table below ``snapshot/<corpus>/predictions`` gives its source: ``finetuned/<subset>/<model>``,
+``repeats/<subset>/<model>/<seed>`` for the same model with another seed, and ``untuned/<model>`` (posts), ``train`` and
+``prompted`` (memes). ``spent.json`` beside a table has the cost of the predictions. The shape in ``evaluate.json``::
+
+    Spent = {                                         # sums over the model's spent.json
+      "records": int, "seconds": float | null, "input_tokens": int, "output_tokens": int, "cost": float,
+      "cost_per_1000": float | null,                  # US dollars for 1,000 records
+      "seconds_per_record": float | null              # latency; null: not measured (votes that existed already)
+    }
+
+A review asks an expert about items whose gold differs from the votes of named models, and about items that annotators
+marked. Gold that it revised may have moved towards these models, so scores are also stated without such items
+(CRADLE 3.4, SPEC 31).
+"""
 
 from __future__ import annotations
 
+import json
+import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pipelines.errors import BadParams
-from pipelines.evaluate.model_scores import VOTE, BadPredictions, Item, Run
+from pipelines.annotate.forms.manifest import folder as round_folder
+from pipelines.annotate.forms.manifest import opened
+from pipelines.config.params import Params
+from pipelines.errors import BadParams, DataError
+from pipelines.evaluate.model_scores import VOTE, BadPredictions, Board, Item, Json, Run, number
 from pipelines.metrics.label_sets import LabelSet
 from pipelines.storage import tables
 from pipelines.taxonomy.task import Task
 
 TRAIN, DEV, TEST = "train", "dev", "test"
 COLUMNS = ["record_id", "image", "task", "model", "seed", "split", "outcome", "scores", "labels"]
+FINETUNED, REPEATS = "finetuned", "repeats"
+AMOUNTS = ("records", "seconds", "input_tokens", "output_tokens", "cost")
 Runs = Mapping[str, Mapping[str, Sequence[Run]]]
 """Task -> model -> its runs, ordered by seed."""
 
@@ -51,32 +73,23 @@ class EvaluationGold:
         return {item: labels for item, labels in sorted(self.labels.get(key, {}).items()) if self.split[item] == split}
 
     def seen(self, task: Task, *, split: str) -> dict[Item, LabelSet]:
-        """Return a split's gold labels by item as the task defines them, without items used as prompt examples.
-
-        Raises:
-            BadParams: an item of a single-label task does not have exactly one label.
-        """
+        """Return a split's gold labels by item as the task defines them, without items used as prompt examples."""
         whole = self.of(task.key, split=split)
-        found = {item: task.seen(labels) for item, labels in whole.items() if item not in self.examples}
-        if task.kind == "single" and any(len(labels) != 1 for labels in found.values()):
+        defined = {item: task.seen(labels) for item, labels in whole.items() if item not in self.examples}
+        if task.kind == "single" and any(len(labels) != 1 for labels in defined.values()):
             raise BadParams(where=f"gold ({task.key})", detail="needs exactly one label")
-        return found
+        return defined
 
 
 def runs_of(
     rows: Iterable[Mapping[str, Any]], *, tasks: Mapping[str, Task], gold: EvaluationGold, split: str = TEST
 ) -> Runs:
-    """Group the rows of the table ``predictions`` on ``split`` by task, model and seed; the rows of a seed are a run.
-
-    Raises:
-        BadPredictions: a run has an item twice or from another split, or labels that are not in its task, or scores
-            that are not probabilities of its labels.
-    """
+    """Group rows of the table ``predictions`` on ``split`` by task, model and seed; the rows of a seed are a run."""
     sorted_rows: dict[tuple[str, str, int], list[Mapping[str, Any]]] = defaultdict(list)
     for row in rows:
         if row["split"] == split and row["task"] in tasks:
             sorted_rows[row["task"], row["model"], row["seed"]].append(row)
-    found: dict[str, dict[str, list[Run]]] = defaultdict(lambda: defaultdict(list))
+    runs: dict[str, dict[str, list[Run]]] = defaultdict(lambda: defaultdict(list))
     for (key, model, seed), here in sorted(sorted_rows.items()):
         items = [(row["record_id"], row["image"]) for row in here]
         if fault := _fault(items, rows=here, task=tasks[key], gold=gold, split=split):
@@ -85,8 +98,8 @@ def runs_of(
         known = [(i, row) for i, row in zip(items, here, strict=True) if i in gold.labels.get(key, {})]
         answers = {item: frozenset(row["labels"]) for item, row in known if row["outcome"] == VOTE}
         scores = {item: tuple(row["scores"]) for item, row in known if item in answers and row.get("scores")}
-        found[key][model].append(Run(seed, {item: row["outcome"] for item, row in known}, answers, scores))
-    return found
+        runs[key][model].append(Run(seed, {item: row["outcome"] for item, row in known}, answers, scores))
+    return runs
 
 
 def _fault(
@@ -105,3 +118,125 @@ def _fault(
     if any(len(s) != len(task.labels) or not all(0 <= p <= 1 for p in s) for s in scores):
         return "a row has scores that are not one probability for each label of the task"
     return None
+
+
+class BadSpent(DataError):
+    """A file ``spent.json`` with the cost of predictions is invalid, so that the report would show wrong costs."""
+
+    message = "The cost of predictions in {file} is invalid: {detail}."
+    remedy = (
+        "Run the stage that wrote the file again: `dvc repro --force STAGE` (prompted, predict_finetuned or baselines)."
+    )
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where an evaluated model comes from: ``source`` (folder of its predictions), ``name`` in params.models, ``kind``.
+
+    ``subset`` names the labels that a tuned model was trained on, ``base`` its weights, ``untuned``
+    the model that is its base (CRADLE T8), and ``deviations`` what its recipe computes differently from the paper's.
+    """
+
+    source: str | None
+    name: str
+    subset: str | None = None
+    kind: str | None = None
+    base: str | None = None
+    untuned: str | None = None
+    deviations: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """The rows of all tables of predictions of a corpus, and the origin and cost of each model."""
+
+    rows: list[dict[str, Any]]
+    origins: Mapping[str, Origin] = field(default_factory=dict)
+    spent: Mapping[str, Json] = field(default_factory=dict)
+
+
+def read_predictions(folder: Path, *, params: Params) -> Predictions:
+    """Read every ``predictions.parquet`` below ``folder``, with the origin and the cost of its model."""
+    rows: list[dict[str, Any]] = []
+    origins: dict[str, Origin] = {}
+    spent: dict[str, list[Json]] = defaultdict(list)
+    for path in sorted(folder.rglob("predictions.parquet")):
+        here = tables.read(path, name="predictions", columns=COLUMNS).to_pylist()
+        rows += here
+        amounts = _spent(path.with_name("spent.json"))
+        for model in sorted({row["model"] for row in here}):
+            origins.setdefault(model, _origin(model, place=path.relative_to(folder).parts, params=params))
+            spent[model] += [amounts] if amounts else []
+    bases = {o.base: model for model, o in sorted(origins.items(), reverse=True) if o.kind in ("prompted", "local")}
+    origins = {
+        model: Origin(**{**vars(o), "untuned": bases.get(o.base) if o.source == FINETUNED and o.base else None})
+        for model, o in origins.items()
+    }
+    return Predictions(rows, origins, {model: total(costs) for model, costs in spent.items() if costs})
+
+
+def _origin(model: str, *, place: Sequence[str], params: Params) -> Origin:
+    source, subset, name = place[0], None, model
+    if source in (FINETUNED, REPEATS) and len(place) > 3:
+        source, subset, name = FINETUNED, place[1], place[2]
+    spec = params.models.get(name)
+    return Origin(
+        source, name, subset, spec.kind if spec else None, params.weights(name),
+        deviations=getattr(spec, "deviations", ()),
+    )  # fmt: skip
+
+
+def _spent(path: Path) -> Json | None:
+    if not path.is_file():
+        return None
+    try:
+        spent = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise BadSpent(file=path.name, detail=f"it is not JSON ({type(error).__name__})") from None
+    if not isinstance(spent, dict):
+        raise BadSpent(file=path.name, detail="it is not a JSON object")
+    for name in AMOUNTS:
+        value = spent.get(name)
+        if value is None and name == "seconds" and name in spent:
+            continue  # not measured
+        if isinstance(value, bool) or not isinstance(value, int | float) or not (0 <= value < math.inf):
+            raise BadSpent(file=path.name, detail=f"'{name}' is not a number from 0 on")
+    return spent
+
+
+def total(amounts: Sequence[Json]) -> Json:
+    """Add up the costs of a model's runs to ``Spent`` of ``evaluate.json``; ``seconds``: ``None`` if one has none."""
+    seconds = [amount["seconds"] for amount in amounts]
+    records, cost = sum(amount["records"] for amount in amounts), sum(amount["cost"] for amount in amounts)
+    whole = None if None in seconds else sum(seconds)
+    return {
+        "records": records,
+        "seconds": None if whole is None else number(whole),
+        **{name: sum(amount[name] for amount in amounts) for name in ("input_tokens", "output_tokens")},
+        "cost": number(cost),
+        "cost_per_1000": number(1000 * cost / records) if records else None,
+        "seconds_per_record": number(whole / records) if records and whole is not None else None,
+    }
+
+
+def reviewed(corpus: str, *, root: Path) -> frozenset[Item]:
+    """Return the items of the corpus's reviews (rounds with ``draw: disagreement``), with gold kept or revised."""
+    items: set[Item] = set()
+    for manifest in opened(root, corpus):
+        path = round_folder(root, corpus, manifest.round) / "assignments.parquet"
+        if manifest.draw == "disagreement" and path.exists():
+            items |= set(tables.items_of(tables.read(path, name="assignments", columns=["record_id", "image"])))
+    return frozenset(items)
+
+
+def without_items(board: Board, *, items: Collection[Item]) -> Board | None:
+    """Return a task's test set without ``items``, or ``None`` if it has none of them."""
+    kept = [i for i, item in enumerate(board.items) if item not in items]
+    if len(kept) == len(board.items):
+        return None
+    return replace(
+        board,
+        items=tuple(board.items[i] for i in kept),
+        gold=tuple(board.gold[i] for i in kept),
+        groups=tuple(board.groups[i] for i in kept),
+    )

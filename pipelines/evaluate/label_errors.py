@@ -26,11 +26,7 @@ ANY = "Any"
 
 @dataclass(frozen=True)
 class Traits:
-    """The gold labels of an item's other categories, by which a model's errors are broken down.
-
-    ``figurative`` has the labels of that category, ``kinds`` those of the others (context and modality), by item. An
-    item without an entry is left out of the rates by that category.
-    """
+    """The gold labels of an item's other categories, by which a model's errors are broken down."""
 
     figurative: Mapping[Item, LabelSet] = field(default_factory=dict)
     phenomena: Sequence[str] = ()
@@ -40,12 +36,9 @@ class Traits:
 
 @dataclass(frozen=True)
 class TaskAnswers:
-    """The answers of all runs of one model to one task, as arrays.
+    """The answers of all runs of one model to one task: ``answered`` (runs, items).
 
-    Args:
-        answered: true where a run answered an item; shape (runs, items).
-        true: true where the gold of an item has a label; shape (runs, items, labels).
-        said: true where the answer of a run has a label; shape (runs, items, labels).
+    ``true`` and ``said`` (runs, items, labels) are whether gold and the answer have a label.
     """
 
     answered: Bools
@@ -67,10 +60,7 @@ class Rates:
         self._runs = runs
 
     def add(self, part: Bools, whole: Bools) -> int:
-        """Add the rate of ``part`` within ``whole``, and return its index among the rates.
-
-        Both have shape (a multiple of the runs, items): one row, or several, for each run.
-        """
+        """Add the rate of ``part`` within ``whole``, and return its index among the rates."""
         for counted in (part & whole, whole):
             by_run = counted.reshape(-1, self._runs, counted.shape[-1]).sum(axis=0)
             self.columns.append(by_run.T.astype(np.float64))
@@ -83,13 +73,13 @@ class Rates:
         return [_rate(whole[i], whole[i + 1], resampled[:, i : i + 2]) for i in range(0, len(whole), 2)]
 
 
-def _rate(count: float, of: float, resampled: Floats) -> Json:
+def _rate(count: float, total: float, resampled: Floats) -> Json:
     part, whole = resampled[:, 0], resampled[:, 1]
-    low, high = bounds(part[whole > 0] / whole[whole > 0]) if of else (None, None)
+    low, high = bounds(part[whole > 0] / whole[whole > 0]) if total else (None, None)
     return {
         "count": int(count),
-        "of": int(of),
-        "rate": number(count / of) if of else None,
+        "of": int(total),
+        "rate": number(count / total) if total else None,
         "low": low,
         "high": high,
     }
@@ -103,15 +93,18 @@ def analyse(board: Board, *, runs: Sequence[Run], traits: Traits) -> Json:
     by_label = _by_label(board, answers=answers, rates=rates)
     by_category = _by_category(board, answers=answers, rates=rates, traits=traits)
     by_figurative = _by_figurative(board, answers=answers, rates=rates, traits=traits) if _ordinal(board) else {}
-    found = rates.drawn(board)
+    drawn = rates.drawn(board)
     return {
         "answers": int(answers.answered.sum()),
         "unanswered": int((~answers.answered).sum()),
-        "wrong": found[wrong],
-        "by_label": {label: {way: found[i] for way, i in ways.items()} for label, ways in by_label.items()},
-        "by_category": {key: {value: found[i] for value, i in places.items()} for key, places in by_category.items()},
+        "wrong": drawn[wrong],
+        "by_label": {label: {way: drawn[i] for way, i in ways.items()} for label, ways in by_label.items()},
+        "by_category": {key: {value: drawn[i] for value, i in places.items()} for key, places in by_category.items()},
         "by_figurative": {
-            name: {presence: {of: found[i] for of, i in places.items()} for presence, places in presences.items()}
+            name: {
+                presence: {denominator: drawn[i] for denominator, i in places.items()}
+                for presence, places in presences.items()
+            }
             for name, presences in by_figurative.items()
         },
     }
@@ -139,26 +132,26 @@ def _too_high_low(answers: TaskAnswers) -> tuple[Bools, Bools]:
 
 
 def _by_label(board: Board, *, answers: TaskAnswers, rates: Rates) -> dict[str, dict[str, int]]:
-    found = {}
+    indexes = {}
     high, low = _too_high_low(answers)
     for i, label in enumerate(board.task.labels):
         true, said = answers.true[..., i], answers.said[..., i]
         with_label, without = answers.answered & true, answers.answered & ~true
         if _ordinal(board):
-            found[label] = {"over": rates.add(high, with_label), "under": rates.add(low, with_label)}
+            indexes[label] = {"over": rates.add(high, with_label), "under": rates.add(low, with_label)}
         else:
-            found[label] = {"over": rates.add(said, without), "under": rates.add(~said, with_label)}
-    return found
+            indexes[label] = {"over": rates.add(said, without), "under": rates.add(~said, with_label)}
+    return indexes
 
 
 def _by_category(board: Board, *, answers: TaskAnswers, rates: Rates, traits: Traits) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
+    indexes: dict[str, dict[str, int]] = {}
     for key, known in traits.kinds.items():
-        found[key] = {}
+        indexes[key] = {}
         for value in traits.values[key]:
             here = np.array([known.get(item) == value for item in board.items], dtype=bool)
-            found[key][value] = rates.add(answers.wrong, answers.answered & here)
-    return found
+            indexes[key][value] = rates.add(answers.wrong, answers.answered & here)
+    return indexes
 
 
 def _by_figurative(
@@ -167,14 +160,14 @@ def _by_figurative(
     _, low = _too_high_low(answers)
     known = np.array([item in traits.figurative for item in board.items], dtype=bool)
     sets = [traits.figurative.get(item, frozenset()) for item in board.items]
-    found = {}
+    indexes = {}
     for name in (*traits.phenomena, ANY):
         has = np.array([bool(labels) if name == ANY else name in labels for labels in sets], dtype=bool)
-        found[name] = {
+        indexes[name] = {
             presence: {
                 "of_wrong": rates.add(low, answers.wrong & here),
                 "of_all": rates.add(low, answers.answered & here),
             }
             for presence, here in (("absent", known & ~has), ("present", known & has))
         }
-    return found
+    return indexes

@@ -115,8 +115,7 @@ class Board:
     def resampled(self, rows: Floats, *, blocks: int | None = None) -> Floats:
         """Return each bootstrap resample's sums of ``rows`` (items, runs, columns), shape (resamples, columns).
 
-        The sums are over the groups of items and the runs that the resample draws.
-        ``blocks`` limits the resamples to the first blocks.
+        The sums are over the groups of items and the runs drawn; ``blocks`` limits the resamples to the first blocks.
         """
         sums = cluster_sums(rows.reshape(len(rows), -1), groups=self.groups)
         chances = self.drawn_runs(rows.shape[1], key=_key(sums))
@@ -192,10 +191,7 @@ def bounds(values: Floats) -> tuple[float | None, float | None]:
 
 
 def counted(board: Board, *, predicted: Sequence[LabelSet | None], valid: bool) -> Floats:
-    """Return for each item the counts from which scores are computed, such as true positives, shape (items, columns).
-
-    Their sums over items are the input of :func:`figures`. With ``valid``, the row of an item without an answer is 0.
-    """
+    """Return each item's counts for :func:`figures`, (items, columns); with ``valid``, 0 for an unanswered item."""
     labels = board.task.labels
     rows = label_sets.tally(board.gold, predicted=predicted, labels=labels).flat()
     if board.task.kind == "single":
@@ -239,17 +235,17 @@ def figures(sums: Floats, *, task: Task) -> dict[str, Floats]:
     support = tally.tp + tally.fn
     # without any gold label the weights are 0, and so is the figure, as in scikit-learn
     weighted = (parts["f1"] * support).sum(axis=-1) / np.maximum(support.sum(axis=-1), 1)
-    found = {"macro_f1": whole["macro_f1"], "weighted_f1": weighted, "exact": whole["exact"]}
-    found |= {name: whole[name] for name in ("macro_precision", "macro_recall")}
+    result = {"macro_f1": whole["macro_f1"], "weighted_f1": weighted, "exact": whole["exact"]}
+    result |= {name: whole[name] for name in ("macro_precision", "macro_recall")}
     if task.kind == "multi":
-        found |= {name: whole[name] for name in ("jaccard", "micro_f1", "micro_precision", "micro_recall")}
+        result |= {name: whole[name] for name in ("jaccard", "micro_f1", "micro_precision", "micro_recall")}
     severities = np.array([task.category.severities.get(label, 0) for label in task.labels], dtype=np.float64)
     if severities.any():
-        found["severity_recall"] = ratio(tally.tp @ severities, support @ severities)
+        result["severity_recall"] = ratio(tally.tp @ severities, support @ severities)
     if task.ordinal and task.kind == "single":
-        found |= _ordinal(sums[..., size:], classes=len(task.labels))
-    found |= {f"{label}/{part}": parts[part][..., i] for i, label in enumerate(task.labels) for part in PARTS}
-    return {name: np.where(tally.records > 0, values, np.nan) for name, values in found.items()}
+        result |= _ordinal(sums[..., size:], classes=len(task.labels))
+    result |= {f"{label}/{part}": parts[part][..., i] for i, label in enumerate(task.labels) for part in PARTS}
+    return {name: np.where(tally.records > 0, values, np.nan) for name, values in result.items()}
 
 
 def _ordinal(cells: Floats, *, classes: int) -> dict[str, Floats]:
@@ -265,19 +261,15 @@ def _ordinal(cells: Floats, *, classes: int) -> dict[str, Floats]:
 
 
 def score(board: Board, *, runs: Sequence[Run], valid: bool) -> Scored:
-    """Return the scores of one model's runs on the test set, with the resamples for their intervals.
-
-    ``board`` needs at least one item, ``runs`` at least one run. With ``valid``, missing answers are left out;
-    otherwise they count as wrong.
-    """
+    """Return the scores of one model's runs on the test set, with the resamples for their intervals."""
     rows = np.stack([counted(board, predicted=board.predicted(run), valid=valid) for run in runs], axis=1)
     sums = cluster_sums(rows.reshape(len(rows), -1), groups=board.groups)
     # by content: models with the same answers get the same draws, so that their difference is 0
     chances = board.drawn_runs(len(runs), key=_key(sums))
     blocks = []
     for weights, chosen in zip(board.weights(), chances, strict=True):
-        found = figures((weights @ sums).reshape(len(weights), *rows.shape[1:]), task=board.task)
-        blocks.append({name: _mean_of(values, chosen=chosen) for name, values in found.items()})
+        resampled = figures((weights @ sums).reshape(len(weights), *rows.shape[1:]), task=board.task)
+        blocks.append({name: _mean_of(values, chosen=chosen) for name, values in resampled.items()})
     own = figures(rows.sum(axis=0), task=board.task)
     drawn = {name: np.concatenate([block[name] for block in blocks]) if blocks else np.zeros(0) for name in own}
     left = figures((sums.sum(axis=0) - sums).reshape(len(sums), *rows.shape[1:]), task=board.task)
@@ -290,7 +282,6 @@ def _key(sums: Floats) -> int:
 
 
 def _mean_of(values: Floats, *, chosen: Floats) -> Floats:
-    """Return the mean over the drawn runs with a defined value; ``chosen`` says how often each run was drawn."""
     if values.shape[1] == 1:
         return values[:, 0]
     known = ~np.isnan(values)
@@ -307,11 +298,11 @@ def shaped(values: Mapping[str, Any], *, task: Task) -> Json:
 
 def scores(scored: Scored, *, board: Board) -> Json:
     """Return a model's scores as ``Scores`` of ``evaluate.json``; a label without items has no interval."""
-    found = shaped({name: scored.cell(name) for name in scored.runs}, task=board.task)
+    nested = shaped({name: scored.cell(name) for name in scored.runs}, task=board.task)
     for label, support in board.support.items():
-        for cell in found["labels"][label].values() if not support else ():
+        for cell in nested["labels"][label].values() if not support else ():
             cell.update(low=None, high=None)
-    return found
+    return nested
 
 
 def plain(board: Board, *, predicted: Sequence[LabelSet | None], valid: bool) -> Json:

@@ -55,11 +55,11 @@ class Entrant:
 def pairs(board: Board, *, entrants: Mapping[str, Entrant]) -> list[Json]:
     """Test all pairs of models for a difference; return each as ``Pair`` of ``evaluate.json``, ordered by name."""
     named = list(combinations(sorted(entrants), 2))
-    found = [_pair(board, a=entrants[a], b=entrants[b]) for a, b in named]
-    corrected = {test: holm([pair["p"][test] for pair in found]) for test in TESTS}
+    compared = [_pair(board, a=entrants[a], b=entrants[b]) for a, b in named]
+    corrected = {test: holm([pair["p"][test] for pair in compared]) for test in TESTS}
     return [
         {"a": a, "b": b, **pair, "holm": {test: corrected[test][i] for test in TESTS}}
-        for i, ((a, b), pair) in enumerate(zip(named, found, strict=True))
+        for i, ((a, b), pair) in enumerate(zip(named, compared, strict=True))
     ]
 
 
@@ -122,7 +122,6 @@ def _of_labels(board: Board, *, counts: Floats) -> Floats:
 
 
 def _macro(counts: Floats) -> Floats:
-    """Return macro-F1 of concatenated true positives, false positives and false negatives, over leading axes."""
     tp, fp, fn = np.split(counts, 3, axis=-1)
     whole = 2 * tp + fp + fn
     f1: Floats = np.divide(2 * tp, whole, out=np.zeros(whole.shape), where=whole > TIE)

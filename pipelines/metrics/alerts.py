@@ -42,12 +42,9 @@ class Alert:
     """The alert of one label: its threshold, fitted on dev, with the recall that it guarantees and its measures on dev.
 
     Args:
-        floor: the required recall.
-        confidence: the confidence of the guarantee.
         positives: independent positives of dev: those of one group (near-duplicates, one author) count once.
         threshold: the least score that raises the alert; ``None`` without positives.
         guaranteed_recall: the recall on new items is at least this, with that confidence; ``None`` without positives.
-        guarantee: whether ``guaranteed_recall`` reaches the floor.
         recall: the share of dev's positives that raise the alert; ``None`` without positives.
         alert_rate: the share of dev's items that raise the alert.
     """
@@ -75,11 +72,8 @@ def alert(
     Args:
         scores: the label's scores of dev's items, shape (items,); larger means more probable. They are compared as
             float32, as tables store them.
-        truth: which items have the label.
-        floor: the required recall, above 0.
         groups: the group of each item. Positives of one group are not independent: only their lowest score counts, and
             the guarantee is of groups of which every positive is found. By default each item is a group.
-        confidence: the confidence of the guarantee.
     """
     values = np.asarray(scores, np.float32)
     if not np.isfinite(values).all():
@@ -96,9 +90,9 @@ def alert(
         return Alert(floor, confidence, 0, None, None, False, None, 0.0)
     limit = threshold(lowest, floor=floor, confidence=confidence)
     bound = lower(n - misses(n, floor=floor, confidence=confidence), n, confidence=confidence)
-    given = values >= limit
+    raised = values >= limit
     return Alert(
-        floor, confidence, n, float(limit), bound, bound >= floor, float(given[truth].mean()), float(given.mean())
+        floor, confidence, n, float(limit), bound, bound >= floor, float(raised[truth].mean()), float(raised.mean())
     )
 
 
@@ -127,26 +121,26 @@ def needed(recall: float, *, confidence: float = CONFIDENCE) -> float:
     return max(1, math.ceil(round(math.log(1 - confidence) / math.log(recall), DECIMALS))) if recall > 0 else 0
 
 
-def lower(found: int, of: int, *, confidence: float = CONFIDENCE) -> float:
-    """Return the one-sided lower bound of Clopper and Pearson (1934) for the rate ``found`` / ``of``."""
+def lower(hits: int, total: int, *, confidence: float = CONFIDENCE) -> float:
+    """Return the one-sided lower bound of Clopper and Pearson (1934) for the rate ``hits`` / ``total``."""
     from scipy.stats import beta
 
-    return float(beta.ppf(1 - confidence, found, of - found + 1)) if found else 0.0
+    return float(beta.ppf(1 - confidence, hits, total - hits + 1)) if hits else 0.0
 
 
-def upper(found: int, of: int, *, confidence: float = CONFIDENCE) -> float:
-    """Return the one-sided upper bound of Clopper and Pearson (1934) for the rate ``found`` / ``of``."""
-    return 1 - lower(of - found, of, confidence=confidence)
+def upper(hits: int, total: int, *, confidence: float = CONFIDENCE) -> float:
+    """Return the one-sided upper bound of Clopper and Pearson (1934) for the rate ``hits`` / ``total``."""
+    return 1 - lower(total - hits, total, confidence=confidence)
 
 
-def judged(found: int, of: int, *, guaranteed: float, confidence: float = CONFIDENCE) -> Verdict:
-    """Test an alert's guaranteed recall on new items, of which ``found`` of ``of`` positives raised the alert.
+def judged(hits: int, total: int, *, guaranteed: float, confidence: float = CONFIDENCE) -> Verdict:
+    """Test an alert's guaranteed recall on new items, of which ``hits`` of ``total`` positives raised the alert.
 
     Returns:
         ``below`` if the upper bound of the recall lies below the guarantee: then the guarantee is refuted, which
         happens to a valid one with probability ``1 - confidence`` at most. Otherwise ``too_few`` if even no miss among
         so few positives could confirm it, so that a person has to decide; else ``not_below``.
     """
-    if upper(found, of, confidence=confidence) < guaranteed:
+    if upper(hits, total, confidence=confidence) < guaranteed:
         return "below"
-    return "too_few" if of < needed(guaranteed, confidence=confidence) else "not_below"
+    return "too_few" if total < needed(guaranteed, confidence=confidence) else "not_below"

@@ -87,12 +87,8 @@ def bca(value: float, *, resampled: Floats, without: Sequence[Floats]) -> tuple[
     """Return the bias-corrected and accelerated interval of a statistic (Efron and Tibshirani 1993, 14.3 and 15.4).
 
     It is the percentile interval where BCa is undefined: all resamples lie on one side of the value, or no unit that is
-    left out changes it.
-
-    Args:
-        value: the statistic on all data.
-        resampled: the statistic in each resample, without undefined values; at least one.
-        without: for each kind of unit that is resampled (clusters, runs), the statistic without one unit each.
+    left out changes it. ``without`` has, for each kind of unit that is resampled (clusters, runs), the statistic
+    without one unit each.
     """
     # ties count half; sums of the same parts may differ in the last bit
     less, more = np.count_nonzero(resampled < value - TIE), np.count_nonzero(resampled <= value + TIE)

@@ -60,10 +60,10 @@ class Calibration:
 
     def __call__(self, scores: npt.NDArray[np.floating]) -> Floats:
         """Return probabilities of scores in [0, 1], shape (examples, labels); rows of a single-label task sum to 1."""
-        found = evidence(scores, kind=self.kind)
+        values = evidence(scores, kind=self.kind)
         if self.kind == "multi":
-            return probabilities(found, sigmoids=self.sigmoids)
-        return shares(found / self.temperature + np.array(self.biases or 0.0), kind="single")
+            return probabilities(values, sigmoids=self.sigmoids)
+        return shares(values / self.temperature + np.array(self.biases or 0.0), kind="single")
 
     def as_json(self) -> dict[str, Any]:
         """Return the calibration as JSON values."""
@@ -83,23 +83,14 @@ def fit(scores: npt.NDArray[np.floating], *, examples: Sequence[Example], task: 
     A single-label task has one temperature for all classes (Guo et al. 2017) and a bias of each class (Alexandari et
     al. 2020): the loss of an encoder weighs rare classes as much as frequent ones, so that with a weak signal the exact
     match of its most probable class would be below that of the majority class.
-
-    Args:
-        scores: scores in [0, 1], shape (examples, labels), rows in the order of ``examples``.
-        examples: examples of validation, with gold.
-        task: the task.
-
-    Raises:
-        LeakRefused: an example is not of validation.
-        NothingToCalibrate: there are no examples.
     """
     truth = targets(only(examples, splits={VALIDATION}), task=task) > 0
     if not len(truth):
         raise NothingToCalibrate(task=task.key)
-    found = evidence(scores, kind=task.kind)
+    values = evidence(scores, kind=task.kind)
     if task.kind == "multi":
-        return Calibration("multi", _sigmoids(found, truth=truth))
-    return Calibration("single", np.zeros((0, 2)), *_temperature(found, truth=truth))
+        return Calibration("multi", _sigmoids(values, truth=truth))
+    return Calibration("single", np.zeros((0, 2)), *_temperature(values, truth=truth))
 
 
 def evidence(scores: npt.NDArray[np.floating], *, kind: Kind) -> Floats:
@@ -108,24 +99,24 @@ def evidence(scores: npt.NDArray[np.floating], *, kind: Kind) -> Floats:
     return np.asarray(np.log(p / (1 - p)) if kind == "multi" else np.log(p))
 
 
-def shares(found: Floats, *, kind: Kind) -> Floats:
+def shares(values: Floats, *, kind: Kind) -> Floats:
     """Return log-odds or log-scores (:func:`evidence`) as probabilities; a single-label task's sum to 1 in a row."""
     if kind == "multi":
-        return np.asarray(1 / (1 + np.exp(-found)))
-    raised = np.exp(found - found.max(axis=1, keepdims=True))
+        return np.asarray(1 / (1 + np.exp(-values)))
+    raised = np.exp(values - values.max(axis=1, keepdims=True))
     return np.asarray(raised / raised.sum(axis=1, keepdims=True))
 
 
-def log_loss(found: Floats, *, truth: npt.NDArray[np.bool_], task: Task) -> float:
+def log_loss(chances: Floats, *, truth: npt.NDArray[np.bool_], task: Task) -> float:
     """Return the probabilities' mean log loss per example in nats, summed over the labels of a multi-label task."""
-    p = np.clip(found, SUREST, 1 - SUREST)
+    p = np.clip(chances, SUREST, 1 - SUREST)
     cost = np.where(truth, np.log(p), np.log1p(-p) if task.kind == "multi" else 0.0)
     return float(-cost.sum(axis=1).mean())
 
 
-def brier(found: Floats, *, truth: npt.NDArray[np.bool_]) -> float:
+def brier(chances: Floats, *, truth: npt.NDArray[np.bool_]) -> float:
     """Return the Brier score: the mean squared difference of probabilities and truth over examples and labels."""
-    return float(np.mean((found - truth) ** 2))
+    return float(np.mean((chances - truth) ** 2))
 
 
 def _sigmoids(odds: Floats, *, truth: npt.NDArray[np.bool_]) -> Floats:
@@ -144,14 +135,14 @@ def _temperature(logs: Floats, *, truth: npt.NDArray[np.bool_]) -> tuple[float, 
 
     def loss(point: Floats) -> tuple[float, Floats]:
         slope, biases = np.exp(-point[0]), point[1:]
-        found = shares(logs * slope + biases, kind="single")
-        error = found - truth
-        worth = -np.log(np.maximum(found[truth], SUREST)).sum() + biases @ biases / 2
+        p = shares(logs * slope + biases, kind="single")
+        error = p - truth
+        worth = -np.log(np.maximum(p[truth], SUREST)).sum() + biases @ biases / 2
         return float(worth), np.array([-(error * logs).sum() * slope, *(error.sum(axis=0) + biases)])
 
     bounds = [tuple(np.log(TEMPERATURES)), *[(None, None)] * logs.shape[1]]
-    found = minimize(loss, np.zeros(1 + logs.shape[1]), jac=True, method="L-BFGS-B", bounds=bounds).x
-    return float(np.exp(found[0])), tuple(found[1:].tolist())
+    optimum = minimize(loss, np.zeros(1 + logs.shape[1]), jac=True, method="L-BFGS-B", bounds=bounds).x
+    return float(np.exp(optimum[0])), tuple(optimum[1:].tolist())
 
 
 def fit_sigmoids(values: Values, *, targets: Targets) -> Values:
@@ -159,10 +150,7 @@ def fit_sigmoids(values: Values, *, targets: Targets) -> Values:
 
     Platt's smoothed targets (Platt 1999) keep them finite on separable values. Slopes are shrunk to their mean, since
     five positives cannot determine a slope, and are never negative, so that a few posts cannot reverse a label.
-
-    Args:
-        values: held-out decision values, shape (posts, labels).
-        targets: which labels the posts have, same shape.
+    ``values`` and ``targets`` have shape (posts, labels).
     """
     from scipy.optimize import minimize
 
@@ -183,8 +171,8 @@ def fit_sigmoids(values: Values, *, targets: Targets) -> Values:
 
     start = np.concatenate([np.ones(labels), np.log((positives + 1) / (negatives + 1))])
     bounds = [(0.0, None)] * labels + [(None, None)] * labels
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 500}).x
-    return np.stack([found[:labels] / scale, found[labels:]], axis=1)
+    optimum = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 500}).x
+    return np.stack([optimum[:labels] / scale, optimum[labels:]], axis=1)
 
 
 def probabilities(values: Values, *, sigmoids: Values) -> Values:

@@ -52,17 +52,6 @@ def tune(
     that it gets .5. ``improved`` gives every label with fewer than ``min_positives`` positives the pooled threshold,
     which is the best for the F1 of all labels' decisions together (SPEC 2.4, trap 7): the best threshold of a handful
     of positives is chance.
-
-    Args:
-        scores: probabilities, shape (examples, labels), rows in the order of ``examples``.
-        examples: examples of validation, with gold.
-        task: the task. A single-label task does not use thresholds (see :func:`decide`): .5 for every label.
-        mode: ``train.mode``.
-        min_positives: ``train.min_positives``.
-
-    Raises:
-        LeakRefused: an example is not of validation.
-        BadScores: the shape is wrong, or a value is not a probability.
     """
     truth = targets(only(examples, splits={VALIDATION}), task=task) > 0
     values = checked(scores, task=task, rows=len(truth))
@@ -80,14 +69,6 @@ def decide(scores: npt.NDArray[np.floating], *, task: Task, thresholds: Floats) 
 
     Of equally probable classes the first is chosen, which in an ordinal task is the lowest. Keep thresholds as
     float64: in float32 a threshold between two scores may become equal to one of them.
-
-    Args:
-        scores: probabilities, shape (examples, labels).
-        task: the task.
-        thresholds: shape (labels,), from :func:`tune`; ignored for a single-label task.
-
-    Raises:
-        BadScores: the shape is wrong, or a value is not a probability.
     """
     values = checked(scores, task=task, rows=len(scores))
     if task.kind == "single":
@@ -96,11 +77,7 @@ def decide(scores: npt.NDArray[np.floating], *, task: Task, thresholds: Floats) 
 
 
 def checked(scores: npt.NDArray[np.floating], *, task: Task, rows: int) -> Floats:
-    """Return scores as float64 after a check that they are probabilities of shape (``rows``, labels).
-
-    Raises:
-        BadScores: the shape is wrong, or a value is not a probability.
-    """
+    """Return scores as float64 after a check that they are probabilities of shape (``rows``, labels)."""
     values = np.asarray(scores, np.float64)
     shape = (rows, len(task.labels))
     if values.shape != shape:
@@ -111,13 +88,12 @@ def checked(scores: npt.NDArray[np.floating], *, task: Task, rows: int) -> Float
 
 
 def _best(scores: Floats, *, truth: npt.NDArray[np.bool_]) -> float:
-    """Return the threshold with the best F1 of binary decisions; inputs have shape (n,)."""
     ends = np.concatenate([[0.0], np.unique(scores), [1.0]])
     tried = np.unique(np.concatenate([(ends[1:] + ends[:-1]) / 2, [MIDDLE]]))
     # how many of the sorted scores are not below each threshold, and so are given
-    given = len(scores) - np.searchsorted(np.sort(scores), tried, side="left")
+    above = len(scores) - np.searchsorted(np.sort(scores), tried, side="left")
     hits = truth.sum() - np.searchsorted(np.sort(scores[truth]), tried, side="left")
-    f1 = 2 * hits / np.maximum(given + truth.sum(), 1)
+    f1 = 2 * hits / np.maximum(above + truth.sum(), 1)
     away = np.abs(tried - MIDDLE).round(DECIMALS)
     return float(tried[np.lexsort((-tried, away, -f1))[0]])
 
@@ -127,17 +103,8 @@ def worth_of_sets(probabilities: Floats, *, category: Category, most: int = 4) -
 
     A set's worth is the sum of log p over its labels and log(1 - p) over the others (all of ``category.names``), less
     the part common to all sets: that is the sum of the log-odds of its own labels.
-
-    Args:
-        probabilities: shape (records, labels), in [0, 1], columns in the order of ``category.names``.
-        category: the category, with the hard rules that say which sets are valid.
-        most: labels in the largest set tried (CRADLE T2: no post carries more than four).
-
-    Returns:
-        The sets, and their worth, shape (records, sets).
-
-    Raises:
-        ValueError: the shape does not match, or a value is not a probability.
+    ``probabilities`` has shape (records, labels), the worth (records, sets); ``most`` is the number of labels in the
+    largest set tried (CRADLE T2: no post carries more than four).
     """
     names = category.names
     scores = np.asarray(probabilities, dtype=np.float64)
@@ -152,9 +119,6 @@ def worth_of_sets(probabilities: Floats, *, category: Category, most: int = 4) -
 
 
 def decode(probabilities: Floats, *, category: Category, most: int = 4) -> list[frozenset[str]]:
-    """Return the most probable valid label set of every row, as :func:`worth_of_sets` scores them.
-
-    Ties go to the smaller set, then alphabetically, never by row order.
-    """
+    """Return the most probable valid label set of every row, as :func:`worth_of_sets` scores them."""
     sets, worth = worth_of_sets(probabilities, category=category, most=most)
     return [sets[best] for best in worth.argmax(axis=1)]

@@ -35,9 +35,7 @@ NAMES = (
 
 @dataclass(frozen=True)
 class Tally:
-    """The counts from which metrics of label sets are computed, as arrays.
-
-    They may have leading axes (records, clusters or resamples).
+    """The counts from which metrics of label sets are computed, with leading axes (records, clusters or resamples).
 
     ``records``, ``exact`` and ``jaccard`` have the leading shape; ``tp``, ``fp`` and ``fn`` have labels as last axis.
     """
@@ -70,9 +68,6 @@ def tally(gold: Sequence[LabelSet], *, predicted: Sequence[LabelSet | None], lab
     """Return each record's counts for the metrics of label sets (exact match, Jaccard, true positives), in order.
 
     A missing answer (``None``) scores 0 on exact and Jaccard even if gold is empty, and misses every label of gold.
-
-    Raises:
-        KeyError: a set contains a label that the category does not have.
     """
     truth, answer = matrix(gold, labels=labels), matrix([p or frozenset() for p in predicted], labels=labels)
     answered = np.array([p is not None for p in predicted], dtype=bool)
@@ -89,27 +84,23 @@ def tally(gold: Sequence[LabelSet], *, predicted: Sequence[LabelSet | None], lab
 
 
 def matrix(sets: Sequence[Collection[str]], *, labels: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Return a matrix of shape (sets, labels) that is 1 where a set contains a label.
-
-    Raises:
-        KeyError: a set contains another label.
-    """
+    """Return a matrix of shape (sets, labels) that is 1 where a set contains a label."""
     place = {label: i for i, label in enumerate(labels)}
-    found = np.zeros((len(sets), len(labels)), dtype=bool)
+    cells = np.zeros((len(sets), len(labels)), dtype=bool)
     for row, values in enumerate(sets):
         for value in values:
-            found[row, place[value]] = True
-    return found
+            cells[row, place[value]] = True
+    return cells
 
 
 def violations(sets: Iterable[LabelSet | None], *, category: Category) -> dict[str, int]:
     """Count the label sets that violate each rule of the scheme (SPEC 23), including soft rules."""
-    found: Counter[str] = Counter()
+    broken: Counter[str] = Counter()
     # there are at most a few hundred distinct sets, however many records
     for labels, times in Counter(labels for labels in sets if labels is not None).items():
         checked = category.check(sorted(labels), mode="strict", tiers=TIERS)
-        found.update(dict.fromkeys(checked.violations, times))
-    return dict(sorted(found.items()))
+        broken.update(dict.fromkeys(checked.violations, times))
+    return dict(sorted(broken.items()))
 
 
 def _ratio(part: Floats, whole: Floats) -> Floats:
@@ -150,15 +141,10 @@ def of_counts(counts: Mapping[str, Sequence[int]], *, exact: int, records: int) 
     """Compute a row of CRADLE's Table 4 from counts in the paper's other tables (SPEC 1.5).
 
     Jaccard is left out: it is a mean over records and cannot be computed from sums over labels.
-
-    Args:
-        counts: label -> true positives, false positives, false negatives.
-        exact: how many records are exactly right.
-        records: how many records there are.
     """
     tp, fp, fn = (np.array([each[i] for each in counts.values()], dtype=np.float64) for i in range(3))
-    found = figures(Tally(np.array(float(records)), np.array(float(exact)), np.array(0.0), tp, fp, fn))
-    return {name: float(found[name]) for name in NAMES if name != "jaccard"}
+    values = figures(Tally(np.array(float(records)), np.array(float(exact)), np.array(0.0), tp, fp, fn))
+    return {name: float(values[name]) for name in NAMES if name != "jaccard"}
 
 
 def score(

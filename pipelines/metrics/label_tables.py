@@ -110,15 +110,11 @@ class Sheet:
             if len(groups[-1]) > 1 and 1 + sum(widths[j] for j in (*groups[-1], i)) > width:
                 groups.append([0])
             groups[-1].append(i)
-        return [self._columns(group, title=self.title if group is groups[0] else None) for group in groups]
-
-    def _columns(self, chosen: Sequence[int], *, title: str | None) -> Table:
-        def of(row: Sequence[str]) -> tuple[str, ...]:
-            return tuple(row[i] for i in chosen)
-
-        made = Sheet(title or "", of(self.columns), tuple(map(of, self.rows))).rich()
-        made.title = title
-        return made
+        cells = [[tuple(row[i] for i in group) for row in (self.columns, *self.rows)] for group in groups]
+        tables = [Sheet(self.title, columns, tuple(rows)).rich() for columns, *rows in cells]
+        for table in tables[1:]:
+            table.title = None
+        return tables
 
     def markdown(self) -> str:
         """Return the table as markdown, under its title."""
@@ -147,8 +143,14 @@ def percent(part: int, whole: int, *, digits: int = 2) -> str:
     return decimals(part, whole, digits=digits, scale=100)
 
 
-def _with_percent(part: int, whole: int, *, digits: int) -> str:
-    return f"{part:,} ({percent(part, whole, digits=digits)}%)"
+def _shares(name: str, counts: Iterable[tuple[int, int]], *, digits: int) -> tuple[str, ...]:
+    """Return a row of counts with their percentages of a whole, in one cell."""
+    return (name, *(f"{n:,} ({percent(n, whole, digits=digits)}%)" for n, whole in counts))
+
+
+def _pairs(name: str, counts: Iterable[tuple[int, int]]) -> tuple[str, ...]:
+    """Return a row of counts and their percentages of a whole, in two cells."""
+    return (name, *(cell for n, whole in counts for cell in (f"{n:,}", percent(n, whole))))
 
 
 def _sums(counts: Mapping[str, int], parts: Mapping[str, Sequence[str]]) -> dict[str, int]:
@@ -171,18 +173,10 @@ def _types(
     title: str, splits: Mapping[str, Distribution], *, names: Sequence[str], layout: Layout, digits: int
 ) -> Sheet:
     sums = {split: _sums(d.labels, layout.types) for split, d in splits.items()}
-    rows = [
-        (name, *(_with_percent(sums[split][name], d.total, digits=digits) for split, d in splits.items()))
-        for name in names
-    ]
+    averages = [f"{d.total:,} ({decimals(d.total, d.instances, digits=2)})" for d in splits.values()]
+    rows = [_shares(name, [(sums[s][name], d.total) for s, d in splits.items()], digits=digits) for name in names]
     rows.append(("Total instances", *(f"{d.instances:,}" for d in splits.values())))
-    rows.append(
-        (
-            "Total / Avg. labels",
-            *(f"{d.total:,} ({decimals(d.total, d.instances, digits=2)})" for d in splits.values()),
-        )
-    )
-    return Sheet(title, ("Type", *splits), tuple(rows))
+    return Sheet(title, ("Type", *splits), (*rows, ("Total / Avg. labels", *averages)))
 
 
 def table_2(splits: Mapping[str, Distribution]) -> Sheet:
@@ -195,18 +189,14 @@ def _sizes(splits: Mapping[str, Distribution], *, unit: str = "") -> list[tuple[
     rows = []
     for size in sorted({size for d in splits.values() for size in d.sizes}):
         name = f"{size}{unit and f' {unit}'}{'s' if unit and size != 1 else ''}"
-        counts = [(d.sizes.get(size, 0), d.instances) for d in splits.values()]
-        rows.append((name, *(cell for n, whole in counts for cell in (f"{n:,}", percent(n, whole)))))
+        rows.append(_pairs(name, [(d.sizes.get(size, 0), d.instances) for d in splits.values()]))
     return rows
 
 
 def table_3(splits: Mapping[str, Distribution], *, layout: Layout) -> Sheet:
     """Return a table of time tags by split; percentages are of labels, which have one tag each (CRADLE Table 3)."""
     sums = {split: _sums(d.labels, layout.times) for split, d in splits.items()}
-    rows = [
-        (time, *(_with_percent(sums[split][time], d.total, digits=1) for split, d in splits.items()))
-        for time in layout.times
-    ]
+    rows = [_shares(time, [(sums[s][time], d.total) for s, d in splits.items()], digits=1) for time in layout.times]
     return Sheet("Time tags (% of labels)", ("Temporal", *splits), tuple(rows))
 
 
@@ -224,7 +214,7 @@ def table_5(splits: Mapping[str, Mapping[str, int]], *, members: int = 3) -> She
     }
     totals = {split: sum(counts.values()) for split, counts in splits.items()}
     rows = [
-        (name, *(_with_percent(counts.get(key, 0), totals[split], digits=1) for split, counts in splits.items()))
+        _shares(name, [(counts.get(key, 0), totals[split]) for split, counts in splits.items()], digits=1)
         for key, name in names.items()
     ]
     rows.append(("Total count", *(f"{total:,}" for total in totals.values())))
@@ -236,8 +226,7 @@ def table_7(subsets: Mapping[str, Distribution], *, layout: Layout) -> Sheet:
     rows = _sizes(subsets, unit="label")
     sums = {subset: _sums(d.labels, layout.times) for subset, d in subsets.items()}
     for time in layout.times:
-        counts = [(sums[subset][time], d.total) for subset, d in subsets.items()]
-        rows.append((time, *(cell for n, whole in counts for cell in (f"{n:,}", percent(n, whole)))))
+        rows.append(_pairs(time, [(sums[subset][time], d.total) for subset, d in subsets.items()]))
     columns = [c for subset in subsets for c in (f"{subset} #", "%")]
     return Sheet("Training subsets (labels: % of posts; times: % of labels)", ("", *columns), tuple(rows))
 
@@ -245,10 +234,8 @@ def table_7(subsets: Mapping[str, Distribution], *, layout: Layout) -> Sheet:
 def table_11(splits: Mapping[str, Distribution], *, layout: Layout) -> Sheet:
     """Return a table of every label by split, the most frequent label first (CRADLE Table 11)."""
     first = next(iter(splits.values())).labels if splits else {}
-    rows = []
-    for label in sorted(layout.labels, key=lambda label: -first.get(label, 0)):
-        counts = [(d.labels.get(label, 0), d.total) for d in splits.values()]
-        rows.append((label, *(cell for n, whole in counts for cell in (f"{n:,}", percent(n, whole)))))
+    labels = sorted(layout.labels, key=lambda label: -first.get(label, 0))
+    rows = [_pairs(label, [(d.labels.get(label, 0), d.total) for d in splits.values()]) for label in labels]
     columns = [c for split in splits for c in (f"{split} #", "%")]
     return Sheet("Labels (% of labels)", ("Label", *columns), tuple(rows))
 
@@ -264,10 +251,7 @@ SCORES = {
 
 
 def table_12(scored: Mapping[str, Any], *, name: str) -> Sheet:
-    """Return a table of one labeller's metrics on its valid answers and on all records (CRADLE Table 12).
-
-    ``scored`` has the metrics as :func:`pipelines.metrics.label_sets.score` returns them; ``name`` is the labeller.
-    """
+    """Return a table of one labeller's metrics on its valid answers and on all records (CRADLE Table 12)."""
     blocked = scored["n"] - scored["n_valid"]
     rows = [
         (f"Valid samples only (n={scored['n_valid']})", *_scores(scored["valid"])),

@@ -45,19 +45,7 @@ class OtherLabels(DataError):
 
 
 def fit(scores: Floats, *, examples: Sequence[Example], task: Task, floors: Mapping[str, float]) -> dict[str, Alert]:
-    """Fit, on the validation split, the alert of each label that has a recall floor (a required recall).
-
-    Args:
-        scores: calibrated probabilities, shape (examples, labels), rows in the order of ``examples``.
-        examples: examples of validation, with gold.
-        task: the task.
-        floors: the required recall by label, ``finetune.recall_floors``; a floor of 0 has no effect.
-
-    Raises:
-        BadParams: a floor names a label that no scheme has.
-        LeakRefused: an example is not of validation.
-        BadScores: the scores do not belong to the examples, or are not probabilities.
-    """
+    """Fit, on the validation split, the alert of each label that has a recall floor (a required recall)."""
     truth = targets(only(examples, splits={VALIDATION}), task=task) > 0
     values, wanted = evidence(scores, task=task, rows=len(truth)), floors_of(task, floors=floors)
     groups = [example.group for example in examples]
@@ -69,11 +57,7 @@ def fit(scores: Floats, *, examples: Sequence[Example], task: Task, floors: Mapp
 
 
 def floors_of(task: Task, *, floors: Mapping[str, float]) -> dict[str, float]:
-    """Return the required recall of the task's labels; entries for labels of other schemes are ignored.
-
-    Raises:
-        BadParams: a floor names a label that no scheme has.
-    """
+    """Return the required recall of the task's labels; entries for labels of other schemes are ignored."""
     wanted = {label: floor for label, floor in floors.items() if floor > 0}
     elsewhere = wanted.keys() - set(task.labels)
     if elsewhere and (unknown := sorted(elsewhere - labels_of_all())):
@@ -86,9 +70,6 @@ def evidence(scores: npt.NDArray[np.floating], *, task: Task, rows: int) -> Floa
     """Return the values that alerts compare with thresholds, shape (rows, labels).
 
     They are the scores; for ordered labels (grades), the sum of a grade's and all graver ones' scores.
-
-    Raises:
-        BadScores: the shape is wrong, or a value is not a probability.
     """
     values = checked(scores, task=task, rows=rows)
     if task.kind == "multi" or not task.ordinal:
@@ -97,15 +78,11 @@ def evidence(scores: npt.NDArray[np.floating], *, task: Task, rows: int) -> Floa
 
 
 def raised(scores: npt.NDArray[np.floating], *, task: Task, alerts: Alerts) -> list[frozenset[str]]:
-    """Return the labels whose alert each row raises.
-
-    Raises:
-        BadScores: the shape is wrong, or a value is not a probability.
-    """
+    """Return the labels whose alert each row raises."""
     values = evidence(scores, task=task, rows=len(scores)).astype(np.float32)
-    limits = {label: one.threshold for label, one in alerts.items() if one.threshold is not None}
-    given = values >= np.array([limits.get(label, np.inf) for label in task.labels], np.float32)
-    return [frozenset(np.array(task.labels, object)[row]) for row in given]
+    limits = {label: fitted.threshold for label, fitted in alerts.items() if fitted.threshold is not None}
+    above = values >= np.array([limits.get(label, np.inf) for label in task.labels], np.float32)
+    return [frozenset(np.array(task.labels, object)[row]) for row in above]
 
 
 def encoded(sets: Sequence[frozenset[str]], *, task: Task) -> Truth:
@@ -115,7 +92,7 @@ def encoded(sets: Sequence[frozenset[str]], *, task: Task) -> Truth:
 
 
 def learned(
-    found: Floats,
+    chances: Floats,
     *,
     raw: npt.NDArray[np.floating],
     examples: Sequence[Example],
@@ -126,25 +103,18 @@ def learned(
     """Fit the alerts of a classifier on dev; return them by label, and measures of the classifier on dev.
 
     Args:
-        found: calibrated probabilities, shape (examples, labels).
+        chances: calibrated probabilities, shape (examples, labels).
         raw: the scores before calibration.
-        examples: examples of validation, with gold.
-        task: the task.
-        floors: see :func:`fit`.
         sets: the label set of each example, by default the most probable one.
-
-    Returns:
-        The alerts; and ``alerts`` by label as JSON, ``exact`` (share of label sets that are right), ``log_loss`` and
-        ``brier`` of the probabilities, and ``raw_brier`` of the scores before. All of it is measured on dev.
     """
     truth = targets(only(examples, splits={VALIDATION}), task=task) > 0
-    alerts = fit(found, examples=examples, task=task, floors=floors)
-    answered = encoded(sets or decode(found, category=task.category), task=task)
+    alerts = fit(chances, examples=examples, task=task, floors=floors)
+    answered = encoded(sets or decode(chances, category=task.category), task=task)
     return alerts, {
-        "alerts": {label: asdict(one) for label, one in alerts.items()},
+        "alerts": {label: asdict(fitted) for label, fitted in alerts.items()},
         "exact": float((answered == truth).all(axis=1).mean()),
-        "log_loss": calibration.log_loss(found, truth=truth, task=task),
-        "brier": calibration.brier(found, truth=truth),
+        "log_loss": calibration.log_loss(chances, truth=truth, task=task),
+        "brier": calibration.brier(chances, truth=truth),
         "raw_brier": calibration.brier(np.asarray(raw, np.float64), truth=truth),
     }
 
@@ -152,18 +122,14 @@ def learned(
 def save(out: Path, *, task: Task, alerts: Alerts, **more: Any) -> None:
     """Write a classifier's alerts to a JSON file in ``out``, with the task's labels and the further values ``more``."""
     out.mkdir(parents=True, exist_ok=True)
-    stored = {"labels": task.labels, "alerts": {label: asdict(one) for label, one in alerts.items()}, **more}
+    stored = {"labels": task.labels, "alerts": {label: asdict(fitted) for label, fitted in alerts.items()}, **more}
     (out / FILE).unlink(missing_ok=True)  # may be a link into DVC's cache
     (out / FILE).write_text(json.dumps(stored, indent=1, sort_keys=True))
 
 
 def load(out: Path, *, task: Task) -> tuple[dict[str, Alert], dict[str, Any]]:
-    """Read a classifier's alerts from its folder, as :func:`save` wrote them; return them and the whole JSON object.
-
-    Raises:
-        OtherLabels: the alerts were fitted for other labels, or for the same labels in another order.
-    """
+    """Read a classifier's alerts from its folder, as :func:`save` wrote them; return them and the whole JSON object."""
     stored = json.loads((out / FILE).read_text())
     if tuple(stored["labels"]) != task.labels:
         raise OtherLabels(found=len(stored["labels"]), wanted=len(task.labels), task=task.key)
-    return {label: Alert(**one) for label, one in stored["alerts"].items()}, stored
+    return {label: Alert(**fitted) for label, fitted in stored["alerts"].items()}, stored

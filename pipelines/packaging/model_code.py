@@ -26,7 +26,7 @@ LOCK = "requirements.lock"
 MENTIONED = re.compile(rf"\b({'|'.join(OURS)})(?=\.\w|\s+import\b)")
 # Libraries and modules that no consumer should need.
 SETTINGS = "pipelines.config.params"
-UNWANTED = frozenset({"airflow", "dvc", "sqlalchemy", "label_studio_sdk", "argilla", SETTINGS})
+UNWANTED = frozenset({"airflow", "dvc", "sqlalchemy", "label_studio_sdk", SETTINGS})
 
 
 class TooMuchCode(ConfigError):

@@ -71,7 +71,7 @@ SINKS = (
         settings=("cache", "remote", "remote_options"),
         outs=("data/*", "annotations/*", "snapshot/*"),
         writers=(
-            "annotate/agreement/alpha_plot", "annotate/gold", "annotate/imports/commit", "annotate/rounds/store",
+            "annotate/agreement", "annotate/gold", "annotate/imports/commit", "annotate/rounds/store",
             "collect/collect", "collect/images", "collect/month_ledger", "collect/partition", "collect/texts",
             "curate/dedupe/dedupe", "curate/sample", "curate/split/split", "doctor/remotes", "label/few_shot",
             "label/memes/rationales", "label/silver/silver", "label/votes", "metrics/recall_constraints",
@@ -104,7 +104,7 @@ SINKS = (
         settings=("repo",),
         outs=("metrics/*",),
         writers=(
-            "annotate/agreement/agreement", "annotate/forms/manifest", "config/added_corpora", "config/new_profile",
+            "annotate/agreement", "annotate/forms/manifest", "config/added_corpora", "config/new_profile",
             "analysis/analysis", "curate/quality", "evaluate/evaluate", "label/injection_test", "predict/pins",
             "storage/metrics_file", "takedown/pointers", "takedown/rewrite", "train/finetune", "workspace/clone",
             "workspace/parameters", "workspace/repository",
@@ -158,8 +158,7 @@ SINKS = (
         paths=lambda settings: [settings.annotation_files, settings.label_studio],
         settings=("annotation_files", "label_studio"),
         writers=(
-            "annotate/backends/files/files", "annotate/backends/label_studio/label_studio",
-            "annotate/backends/label_studio/erasure", "deployment/label_studio_server",
+            "annotate/backends/files", "annotate/backends/label_studio", "deployment/label_studio_server",
             "deployment/label_studio_accounts", "llm/pictures",
         ),
     ),
@@ -168,7 +167,7 @@ SINKS = (
         "content",
         "items are removed from the queues through its API (`purge`)",
         keeps="freed pages, search index and backups of that server, which its operator must clear",
-        settings=("label_studio_url", "argilla_url"),
+        settings=("label_studio_url",),
     ),
     Sink(
         "refresh",
@@ -309,13 +308,8 @@ SINKS = (
         "house",
         "nothing",
         "",
-        paths=_home(
-            "secret", "argilla-accounts.json", "followed", "locks", "rounds.lock", "kernels", "label-studio-env",
-        ),
+        paths=_home("secret", "followed", "locks", "rounds.lock", "kernels", "label-studio-env"),
         settings=("home", "label_studio_env"),
-        writers=(
-            "annotate/backends/argilla/argilla", "config/private_file", "config/settings", "takedown/host_caches",
-            "vault/engine", "vault/locks",
-        ),
+        writers=("config/private_file", "config/settings", "takedown/host_caches", "vault/engine", "vault/locks"),
     ),
 )  # fmt: skip

@@ -27,7 +27,7 @@ from pipelines.workspace.clone import workspace
 from tests.annotate import annotators
 from tests.annotate.annotators import Habits
 
-pytestmark = [pytest.mark.airflow, pytest.mark.faults]  # it needs an environment of its own, as Argilla's tests do
+pytestmark = [pytest.mark.airflow, pytest.mark.faults]  # it needs an environment of its own
 DAG = "annotation_round"
 ROUND = ("memes", "calibration")
 ITEMS = 50

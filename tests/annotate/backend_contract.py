@@ -1,4 +1,4 @@
-"""What every backend must do, whatever tool it is: the same checks for Label Studio, Argilla and files.
+"""What every backend must do, whatever tool it is: the same checks for Label Studio and files.
 
 A test module of a backend makes the backend and *hands* (how an annotator answers in that tool) and calls each check
 with a queue name of its own, e.g. ``check_answers(backend, hands=hands, name="memes/contract-answers")``. Checks leave

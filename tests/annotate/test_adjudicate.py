@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from pipelines.annotate.backends.backend import AnnotatorAnswer
-from pipelines.annotate.forms.manifest import RoundManifest
 from pipelines.annotate.rounds.adjudicate import (
     AdjudicationCase,
     Decided,
@@ -24,20 +23,13 @@ from pipelines.storage import tables
 from pipelines.storage.seal import open_column, write_rows
 from pipelines.taxonomy import load
 from pipelines.vault.vault import Vault
+from tests.annotate.round_manifest import manifest_of
 
 NOW = datetime(2023, 3, 1, 9, tzinfo=UTC)
 CRADLE, FIGSIM = load("cradle"), load("figsim")
 A, B, C, D = (f"annotator-{n}" for n in range(1, 5))
 NOTHING, HARM, PAST, ABUSE = "no_crisis", "selfharm_ongoing", "rape_past", "domesticviolence_past"
-ROUND = RoundManifest.model_validate(
-    {
-        **{"corpus": "posts", "round": "round-1", "protocol": "cradle", "phase": "double", "scheme": "cradle"},
-        **{"scheme_digest": "0" * 16, "guideline_version": 1, "guideline": "1" * 16, "seed": 1, "size": 4},
-        **{"overlap": 2, "batch_size": 50, "annotators": [A, B], "adjudicator": "adjudicator-1", "backend": "files"},
-        **{"daily_cap": 60, "gold": True, "agreement": True, "splits": None, "draw": "sample", "against": []},
-        **{"base": "a" * 40, "status": "adjudicating", "opened": NOW},
-    }
-)
+ROUND = manifest_of(status="adjudicating")
 
 
 def record(number: int) -> str:

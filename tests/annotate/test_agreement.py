@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from sklearn.metrics import cohen_kappa_score
 
-from pipelines.annotate.agreement import agreement
+from pipelines.annotate import agreement
 from pipelines.annotate.forms import manifest
 from pipelines.annotate.forms.manifest import RoundManifest
 from pipelines.config.params import Params, load
@@ -21,6 +21,7 @@ from pipelines.report import agreement_tables
 from pipelines.storage import tables
 from pipelines.taxonomy import load as load_scheme
 from pipelines.taxonomy.scheme import normal
+from tests.annotate.round_manifest import manifest_of
 
 ROOT = Path(__file__).parents[2]
 FIGSIM, CRADLE = load_scheme("figsim"), load_scheme("cradle")
@@ -36,32 +37,9 @@ def params() -> Params:
 
 
 def round_of(name: str, *, day: int = 1, corpus: str = "memes", counts: bool = True) -> RoundManifest:
-    return RoundManifest(
-        corpus=corpus,
-        round=name,
-        protocol="figsim",
-        phase="large_scale",
-        scheme="figsim" if corpus == "memes" else "cradle",
-        scheme_digest="0" * 16,
-        guideline_version=1,
-        guideline="0" * 16,
-        seed=1,
-        size=10,
-        overlap=2,
-        batch_size=5,
-        annotators=("annotator-1", "annotator-2"),
-        adjudicator="adjudicator-1",
-        backend="files",
-        daily_cap=60,
-        gold=True,
-        agreement=counts,
-        splits=None,
-        draw="sample",
-        against=(),
-        base="0" * 40,
-        status="open",
-        opened=datetime(2025, 10, 1, tzinfo=UTC) + timedelta(days=day),
-    )
+    opened = datetime(2025, 10, 1, tzinfo=UTC) + timedelta(days=day)
+    scheme = "figsim" if corpus == "memes" else "cradle"
+    return manifest_of(name, corpus=corpus, phase="large_scale", scheme=scheme, agreement=counts, opened=opened)
 
 
 def rows_of(name: str, given: Given, *, category: str, batch: int = 0) -> list[dict[str, Any]]:

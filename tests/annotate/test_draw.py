@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.annotate.backends.backend import Item
-from pipelines.annotate.rounds.assignment import Assignment, assign, draw
+from pipelines.annotate.rounds.opening import Assignment, assign, draw
 from pipelines.errors import BadParams
 
 ITEMS = st.sets(st.tuples(st.sampled_from([f"{n:032x}" for n in range(12)]), st.integers(0, 3)))

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.annotate.backends.backend import Item, Queue
-from pipelines.annotate.backends.files.answer_files import BadAnswers, item_of, name_of
-from pipelines.annotate.backends.files.files import Files, open_files
+from pipelines.annotate.backends.answer_files import BadAnswers
+from pipelines.annotate.backends.backend import Item, Queue, item_of, name_of
+from pipelines.annotate.backends.files import Files, open_files
 from pipelines.config.settings import Settings
 from pipelines.errors import BackendUnavailable
 from pipelines.process import now

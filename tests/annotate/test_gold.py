@@ -12,8 +12,6 @@ import pyarrow as pa
 import pytest
 
 from pipelines.annotate import gold
-from pipelines.annotate.forms import manifest as manifests
-from pipelines.annotate.forms.manifest import RoundManifest
 from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
 from pipelines.errors import BadParams
@@ -21,6 +19,7 @@ from pipelines.storage import tables
 from pipelines.storage.seal import write_rows
 from pipelines.taxonomy import load as schemes
 from pipelines.vault.vault import Vault
+from tests.annotate.round_manifest import write_manifest
 
 ROOT = Path(__file__).resolve().parents[2]
 NOW = datetime(2023, 1, 2, tzinfo=UTC)
@@ -90,15 +89,8 @@ def open_round(
 
     ``unfit`` are the items that an annotator found unfit; so did the adjudicator where a decision is ``None``.
     """
-    described = {
-        **{"corpus": "posts", "round": name, "protocol": "cradle", "phase": "double", "scheme": "cradle"},
-        **{"scheme_digest": "0" * 16, "guideline_version": 1, "guideline": "1" * 16, "seed": 1, "size": 4},
-        **{"overlap": len(given), "batch_size": 50, "annotators": [A, B], "adjudicator": "adjudicator-1"},
-        **{"backend": "files", "daily_cap": 60, "gold": True, "agreement": True, "splits": None, "draw": "sample"},
-        **{"against": [], "base": "a" * 40, "status": "open", "opened": NOW + timedelta(days=days)},
-    }
-    folder = manifests.folder(root, "posts", name)
-    manifests.write(RoundManifest.model_validate(described | values), folder / manifests.FILE)
+    people = {"overlap": len(given), "annotators": [A, B], "opened": NOW + timedelta(days=days)}
+    folder = write_manifest(root, name, **people | values)
     common = {"image": 0, "round": name}
     asked = [(who, record, labels) for who, sets in given.items() for record, labels in sets.items()]
     rows = {

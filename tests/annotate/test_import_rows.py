@@ -13,7 +13,6 @@ import pytest
 
 from pipelines import taxonomy
 from pipelines.annotate.imports import mapping
-from pipelines.annotate.imports.gather import GatheredEntries, gather
 from pipelines.annotate.imports.published_files import (
     UnreadableFile,
     complete_posts,
@@ -23,6 +22,7 @@ from pipelines.annotate.imports.published_files import (
     moment_of,
     read_file,
 )
+from pipelines.annotate.imports.rows import GatheredEntries, gather
 
 CRADLE, FIGSIM, CSSRS = (mapping.read(name) for name in ("cradle", "figsim", "cssrs"))
 

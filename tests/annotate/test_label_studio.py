@@ -14,8 +14,8 @@ import httpx
 import pytest
 
 from pipelines.annotate.backends.backend import AnnotationTask, AnnotatorAnswer, Item, Queue
-from pipelines.annotate.backends.label_studio.label_studio import LabelStudio, open_label_studio, title
-from pipelines.annotate.backends.label_studio.labelling_config import CONTENT, NOTE
+from pipelines.annotate.backends.label_studio import LabelStudio, open_label_studio, title
+from pipelines.annotate.backends.labelling_config import CONTENT, NOTE
 from pipelines.annotate.forms.form import build_form, read_values
 from pipelines.config.params import load as load_params
 from pipelines.config.settings import Settings

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from pipelines.annotate.backends.backend import Queue
-from pipelines.annotate.backends.label_studio.label_studio import LabelStudio, title
+from pipelines.annotate.backends.label_studio import LabelStudio, title
 
 QUEUE = Queue("memes/calibration", "a1")
 ADDED, CHANGED = "2026-11-23T18:05:07.332745Z", "2026-11-23T18:05:09.111672Z"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pipelines.annotate.backends.backend import Queue
-from pipelines.annotate.backends.label_studio.label_studio import LONGEST_TITLE, open_label_studio, title
+from pipelines.annotate.backends.label_studio import LONGEST_TITLE, open_label_studio, title
 from pipelines.config.settings import Settings
 from pipelines.deployment.components import ServiceFailed, down
 from pipelines.deployment.label_studio_server import DATABASE, address, environment, start

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.annotate.backends import label_studio
 from pipelines.annotate.backends.backend import Queue
-from pipelines.annotate.backends.label_studio import erasure
-from pipelines.annotate.backends.label_studio.erasure import FOLDERS, clean
-from pipelines.annotate.backends.label_studio.label_studio import LabelStudio
+from pipelines.annotate.backends.label_studio import FOLDERS, LabelStudio, clean
 from pipelines.errors import BackendUnavailable
 
 WORD = "PLANTEDQUINCEWORD"
@@ -53,7 +52,7 @@ def test_exports_and_uploads_go_and_other_files_stay(tmp_path: Path) -> None:
 
 
 def test_a_busy_database_is_reported_and_nothing_is_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(erasure, "BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(label_studio, "BUSY_SECONDS", 0.05)
     with contextlib.closing(_database(tmp_path, journal="DELETE")) as server:
         server.execute("BEGIN IMMEDIATE")
         with pytest.raises(BackendUnavailable, match="busy"):
@@ -61,7 +60,7 @@ def test_a_busy_database_is_reported_and_nothing_is_claimed(tmp_path: Path, monk
 
 
 def test_a_reader_that_keeps_the_old_pages_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(erasure, "BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(label_studio, "BUSY_SECONDS", 0.05)
     with contextlib.closing(_database(tmp_path, journal="WAL")) as server:
         server.execute("BEGIN")
         server.execute("SELECT count(*) FROM task").fetchone()
@@ -86,7 +85,7 @@ class Service:
 
 
 def test_a_removal_that_was_cut_short_is_ended_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(erasure, "BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(label_studio, "BUSY_SECONDS", 0.05)
     queue = Queue("memes/calibration", "a1")
     with contextlib.closing(_database(tmp_path, journal="DELETE")) as server:
         service = Service(server)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from pipelines.annotate.forms import manifest as manifests
 from pipelines.annotate.forms import protocol
 from pipelines.annotate.rounds.qualification import NotQualified, eligible, hard, scores, settled
 from pipelines.taxonomy import load
+from tests.annotate.round_manifest import write_manifest
 
 A, B, C, D = (f"annotator-{n}" for n in range(1, 5))
 HARM, PAST, NOTHING = "selfharm_ongoing", "rape_past", "no_crisis"
@@ -25,15 +25,8 @@ def row(number: int, who: str, *labels: str, outcome: str = "answered") -> dict[
 
 
 def held(root: Path, name: str, *people: str, **more: Any) -> None:
-    values = {
-        **{"corpus": "posts", "round": name, "protocol": "cradle-schemes", "phase": "double", "scheme": "cradle"},
-        **{"scheme_digest": "0" * 16, "guideline_version": 1, "guideline": "1" * 16, "seed": 1, "size": 4},
-        **{"overlap": 2, "batch_size": 50, "annotators": people, "adjudicator": "adjudicator-1", "backend": "files"},
-        **{"daily_cap": 60, "gold": False, "agreement": False, "splits": None, "draw": "sample", "against": []},
-        **{"base": "a" * 40, "status": "open", "opened": NOW},
-    }
-    found = manifests.RoundManifest.model_validate(values | more)
-    manifests.write(found, manifests.folder(root, "posts", name) / manifests.FILE)
+    scheme = {"protocol": "cradle-schemes", "gold": False, "agreement": False}
+    write_manifest(root, name, **scheme | {"annotators": people} | more)
 
 
 def test_hard_cases_are_those_that_were_adjudicated_or_marked() -> None:

@@ -12,12 +12,12 @@ import pytest
 
 from pipelines.annotate.backends.backend import PROBLEMS, AnnotatorAnswer, Item
 from pipelines.annotate.forms.form import DOUBTFUL, REJECTED, UNFIT
-from pipelines.annotate.forms.manifest import RoundManifest
 from pipelines.annotate.response_validation import ReadAnswers, answered, marked, read
 from pipelines.storage import tables
 from pipelines.storage.seal import open_column, write_rows
 from pipelines.taxonomy import load
 from pipelines.vault.vault import Vault
+from tests.annotate.round_manifest import manifest_of
 
 NOW = datetime(2023, 3, 1, 9, tzinfo=UTC)
 CRADLE, FIGSIM = load("cradle"), load("figsim")
@@ -30,38 +30,6 @@ MEME = {
     "modality": ("text",),
     "context": ("context-required",),
 }
-
-
-def manifest(**values: Any) -> RoundManifest:
-    return RoundManifest.model_validate(
-        {
-            "corpus": "posts",
-            "round": "round-1",
-            "protocol": "cradle",
-            "phase": "double",
-            "scheme": "cradle",
-            "scheme_digest": "0" * 16,
-            "guideline_version": 1,
-            "guideline": "1" * 16,
-            "seed": 1,
-            "size": 4,
-            "overlap": 2,
-            "batch_size": 50,
-            "annotators": [A, B],
-            "adjudicator": "adjudicator-1",
-            "backend": "files",
-            "daily_cap": 60,
-            "gold": True,
-            "agreement": True,
-            "splits": None,
-            "draw": "sample",
-            "against": [],
-            "base": "a" * 40,
-            "status": "open",
-            "opened": NOW,
-        }
-        | values
-    )
 
 
 def item(number: int) -> Item:
@@ -87,7 +55,7 @@ def assigned(*numbers: int, to: Sequence[str] = (A, B)) -> list[dict[str, object
 def pull(
     answers: dict[str, list[AnnotatorAnswer]], *numbers: int, scheme: Any = CRADLE, **accounts: str
 ) -> ReadAnswers:
-    return read(answers, assignments=assigned(*numbers), scheme=scheme, manifest=manifest(), accounts=accounts)
+    return read(answers, assignments=assigned(*numbers), scheme=scheme, manifest=manifest_of(), accounts=accounts)
 
 
 def sets(found: ReadAnswers, who: str = A) -> dict[tuple[str, str], Any]:
@@ -248,7 +216,7 @@ def test_an_annotator_marks_an_item_as_ambiguous_and_the_labels_count() -> None:
         ],
         B: [answer(1, HARM, by="b@x"), answer(2, HARM, by="b@x"), answer(3, HARM, by="b@x")],
     }
-    found = read(given, assignments=assigned, scheme=CRADLE, manifest=manifest(), accounts={})
+    found = read(given, assignments=assigned, scheme=CRADLE, manifest=manifest_of(), accounts={})
     assert found.problems == {}
     rows = {(row["record_id"], row["annotator"], row["category"]): row for row in found.rows}
     doubt = rows[item(1)[0], A, "ambiguous"]

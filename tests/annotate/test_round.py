@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from pipelines.annotate import gold
 from pipelines.annotate.backends.backend import AnnotationTask, AnnotatorAnswer, Queue
-from pipelines.annotate.backends.files.files import Files
+from pipelines.annotate.backends.files import Files
 from pipelines.annotate.forms import protocol
 from pipelines.annotate.rounds import descriptions, desk, opening, store
 from pipelines.annotate.rounds import round as rounds

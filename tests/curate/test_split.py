@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.annotate.simulated_people import asked_of
+from pipelines.annotate.gold import asked_of
 from pipelines.config.params import Params
 from pipelines.curate import sample
 from pipelines.curate.split import split

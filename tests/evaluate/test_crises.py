@@ -162,7 +162,7 @@ def test_rates_have_intervals_and_name_no_item(found: dict[str, Any]) -> None:
 @pytest.mark.parametrize(("scheme", "key"), [("figsim", "severity"), ("figsim", "figurative"), ("cssrs", "severity")])
 def test_other_schemes_have_no_crises(scheme: str, key: str) -> None:
     task = task_of(load(scheme), key)
-    assert not crisis_errors.told(task.category)
+    assert not crisis_errors.has_crises(task.category)
     board = Board(task, (("a", 0),), (frozenset({task.labels[0]}),), ("a",), Sampling(resamples=2))
     assert crisis_errors.analyse(board, runs=[Run(1, {}, {})]) is None
 
@@ -173,8 +173,8 @@ def test_crises_need_a_type_and_a_time(attribute: str) -> None:
         replace(label, attributes={k: v for k, v in label.attributes.items() if k != attribute})
         for label in TASK.category.labels
     ]
-    assert crisis_errors.told(TASK.category)
-    assert not crisis_errors.told(replace(TASK.category, labels=tuple(kept)))
+    assert crisis_errors.has_crises(TASK.category)
+    assert not crisis_errors.has_crises(replace(TASK.category, labels=tuple(kept)))
 
 
 def test_groups_come_from_the_attributes_alone() -> None:

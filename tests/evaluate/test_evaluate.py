@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from pipelines.annotate.forms import manifest
 from pipelines.config.params import load as load_params
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import BadPredictions, Sampling
 from pipelines.report import parts
 from pipelines.storage import tables
+from tests.annotate.round_manifest import write_manifest
 from tests.evaluate.figsim_runs import SCHEME, Sets, paper_gold, seen, write_gold, write_run
 
 REVIEW = {
-    **{"protocol": "figsim", "phase": "review", "scheme": "figsim", "scheme_digest": "0" * 16, "guideline_version": 1},
-    **{"guideline": "1" * 16, "seed": 1, "size": 4, "overlap": 0, "batch_size": 50, "annotators": []},
-    **{"adjudicator": "adjudicator-1", "backend": "files", "daily_cap": 60, "gold": True, "agreement": False},
-    **{"splits": ["test"], "draw": "disagreement", "against": ["gpt", "claude"], "base": "a" * 40},
-    **{"status": "adjudicating", "opened": datetime(2023, 3, 1, tzinfo=UTC)},
+    **{"corpus": "memes", "protocol": "figsim", "phase": "review", "scheme": "figsim", "overlap": 0, "annotators": []},
+    **{"agreement": False, "splits": ["test"], "draw": "disagreement", "against": ["gpt", "claude"]},
+    "status": "adjudicating",
 }
 PARAMS = load_params(Path(__file__).resolve().parents[2])
 FEW = Sampling(resamples=50, seed=1)
@@ -64,9 +61,7 @@ def test_scores_are_stated_without_the_items_of_a_review(tmp_path: Path, truth: 
     wrong = {item: WISH for item in items[:20] if truth[item] != WISH}
     write_run(tmp_path, "severity", "bert", 1, {**truth, **wrong})
     assert "unflagged" not in measured(tmp_path)["tasks"]["severity"]["models"]["bert"], "there was no review"
-    folder = tmp_path / "annotations" / "memes" / "review"
-    review = REVIEW | {"corpus": "memes", "round": "review"}
-    manifest.write(manifest.RoundManifest.model_validate(review), folder / manifest.FILE)
+    folder = write_manifest(tmp_path, "review", **REVIEW)
     rows = [
         {
             "record_id": record,

@@ -12,8 +12,8 @@ from pipelines.config.params import Params
 from pipelines.config.params import load as load_params
 from pipelines.errors import BadParams
 from pipelines.evaluate import evaluate
+from pipelines.evaluate.inputs import BadSpent
 from pipelines.evaluate.model_scores import BadPredictions, Sampling
-from pipelines.evaluate.predictions_and_costs import BadSpent
 from pipelines.storage import tables
 from tests.evaluate.posts_runs import TASK, Sets, gold_of, write_gold, write_run
 from tests.small_corpus import write_examples

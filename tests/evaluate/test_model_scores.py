@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import cohen_kappa_score, f1_score, mean_absolute_error, precision_score, recall_score
 
-from pipelines.evaluate import constant_baselines, model_scores
+from pipelines.evaluate import model_scores
+from pipelines.evaluate.evaluate import baselines
 from pipelines.evaluate.model_scores import Board, Run, Sampling
 from pipelines.taxonomy import load
 from pipelines.taxonomy.task import Task, task_of
@@ -165,10 +166,10 @@ def test_a_label_without_records_has_no_interval() -> None:
 def test_baselines_know_train_alone() -> None:
     board = board_of(SEVERITY)
     train = [frozenset({"Suicide planning"})] * 3 + [frozenset({"None"})] * 2
-    found = constant_baselines.baselines(board, train=train)["majority"]
+    found = baselines(board, train=train)["majority"]
     assert found["labels"]["Suicide planning"]["recall"] == 1
     assert found["figures"]["exact"] == pytest.approx(board.support["Suicide planning"] / 80)
-    several = constant_baselines.baselines(board_of(FIGURATIVE), train=[frozenset({"Metaphor"})])
+    several = baselines(board_of(FIGURATIVE), train=[frozenset({"Metaphor"})])
     assert several["every_label"]["figures"]["macro_f1"] > several["majority"]["figures"]["macro_f1"] > 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pipelines.config.params import load
-from pipelines.evaluate import predictions_and_costs
+from pipelines.evaluate import inputs
 from tests.evaluate.posts_runs import gold_of, write_run
 
 PARAMS = load(Path(__file__).resolve().parents[2])
@@ -16,7 +16,7 @@ def test_the_place_of_a_table_says_whose_it_is(tmp_path: Path) -> None:
     said = {"test": gold_of("test", n=2)}
     for place in ("finetuned/consensus/modernbert", "finetuned/unanimous/modernbert", "untuned/gpt"):
         folder = write_run(tmp_path, place, said, spent=SPENT).parents[place.count("/")]
-    found = predictions_and_costs.read(folder, params=PARAMS)
+    found = inputs.read_predictions(folder, params=PARAMS)
     assert len(found.rows) == 6
     assert [(name, o.source, o.name, o.subset, o.kind) for name, o in found.origins.items()] == [
         ("modernbert-consensus", "finetuned", "modernbert", "consensus", "encoder"),
@@ -34,13 +34,13 @@ def test_of_untuned_models_of_one_base_the_first_by_name_counts(tmp_path: Path) 
     params = PARAMS.model_validate({**values, "models": models})
     for place in ("finetuned/consensus/qwen3-14b", "untuned/qwen3-14b-zero", "untuned/also-zero"):
         write_run(tmp_path, place, {"test": gold_of("test", n=2)})
-    origins = predictions_and_costs.read(tmp_path / "snapshot" / "posts" / "predictions", params=params).origins
+    origins = inputs.read_predictions(tmp_path / "snapshot" / "posts" / "predictions", params=params).origins
     assert origins["qwen3-14b-consensus"].untuned == "also-zero"
     assert origins["also-zero"].untuned is None
 
 
 def test_without_any_table_there_is_nothing(tmp_path: Path) -> None:
-    assert predictions_and_costs.read(tmp_path, params=PARAMS) == predictions_and_costs.Found([])
+    assert inputs.read_predictions(tmp_path, params=PARAMS) == inputs.Predictions([])
 
 
 def test_runs_of_one_model_add_up(tmp_path: Path) -> None:
@@ -50,16 +50,16 @@ def test_runs_of_one_model_add_up(tmp_path: Path) -> None:
     again.mkdir()
     for name in ("predictions.parquet", "spent.json"):
         (again / name).write_bytes((first / name).read_bytes())
-    found = predictions_and_costs.read(first.parents[1], params=PARAMS).spent["gpt"]
+    found = inputs.read_predictions(first.parents[1], params=PARAMS).spent["gpt"]
     assert (found["records"], found["seconds"], found["cost"], found["output_tokens"]) == (40, 20, 1, 80)
     assert found["seconds_per_record"] == 0.5
 
 
 def test_time_is_unknown_where_a_part_of_it_is() -> None:
-    found = predictions_and_costs.total([SPENT, {**SPENT, "seconds": None}])
+    found = inputs.total([SPENT, {**SPENT, "seconds": None}])
     assert (found["seconds"], found["seconds_per_record"], found["cost_per_1000"]) == (None, None, 25)
 
 
 def test_nothing_asked_costs_nothing_a_thousand() -> None:
-    found = predictions_and_costs.total([{**SPENT, "records": 0, "seconds": 0.0, "cost": 0.0}])
+    found = inputs.total([{**SPENT, "records": 0, "seconds": 0.0, "cost": 0.0}])
     assert (found["cost_per_1000"], found["seconds_per_record"]) == (None, None)

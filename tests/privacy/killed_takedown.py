@@ -13,8 +13,7 @@ from pathlib import Path
 
 import dvc.repo
 
-from pipelines.annotate.backends.files import files
-from pipelines.annotate.backends.label_studio import labelling_config
+from pipelines.annotate.backends import files, labelling_config
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.config.takedown import Takedown

@@ -32,7 +32,7 @@ REPO = Path(__file__).resolve().parents[2]
 # Settings that are no place where something is kept.
 NO_PLACE = {
     "reddit_client_id", "reddit_client_secret", "reddit_url", "reddit_oauth_url", "arctic_shift_url", "contact",
-    "sandbox_port", "label_studio_port", "label_studio_key", "argilla_key", "argilla_workspace",
+    "sandbox_port", "label_studio_port", "label_studio_key",
     "hub_token", "finetune_processes", "traces",
 }  # fmt: skip
 # What puts bytes somewhere, whatever it is called on; `open` counts with a mode that writes.

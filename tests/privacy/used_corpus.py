@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from pipelines.annotate.backends.backend import AnnotationTask, Queue
-from pipelines.annotate.backends.files.files import Files
+from pipelines.annotate.backends.files import Files
 from pipelines.annotate.forms import manifest as manifests
 from pipelines.annotate.forms.form import build_form
 from pipelines.annotate.forms.manifest import RoundManifest

@@ -1,1 +1,1 @@
-"""Connect annotation tools (Label Studio, Argilla, files) through one protocol."""
+"""Connect annotation tools (Label Studio, files) through one protocol."""

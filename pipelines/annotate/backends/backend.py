@@ -20,10 +20,7 @@ Item = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """One annotator's queue of a round; ``name`` is ``corpus/round`` or ``corpus/round/adjudication``.
-
-    ``annotator`` is the pseudonym of the person who answers its items.
-    """
+    """One annotator's queue of a round; ``name`` is ``corpus/round`` or ``corpus/round/adjudication``."""
 
     name: str
     annotator: str
@@ -82,19 +79,12 @@ class AnnotatorAnswer:
 
 
 class Backend(Protocol):
-    """The interface of an annotation tool; repeating a call leaves existing queues and items unchanged.
-
-    ``accounts`` maps each pseudonym to its account (``AnnotatorAnswer.by``) if the tool distinguishes accounts.
-    """
+    """The interface of an annotation tool; repeating a call leaves existing queues and items unchanged."""
 
     accounts: Mapping[str, str]
 
     def prepare(self, queue: Queue, *, form: Form) -> None:
-        """Create the annotator's queue with its form in the tool if it does not exist.
-
-        Raises:
-            BackendUnavailable: the tool does not answer or rejects the credentials.
-        """
+        """Create the annotator's queue with its form in the tool if it does not exist."""
 
     def present(self, queue: Queue) -> dict[Item, datetime]:
         """Return each item in the queue with the time at which it was added; empty if the queue does not exist."""
@@ -109,11 +99,7 @@ class Backend(Protocol):
         """Remove items from the annotator's queue, with the answers to them."""
 
     def purge(self, queues: Collection[Queue]) -> None:
-        """Delete the queues and all their data, including deleted rows that remain in the tool's database.
-
-        Raises:
-            BackendUnavailable: data may be left; repeat the call.
-        """
+        """Delete the queues and all their data, including deleted rows that remain in the tool's database."""
 
     def address(self, queue: Queue) -> str:
         """Return the URL or file path where the annotator works on the queue."""
@@ -131,15 +117,25 @@ PROBLEMS = (
 """Possible problems of an annotator's queue; they are only counted, by pseudonym."""
 
 
-def in_chunks(rows: Iterable[tuple[T, int]], *, size: int, most: int | None = None) -> Iterator[list[T]]:
-    """Group ``(row, size)`` pairs into lists of at most ``most`` rows whose sizes sum to at most ``size``.
+def name_of(item: Item) -> str:
+    """Return the name of an item in task and answer files: ``record_id/image``."""
+    return f"{item[0]}/{item[1]}"
 
-    A row that is larger than ``size`` is a list of its own.
-    """
+
+def item_of(name: str) -> Item:
+    """Return the item (record id, image) of a name ``record_id/image``, or raise ``ValueError``."""
+    record_id, slash, image = name.rpartition("/")
+    if not (slash and record_id and image.isdecimal() and image.isascii()):
+        raise ValueError("an item is record_id/image")
+    return record_id, int(image)
+
+
+def in_chunks(rows: Iterable[tuple[T, int]], *, size: int) -> Iterator[list[T]]:
+    """Group ``(row, size)`` pairs into lists whose sizes sum to at most ``size``; a larger row is a list of its own."""
     chunk: list[T] = []
     left = size
     for row, length in rows:
-        if chunk and (length > left or len(chunk) == most):
+        if chunk and length > left:
             yield chunk
             chunk, left = [], size
         chunk.append(row)

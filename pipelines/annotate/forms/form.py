@@ -67,11 +67,7 @@ def build_form(
     contacts: Sequence[str],
     adjudication: bool = False,
 ) -> Form:
-    """Build the annotation form of a scheme for annotators, or with ``adjudication`` for the adjudicator.
-
-    An annotator must answer every category and may write a note; an adjudicator answers the disputed categories and
-    must give a rationale. Both may declare that an item is unfit for the corpus, and annotators that it is ambiguous.
-    """
+    """Build the annotation form of a scheme for annotators, or with ``adjudication`` for the adjudicator."""
     questions = tuple(
         FormQuestion(
             key=category.key,
@@ -104,11 +100,6 @@ def read_values(category: Category, values: Sequence[str]) -> Checked:
     ``unknown_label`` (also for a label that the form does not show), ``empty`` (no choice at all, as opposed to the
     choice "None"), ``several``, ``exclusive``, and the scheme's own rules of the tier ``improved`` (SPEC 23, (d) and
     (e)).
-
-    Returns:
-        The label set in the annotators' label space (empty for "None" if that label is outside the task), with the
-        repairs. If there are violations, ignore the set, which is then empty; :func:`problem` returns the kind of the
-        violations.
     """
     checked = category.check(values, mode="repair", tiers=tiers_of("improved"), task=False)
     strange = checked.labels - {label.name for label in offered(category)}

@@ -67,14 +67,13 @@ class RoundManifest(Section):
     blinding: Literal["queues"] = "queues"
     annotators: tuple[Pseudonym, ...]
     adjudicator: Pseudonym
-    backend: Literal["label_studio", "argilla", "files"]
+    backend: Literal["label_studio", "files"]
     daily_cap: Positive
     gold: bool
     agreement: bool
     splits: tuple[str, ...] | None
     draw: Draw
     against: tuple[str, ...]
-    # absent in manifests of earlier releases
     marked: bool = False
     again: tuple[str, ...] = ()
     described: bool = False
@@ -99,31 +98,19 @@ class RoundManifest(Section):
 
 
 def folder(root: Path, corpus: str, name: str) -> Path:
-    """Return the folder of an annotation round: ``annotations/<corpus>/<round>``.
-
-    Raises:
-        UnknownRound: the name is not valid for a round.
-    """
+    """Return the folder of an annotation round: ``annotations/<corpus>/<round>``."""
     if not re.fullmatch(NAME, name):
         raise UnknownRound(corpus=corpus, name=name, known=f"see `corpus round status {corpus}`")
     return root / "annotations" / corpus / name
 
 
 def read(path: Path) -> RoundManifest:
-    """Read the manifest of an annotation round from a file.
-
-    Raises:
-        BadManifest: the file is invalid; the error names every faulty key, never a value.
-    """
+    """Read the manifest of an annotation round from a file."""
     return read_section(RoundManifest, path, refuse=lambda detail: BadManifest(file=_short(path), detail=detail))
 
 
 def write(manifest: RoundManifest, path: Path) -> None:
-    """Write a round's manifest as YAML, keys in the order of the class's fields; the same values give the same bytes.
-
-    Raises:
-        BadManifest: the values are inconsistent (``model_copy`` does not validate changed fields).
-    """
+    """Write a manifest as YAML, keys in the order of the class's fields; the same values give the same bytes."""
     try:
         whole = RoundManifest.model_validate(manifest.model_dump())
     except ValidationError as error:
@@ -134,20 +121,16 @@ def write(manifest: RoundManifest, path: Path) -> None:
 
 
 def opened(root: Path, corpus: str) -> list[RoundManifest]:
-    """Return the manifests of a corpus's annotation rounds, open and closed, sorted by opening date and name.
-
-    Raises:
-        BadManifest: a manifest is invalid, or is in the folder of another round.
-    """
-    found = []
+    """Return the manifests of a corpus's annotation rounds, open and closed, sorted by opening date and name."""
+    manifests = []
     for path in sorted((root / "annotations" / corpus).glob(f"*/{FILE}")):
         manifest = read(path)
         if (manifest.corpus, manifest.round) != (corpus, path.parent.name):
             raise BadManifest(
                 file=_short(path), detail=f"the file is the manifest of {manifest.corpus}/{manifest.round}"
             )
-        found.append(manifest)
-    return sorted(found, key=lambda m: (m.opened, m.round))
+        manifests.append(manifest)
+    return sorted(manifests, key=lambda m: (m.opened, m.round))
 
 
 def _short(path: Path) -> str:

@@ -123,35 +123,22 @@ def available() -> list[str]:
 
 @cache
 def load(name: str) -> Protocol:
-    """Return the annotation protocol with this name.
-
-    Raises:
-        UnknownProtocol: no such protocol exists.
-        BadProtocol: the protocol's file is invalid.
-    """
+    """Return the annotation protocol with this name."""
     if name not in available():
         raise UnknownProtocol(name=name, known=", ".join(available()))
     return load_file(FOLDER / f"{name}.yaml")
 
 
 def load_file(path: Path) -> Protocol:
-    """Read an annotation protocol from a file.
-
-    Raises:
-        BadProtocol: the file is invalid; the error names every faulty key.
-    """
-    found = read_section(Protocol, path, refuse=lambda detail: BadProtocol(file=path.name, detail=detail))
-    if found.name != path.stem:
-        raise BadProtocol(file=path.name, detail=f"name must equal the file's name, but its name is {found.name}")
-    return found
+    """Read an annotation protocol from a file."""
+    protocol = read_section(Protocol, path, refuse=lambda detail: BadProtocol(file=path.name, detail=detail))
+    if protocol.name != path.stem:
+        raise BadProtocol(file=path.name, detail=f"name must equal the file's name, but its name is {protocol.name}")
+    return protocol
 
 
 def round_of(protocol: Protocol, name: str, *, corpus: str) -> Planned:
-    """Return the planned round with this name from an annotation protocol.
-
-    Raises:
-        UnknownRound: the protocol has no such round.
-    """
+    """Return the planned round with this name from an annotation protocol."""
     for planned in protocol.rounds:
         if planned.name == name:
             return planned

@@ -49,22 +49,13 @@ def publish(
     """Commit labels, splits and texts of ``entries``, keyed by (record id, image); a repeated import makes no commit.
 
     ``record``, the report of the import, is committed as ``import.json`` with the digests of the texts' ``.dvc`` files.
-
-    Returns:
-        ``gold``, ``silver`` and ``splits`` (items of each), ``texts`` (``kept``; ``dropped`` by reason, including
-        ``collected``: posts that the corpus already has from Reddit), ``commit`` and ``changed``.
-
-    Raises:
-        BadImport: a month of the dataset already holds collected posts, or an annotation round has the dataset's name;
-            nothing is committed.
-        CommitLost: another publisher pushed first in three attempts.
     """
 
     def attempt() -> dict[str, object]:
         with workspace(settings) as clone:
             where = _DatasetFiles(clone, corpus=corpus, dataset=mapping.dataset)
-            found = _texts(where, entries=entries, mapping=mapping, params=params, vault=vault, now=now)
-            written = {**_labels(where, entries=entries, mapping=mapping), "texts": found}
+            text_counts = _texts(where, entries=entries, mapping=mapping, params=params, vault=vault, now=now)
+            written = {**_labels(where, entries=entries, mapping=mapping), "texts": text_counts}
             write_metrics({**record, **written, "pointers": where.pointers}, where.folder / "import.json")
             commit = clone.commit(f"import({corpus}): {mapping.dataset}", paths=["data", "annotations"])
             return {**written, "commit": commit or clone.head, "changed": commit is not None}
@@ -94,8 +85,8 @@ class _DatasetFiles:
         self.months = {month for month in months if self._there(month).items() <= self.pointers.items()}
 
     def _there(self, month: str) -> dict[str, str]:
-        found = (self.data / month).rglob("*.dvc")
-        return {str(p.relative_to(self.clone.path).with_suffix("")): _digest(p.read_text()) for p in found}
+        pointers = (self.data / month).rglob("*.dvc")
+        return {str(p.relative_to(self.clone.path).with_suffix("")): _digest(p.read_text()) for p in pointers}
 
     def require_own(self, month: str) -> None:
         if month not in self.months and self._there(month):
@@ -103,7 +94,6 @@ class _DatasetFiles:
             raise BadImport(file=self.dataset, mapping=self.dataset, detail=detail)
 
     def collected(self) -> set[str]:
-        """Return the records of the corpus that were collected from other sources."""
         pointers = [p for p in self.data.glob("*/posts.parquet.dvc") if p.parent.name not in self.months]
         names = [str(p.with_suffix("").relative_to(self.clone.path)) for p in pointers]
         self.clone.checkout(*names)
@@ -111,7 +101,6 @@ class _DatasetFiles:
         return set(posts["record_id"].to_pylist())
 
     def replace(self, months: Sequence[str]) -> None:
-        """Push the data of these months and delete the ``.dvc`` files that earlier imports wrote."""
         files = [path for month in months for path in (self.data / month).rglob("*.parquet")]
         pointers = self.clone.add(files)
         self.clone.check_remote(pointers)
@@ -121,9 +110,7 @@ class _DatasetFiles:
         self.pointers = {name: _digest(text) for name, text in sorted(pointers.items())}
 
     def replace_labels(self, files: Map[Path, Sequence[Sequence[str]]]) -> None:
-        """Push these CSV files (the first row is the header), and delete those that earlier imports wrote."""
-        # An earlier release of this software kept the CSV files in git; DVC tracks them now.
-        git("rm", "-r", "--quiet", "--ignore-unmatch", "--", f"{self.folder}/*.csv*", cwd=self.clone.path)
+        git("rm", "-r", "--quiet", "--ignore-unmatch", "--", f"{self.folder}/*.csv.dvc", cwd=self.clone.path)
         self.folder.mkdir(parents=True, exist_ok=True)
         for path, rows in files.items():
             with path.open("w", newline="", encoding="utf-8") as file:
@@ -138,7 +125,6 @@ def _digest(text: str) -> str:
 def _texts(
     where: _DatasetFiles, *, entries: Items, mapping: Mapping, params: Params, vault: Vault, now: datetime
 ) -> dict[str, object]:
-    """Import the texts month by month through the same steps as collected posts; return counts."""
     with_text = {record_id: entry for (record_id, _), entry in entries.items() if entry.text is not None}
     here = where.collected() if any(entry.reddit for entry in with_text.values()) else set()
     months: dict[str, dict[str, Submission]] = {}
@@ -161,7 +147,6 @@ def _texts(
 def _month(
     where: _DatasetFiles, posts: Map[str, Submission], *, month: str, params: Params, vault: Vault, now: datetime
 ) -> dict[str, Any]:
-    """Admit, seal and filter the texts of one month and write its tables; return the counts."""
     corpus, root, window = where.corpus, where.clone.path, Window.from_key(month)
     admitted = vault.admit([(r, post.fullname) for r, post in posts.items()], corpus=corpus, month=month, now=now)
     kinds = params.collect.scrub
@@ -211,8 +196,8 @@ def _labels(where: _DatasetFiles, *, entries: Items, mapping: Mapping) -> dict[s
             rows.append([record_id, str(image), category, "|".join(sorted(chosen))])
         if entry.split is not None:
             splits.append([record_id, str(image), entry.split])
-    made = {where.folder / f"{n}.csv": [["record_id", "image", "category", "labels"], *r] for n, r in labels.items()}
-    made[where.folder / "splits.csv"] = [["record_id", "image", "split"], *splits]
-    where.replace_labels({path: rows for path, rows in made.items() if rows[1:]})
+    files = {where.folder / f"{n}.csv": [["record_id", "image", "category", "labels"], *r] for n, r in labels.items()}
+    files[where.folder / "splits.csv"] = [["record_id", "image", "split"], *splits]
+    where.replace_labels({path: rows for path, rows in files.items() if rows[1:]})
     items = {name: len({(r[0], r[1]) for r in rows}) for name, rows in labels.items()}
     return {**items, "splits": len(splits)}

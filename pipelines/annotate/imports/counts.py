@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pydantic import Field
 
 from pipelines.config.base import Section
-from pipelines.taxonomy import Category, Scheme
+from pipelines.taxonomy import Scheme
 from pipelines.taxonomy.scheme import normal
 
 # one item's labels by category
@@ -58,19 +58,19 @@ class CountComparison:
 
 def unknown_names(expected: Expected, *, scheme: Scheme) -> list[str]:
     """Return the label names in ``expected`` that the scheme lacks or that are ambiguous in it."""
-    found = [f"one label {name}" for name in expected.by_label if len(_meant(name, scheme=scheme)) != 1]
-    found += [f"display row {row}" for row in expected.by_row if row not in scheme.display]
+    unknown = [f"one label {name}" for name in expected.by_label if len(_meant(name, scheme=scheme)) != 1]
+    unknown += [f"display row {row}" for row in expected.by_row if row not in scheme.display]
     labels = [label for category in scheme.categories.values() for label in category.labels]
     for attribute, values in expected.by_attribute.items():
         known = {label.attributes.get(attribute) for label in labels}
-        found += [f"{attribute} {value}" for value in values if value not in known]
-    return found
+        unknown += [f"{attribute} {value}" for value in values if value not in known]
+    return unknown
 
 
 def compare(expected: Expected, items: Collection[Answers], *, part: str, scheme: Scheme) -> list[CountComparison]:
     """Compare each count of ``expected`` with the same count over ``items``."""
     return [
-        CountComparison(part, what, value, found) for what, value, found in _figures(expected, items, scheme=scheme)
+        CountComparison(part, what, value, count) for what, value, count in _figures(expected, items, scheme=scheme)
     ]
 
 
@@ -86,9 +86,12 @@ def totals(items: Collection[Answers], *, scheme: Scheme) -> dict[str, dict[str,
 def _figures(expected: Expected, items: Collection[Answers], *, scheme: Scheme) -> Iterator[tuple[str, int, int]]:
     if expected.items is not None:
         yield "items", expected.items, len(items)
-    counts, given = _by_label(items, scheme=scheme), Counter(_given(items))
+    counts, chosen = (
+        _by_label(items, scheme=scheme),
+        Counter((key, label) for answers in items for key, labels in answers.items() for label in labels),
+    )
     if expected.labels is not None:
-        yield "labels", expected.labels, given.total()
+        yield "labels", expected.labels, chosen.total()
     for name, value in expected.by_label.items():
         [(key, label)] = _meant(name, scheme=scheme)
         yield name, value, counts[key, label]
@@ -96,34 +99,26 @@ def _figures(expected: Expected, items: Collection[Answers], *, scheme: Scheme) 
     for size, value in expected.by_size.items():
         yield f"items with {size} label{'s' * (size != 1)}", value, sizes[size]
     for row, value in expected.by_row.items():
-        yield f"labels of {row}", value, sum(n for (_, label), n in given.items() if label in scheme.display[row])
+        yield f"labels of {row}", value, sum(n for (_, label), n in chosen.items() if label in scheme.display[row])
     for attribute, values in expected.by_attribute.items():
         for wanted, value in values.items():
-            found = (n for (key, label), n in given.items() if _attribute(scheme, key, label, attribute) == wanted)
-            yield f"labels with {attribute} {wanted}", value, sum(found)
-
-
-def _given(items: Iterable[Answers]) -> Iterator[tuple[str, str]]:
-    return ((key, label) for answers in items for key, labels in answers.items() for label in labels)
+            matching = (
+                n
+                for (key, label), n in chosen.items()
+                if scheme.categories[key].attributes[label].get(attribute) == wanted
+            )
+            yield f"labels with {attribute} {wanted}", value, sum(matching)
 
 
 def _by_label(items: Iterable[Answers], *, scheme: Scheme) -> Counter[tuple[str, str]]:
-    """Count the items with each label; an item without labels counts under the category's name for the empty set."""
     counts: Counter[tuple[str, str]] = Counter()
     for answers in items:
         for key, labels in answers.items():
-            counts.update((key, label) for label in labels or _nothing(scheme.categories[key]))
+            nothing = scheme.categories[key].none
+            counts.update((key, label) for label in labels or ([] if nothing is None else [nothing]))
     return counts
 
 
-def _nothing(category: Category) -> tuple[str, ...]:
-    return () if category.none is None else (category.none,)
-
-
 def _meant(name: str, *, scheme: Scheme) -> Sequence[tuple[str, str]]:
-    found = ((key, category.spellings.get(normal(name))) for key, category in scheme.categories.items())
-    return [(key, label) for key, label in found if label is not None]
-
-
-def _attribute(scheme: Scheme, key: str, label: str, attribute: str) -> str | None:
-    return scheme.categories[key].attributes[label].get(attribute)
+    spellings = ((key, category.spellings.get(normal(name))) for key, category in scheme.categories.items())
+    return [(key, label) for key, label in spellings if label is not None]

@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING
 
 from pipelines.annotate.imports import counts
 from pipelines.annotate.imports.commit import publish
-from pipelines.annotate.imports.gather import GatheredEntries, gather, missing_columns
 from pipelines.annotate.imports.mapping import Mapping
 from pipelines.annotate.imports.mapping import read as read_mapping
 from pipelines.annotate.imports.published_files import File, read_file
-from pipelines.annotate.imports.rows import ONE_PART, ImportEntry
+from pipelines.annotate.imports.rows import ONE_PART, GatheredEntries, ImportEntry, gather, missing_columns
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.errors import BadImport, BadParams
@@ -71,52 +70,34 @@ def run(
     ``mapping`` is the name of an included mapping or the path of a file; ``allow_bad`` is the share of rows that may be
     invalid; ``console`` receives the counts before anything is committed (default: stderr).
 
-    Returns:
-        ``rows``, ``items``, ``bad`` (for each reason the number of ``rows`` and their first ``lines``), ``cut`` (the
-        same for rows of which only the complete posts are imported), ``repeated``, ``reddit`` (items with a Reddit id,
-        which may match collected posts), ``unknown_labels``, ``rules`` (items that break a rule of the scheme beyond
-        the hard rules), ``tombstoned``, ``parts`` (number of items and labels of each part), ``table`` (the paper's and
-        the imported counts), ``absent`` (parts that the paper counts and the files lack), ``differences``, ``matches``
-        (true if counts were compared and none differs), ``refused`` (the reason why an import would be refused, else
-        null); after an import also the result of :func:`pipelines.annotate.imports.commit.publish`.
-
-    Raises:
-        BadMapping: the mapping does not exist or contradicts itself.
-        BadParams: the corpus is not configured, uses another scheme, or holds images although the dataset has texts.
-        BadImport: the files lack columns, have no rows, or too many of their rows are invalid.
-        UnreadableFile: a file does not have the expected format.
-        VaultUnavailable: the vault cannot be used; nothing was written.
+    The report (:func:`describe`) is extended, after an import, by what was committed (``commit.publish``).
     """
-    meant = read_mapping(mapping)
-    scheme = _fit(corpus, mapping=meant, params=params)
-    read = read_all(files, mapping=meant, scheme=scheme, allow_bad=allow_bad)
-    show(read, mapping=meant, console=console)
+    loaded = read_mapping(mapping)
+    scheme = _fit(corpus, mapping=loaded, params=params)
+    read = read_all(files, mapping=loaded, scheme=scheme, allow_bad=allow_bad)
+    show(read, mapping=loaded, console=console)
     if read.refusal and not dry_run:
-        raise BadImport(file=_names(read.files), mapping=meant.dataset, detail=read.refusal)
+        raise BadImport(file=_names(read.files), mapping=loaded.dataset, detail=read.refusal)
     ids = [record_id(entry, vault=vault) for entry in read.entries]
     gone = vault.tombstoned(sorted(set(ids)))
-    report = describe(read, mapping=meant, scheme=scheme) | {
+    report = describe(read, mapping=loaded, scheme=scheme) | {
         "corpus": corpus,
         "dry_run": dry_run,
-        "tombstoned": sum(one in gone for one in ids),
+        "tombstoned": sum(identity in gone for identity in ids),
     }
     if dry_run:
         return report
-    kept = {(one, e.image): e for one, e in zip(ids, read.entries, strict=True) if one not in gone}
+    kept = {(identity, e.image): e for identity, e in zip(ids, read.entries, strict=True) if identity not in gone}
     record = {key: report[key] for key in ("mapping", "digests", "items", "tombstoned", "matches", "differences")}
     # numbers only: the lines of a published file name people
     record |= {"left_out": read.gathered.bad_rows, "cut": len(read.gathered.cut)}
     return report | publish(
-        corpus, entries=kept, mapping=meant, record=record, params=params, settings=settings, vault=vault, now=now
+        corpus, entries=kept, mapping=loaded, record=record, params=params, settings=settings, vault=vault, now=now
     )
 
 
 def read_all(files: Sequence[Path], *, mapping: Mapping, scheme: Scheme, allow_bad: float = MAX_BAD) -> ReadDataset:
-    """Read the files of a dataset, and compare their counts with those in its paper.
-
-    Raises:
-        BadImport: a column that the mapping needs is missing, or there are no rows.
-    """
+    """Read the files of a dataset, and compare their counts with those in its paper."""
     read = tuple(sorted((read_file(path, usual=mapping.format) for path in files), key=lambda f: (f.name, f.digest)))
     gathered = gather(read, mapping=mapping, scheme=scheme)
     if not gathered.rows:
@@ -134,7 +115,11 @@ def read_all(files: Sequence[Path], *, mapping: Mapping, scheme: Scheme, allow_b
 
 
 def describe(read: ReadDataset, *, mapping: Mapping, scheme: Scheme) -> Report:
-    """Return the report of an import: counts, digests, label names and line numbers, without the content of rows."""
+    """Return the report of an import: counts, digests, label names and line numbers, without the content of rows.
+
+    ``cut`` are rows of which only the complete posts are imported, ``reddit`` items that may match collected posts,
+    ``rules`` items that break a rule of the scheme beyond the hard rules, and ``absent`` parts that only the paper has.
+    """
     parts = _by_part(read.entries, mapping=mapping)
     differences = [str(line) for line in read.lines if not line.matches]
     return {

@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 from pipelines.annotate.imports.counts import Expected, unknown_names
 from pipelines.config.base import Month, Positive, Section, read_section
 from pipelines.errors import ConfigError
-from pipelines.taxonomy import Category, Scheme, load
+from pipelines.taxonomy import Scheme, load
 from pipelines.taxonomy.scheme import normal
 
 FOLDER = Path(__file__).parent / "mappings"
@@ -162,12 +162,7 @@ def available() -> list[str]:
 
 
 def read(name: str) -> Mapping:
-    """Read the column mapping with this name, or from the file at this path.
-
-    Raises:
-        BadMapping: the mapping does not exist, or contradicts itself or its scheme.
-        UnknownScheme: the mapping's scheme does not exist.
-    """
+    """Read the column mapping with this name, or from the file at this path."""
     path = FOLDER / f"{name}.yaml" if name in available() else Path(name)
 
     def refuse(detail: str) -> BadMapping:
@@ -180,17 +175,11 @@ def read(name: str) -> Mapping:
 
 
 def _faults(mapping: Mapping, *, scheme: Scheme) -> str:
-    """Return the parts of a mapping that its scheme does not know, as one message."""
     faults = [f"no category {key}" for key in mapping.labels if key not in scheme.categories]
     for key, labels in mapping.labels.items():
-        faults += _unknown_labels(labels, category=scheme.categories.get(key))
+        spellings = scheme.categories[key].spellings if key in scheme.categories else {}
+        named = (*labels.flags, *labels.values.values())
+        faults += [f"{key} has no label {label}" for label in named if spellings and normal(label) not in spellings]
     for part, expected in mapping.expected.items():
         faults += [f"expected.{part} does not name {what}" for what in unknown_names(expected, scheme=scheme)]
     return "; ".join(faults)
-
-
-def _unknown_labels(labels: Labels, *, category: Category | None) -> list[str]:
-    if category is None:
-        return []
-    named = (*labels.flags, *labels.values.values())
-    return [f"{category.key} has no label {label}" for label in named if normal(label) not in category.spellings]

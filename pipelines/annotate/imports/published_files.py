@@ -81,11 +81,7 @@ class File:
 
 
 def read_file(path: Path, *, usual: Format) -> File:
-    """Read a file in the format that its suffix indicates, or else in ``usual``, the dataset's usual format.
-
-    Raises:
-        UnreadableFile: the file has another format; the error names the file and, if known, the line.
-    """
+    """Read a file in the format that its suffix indicates, or else in ``usual``, the dataset's usual format."""
     read = {"csv": _csv, "jsonl": _jsonl, "json": _json, "parquet": _parquet}[FORMATS.get(path.suffix.lower(), usual)]
     try:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -162,14 +158,14 @@ def _object(number: int, value: object) -> FileRow:
 
 def _cells(pairs: list[tuple[str, object]]) -> Cells:
     """Return the cells by column; a name that two columns share is dropped."""
-    found: Cells = {}
+    cells: Cells = {}
     twice = set()
     for name, value in pairs:
         key = normal(name)
-        if key in found:
+        if key in cells:
             twice.add(key)
-        found[key] = value
-    return {key: value for key, value in found.items() if key not in twice}
+        cells[key] = value
+    return {key: value for key, value in cells.items() if key not in twice}
 
 
 def first(cells: Cells, names: Names) -> object:
@@ -187,10 +183,7 @@ def text_of(value: object) -> str:
 
 
 def list_of(value: object) -> list[str] | None:
-    """Return a list of strings from a JSON list or from a cell with a JSON or Python list; ``None`` for anything else.
-
-    Python literals are parsed, never executed, and only up to ``MAX_CELL`` characters.
-    """
+    """Return the strings of a JSON list or of a cell with a JSON or Python list; ``None`` for anything else."""
     if isinstance(value, str):
         value = _literal(value)
     if not isinstance(value, list | tuple) or not all(isinstance(part, str) for part in value):
@@ -200,8 +193,8 @@ def list_of(value: object) -> list[str] | None:
 
 def complete_posts(cell: object) -> list[str] | None:
     """Return the complete strings of a list whose end was cut off, or ``None`` for anything else."""
-    found = CUT_LIST.fullmatch(cell) if isinstance(cell, str) else None
-    return list_of(f"[{found[1] or ''}]") if found else None
+    match = CUT_LIST.fullmatch(cell) if isinstance(cell, str) else None
+    return list_of(f"[{match[1] or ''}]") if match else None
 
 
 def _literal(cell: str) -> object:
@@ -232,8 +225,8 @@ def fullname_of(value: object) -> str | None:
     word = text_of(value).strip()
     if FULLNAME.fullmatch(word.lower()):
         return word.lower()
-    found = ADDRESS.search(word) or BARE.fullmatch(word)
-    return f"t3_{found[1].lower()}" if found else None
+    match = ADDRESS.search(word) or BARE.fullmatch(word)
+    return f"t3_{match[1].lower()}" if match else None
 
 
 def moment_of(value: object) -> datetime | None:
@@ -242,8 +235,8 @@ def moment_of(value: object) -> datetime | None:
     try:
         if re.fullmatch(r"\d{9,10}(\.\d+)?", word):
             word = datetime.fromtimestamp(float(word), tz=UTC).isoformat()
-        found = datetime.fromisoformat(word)
-        found = (found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)).replace(microsecond=0)
+        moment = datetime.fromisoformat(word)
+        moment = (moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)).replace(microsecond=0)
     except (ValueError, OverflowError):
         return None
-    return found if found.year >= REDDIT_BEGAN else None
+    return moment if moment.year >= REDDIT_BEGAN else None

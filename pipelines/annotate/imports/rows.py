@@ -1,14 +1,17 @@
-"""Convert a row of a published dataset to an entry: the record's name, its labels and its text.
+"""Convert the rows of a published dataset to one entry per item: the record's name, its labels and its text.
 
-An invalid row is left out with a reason: ``fields``, ``not_json``, ``no_id``, ``image``, ``created``, ``no_text``,
-``not_a_list``, ``cut`` (in its first post), ``no_part``, ``two_splits``, or ``<category>: <fault>`` for invalid labels.
+An invalid row is left out and counted by its reason: ``fields``, ``not_json``, ``no_id``, ``image``, ``created``,
+``no_text``, ``not_a_list``, ``cut`` (in its first post), ``no_part``, ``two_splits``, or ``<category>: <fault>`` for
+invalid labels.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from fnmatch import fnmatchcase
 
@@ -27,7 +30,7 @@ from pipelines.annotate.imports.published_files import (
 )
 from pipelines.collect.month import Window
 from pipelines.taxonomy import Category, Scheme
-from pipelines.taxonomy.scheme import normal
+from pipelines.taxonomy.scheme import TIERS, normal
 
 # Repairs that do not change the meaning of an answer; other faults make the row invalid.
 HARMLESS = {"alias", "duplicate"}
@@ -80,11 +83,7 @@ class BadRow(Exception):
 
 
 def entry_of(row: FileRow, *, file: File, mapping: Mapping, scheme: Scheme) -> ImportEntry:
-    """Convert a row of a dataset to an entry.
-
-    Raises:
-        BadRow: the row is invalid; ``reason`` says why.
-    """
+    """Convert a row of a dataset to an entry, or raise :class:`BadRow`."""
     if row.fault:
         raise BadRow(row.fault)
     cells = row.cells
@@ -109,7 +108,6 @@ def entry_of(row: FileRow, *, file: File, mapping: Mapping, scheme: Scheme) -> I
 
 
 def _name(cells: Cells, *, mapping: Mapping, text: Text | None) -> tuple[bool, str]:
-    """Return whether the record's name is a Reddit fullname, and the name."""
     for column in mapping.columns.reddit:
         if (fullname := fullname_of(cells.get(normal(column)))) is not None:
             return True, fullname
@@ -122,7 +120,6 @@ def _name(cells: Cells, *, mapping: Mapping, text: Text | None) -> tuple[bool, s
 
 
 def _text(cells: Cells, *, mapping: Mapping) -> tuple[Text, bool]:
-    """Return the text, and whether its end was cut off."""
     columns = mapping.columns
     body, cut = _body(cells, mapping=mapping)
     title = text_of(first(cells, columns.title))
@@ -232,10 +229,10 @@ def _values(cells: Cells, labels: Labels, category: Category) -> list[str]:
         value = text_of(value)
     if isinstance(value, str) and not value.lstrip().startswith("["):
         return [part.strip() for part in value.split(labels.separator) if part.strip()]
-    found = list_of(value)
-    if found is None:
+    listed = list_of(value)
+    if listed is None:
         raise BadRow(f"{category.key}: not_a_list")
-    return found
+    return listed
 
 
 def has(file: File, names: Names) -> bool:
@@ -246,3 +243,80 @@ def has(file: File, names: Names) -> bool:
 def flagged(file: File, labels: Labels) -> bool:
     """Return whether the file has a 0/1 column for each label."""
     return bool(labels.flags) and all(has(file, names) for names in labels.flags.values())
+
+
+@dataclass(frozen=True)
+class GatheredEntries:
+    """The items of a dataset sorted by name, with the numbers of invalid and of repeated rows.
+
+    ``bad`` maps each reason to the (file, line) of the invalid rows. ``repeated`` counts rows that repeat another row
+    of the same item. ``cut`` are the (file, line) of the rows whose text was cut off after some complete posts, which
+    are imported. ``unknown`` counts strings that are not labels. ``rules`` counts, by rule of the scheme beyond the
+    hard rules (SPEC 23), the items whose labels break the rule; such items are imported.
+    """
+
+    entries: list[ImportEntry]
+    rows: int
+    bad: dict[str, list[tuple[str, int]]]
+    repeated: int
+    cut: list[tuple[str, int]]
+    unknown: int
+    rules: dict[str, int]
+
+    @property
+    def bad_rows(self) -> int:
+        """The number of invalid rows."""
+        return sum(len(places) for places in self.bad.values())
+
+
+def missing_columns(files: Iterable[File], *, mapping: Mapping) -> list[str]:
+    """Return the required fields of the mapping that at least one file has no column for."""
+    missing = set()
+    for file in files:
+        columns = mapping.columns
+        named = has(file, (*columns.reddit, *columns.own)) or (columns.text and has(file, columns.body))
+        missing |= set() if named else {"the record's name (columns.reddit, own or text)"}
+        for key, labels in mapping.labels.items():
+            if not (flagged(file, labels) or has(file, labels.columns)):
+                missing.add(f"labels.{key}")
+        if mapping.level == "user" and not has(file, columns.body):
+            missing.add("columns.body")
+    return sorted(missing)
+
+
+def gather(files: Sequence[File], *, mapping: Mapping, scheme: Scheme) -> GatheredEntries:
+    """Combine equal rows of an item into one entry; leave out items whose rows differ (reason ``conflict``)."""
+    bad: dict[str, list[tuple[str, int]]] = {}
+    by_item: dict[tuple[bool, str, int], list[tuple[ImportEntry, tuple[str, int]]]] = {}
+    unknown = 0
+    for file in sorted(files, key=lambda f: (f.name, f.digest)):
+        for row in file.rows:
+            place = (file.name, row.line)
+            try:
+                entry = entry_of(row, file=file, mapping=mapping, scheme=scheme)
+                by_item.setdefault((entry.reddit, entry.name, entry.image), []).append((entry, place))
+            except BadRow as error:
+                unknown += error.unknown
+                bad.setdefault(error.reason, []).append(place)
+    entries, cut = [], []
+    for _, same in sorted(by_item.items()):
+        first_entry = same[0][0]
+        if all(entry.said == first_entry.said for entry, _ in same):
+            parts = frozenset[str]().union(*(entry.parts for entry, _ in same))
+            entries.append(replace(first_entry, parts=parts, digest=min(entry.digest for entry, _ in same)))
+            cut += [place for entry, place in same if entry.cut]
+        else:
+            bad.setdefault("conflict", []).extend(place for _, place in same)
+    rows = sum(len(file.rows) for file in files)
+    repeated = rows - len(entries) - sum(len(places) for places in bad.values())
+    rules = _rules(entries, scheme=scheme)
+    return GatheredEntries(entries, rows, dict(sorted(bad.items())), repeated, sorted(cut), unknown, rules)
+
+
+def _rules(entries: Iterable[ImportEntry], *, scheme: Scheme) -> dict[str, int]:
+    broken: Counter[str] = Counter()
+    for entry in entries:
+        for key, labels in entry.answers.items():
+            checked = scheme.category(key).check(labels, mode="repair", tiers=TIERS, task=False)
+            broken.update(set(checked.repairs))
+    return dict(sorted(broken.items()))

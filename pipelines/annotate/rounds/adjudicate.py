@@ -30,7 +30,7 @@ from pipelines.annotate.response_validation import (
 if TYPE_CHECKING:
     from pipelines.annotate.backends.backend import AnnotatorAnswer, Item
     from pipelines.annotate.forms.manifest import RoundManifest
-    from pipelines.taxonomy import Category, Scheme
+    from pipelines.taxonomy import Scheme
 
 Side = Mapping[str, tuple[str, ...]]
 
@@ -75,25 +75,19 @@ def cases(
     A category of an item is disputed if an assigned annotator did not answer the category, or if the answers differ.
     For an item with one assigned annotator, only unanswered categories are disputed. An item that all its annotators
     found unfit is left out; one that only some of them found unfit has unanswered categories.
-
-    Args:
-        annotations: rows of the table ``annotations``.
-        assignments: rows of the table ``assignments``.
-        scheme: the corpus's scheme.
-        seed: determines the order of the conflicting answers of an item.
     """
-    given, rejected = answered(annotations), unfit(annotations, assignments=assignments)
-    found = []
+    answers, rejected = answered(annotations), unfit(annotations, assignments=assignments)
+    disputes = []
     for item, annotators in sorted(roster(assignments).items()):
         if item in rejected:
             continue
         disputed = tuple(
-            key for key in scheme.categories if agreed(given.get((item, key), {}), annotators=annotators) is None
+            key for key in scheme.categories if agreed(answers.get((item, key), {}), annotators=annotators) is None
         )
         if disputed:
-            sides = [_side(item, annotator, given=given, scheme=scheme) for annotator in annotators]
-            found.append(AdjudicationCase(item, disputed, _shuffled([s for s in sides if s], item=item, seed=seed)))
-    return found
+            sides = [_side(item, annotator, sets=answers, scheme=scheme) for annotator in annotators]
+            disputes.append(AdjudicationCase(item, disputed, _shuffled([s for s in sides if s], item=item, seed=seed)))
+    return disputes
 
 
 def review_cases(
@@ -114,14 +108,6 @@ def review_cases(
     gave appears once, so that the adjudicator cannot recognize gold as the only different set. An item without a valid
     vote from every labeller (a refusal is not a vote) is left out; :func:`unvoted` counts such items. Labels are
     compared unchanged, so annotators and models must use the same labels of the scheme, as in CRADLE.
-
-    Args:
-        gold: rows of the table ``gold``.
-        votes: rows of the table ``votes`` by labeller.
-        against: the labellers to compare with.
-        splits: the items of the splits under review (a mapping from item to split also works).
-        seed: determines the order of the sides.
-        marked: the items that an annotator marked.
     """
     ballots = _ballots(votes, against=against)
     disputed: dict[Item, dict[str, list[frozenset[str]]]] = defaultdict(dict)
@@ -139,10 +125,7 @@ def review_cases(
 def unvoted(
     gold: Sequence[Row], votes: Mapping[str, Sequence[Row]], *, against: Sequence[str], splits: Collection[Item]
 ) -> int:
-    """Count the items with gold in ``splits`` that lack a valid vote of a labeller in ``against``.
-
-    Such items cannot be reviewed.
-    """
+    """Count the items with gold in ``splits`` that lack a valid vote of a labeller in ``against``."""
     ballots = _ballots(votes, against=against)
     asked = [(item_of(row), str(row["category"])) for row in gold]
     return len(
@@ -158,15 +141,7 @@ def read_decisions(
     scheme: Scheme,
     manifest: RoundManifest,
 ) -> Decided:
-    """Return the table ``adjudications`` with the adjudicator's new answers added; repeated answers add nothing.
-
-    Args:
-        answers: the answers in the adjudicator's queue.
-        cases: the adjudicator's cases; items and categories of stored decisions also count as assigned.
-        known: the stored rows of the table, unencrypted.
-        scheme: the corpus's scheme.
-        manifest: the round's manifest.
-    """
+    """Return the table ``adjudications`` with the adjudicator's new answers added; repeated answers add nothing."""
     sides = {(case.item, key): len(case.sides) for case in cases for key in case.categories}
     rows = [dict(row) for row in known]
     last: dict[Question, dict[str, object]] = {}
@@ -184,7 +159,7 @@ def read_decisions(
         for answer in {a.answered: a for a in sorted(by_item[item], key=latest)}.values():
             labels, faults = _decisions(answer, asked=sides.keys(), scheme=scheme)
             for key in labels:
-                row = _row(answer, key, labels=labels[key], sides=sides[item, key], of=manifest)
+                row = _row(answer, key, labels=labels[key], sides=sides[item, key], manifest=manifest)
                 before = _valid(last, item, key=key, scheme=scheme)
                 if before is None or (_when(row) > _when(before) and _differ(row, before)):
                     last[item, key] = row
@@ -212,20 +187,15 @@ def _valid(
 
 
 def _side(
-    item: Item, annotator: str, *, given: Mapping[Question, Mapping[str, frozenset[str]]], scheme: Scheme
+    item: Item, annotator: str, *, sets: Mapping[Question, Mapping[str, frozenset[str]]], scheme: Scheme
 ) -> dict[str, tuple[str, ...]]:
-    """Return one annotator's answers by category, empty if there are none."""
-    answers = {key: given.get((item, key), {}).get(annotator) for key in scheme.categories}
-    return {
-        key: _shown(labels, category=scheme.categories[key]) for key, labels in answers.items() if labels is not None
-    }
-
-
-def _shown(labels: frozenset[str], *, category: Category) -> tuple[str, ...]:
-    """Return the labels in the scheme's order, or the scheme's name for the empty set."""
-    if not labels and category.none is not None:
-        return (category.none,)
-    return tuple(label.name for label in category.labels if label.name in labels)
+    side = {}
+    for key, category in scheme.categories.items():
+        labels = sets.get((item, key), {}).get(annotator)
+        if labels is not None:
+            names = tuple(label.name for label in category.labels if label.name in labels)
+            side[key] = (category.none,) if not labels and category.none is not None else names
+    return side
 
 
 def _shuffled(sides: Sequence[Side], *, item: Item, seed: int) -> tuple[Side, ...]:
@@ -248,15 +218,16 @@ def _ballots(
 
 
 def _review(item: Item, sets: Mapping[str, Sequence[frozenset[str]]], *, seed: int) -> AdjudicationCase:
-    most = max(len(given) for given in sets.values())
-    sides = [{key: tuple(sorted(given[at])) for key, given in sets.items() if at < len(given)} for at in range(most)]
+    most = max(len(choices) for choices in sets.values())
+    sides = [
+        {key: tuple(sorted(choices[at])) for key, choices in sets.items() if at < len(choices)} for at in range(most)
+    ]
     return AdjudicationCase(item, tuple(sets), _shuffled(sides, item=item, seed=seed))
 
 
 def _decisions(
     answer: AnnotatorAnswer, *, asked: Collection[Question], scheme: Scheme
 ) -> tuple[dict[str, frozenset[str]], Counter[str]]:
-    """Return an answer's decisions on the asked categories, and its faults."""
     faults: Counter[str] = Counter()
     chosen = {key for key, values in answer.values.items() if values}
     if answer.skipped or not chosen:
@@ -270,20 +241,20 @@ def _decisions(
     # a category left empty keeps what the annotators agreed on
     del wrong["incomplete"]
     wrong["not_assigned"] = sum((answer.item, key) not in asked for key in chosen & scheme.categories.keys())
-    return {key: given for key, given in labels.items() if (answer.item, key) in asked}, wrong
+    return {key: decision for key, decision in labels.items() if (answer.item, key) in asked}, wrong
 
 
 def _row(
-    answer: AnnotatorAnswer, key: str, *, labels: frozenset[str], sides: int, of: RoundManifest
+    answer: AnnotatorAnswer, key: str, *, labels: frozenset[str], sides: int, manifest: RoundManifest
 ) -> dict[str, object]:
     return {
         "record_id": answer.item[0],
         "image": answer.item[1],
         "category": key,
         "decided": answer.answered.astimezone(UTC),
-        "round": of.round,
-        "guideline": of.guideline,
-        "adjudicator": of.adjudicator,
+        "round": manifest.round,
+        "guideline": manifest.guideline,
+        "adjudicator": manifest.adjudicator,
         "labels": sorted(labels),
         "sides": sides,
         "rationale": answer.note.strip(),

@@ -13,8 +13,8 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from pipelines.annotate.backends.files.answer_files import item_of as item_named
-from pipelines.annotate.backends.files.answer_files import name_of
+from pipelines.annotate.backends.backend import item_of as item_named
+from pipelines.annotate.backends.backend import name_of
 from pipelines.annotate.forms.manifest import RoundManifest
 from pipelines.annotate.response_validation import Row, item_of
 from pipelines.annotate.rounds import store
@@ -46,23 +46,15 @@ class BadDescriptions(AnnotationError):
 def describe(
     corpus: str, name: str, *, file: Path, by: str, settings: Settings, vault: Vault, now: datetime
 ) -> dict[str, object]:
-    """Seal the descriptions and notes of a file and commit them; unchanged ones keep their approval.
-
-    Returns:
-        ``described`` and ``approved`` (items of the round so far), ``changed_items``, ``commit``, ``changed``.
-
-    Raises:
-        UnknownRound: the round was not opened.
-        BadDescriptions: the file is invalid, or ``by`` does not take part in the round.
-    """
+    """Seal the descriptions and notes of a file and commit them; unchanged ones keep their approval."""
 
     def work(clone: Workspace) -> dict[str, object]:
-        found = store.read(clone, corpus=corpus, name=name, vault=vault)
-        _takes_part(found.manifest, by=by)
-        rows = {item_of(row): dict(row) for row in of_round(found, vault=vault)}
-        given = _read(file, of=found)
+        stored = store.read(clone, corpus=corpus, name=name, vault=vault)
+        _takes_part(stored.manifest, by=by)
+        rows = {item_of(row): dict(row) for row in of_round(stored, vault=vault)}
+        texts = _read(file, stored=stored)
         changed = 0
-        for item, (description, note) in given.items():
+        for item, (description, note) in texts.items():
             before = rows.get(item)
             if before and (before["description"], before["note"]) == (description, note):
                 continue
@@ -71,85 +63,75 @@ def describe(
                 **{"record_id": item[0], "image": item[1], "round": name, "author": by, "described": now},
                 **{"description": description, "note": note, "approved_by": None, "approved": None},
             }
-        return _commit(found, rows=list(rows.values()), vault=vault) | {"changed_items": changed}
+        return _commit(stored, rows=list(rows.values()), vault=vault) | {"changed_items": changed}
 
     return store.on_tip(settings, work)
 
 
 def approve(corpus: str, name: str, *, by: str, settings: Settings, vault: Vault, now: datetime) -> dict[str, object]:
-    """Approve all descriptions of a round that other annotators wrote, as a second annotator (FigSIM A).
-
-    Returns:
-        ``described`` and ``approved`` (items of the round so far), ``own`` (descriptions of ``by``, which another must
-        approve), ``commit``, ``changed``.
-
-    Raises:
-        UnknownRound: the round was not opened.
-        BadDescriptions: ``by`` does not take part in the round, or there is nothing to approve.
-    """
+    """Approve all descriptions of a round that other annotators wrote, as a second annotator (FigSIM A)."""
 
     def work(clone: Workspace) -> dict[str, object]:
-        found = store.read(clone, corpus=corpus, name=name, vault=vault)
-        _takes_part(found.manifest, by=by)
-        rows = [dict(row) for row in of_round(found, vault=vault)]
+        stored = store.read(clone, corpus=corpus, name=name, vault=vault)
+        _takes_part(stored.manifest, by=by)
+        rows = [dict(row) for row in of_round(stored, vault=vault)]
         waiting = [row for row in rows if row["approved_by"] is None and row["author"] != by]
         own = sum(row["approved_by"] is None and row["author"] == by for row in rows)
         if not waiting:
-            raise _wrong(found.manifest, detail=f"nothing of another annotator waits for approval ({own} of your own)")
+            raise _wrong(stored.manifest, detail=f"nothing of another annotator waits for approval ({own} of your own)")
         for row in waiting:
             row |= {"approved_by": by, "approved": now}
-        return _commit(found, rows=rows, vault=vault) | {"own": own}
+        return _commit(stored, rows=rows, vault=vault) | {"own": own}
 
     return store.on_tip(settings, work)
 
 
 def export(corpus: str, name: str, *, to: Path, settings: Settings, vault: Vault) -> dict[str, object]:
-    """Write the round's items with their descriptions and notes, empty where there are none, to a private file.
-
-    Raises:
-        UnknownRound: the round was not opened.
-        BadDescriptions: the file exists already.
-    """
+    """Write the round's items with their descriptions and notes, empty where there are none, to a private file."""
     with workspace(settings) as clone:
-        found = store.read(clone, corpus=corpus, name=name, vault=vault)
+        stored = store.read(clone, corpus=corpus, name=name, vault=vault)
         if to.exists():
-            raise _wrong(found.manifest, detail=f"{to.name} exists already and is not replaced")
-        rows = {item_of(row): row for row in of_round(found, vault=vault)}
+            raise _wrong(stored.manifest, detail=f"{to.name} exists already and is not replaced")
+        rows = {item_of(row): row for row in of_round(stored, vault=vault)}
         out = io.StringIO()
         lines = csv.writer(out)
         lines.writerow([*HEADER, "author", "approved_by"])
-        for item in sorted({item_of(row) for row in found.assigned}):
+        for item in sorted({item_of(row) for row in stored.assigned}):
             row = rows.get(item, {})
             lines.writerow(
                 [name_of(item), *(row.get(key) or "" for key in ("description", "note", "author", "approved_by"))]
             )
         write_private(to, out.getvalue())
-        return {"corpus": corpus, "round": name, **_counts(list(rows.values()), of=found)}
+        return {"corpus": corpus, "round": name, **_counts(list(rows.values()), stored=stored)}
 
 
-def of_round(found: StoredRound, *, vault: Vault) -> list[Row]:
+def of_round(stored: StoredRound, *, vault: Vault) -> list[Row]:
     """Return the decrypted descriptions of a round, without those of records that were taken down."""
-    return [row for row in store.rows(found.folder, name=TABLE, vault=vault) if str(row["record_id"]) not in found.gone]
+    return [
+        row for row in store.rows(stored.folder, name=TABLE, vault=vault) if str(row["record_id"]) not in stored.gone
+    ]
 
 
-def lacking(found: StoredRound, *, vault: Vault) -> int:
+def lacking(stored: StoredRound, *, vault: Vault) -> int:
     """Return how many items of a round that must be described have no approved description; 0 for other rounds."""
-    if not found.manifest.described:
+    if not stored.manifest.described:
         return 0
-    done = {item_of(row) for row in of_round(found, vault=vault) if row["approved_by"] is not None}
-    return len({item_of(row) for row in found.assigned} - done)
+    done = {item_of(row) for row in of_round(stored, vault=vault) if row["approved_by"] is not None}
+    return len({item_of(row) for row in stored.assigned} - done)
 
 
-def _commit(found: StoredRound, *, rows: Sequence[Row], vault: Vault) -> dict[str, object]:
-    written = store.write(found.folder, rows, name=TABLE, vault=vault)
-    manifest = found.manifest
-    commit = publish_round(found.clone, corpus=manifest.corpus, name=manifest.round, event="described", written=written)
-    return {"corpus": manifest.corpus, "round": manifest.round, **_counts(rows, of=found), **commit}
+def _commit(stored: StoredRound, *, rows: Sequence[Row], vault: Vault) -> dict[str, object]:
+    written = store.write(stored.folder, rows, name=TABLE, vault=vault)
+    manifest = stored.manifest
+    commit = publish_round(
+        stored.clone, corpus=manifest.corpus, name=manifest.round, event="described", written=written
+    )
+    return {"corpus": manifest.corpus, "round": manifest.round, **_counts(rows, stored=stored), **commit}
 
 
-def _counts(rows: Sequence[Row], *, of: StoredRound) -> dict[str, object]:
+def _counts(rows: Sequence[Row], *, stored: StoredRound) -> dict[str, object]:
     approved = sum(row["approved_by"] is not None for row in rows)
-    return {"size": len({item_of(row) for row in of.assigned}), "described": len(rows), "approved": approved}
+    return {"size": len({item_of(row) for row in stored.assigned}), "described": len(rows), "approved": approved}
 
 
 def _takes_part(manifest: RoundManifest, *, by: str) -> None:
@@ -157,15 +139,15 @@ def _takes_part(manifest: RoundManifest, *, by: str) -> None:
         raise _wrong(manifest, detail="the person named with --by takes no part in the round")
 
 
-def _read(file: Path, *, of: StoredRound) -> Mapping[tuple[str, int], tuple[str, str]]:
-    known: Collection[tuple[str, int]] = {item_of(row) for row in of.assigned}
-    found: dict[tuple[str, int], tuple[str, str]] = {}
+def _read(file: Path, *, stored: StoredRound) -> Mapping[tuple[str, int], tuple[str, str]]:
+    known: Collection[tuple[str, int]] = {item_of(row) for row in stored.assigned}
+    described: dict[tuple[str, int], tuple[str, str]] = {}
     try:
         lines = list(csv.DictReader(io.StringIO(file.read_text(encoding="utf-8-sig")), strict=True))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise _wrong(of.manifest, detail=f"the file cannot be read ({type(error).__name__})") from None
+        raise _wrong(stored.manifest, detail=f"the file cannot be read ({type(error).__name__})") from None
     if not lines or set(HEADER) - set(lines[0]):
-        raise _wrong(of.manifest, detail="the file lacks the columns item, description and note")
+        raise _wrong(stored.manifest, detail="the file lacks the columns item, description and note")
     for number, line in enumerate(lines, start=2):
         texts = [(line[key] or "").strip() for key in ("description", "note")]
         if not any(texts):
@@ -173,12 +155,12 @@ def _read(file: Path, *, of: StoredRound) -> Mapping[tuple[str, int], tuple[str,
         try:
             item = item_named((line["item"] or "").strip())
         except ValueError:
-            raise _wrong(of.manifest, detail=f"line {number} names no item") from None
-        if item not in known or item in found or not all(texts) or max(map(len, texts)) > MOST_CHARACTERS:
+            raise _wrong(stored.manifest, detail=f"line {number} names no item") from None
+        if item not in known or item in described or not all(texts) or max(map(len, texts)) > MOST_CHARACTERS:
             detail = f"line {number} is of no item of the round, repeats one, or has no or too long a text"
-            raise _wrong(of.manifest, detail=detail)
-        found[item] = (texts[0], texts[1])
-    return found
+            raise _wrong(stored.manifest, detail=detail)
+        described[item] = (texts[0], texts[1])
+    return described
 
 
 def _wrong(manifest: RoundManifest, *, detail: str) -> BadDescriptions:

@@ -31,9 +31,8 @@ from pipelines.workspace.clone import workspace
 class Pulled:
     """The answers in an annotation round's queues, merged with the stored tables of the round.
 
-    ``round`` has the merged rows. ``answered`` counts finished items by person, including skipped ones; ``skipped``
-    counts the skips of all people together. ``problems`` counts faults by person and kind. ``cases`` are the
-    items that the adjudicator has not decided yet.
+    ``answered`` counts finished items by person, including skipped ones; ``skipped`` those of all people together.
+    ``cases`` are the items that the adjudicator has not decided yet.
     """
 
     round: StoredRound
@@ -49,12 +48,9 @@ class Pulled:
         return written + store.write(folder, self.round.decisions, name="adjudications", vault=vault)
 
     @property
-    def told(self) -> dict[str, object]:
-        """The fields that the `corpus round` commands print: the round's status, and counts of answers and decisions.
-
-        ``cases`` is the number of undecided items; counts for single annotators are listed by pseudonym.
-        """
-        return told(self.round.manifest) | {
+    def summary(self) -> dict[str, object]:
+        """What the `corpus round` commands print: the round's status, and counts of answers and decisions."""
+        return round_fields(self.round.manifest) | {
             "answered": self.answered,
             "skipped": self.skipped,
             "decided": len({(item_of(row), row["category"]) for row in self.round.decisions}),
@@ -79,149 +75,140 @@ class RoundContext:
 
     @classmethod
     def of(
-        cls, found: StoredRound, *, settings: Settings, vault: Vault, now: datetime, backend: Backend | None = None
+        cls, stored: StoredRound, *, settings: Settings, vault: Vault, now: datetime, backend: Backend | None = None
     ) -> RoundContext:
-        """Return the context of a command on a round; ``backend`` replaces the one that the round's manifest names.
+        """Return the context of a command on a round; ``backend`` replaces the one that the round's manifest names."""
+        root = stored.clone.path
+        every = [m for corpus in stored.params.corpora for m in manifests.opened(root, corpus)]
+        going = tuple(m for m in every if m.status != "closed" and m.backend == stored.manifest.backend)
+        people = queues.people([*going, stored.manifest])
+        place = backend or queues.open_backend(stored.manifest, settings=settings, pseudonyms=people)
+        return cls(place, settings, vault, now, load_scheme(stored.manifest.scheme, root=root), going)
 
-        Raises:
-            BackendUnavailable: the backend does not answer or rejects the credentials.
-        """
-        root = found.clone.path
-        every = [m for corpus in found.params.corpora for m in manifests.opened(root, corpus)]
-        going = tuple(m for m in every if m.status != "closed" and m.backend == found.manifest.backend)
-        people = queues.people([*going, found.manifest])
-        place = backend or queues.open_backend(found.manifest, settings=settings, pseudonyms=people)
-        return cls(place, settings, vault, now, load_scheme(found.manifest.scheme, root=root), going)
-
-    def check_guideline(self, found: StoredRound) -> None:
-        """Check that the annotation guideline is still the one with which the round was opened.
-
-        Raises:
-            RoundState: the guideline changed since the round was opened.
-        """
-        manifest = found.manifest
-        now = guideline(self.scheme, content=found.params.corpora[manifest.corpus].content)
+    def check_guideline(self, stored: StoredRound) -> None:
+        """Check that the annotation guideline is still the one with which the round was opened."""
+        manifest = stored.manifest
+        now = guideline(self.scheme, content=stored.params.corpora[manifest.corpus].content)
         if digest(now) != manifest.guideline:
             raise wrong(manifest, detail="its guideline changed since it was opened; close it and open another round")
 
-    def take_out(self, found: StoredRound) -> int:
+    def take_out(self, stored: StoredRound) -> int:
         """Remove the records that were taken down from all queues of the round; return the number of removed items."""
-        return queues.remove_records(queues.of_round(found.manifest), backend=self.backend, gone=found.gone)
+        return queues.remove_records(queues.of_round(stored.manifest), backend=self.backend, gone=stored.gone)
 
-    def look(self, found: StoredRound) -> Pulled:
+    def look(self, stored: StoredRound) -> Pulled:
         """Read the round's queues and merge their answers with the stored tables; change neither.
 
         While a round is open, the annotators' answers are read. During adjudication the adjudicator's decisions are
         read instead; the annotators' answers no longer change, because the adjudicator was shown them.
         """
-        return self._decisions(found) if found.manifest.status == "adjudicating" else self._answers(found)
+        return self._decisions(stored) if stored.manifest.status == "adjudicating" else self._answers(stored)
 
-    def asked(self, found: StoredRound) -> list[AdjudicationCase]:
+    def asked(self, stored: StoredRound) -> list[AdjudicationCase]:
         """Return all cases (items with disputed answers) that this round's adjudicator received, decided or not."""
-        manifest = found.manifest
+        manifest = stored.manifest
         if manifest.draw == "disagreement":
             # gold changes with each decision; the cases stay those of the commit that the items were drawn from
             with workspace(self.settings, revision=manifest.base) as clone:
-                return opening.review(clone, manifest=manifest, items=found.of(manifest.adjudicator))
-        return cases(found.annotations, assignments=found.assigned, scheme=self.scheme, seed=manifest.seed)
+                return opening.review(clone, manifest=manifest, items=stored.of(manifest.adjudicator))
+        return cases(stored.annotations, assignments=stored.assigned, scheme=self.scheme, seed=manifest.seed)
 
-    def pending(self, found: StoredRound, *, asked: Sequence[AdjudicationCase]) -> list[AdjudicationCase]:
+    def pending(self, stored: StoredRound, *, asked: Sequence[AdjudicationCase]) -> list[AdjudicationCase]:
         """Return the cases in ``asked`` that are not completely decided, each with its undecided categories."""
-        decided, out = {(item_of(row), str(row["category"])) for row in found.decisions}, rejected(found.decisions)
+        decided, out = {(item_of(row), str(row["category"])) for row in stored.decisions}, rejected(stored.decisions)
         asked = [case for case in asked if case.item not in out]
         left = [replace(c, categories=tuple(k for k in c.categories if (c.item, k) not in decided)) for c in asked]
         return [case for case in left if case.categories]
 
-    def fill(self, found: StoredRound, *, pending: Sequence[AdjudicationCase]) -> dict[str, int]:
-        """Add items to the annotators' queues, or during adjudication to the adjudicator's, up to the daily cap.
-
-        Returns the number of added items by person. ``pending`` are the adjudicator's undecided cases.
-        """
-        manifest = found.manifest
+    def fill(self, stored: StoredRound, *, pending: Sequence[AdjudicationCase]) -> dict[str, int]:
+        """Add items to the annotators' queues, or during adjudication to the adjudicator's, up to the daily cap."""
+        manifest = stored.manifest
         by_item = {case.item: case for case in pending}
         if manifest.status == "adjudicating":
             queues.withdraw(queues.of_annotators(manifest), backend=self.backend)
-            wanted = [self._adjudicator(found, by_item=by_item)]
+            wanted = [self._adjudicator(stored, by_item=by_item)]
         else:
-            wanted = self._annotators(found)
+            wanted = self._annotators(stored)
 
         def tasks(items: Mapping[Item, int]) -> list[AnnotationTask]:
-            images = found.params.corpora[manifest.corpus].content == "images"
-            found.clone.checkout_months(manifest.corpus, "images" if images else "posts.parquet")
+            images = stored.params.corpora[manifest.corpus].content == "images"
+            stored.clone.checkout_months(manifest.corpus, "images" if images else "posts.parquet")
             return material.tasks(
                 manifest.corpus,
                 items=items,
                 cases=by_item if manifest.status == "adjudicating" else None,
-                params=found.params,
+                params=stored.params,
                 vault=self.vault,
-                root=found.clone.path,
+                root=stored.clone.path,
             )
 
         used = queues.used_today(self.going, backend=self.backend, now=self.now)
         return queues.fill(wanted, backend=self.backend, used=used, tasks=tasks)
 
-    def _annotators(self, found: StoredRound) -> list[Wanted]:
+    def _annotators(self, stored: StoredRound) -> list[Wanted]:
         done = defaultdict(set)
-        for row in found.annotations:
+        for row in stored.annotations:
             done[str(row["annotator"])].add(item_of(row))
         return [
             Wanted(
                 queue,
-                {item: at for item, at in found.of(queue.annotator).items() if item not in done[queue.annotator]},
-                cap=found.manifest.daily_cap,
-                form=lambda: self._form(found),
+                {item: at for item, at in stored.of(queue.annotator).items() if item not in done[queue.annotator]},
+                cap=stored.manifest.daily_cap,
+                form=lambda: self._form(stored),
             )
-            for queue in queues.of_annotators(found.manifest)
+            for queue in queues.of_annotators(stored.manifest)
         ]
 
-    def _adjudicator(self, found: StoredRound, *, by_item: Mapping[Item, AdjudicationCase]) -> Wanted:
+    def _adjudicator(self, stored: StoredRound, *, by_item: Mapping[Item, AdjudicationCase]) -> Wanted:
         # a review has its own order; an adjudication uses the items' order, which reveals nothing about annotators
-        order = found.of(found.manifest.adjudicator) or {item: at for at, item in enumerate(sorted(by_item))}
+        order = stored.of(stored.manifest.adjudicator) or {item: at for at, item in enumerate(sorted(by_item))}
         items = {item: at for item, at in order.items() if item in by_item}
-        queue = queues.of_adjudicator(found.manifest)
-        return Wanted(queue, items, cap=found.manifest.daily_cap, form=lambda: self._form(found))
+        queue = queues.of_adjudicator(stored.manifest)
+        return Wanted(queue, items, cap=stored.manifest.daily_cap, form=lambda: self._form(stored))
 
-    def _form(self, found: StoredRound) -> Form:
-        manifest, asking = found.manifest, found.params.round
+    def _form(self, stored: StoredRound) -> Form:
+        manifest, asking = stored.manifest, stored.params.round
         return build_form(
             self.scheme,
             title=f"{self.scheme.title} · {manifest.round}",
-            content=found.params.corpora[manifest.corpus].content,
+            content=stored.params.corpora[manifest.corpus].content,
             warning=asking.warning,
             contacts=asking.contacts,
             adjudication=manifest.status == "adjudicating",
         )
 
-    def _answers(self, found: StoredRound) -> Pulled:
-        own = queues.of_annotators(found.manifest)
+    def _answers(self, stored: StoredRound) -> Pulled:
+        own = queues.of_annotators(stored.manifest)
         held = {queue.annotator: self.backend.present(queue).keys() for queue in own}
         # keep stored answers whose items are missing from the queue: a backend that lost its data deletes nothing
-        kept = [row for row in found.annotations if item_of(row) not in held[str(row["annotator"])]]
+        kept = [row for row in stored.annotations if item_of(row) not in held[str(row["annotator"])]]
         done = {(row["annotator"], item_of(row)) for row in kept}
         read = response_validation.read(
-            queues.answers(own, backend=self.backend, gone=found.gone),
-            assignments=[row for row in found.assigned if (row["annotator"], item_of(row)) not in done],
+            queues.answers(own, backend=self.backend, gone=stored.gone),
+            assignments=[row for row in stored.assigned if (row["annotator"], item_of(row)) not in done],
             scheme=self.scheme,
-            manifest=found.manifest,
+            manifest=stored.manifest,
             accounts=self.backend.accounts,
         )
-        now = replace(found, annotations=[*kept, *read.rows])
+        now = replace(stored, annotations=[*kept, *read.rows])
         answered, skipped = _counts(kept)
         people = {queue.annotator: answered.get(queue.annotator, 0) for queue in own}
         people = {person: count + read.answered.get(person, 0) for person, count in people.items()}
         return Pulled(now, people, skipped + read.skipped, read.problems, self.asked(now))
 
-    def _decisions(self, found: StoredRound) -> Pulled:
-        queue, asked = queues.of_adjudicator(found.manifest), self.asked(found)
-        given = queues.answers([queue], backend=self.backend, gone=found.gone)[queue.annotator]
-        read = read_decisions(given, cases=asked, known=found.decisions, scheme=self.scheme, manifest=found.manifest)
-        now = replace(found, decisions=list(read.rows))
-        answered, skipped = _counts(found.annotations)
+    def _decisions(self, stored: StoredRound) -> Pulled:
+        queue, asked = queues.of_adjudicator(stored.manifest), self.asked(stored)
+        answers = queues.answers([queue], backend=self.backend, gone=stored.gone)[queue.annotator]
+        read = read_decisions(
+            answers, cases=asked, known=stored.decisions, scheme=self.scheme, manifest=stored.manifest
+        )
+        now = replace(stored, decisions=list(read.rows))
+        answered, skipped = _counts(stored.annotations)
         problems = {queue.annotator: read.problems} if read.problems else {}
         return Pulled(now, answered, skipped, problems, self.pending(now, asked=asked))
 
 
-def told(manifest: RoundManifest) -> dict[str, object]:
+def round_fields(manifest: RoundManifest) -> dict[str, object]:
     """Return the fields that every `corpus round` command prints: corpus, round, status, phase and size."""
     return {
         "corpus": manifest.corpus,
@@ -238,7 +225,6 @@ def wrong(manifest: RoundManifest, *, detail: str) -> RoundState:
 
 
 def _counts(rows: Sequence[Row]) -> tuple[dict[str, int], int]:
-    """Return the number of items that each annotator has finished, and the number of skips of all together."""
     items = {(str(row["annotator"]), item_of(row), row["outcome"] == response_validation.SKIPPED) for row in rows}
     answered: dict[str, int] = defaultdict(int)
     for annotator, _, _ in items:

@@ -34,20 +34,17 @@ def tasks(
     The task of a meme has only the picture (FigSIM 3.3: annotators see the meme); the task of a post has title and
     body. With ``cases``, a task also has the disputed categories and the conflicting answers. Records that were taken
     down and items without content below ``root`` are left out.
-
-    Raises:
-        SealBroken: a value was altered, or belongs to another vault.
     """
     images = params.corpora[corpus].content == "images"
     opened = (_images if images else _posts)(root / "data" / corpus, items=items, vault=vault)
     shown = cases or {}
-    found = (
+    complete = (
         replace(task, sides=shown[task.item].sides, disputed=shown[task.item].categories)
         if task.item in shown
         else task
         for task in opened
     )
-    return sorted(found, key=lambda task: task.position)
+    return sorted(complete, key=lambda task: task.position)
 
 
 def _images(folder: Path, *, items: Mapping[Item, int], vault: Vault) -> Iterator[AnnotationTask]:
@@ -68,7 +65,6 @@ def _posts(folder: Path, *, items: Mapping[Item, int], vault: Vault) -> Iterator
 
 
 def _of(path: Path, *, name: str, columns: list[str], items: Collection[Item]) -> pa.Table:
-    """Return the rows of ``items``; the content of a file without any of them is not loaded."""
     identity: list[str] = [column for column in ("record_id", "image") if column in columns]
     rows = tables.read(path, name=name, columns=identity).to_pylist()
     wanted = pa.array([(row["record_id"], row.get("image", 0)) in items for row in rows], pa.bool_())

@@ -1,8 +1,13 @@
-"""Plan an annotation round: draw its items, assign them and build its manifest."""
+"""Plan an annotation round: draw its items, assign them and build its manifest.
+
+Items are drawn by keyed hashes, so that neither the order of rows nor items added later change the result.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import hashlib
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +19,6 @@ from pipelines.annotate.forms.protocol import Planned
 from pipelines.annotate.response_validation import item_of, marked
 from pipelines.annotate.rounds import store
 from pipelines.annotate.rounds.adjudicate import AdjudicationCase, review_cases, unvoted
-from pipelines.annotate.rounds.assignment import Assignment, assign, draw
 from pipelines.annotate.rounds.qualification import eligible, hard
 from pipelines.config.params import Params, load
 from pipelines.errors import AnnotationError, BadParams
@@ -24,6 +28,64 @@ from pipelines.taxonomy import load as load_scheme
 from pipelines.taxonomy.guideline import digest, guideline
 from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import Workspace
+
+ITEM = ["record_id", "image"]
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """One item assigned to one annotator in an annotation round.
+
+    ``batch`` counts from 0 and is the same for all annotators of the item; ``position`` counts from 0 in the
+    annotator's own queue, batch after batch.
+    """
+
+    item: Item
+    annotator: str
+    batch: int
+    position: int
+
+
+def draw(candidates: Collection[Item], *, taken: Collection[Item], size: int, seed: int) -> list[Item]:
+    """Draw at most ``size`` candidate items that are not in ``taken``, in the order of their keyed hashes."""
+    free = set(candidates) - set(taken)
+    return _shuffled(free, key=f"round/{seed}")[: max(0, size)]
+
+
+def assign(
+    items: Sequence[Item], *, annotators: Sequence[str], overlap: int, batch_size: int, seed: int
+) -> list[Assignment]:
+    """Assign each item to ``overlap`` different annotators, so that the annotators' loads differ by at most one item.
+
+    The items are divided, in their order, into batches of ``batch_size``. Within a batch each annotator has a different
+    order, so that fatigue does not affect the same items for all.
+    """
+    if len(set(annotators)) < max(len(annotators), overlap):
+        detail = f"{len(set(annotators))} different names of {len(annotators)}, but each item needs {overlap}"
+        raise BadParams(where="round.annotators", detail=detail)
+    queues: dict[str, list[Assignment]] = {annotator: [] for annotator in annotators}
+    loads: Counter[str] = Counter()
+    for batch, start in enumerate(range(0, len(items), batch_size)):
+        drawn: dict[str, list[Item]] = {annotator: [] for annotator in annotators}
+        for item in items[start : start + batch_size]:
+            # a hash breaks ties of the loads, so that pairs vary
+            ranked = sorted(annotators, key=lambda a: (loads[a], _hash(item, key=f"assign/{seed}/{a}"), a))
+            for annotator in ranked[:overlap]:
+                drawn[annotator].append(item)
+                loads[annotator] += 1
+        for annotator, queue in queues.items():
+            for item in _shuffled(drawn[annotator], key=f"order/{seed}/{annotator}"):
+                queue.append(Assignment(item, annotator, batch, len(queue)))
+    return [assignment for queue in queues.values() for assignment in queue]
+
+
+def _shuffled(items: Collection[Item], *, key: str) -> list[Item]:
+    return sorted(items, key=lambda item: (_hash(item, key=key), item))
+
+
+def _hash(item: Item, *, key: str) -> bytes:
+    # a BLAKE2b key has at most 64 bytes, so the key is part of the hashed text instead
+    return hashlib.blake2b(f"{key}/{item[0]}/{item[1]}".encode(), digest_size=16).digest()
 
 
 class NothingToDraw(AnnotationError):
@@ -42,10 +104,7 @@ class NothingToDraw(AnnotationError):
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """A planned annotation round that is not opened yet.
-
-    ``unvoted`` counts the items left out of a review because a labeller's vote is missing.
-    """
+    """A planned annotation round that is not opened yet."""
 
     manifest: RoundManifest
     assignments: list[Assignment]
@@ -68,12 +127,7 @@ class RoundPlan:
 
 
 def planned_of(corpus: str, name: str, *, params: Params) -> Planned:
-    """Return the plan of an annotation round in the corpus's protocol.
-
-    Raises:
-        BadParams: the corpus has no protocol.
-        UnknownRound: the protocol has no such round.
-    """
+    """Return the plan of an annotation round in the corpus's protocol."""
     if corpus not in params.round.protocol:
         raise BadParams(where="round.protocol", detail=f"corpus {corpus} has no protocol")
     return protocols.round_of(protocols.load(params.round.protocol[corpus]), name, corpus=corpus)
@@ -84,11 +138,6 @@ def plan(clone: Workspace, *, corpus: str, name: str, vault: Vault, now: datetim
 
     Items of the corpus's other rounds are not drawn again, except in a review (``draw: disagreement``). If fewer items
     are left than the protocol's size, the round contains all of them.
-
-    Raises:
-        NotMade: a stage whose table is needed has no published result.
-        NothingToDraw: no item is left.
-        BadParams: ``round.annotators`` names fewer people than the round needs.
     """
     params = load(clone.path)
     planned = planned_of(corpus, name, params=params)
@@ -129,10 +178,7 @@ def plan(clone: Workspace, *, corpus: str, name: str, vault: Vault, now: datetim
 
 
 def review(clone: Workspace, *, manifest: RoundManifest, items: Collection[Item]) -> list[AdjudicationCase]:
-    """Return the cases of those ``items`` whose gold differs from the votes of all labellers of the review.
-
-    Gold and votes are those that ``clone`` contains.
-    """
+    """Return the cases of those ``items`` whose gold differs from the votes of all labellers of the review."""
     stages = _reviewed(manifest, corpus=manifest.corpus)
     store.fetch_stages(clone, *stages)
     gold, votes = _gold_and_votes(clone.path, manifest.corpus, against=manifest.against)
@@ -141,11 +187,7 @@ def review(clone: Workspace, *, manifest: RoundManifest, items: Collection[Item]
 
 
 def _scheme(planned: Planned, *, corpus: str, params: Params, root: Path) -> Scheme:
-    """Return the label scheme of a round: its own, or the corpus's.
-
-    Raises:
-        BadParams: the round's own scheme has other categories than the corpus's.
-    """
+    """Return the label scheme of a round: its own, or the corpus's."""
     usual = load_scheme(params.corpora[corpus].scheme, root=root)
     if planned.scheme is None:
         return usual
@@ -157,7 +199,6 @@ def _scheme(planned: Planned, *, corpus: str, params: Params, root: Path) -> Sch
 
 
 def _candidates(clone: Workspace, *, corpus: str, planned: Planned, vault: Vault) -> tuple[set[Item], int]:
-    """Return the items that a round may draw, and the number that a review leaves out."""
     path = clone.path / "snapshot" / corpus / "split" / "splits.parquet"
     splits = tables.read(path, name="splits", columns=["record_id", "image", "split"]).to_pylist()
     fit = {item_of(row) for row in splits if planned.splits is None or row["split"] in planned.splits}
@@ -175,40 +216,33 @@ def _candidates(clone: Workspace, *, corpus: str, planned: Planned, vault: Vault
 
 
 def _of_rounds(clone: Workspace, *, corpus: str, names: Collection[str] | None = None) -> set[Item]:
-    """Return the items of the rounds opened before: of all, or of those in ``names``."""
-    paths = [p for p in _tables(clone, corpus=corpus, name="assignments") if names is None or p.parent.name in names]
-    found = tables.concat(paths, name="assignments", columns=["record_id", "image"])
-    return {item_of(row) for row in found.to_pylist()}
+    return {item_of(row) for row in _rows(clone, corpus=corpus, table="assignments", columns=ITEM, rounds=names)}
 
 
 def _marked(clone: Workspace, *, corpus: str) -> set[Item]:
-    """Return the items that an annotator of any round marked as ambiguous or unfit."""
-    paths = _tables(clone, corpus=corpus, name="annotations")
-    return marked(tables.concat(paths, name="annotations", columns=["record_id", "image", "outcome"]).to_pylist())
+    return marked(_rows(clone, corpus=corpus, table="annotations", columns=[*ITEM, "outcome"]))
 
 
 def _hard(clone: Workspace, *, corpus: str, names: Collection[str]) -> set[Item]:
-    """Return the items that the rounds in ``names`` found hard."""
-    columns = {"annotations": ["record_id", "image", "outcome"], "adjudications": ["record_id", "image"]}
-    rows = {}
-    for name, wanted in columns.items():
-        paths = [p for p in _tables(clone, corpus=corpus, name=name) if p.parent.name in names]
-        rows[name] = tables.concat(paths, name=name, columns=wanted).to_pylist()
-    return hard(rows["annotations"], rows["adjudications"])
+    annotations = _rows(clone, corpus=corpus, table="annotations", columns=[*ITEM, "outcome"], rounds=names)
+    return hard(annotations, _rows(clone, corpus=corpus, table="adjudications", columns=ITEM, rounds=names))
 
 
-def _tables(clone: Workspace, *, corpus: str, name: str) -> list[Path]:
-    """Return the paths of a table of all rounds, fetched into the clone."""
-    pointers = sorted((clone.path / "annotations" / corpus).glob(f"*/{name}.parquet.dvc"))
+def _rows(
+    clone: Workspace, *, corpus: str, table: str, columns: list[str], rounds: Collection[str] | None = None
+) -> list[dict[str, object]]:
+    """Return rows of a table of all rounds, or of those in ``rounds``, fetched into the clone."""
+    pointers = sorted((clone.path / "annotations" / corpus).glob(f"*/{table}.parquet.dvc"))
+    paths = [path.with_suffix("") for path in pointers if rounds is None or path.parent.name in rounds]
     clone.checkout(*(path.with_suffix("").relative_to(clone.path).as_posix() for path in pointers))
-    return [path.with_suffix("") for path in pointers]
+    rows: list[dict[str, object]] = tables.concat(paths, name=table, columns=columns).to_pylist()
+    return rows
 
 
-def _reviewed(of: Planned | RoundManifest, *, corpus: str) -> list[str]:
-    """Return the stages whose results a review compares."""
-    if of.draw != "disagreement":
+def _reviewed(plan: Planned | RoundManifest, *, corpus: str) -> list[str]:
+    if plan.draw != "disagreement":
         return []
-    return [f"gold@{corpus}", *(f"votes@{corpus}-{labeller}" for labeller in of.against)]
+    return [f"gold@{corpus}", *(f"votes@{corpus}-{labeller}" for labeller in plan.against)]
 
 
 def _gold_and_votes(

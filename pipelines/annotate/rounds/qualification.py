@@ -36,33 +36,29 @@ class NotQualified(AnnotationError):
 
 
 def eligible(planned: Planned, *, people: Sequence[str], corpus: str, root: Path) -> list[str]:
-    """Return those of ``people`` who may take part in a planned round, in their order.
-
-    Raises:
-        NotQualified: they are fewer than the round needs.
-    """
+    """Return those of ``people`` who may take part in a planned round, in their order."""
     earlier = {m.round: m for m in manifests.opened(root, corpus)}
 
     def of(rounds: Collection[str]) -> set[str]:
         return {person for name in rounds if name in earlier for person in earlier[name].annotators}
 
-    found = list(people)
+    allowed = list(people)
     if planned.phase == PHASE:
-        found = [person for person in people if person not in of(planned.again)]
+        allowed = [person for person in people if person not in of(planned.again)]
     elif planned.qualification is not None:
         test = earlier.get(planned.qualification)
         passed = {p for p, score in test.scores.items() if score >= (test.bound or 0)} if test else set()
         known = of(test.again if test else ()) | passed
-        found = [person for person in people if person in known]
-    if len(found) < planned.annotators and planned.qualification is not None:
+        allowed = [person for person in people if person in known]
+    if len(allowed) < planned.annotators and planned.qualification is not None:
         raise NotQualified(
             corpus=corpus,
             name=planned.name,
             needed=planned.annotators,
-            found=len(found),
+            found=len(allowed),
             qualification=planned.qualification,
         )
-    return found
+    return allowed
 
 
 def hard(annotations: Sequence[Row], adjudications: Sequence[Row]) -> set[Item]:
@@ -75,9 +71,9 @@ def settled(
 ) -> dict[Question, frozenset[str]]:
     """Return the label sets on which earlier rounds ended: (assignments, annotations, adjudications) of each."""
     known: dict[Question, frozenset[str]] = {}
-    for assignments, given, log in rounds:
-        found = settle(given, assignments=assignments, log=log, scheme=scheme, name="")
-        known |= {question: label.labels for question, label in found.items() if question[1] != UNFIT}
+    for assignments, answers, log in rounds:
+        gold = settle(answers, assignments=assignments, log=log, scheme=scheme, name="")
+        known |= {question: label.labels for question, label in gold.items() if question[1] != UNFIT}
     return known
 
 
@@ -89,15 +85,15 @@ def scores(
     Two empty sets agree. Skipped items do not count; who answered fewer than half of the set has no score.
     """
     by_person: dict[str, dict[Item, list[float]]] = {person: defaultdict(list) for person in people}
-    for (item, key), given in answered(annotations).items():
+    for (item, key), by_annotator in answered(annotations).items():
         truth = known.get((item, key))
         if truth is None:
             continue
-        for person, labels in given.items():
+        for person, labels in by_annotator.items():
             union = labels | truth
             by_person[person][item].append(len(labels & truth) / len(union) if union else 1.0)
-    found = {}
+    means = {}
     for person, by_item in by_person.items():
         if by_item and len(by_item) >= LEAST_SHARE * items:
-            found[person] = round(sum(sum(v) / len(v) for v in by_item.values()) / len(by_item), 4)
-    return dict(sorted(found.items()))
+            means[person] = round(sum(sum(v) / len(v) for v in by_item.values()) / len(by_item), 4)
+    return dict(sorted(means.items()))

@@ -17,10 +17,7 @@ ADJUDICATION = "adjudication"
 
 @dataclass(frozen=True)
 class Wanted:
-    """The content that an annotator's queue should have: all items with their positions, and the daily cap of items.
-
-    ``form`` is called only if items are still missing from the queue.
-    """
+    """The content that an annotator's queue should have: all items with their positions, and the daily cap of items."""
 
     queue: Queue
     items: Mapping[Item, int]
@@ -49,31 +46,18 @@ def people(manifests: Iterable[RoundManifest]) -> list[str]:
 
 
 def open_backend(manifest: RoundManifest, *, settings: Settings, pseudonyms: Collection[str]) -> Backend:
-    """Connect to the annotation backend that a round's manifest names, with access for these pseudonyms.
-
-    Raises:
-        BackendUnavailable: the backend does not answer or rejects the credentials.
-    """
+    """Connect to the annotation backend that a round's manifest names, with access for these pseudonyms."""
     if manifest.backend == "label_studio":
-        from pipelines.annotate.backends.label_studio.label_studio import open_label_studio
+        from pipelines.annotate.backends.label_studio import open_label_studio
 
         return open_label_studio(settings, pseudonyms=pseudonyms)
-    if manifest.backend == "argilla":
-        from pipelines.annotate.backends.argilla.argilla import open_argilla
-
-        return open_argilla(settings, pseudonyms=pseudonyms)
-    from pipelines.annotate.backends.files.files import open_files
+    from pipelines.annotate.backends.files import open_files
 
     return open_files(settings)
 
 
 def used_today(manifests: Iterable[RoundManifest], *, backend: Backend, now: datetime) -> Counter[str]:
-    """Count how many items of their daily cap the annotators have used, over all queues of the given rounds.
-
-    Items added or answered since midnight UTC count. All unanswered items in a queue count too, because they may be
-    answered today. The cap protects a person, so items of all the person's rounds count. Queues that were purged today
-    do not count.
-    """
+    """Count how many items of their daily cap the annotators have used, over all queues of the given rounds."""
     midnight = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     used: Counter[str] = Counter()
     for manifest in manifests:
@@ -91,10 +75,7 @@ def fill(
     used: Mapping[str, int],
     tasks: Callable[[Mapping[Item, int]], list[AnnotationTask]],
 ) -> dict[str, int]:
-    """Add items to each annotator's queue up to the daily cap; return the number of items added for each person.
-
-    ``tasks`` decrypts items (item to position). It is called at most once, with all items that are added to any queue.
-    """
+    """Add items to each annotator's queue up to the daily cap; return the number of items added for each person."""
     chosen: list[tuple[Queue, dict[Item, int]]] = []
     for want in wanted:
         held = backend.present(want.queue)

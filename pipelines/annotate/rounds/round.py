@@ -1,4 +1,4 @@
-"""Open, pull, adjudicate and close annotation rounds between the corpus repository and an annotation backend.
+"""Open, pull, adjudicate, close and report annotation rounds between the corpus repository and an annotation backend.
 
 Every command is idempotent. It commits first and then fills or empties the queues from the commit alone. Repeating the
 command, or the next pull, therefore completes an interrupted one. A pull without new answers makes no commit.
@@ -6,25 +6,26 @@ command, or the next pull, therefore completes an interrupted one. A pull withou
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
 from pipelines.annotate.backends.backend import Backend
 from pipelines.annotate.forms import manifest as manifests
-from pipelines.annotate.forms.manifest import RoundDecision
-from pipelines.annotate.response_validation import item_of
+from pipelines.annotate.forms import protocol
+from pipelines.annotate.forms.manifest import RoundDecision, RoundManifest
+from pipelines.annotate.response_validation import Row, item_of
 from pipelines.annotate.rounds import descriptions, opening, qualification, queues, store
-from pipelines.annotate.rounds.desk import Pulled, RoundContext, told, wrong
-from pipelines.annotate.rounds.round_status import loads, status
+from pipelines.annotate.rounds.desk import Pulled, RoundContext, round_fields, wrong
 from pipelines.annotate.rounds.store import StoredRound
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.taxonomy import load as load_scheme
 from pipelines.vault.vault import Vault
-from pipelines.workspace.clone import Workspace
+from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.publish import publish_round
-
-__all__ = ["adjudicate", "close", "open_round", "pull", "status"]
 
 Result = dict[str, object]
 
@@ -39,23 +40,7 @@ def open_round(
     backend: Backend | None = None,
     dry_run: bool = False,
 ) -> Result:
-    """Draw an annotation round's items, commit the assignments, and fill each annotator's queue up to the daily cap.
-
-    If the round is open already, only its queues are filled. A review has no annotators; its items go directly to the
-    adjudicator.
-
-    Returns:
-        ``status``, ``size`` (number of drawn items), ``planned`` (the protocol's size), ``assigned`` (items in total,
-        by person) and ``released`` (items added to queues, by person), ``unvoted`` (items that a review leaves out
-        because they lack a labeller's vote), ``commit``, ``changed``.
-
-    Raises:
-        UnknownRound: the protocol has no such round.
-        RoundState: the round is closed, or was opened with another protocol, seed or guideline than the current one.
-        NotMade: a stage whose table is needed has no published result.
-        NothingToDraw: no item is left.
-        BackendUnavailable: the round is open and its queues may not be full; repeat the command.
-    """
+    """Draw an annotation round's items, commit the assignments, and fill each annotator's queue up to the daily cap."""
 
     def work(clone: Workspace) -> Result:
         planned = opening.planned_of(corpus, name, params=load(clone.path))
@@ -66,24 +51,32 @@ def open_round(
             plan = opening.plan(clone, corpus=corpus, name=name, vault=vault, now=now)
             unvoted = plan.unvoted
             if dry_run:
-                return told(plan.manifest) | {"planned": planned.size, "assigned": loads(plan.rows), "unvoted": unvoted}
+                return round_fields(plan.manifest) | {
+                    "planned": planned.size,
+                    "assigned": loads(plan.rows),
+                    "unvoted": unvoted,
+                }
             written = store.write(path.parent, plan.rows, name="assignments", vault=vault)
             manifests.write(plan.manifest, path)
             commit = publish_round(clone, corpus=corpus, name=name, event="opened", written=written)
-        found = store.read(clone, corpus=corpus, name=name, vault=vault)
-        _going(found, detail="a closed round cannot be opened again")
-        if opening.differs(found.manifest, params=found.params):
+        stored = store.read(clone, corpus=corpus, name=name, vault=vault)
+        _going(stored, detail="a closed round cannot be opened again")
+        if opening.differs(stored.manifest, params=stored.params):
             raise wrong(
-                found.manifest, detail="the round was opened with another protocol or seed than the current ones"
+                stored.manifest, detail="the round was opened with another protocol or seed than the current ones"
             )
-        result = told(found.manifest) | {"planned": planned.size, "assigned": loads(found.assigned), "unvoted": unvoted}
+        result = round_fields(stored.manifest) | {
+            "planned": planned.size,
+            "assigned": loads(stored.assigned),
+            "unvoted": unvoted,
+        }
         if dry_run:
             return result
-        desk = RoundContext.of(found, settings=settings, vault=vault, now=now, backend=backend)
-        desk.take_out(found)
-        desk.check_guideline(found)
-        pending = desk.look(found).cases if found.manifest.status == "adjudicating" else []
-        return result | {"released": desk.fill(found, pending=pending)} | commit
+        desk = RoundContext.of(stored, settings=settings, vault=vault, now=now, backend=backend)
+        desk.take_out(stored)
+        desk.check_guideline(stored)
+        pending = desk.look(stored).cases if stored.manifest.status == "adjudicating" else []
+        return result | {"released": desk.fill(stored, pending=pending)} | commit
 
     return store.on_tip(settings, work)
 
@@ -95,16 +88,6 @@ def pull(
 
     Items of records that were taken down are removed from the queues. After the start of adjudication, the annotators'
     answers are no longer read, because the adjudicator was shown them.
-
-    Returns:
-        ``answered`` by person, ``skipped`` in total, ``decided`` (decided item categories), ``cases`` (undecided
-        items), ``problems`` by person and name (see ``backend.PROBLEMS``), ``removed`` and ``released`` (items removed
-        from and added to queues), ``commit``, ``changed``.
-
-    Raises:
-        UnknownRound: the round was not opened.
-        RoundState: the round is closed, or its guideline changed since it was opened.
-        BackendUnavailable: the backend failed; commits are kept, so repeat the command.
     """
     return _collect(corpus, name, settings=settings, vault=vault, now=now, backend=backend, ending=False)
 
@@ -112,17 +95,7 @@ def pull(
 def adjudicate(
     corpus: str, name: str, *, settings: Settings, vault: Vault, now: datetime, backend: Backend | None = None
 ) -> Result:
-    """End annotation in a round: pull once more, and queue the undecided items for the adjudicator, without names.
-
-    Unanswered items are removed from the annotators' queues.
-
-    Returns:
-        The result of :func:`pull`; ``cases`` is the number of items that wait for the adjudicator.
-
-    Raises:
-        UnknownRound: the round was not opened.
-        RoundState: the round is closed, or its guideline changed since it was opened.
-    """
+    """End annotation in a round: pull once more, and queue the undecided items for the adjudicator, without names."""
     return _collect(corpus, name, settings=settings, vault=vault, now=now, backend=backend, ending=True)
 
 
@@ -132,19 +105,19 @@ def _collect(
     """Commit what is new in the queues and fill them again; with ``ending``, annotation ends."""
 
     def work(clone: Workspace) -> Result:
-        found = store.read(clone, corpus=corpus, name=name, vault=vault)
-        _going(found, detail=f"a closed round {'has nothing to adjudicate' if ending else 'collects no answers'}")
-        desk = RoundContext.of(found, settings=settings, vault=vault, now=now, backend=backend)
-        removed = desk.take_out(found)
-        desk.check_guideline(found)
-        pulled = desk.look(found)
+        stored = store.read(clone, corpus=corpus, name=name, vault=vault)
+        _going(stored, detail=f"a closed round {'has nothing to adjudicate' if ending else 'collects no answers'}")
+        desk = RoundContext.of(stored, settings=settings, vault=vault, now=now, backend=backend)
+        removed = desk.take_out(stored)
+        desk.check_guideline(stored)
+        pulled = desk.look(stored)
         written = pulled.write(vault)
-        manifest = found.manifest.model_copy(update={"status": "adjudicating"} if ending else {})
-        event = "pulled" if manifest == found.manifest else "adjudicating"
-        manifests.write(manifest, found.folder / manifests.FILE)
+        manifest = stored.manifest.model_copy(update={"status": "adjudicating"} if ending else {})
+        event = "pulled" if manifest == stored.manifest else "adjudicating"
+        manifests.write(manifest, stored.folder / manifests.FILE)
         commit = publish_round(clone, corpus=corpus, name=name, event=event, written=written)
         released = desk.fill(replace(pulled.round, manifest=manifest), pending=pulled.cases)
-        return pulled.told | {"status": manifest.status, "removed": removed, "released": released} | commit
+        return pulled.summary | {"status": manifest.status, "removed": removed, "released": released} | commit
 
     return store.on_tip(settings, work)
 
@@ -164,65 +137,45 @@ def close(
 ) -> Result:
     """Import a round's last answers, commit the decision about the round, and delete its queues from the backend.
 
-    Args:
-        corpus: the corpus of the round.
-        name: the name of the round.
-        go_on: whether the round's labels become gold.
-        reason: a code of at most 64 characters, not prose (``agreement-sufficient``).
-        settings: the location of the corpus.
-        vault: the vault with the keys.
-        now: the closing time.
-        backend: used in place of the backend that the manifest names.
-        abandon: allow ``go_on`` although the adjudicator has undecided cases, which never get gold from this round.
-        dry_run: return the status without changing anything.
-
-    Returns:
-        The result of :func:`pull`, with the undecided ``cases`` and ``go_on``. A repeated call purges the queues again.
-
-    Raises:
-        UnknownRound: the round was not opened.
-        RoundState: cases are undecided or items are not described without ``abandon``, or the round was closed with
-            another decision.
-        BadManifest: the reason is not a valid code.
-        BackendUnavailable: the round is closed but its queues may not be empty; repeat the command.
+    ``go_on`` is whether the round's labels become gold; ``abandon`` allows it although the adjudicator has undecided
+    cases, which never get gold from this round. ``reason`` is a code of at most 64 characters.
     """
 
     def work(clone: Workspace) -> Result:
-        found = store.read(clone, corpus=corpus, name=name, vault=vault)
-        desk = RoundContext.of(found, settings=settings, vault=vault, now=now, backend=backend)
-        if found.manifest.decision is not None:
-            if found.manifest.decision.go_on != go_on:
-                raise wrong(found.manifest, detail="it was closed with the opposite of this --gold or --no-gold")
-            result = told(found.manifest) | {"go_on": go_on, "commit": clone.head, "changed": False}
+        stored = store.read(clone, corpus=corpus, name=name, vault=vault)
+        desk = RoundContext.of(stored, settings=settings, vault=vault, now=now, backend=backend)
+        if stored.manifest.decision is not None:
+            if stored.manifest.decision.go_on != go_on:
+                raise wrong(stored.manifest, detail="it was closed with the opposite of this --gold or --no-gold")
+            result = round_fields(stored.manifest) | {"go_on": go_on, "commit": clone.head, "changed": False}
         else:
-            pulled = desk.look(found)
+            pulled = desk.look(stored)
             if dry_run:
-                return pulled.told
-            if go_on and not abandon and (left := descriptions.lacking(found, vault=vault)):
+                return pulled.summary
+            if go_on and not abandon and (left := descriptions.lacking(stored, vault=vault)):
                 detail = f"{left} items have no description that a second annotator approved; --abandon closes it so"
-                raise wrong(found.manifest, detail=detail)
+                raise wrong(stored.manifest, detail=detail)
             if pulled.cases and go_on and not abandon:
                 raise wrong(
-                    found.manifest,
+                    stored.manifest,
                     detail=f"{len(pulled.cases)} items wait for the adjudicator; --abandon closes it without them",
                 )
             written = pulled.write(vault)
             decision = RoundDecision(go_on=go_on, reason=reason, at=now)
             update = {"status": "closed", "closed": now, "decision": decision}
-            if found.manifest.phase == qualification.PHASE:
+            if stored.manifest.phase == qualification.PHASE:
                 update["scores"] = _scores(clone, pulled=pulled, vault=vault)
-            manifests.write(found.manifest.model_copy(update=update), found.folder / manifests.FILE)
+            manifests.write(stored.manifest.model_copy(update=update), stored.folder / manifests.FILE)
             commit = publish_round(clone, corpus=corpus, name=name, event="closed", written=written)
-            result = pulled.told | {"status": "closed", "go_on": go_on} | commit
+            result = pulled.summary | {"status": "closed", "go_on": go_on} | commit
         if not dry_run:
-            desk.backend.purge(queues.of_round(found.manifest))
+            desk.backend.purge(queues.of_round(stored.manifest))
         return result
 
     return store.on_tip(settings, work)
 
 
 def _scores(clone: Workspace, *, pulled: Pulled, vault: Vault) -> dict[str, float]:
-    """Return how well each person's answers in a qualification agree with what the earlier rounds settled."""
     manifest = pulled.round.manifest
     earlier = [store.read(clone, corpus=manifest.corpus, name=name, vault=vault) for name in manifest.again]
     scheme = load_scheme(manifest.scheme, root=clone.path)
@@ -231,6 +184,61 @@ def _scores(clone: Workspace, *, pulled: Pulled, vault: Vault) -> dict[str, floa
     return qualification.scores(pulled.round.annotations, known=known, people=manifest.annotators, items=items)
 
 
-def _going(found: StoredRound, *, detail: str) -> None:
-    if found.manifest.status == "closed":
-        raise wrong(found.manifest, detail=detail)
+def _going(stored: StoredRound, *, detail: str) -> None:
+    if stored.manifest.status == "closed":
+        raise wrong(stored.manifest, detail=detail)
+
+
+def status(
+    corpus: str,
+    name: str | None,
+    *,
+    settings: Settings,
+    vault: Vault,
+    now: datetime,
+    backend: Backend | None = None,
+) -> Result:
+    """Return the status of a corpus's annotation rounds, or the details of one round, without changing anything."""
+    with workspace(settings) as clone:
+        if name is None:
+            return _all(clone, corpus=corpus)
+        stored = store.read(clone, corpus=corpus, name=name, vault=vault)
+        result = round_fields(stored.manifest) | {"assigned": loads(stored.assigned)} | _decision(stored.manifest)
+        if stored.manifest.status != "closed":
+            desk = RoundContext.of(stored, settings=settings, vault=vault, now=now, backend=backend)
+            own = [queue for queue in queues.of_round(stored.manifest) if desk.backend.present(queue)]
+            result |= desk.look(stored).summary
+            result["given"] = {queue.annotator: len(desk.backend.present(queue)) for queue in own}
+            result["address"] = {queue.annotator: desk.backend.address(queue) for queue in own}
+        return result | _agreement(clone, corpus=corpus, name=name)
+
+
+def _all(clone: Workspace, *, corpus: str) -> Result:
+    opened = manifests.opened(clone.path, corpus)
+    params = load(clone.path)
+    planned = protocol.load(params.round.protocol[corpus]).rounds if corpus in params.round.protocol else ()
+    known = {manifest.round for manifest in opened}
+    return {
+        "corpus": corpus,
+        "rounds": [round_fields(manifest) | _decision(manifest) for manifest in opened],
+        "planned": [p.name for p in planned if p.name not in known],
+    }
+
+
+def _decision(manifest: RoundManifest) -> Result:
+    decided = manifest.decision
+    return {"decision": {"go_on": decided.go_on, "reason": decided.reason} if decided else None}
+
+
+def _agreement(clone: Workspace, *, corpus: str, name: str) -> Result:
+    path = clone.path / "metrics" / corpus / "agreement.json"
+    published = json.loads(path.read_text())["rounds"].get(name) if path.exists() else None
+    if published is None:
+        return {}
+    kappas = {key: figures["kappa"]["value"] for key, figures in published["categories"].items()}
+    return {"agreement": {"kappa": kappas, "sufficient": published["sufficient"]}}
+
+
+def loads(assigned: Iterable[Row]) -> dict[str, int]:
+    """Count the items assigned to each annotator, from rows of the table ``assignments``."""
+    return dict(sorted(Counter(str(row["annotator"]) for row in assigned).items()))

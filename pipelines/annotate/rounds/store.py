@@ -64,17 +64,7 @@ class StoredRound:
 
 
 def on_tip(settings: Settings, work: Callable[[Workspace], T], *, folders: Sequence[str] | None = None) -> T:
-    """Run ``work`` in a clone of the corpus branch's newest commit and return its result.
-
-    If another publisher pushes first, ``work`` is repeated in a new clone. ``folders``: what ``work`` needs of it, or
-    all (:func:`pipelines.workspace.clone.workspace`).
-
-    A lock allows one ``work`` at a time, on all hosts of the corpus, so that the queues do not change between its reads
-    and its writes.
-
-    Raises:
-        CommitLost: another publisher pushed first in :data:`ATTEMPTS` attempts.
-    """
+    """Run ``work`` in a clone of the corpus branch's newest commit and return its result."""
     with alone(settings, "rounds"):
         for _ in range(ATTEMPTS - 1):
             with suppress(CommitLost), workspace(settings, folders=folders) as clone:
@@ -84,11 +74,7 @@ def on_tip(settings: Settings, work: Callable[[Workspace], T], *, folders: Seque
 
 
 def read(clone: Workspace, *, corpus: str, name: str, vault: Vault) -> StoredRound:
-    """Read an opened annotation round from a clone of the corpus repository.
-
-    Raises:
-        UnknownRound: the round was not opened.
-    """
+    """Read an opened annotation round from a clone of the corpus repository."""
     path = manifests.folder(clone.path, corpus, name) / manifests.FILE
     if not path.exists():
         known = ", ".join(m.round for m in manifests.opened(clone.path, corpus)) or "none opened so far"
@@ -96,16 +82,11 @@ def read(clone: Workspace, *, corpus: str, name: str, vault: Vault) -> StoredRou
     clone.checkout(path.parent.relative_to(clone.path).as_posix())
     assigned = rows(path.parent, name="assignments", vault=vault)
     gone = frozenset(vault.tombstoned({str(row["record_id"]) for row in assigned}))
-    found = {t: rows(path.parent, name=t, vault=vault) for t in ("annotations", "adjudications")}
-    return StoredRound(
-        clone=clone,
-        params=load(clone.path),
-        manifest=manifests.read(path),
-        assigned=_live(assigned, gone=gone),
-        annotations=_live(found["annotations"], gone=gone),
-        decisions=_live(found["adjudications"], gone=gone),
-        gone=gone,
+    assigned, annotations, decisions = (
+        [row for row in content if row["record_id"] not in gone]
+        for content in (assigned, *(rows(path.parent, name=t, vault=vault) for t in ("annotations", "adjudications")))
     )
+    return StoredRound(clone, load(clone.path), manifests.read(path), assigned, annotations, decisions, gone)
 
 
 def rows(folder: Path, *, name: str, vault: Vault) -> list[Row]:
@@ -114,11 +95,11 @@ def rows(folder: Path, *, name: str, vault: Vault) -> list[Row]:
     if not path.exists():
         return []
     table = tables.read(path, name=name)
-    found: list[dict[str, object]] = table.to_pylist()
+    decrypted: list[dict[str, object]] = table.to_pylist()
     for column in tables.sealed_columns(tables.SCHEMAS[name]):
-        for row, value in zip(found, open_column(table, name=name, column=column, vault=vault), strict=True):
+        for row, value in zip(decrypted, open_column(table, name=name, column=column, vault=vault), strict=True):
             row[column] = None if value is None else value.decode()
-    return list(found)
+    return list(decrypted)
 
 
 def write(folder: Path, content: Sequence[Row], *, name: str, vault: Vault) -> list[Path]:
@@ -129,27 +110,19 @@ def write(folder: Path, content: Sequence[Row], *, name: str, vault: Vault) -> l
     path = folder / f"{name}.parquet"
     if not content and not path.exists():
         return []
-    made = folder / f".{name}.parquet"
-    write_rows(content, made, name=name, vault=vault)
-    if path.exists() and path.read_bytes() == made.read_bytes():
-        made.unlink()
+    new = folder / f".{name}.parquet"
+    write_rows(content, new, name=name, vault=vault)
+    if path.exists() and path.read_bytes() == new.read_bytes():
+        new.unlink()
         return []
-    made.replace(path)
+    new.replace(path)
     return [path]
 
 
 def fetch_stages(clone: Workspace, *stages: str) -> None:
-    """Check out the published results of these stages of ``dvc.yaml`` in a clone.
-
-    Raises:
-        NotMade: a stage has no published result; the error names the first one.
-    """
+    """Check out the published results of these stages of ``dvc.yaml`` in a clone."""
     published = clone.lock()
     for stage in stages:
         if stage not in published:
             raise NotMade(stage=stage)
     clone.checkout(*(out["path"] for stage in stages for out in published[stage]["outs"]))
-
-
-def _live(content: Sequence[Row], *, gone: frozenset[str]) -> list[Row]:
-    return [row for row in content if row["record_id"] not in gone]

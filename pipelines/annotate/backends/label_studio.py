@@ -9,17 +9,19 @@ the server's own maintenance removes them.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import shutil
+import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.annotate.backends.backend import AnnotationTask, AnnotatorAnswer, Item, Queue, in_chunks
-from pipelines.annotate.backends.label_studio.erasure import clean
-from pipelines.annotate.backends.label_studio.labelling_config import NOTE, config, shown
+from pipelines.annotate.backends.backend import AnnotationTask, AnnotatorAnswer, Item, Queue, in_chunks, name_of
+from pipelines.annotate.backends.labelling_config import NOTE, config, shown
 from pipelines.annotate.forms.form import Form
 from pipelines.config.settings import Settings
 from pipelines.deployment.label_studio_server import address, ensure_accounts
@@ -28,6 +30,10 @@ from pipelines.errors import BackendUnavailable
 if TYPE_CHECKING:
     from label_studio_sdk import LabelStudio as Client
 
+
+# Ours: the server writes in short transactions.
+BUSY_SECONDS = 60.0
+FOLDERS = ("export", "media/export", "media/upload", "test_data")
 # Label Studio: a title has at most 50 characters.
 LONGEST_TITLE = 50
 # Ours: the server keeps a whole request in memory.
@@ -72,19 +78,15 @@ class LabelStudio:
                 )
 
     def present(self, queue: Queue) -> dict[Item, datetime]:
-        """Return each item of the queue's project with the time at which it was first added.
-
-        An interrupted removal is completed first. Its items are no longer in any project, so no later ``remove`` would
-        complete it.
-        """
+        """Return each item of the queue's project with the time at which it was first added."""
         if self._folder is not None and (self._folder / UNCLEAN).exists():
             self._clean()
-        found: dict[Item, datetime] = {}
+        added: dict[Item, datetime] = {}
         with _errors():
             for item, row in self._rows(queue, fields="task_only", include="id,meta,created_at"):
                 moment = _moment(row["created_at"])
-                found[item] = min(moment, found.get(item, moment))
-        return dict(sorted(found.items()))
+                added[item] = min(moment, added.get(item, moment))
+        return dict(sorted(added.items()))
 
     def add(self, queue: Queue, *, tasks: Sequence[AnnotationTask]) -> None:
         """Import tasks into the queue's project in the order of ``position``, in which the annotator sees them."""
@@ -100,13 +102,14 @@ class LabelStudio:
 
     def answers(self, queue: Queue) -> list[AnnotatorAnswer]:
         """Return the answers in the queue's project, each with its last change and the annotator's e-mail address."""
-        found: list[AnnotatorAnswer] = []
+        answers: list[AnnotatorAnswer] = []
         with _errors():
             rows = list(self._rows(queue, fields="all", include=ANSWER))
-            emails = self._emails(queue) if any(row["annotations"] for _, row in rows) else {}
+            users = self._client(queue).users.list() if any(row["annotations"] for _, row in rows) else ()
+            emails = {user.id: user.email for user in users}
             for item, row in rows:
-                found += [_answer(each, item=item, emails=emails) for each in row["annotations"]]
-        return sorted(found, key=lambda answer: (answer.item, answer.answered, answer.id))
+                answers += [_answer(each, item=item, emails=emails) for each in row["annotations"]]
+        return sorted(answers, key=lambda answer: (answer.item, answer.answered, answer.id))
 
     def remove(self, queue: Queue, *, items: Collection[Item]) -> None:
         """Delete these items' tasks from the queue's project; the embedded server also erases their deleted rows."""
@@ -167,17 +170,9 @@ class LabelStudio:
             if (item := _item(row)) is not None:
                 yield item, row
 
-    def _emails(self, queue: Queue) -> dict[int, str]:
-        return {user.id: user.email for user in self._client(queue).users.list()}
-
 
 def open_label_studio(settings: Settings, *, pseudonyms: Collection[str]) -> LabelStudio:
-    """Return the backend on the configured external server, else on the embedded one with accounts for the pseudonyms.
-
-    Raises:
-        BackendUnavailable: the embedded server does not run, or ``CORPUS_LABEL_STUDIO_KEY`` of the external server is
-            not set.
-    """
+    """Connect to the configured external server, else to the embedded one with accounts for the pseudonyms."""
     url = address(settings)
     if settings.label_studio_url:
         if not (key := settings.label_studio_key.get_secret_value()):
@@ -218,15 +213,10 @@ def _errors() -> Iterator[None]:
 
 
 def _rows(tasks: Sequence[AnnotationTask]) -> Iterator[tuple[dict[str, object], int]]:
-    """Yield tasks as Label Studio imports them, and their sizes in characters."""
     for task in tasks:
         data = shown(task)
-        yield {"data": data, "meta": _meta(task)}, sum(map(len, data.values()))
-
-
-def _meta(task: AnnotationTask) -> dict[str, object]:
-    """Return the task's metadata, which the form does not show to the annotator."""
-    return {"item": f"{task.item[0]}/{task.item[1]}", "position": task.position, "disputed": list(task.disputed)}
+        meta = {"item": name_of(task.item), "position": task.position, "disputed": list(task.disputed)}
+        yield {"data": data, "meta": meta}, sum(map(len, data.values()))
 
 
 def _item(row: Mapping[str, Any]) -> Item | None:
@@ -264,3 +254,30 @@ def _values(result: Sequence[Mapping[str, Any]]) -> tuple[dict[str, tuple[str, .
         elif "choices" in value:
             values[name] = tuple(str(choice) for choice in value["choices"])
     return values, note
+
+
+def clean(folder: Path) -> None:
+    """Rewrite the embedded Label Studio's database without deleted rows, and empty its folders of exports and uploads.
+
+    SQLite leaves deleted rows in free pages of the file; the browser's exports and uploads are in folders next to it.
+    """
+    for name in FOLDERS:
+        for path in sorted((folder / name).glob("*")):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+    database = folder / "label_studio.sqlite3"
+    if not database.exists():
+        return
+    try:
+        with contextlib.closing(sqlite3.connect(database, timeout=BUSY_SECONDS, isolation_level=None)) as connection:
+            # Keep the copy that VACUUM makes out of the temporary folder.
+            for statement in ("PRAGMA temp_store=MEMORY", "VACUUM"):
+                connection.execute(statement).fetchall()
+            # A checkpoint that a reader blocks raises nothing; its first column is then nonzero.
+            [(blocked, *_)] = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    except sqlite3.OperationalError:
+        blocked = True
+    if blocked:
+        raise BackendUnavailable(backend="label_studio", detail="its database is busy")

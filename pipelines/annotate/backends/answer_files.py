@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pipelines.annotate.backends.backend import AnnotatorAnswer, Item
+from pipelines.annotate.backends.backend import AnnotatorAnswer, item_of
 from pipelines.errors import DataError
 
 _JOIN = "|"
@@ -33,42 +33,22 @@ class BadAnswers(DataError):
     )
 
 
-def name_of(item: Item) -> str:
-    """Return the name of an item in task and answer files: ``record_id/image``."""
-    return f"{item[0]}/{item[1]}"
-
-
-def item_of(name: str) -> Item:
-    """Return the item (record id, image) of a name ``record_id/image``.
-
-    Raises:
-        ValueError: the name has another format.
-    """
-    record_id, slash, image = name.rpartition("/")
-    if not (slash and record_id and image.isdecimal() and image.isascii()):
-        raise ValueError("an item is record_id/image")
-    return record_id, int(image)
-
-
 def read(folder: Path, *, keys: Collection[str], annotator: str) -> list[AnnotatorAnswer]:
-    """Return the annotator's answers in a queue's folder in file order; empty if there is no answer file.
-
-    ``keys`` are the categories of the form. ``annotator`` is the account for lines that name no account.
-
-    Raises:
-        BadAnswers: a line cannot be read, or both ``answers.jsonl`` and ``answers.csv`` exist.
-    """
-    path = _path(folder)
-    if path is None:
+    """Return the annotator's answers in a queue's folder in file order; empty if there is no answer file."""
+    paths = [path for path in (folder / "answers.csv", folder / "answers.jsonl") if path.exists()]
+    if not paths:
         return []
+    if len(paths) > 1:
+        raise BadAnswers(file=str(paths[0]), line=0, detail="answers.jsonl exists too; leave one of the two")
+    path = paths[0]
     rows = _csv(path, keys=keys) if path.suffix == ".csv" else _jsonl(path)
-    found = []
+    answers = []
     for line, row in rows:
         try:
-            found.append(_answer(row, keys=keys, annotator=annotator, line=line))
+            answers.append(_answer(row, keys=keys, annotator=annotator, line=line))
         except _AnswerFault as fault:
             raise BadAnswers(file=str(path), line=line, detail=fault) from None
-    return found
+    return answers
 
 
 def without(folder: Path, *, items: Collection[str]) -> Iterator[tuple[Path, bytes]]:
@@ -86,13 +66,6 @@ def without(folder: Path, *, items: Collection[str]) -> Iterator[tuple[Path, byt
 
 class _AnswerFault(Exception):
     """The fault of one line, in words that quote none of its content."""
-
-
-def _path(folder: Path) -> Path | None:
-    found = [path for path in (folder / "answers.csv", folder / "answers.jsonl") if path.exists()]
-    if len(found) > 1:
-        raise BadAnswers(file=str(found[0]), line=0, detail="answers.jsonl exists too; leave one of the two")
-    return found[0] if found else None
 
 
 def _jsonl(path: Path) -> Iterator[tuple[int, Mapping[str, object]]]:
@@ -134,7 +107,6 @@ def _csv(path: Path, *, keys: Collection[str]) -> Iterator[tuple[int, Mapping[st
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield each row and the number of its last line."""
     try:
         reader = csv.reader(io.StringIO(path.read_bytes().decode("utf-8-sig"), newline=""), strict=True)
     except UnicodeDecodeError as error:
@@ -168,18 +140,17 @@ def _answer(row: Mapping[str, object], *, keys: Collection[str], annotator: str,
 
 
 def _values(values: object, *, keys: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """Return the labels by category, without a check against the scheme, which follows later."""
     if not isinstance(values, Mapping) or set(values) - set(keys):
         raise _AnswerFault("'values' has other categories than the form")
-    found = {}
+    parsed = {}
     for key, labels in values.items():
         chosen: Sequence[object] = (
             [labels] if isinstance(labels, str) else labels if isinstance(labels, list) else [None]
         )
         if not all(isinstance(label, str) for label in chosen):
             raise _AnswerFault("the labels of a category must be a list of strings")
-        found[str(key)] = tuple(str(label).strip() for label in chosen)
-    return found
+        parsed[str(key)] = tuple(str(label).strip() for label in chosen)
+    return parsed
 
 
 def _time(value: object) -> datetime:

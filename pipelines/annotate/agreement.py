@@ -11,15 +11,17 @@ rounds; CRADLE's Table 10: rounds 1 to 3). The figures of rounds with one annota
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from pipelines.annotate.agreement.alpha_plot import draw_figure
-from pipelines.annotate.agreement.overlap import OverlapAnswers, gather, measured
 from pipelines.annotate.forms.manifest import RoundManifest, folder, opened
+from pipelines.annotate.response_validation import SKIPPED
 from pipelines.config.annotate import Agreement
 from pipelines.config.params import Params
 from pipelines.metrics import agreement_coefficients as c
@@ -27,34 +29,96 @@ from pipelines.storage import tables
 from pipelines.storage.metrics_file import write_metrics
 from pipelines.storage.tables import Item
 from pipelines.taxonomy import Category, Scheme, load
+from pipelines.taxonomy.guideline import offered
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Json: TypeAlias = dict[str, Any]
+Place: TypeAlias = tuple[str, str, int]
+"""An item (record, image) in a round, because an item counts for its own round only."""
 COLUMNS = ["record_id", "image", "annotator", "category", "round", "batch", "outcome", "labels"]
 DIGITS = 6  # finer than 1,000 resamples can resolve, coarser than floating-point error
 # Landis and Koch's words describe agreement beyond chance.
 READ = ("kappa", "weighted_kappa", "ac1", "alpha")
 INTERVAL = {"method": "percentile bootstrap", "unit": "near-duplicate group"}
+FILE = "agreement.png"
+COLOUR, GREY = "#0072B2", "#8a8a8a"  # blue of Okabe and Ito's palette for colour-blind readers
+INCHES = {"panel": 1.75, "batch": 0.55, "least": 7.5, "most": 30.0}
+# Why an item has fewer than two answers to compare, the more serious reasons first.
+LEFT_OUT = ("outside_scheme", "skipped", "single")
+
+
+@dataclass
+class OverlapAnswers:
+    """All answers in one category; each item is identified by round, record id and image number.
+
+    ``chosen[place][annotator]`` is the label set that the annotator chose for the item. ``skipped`` are the items that
+    an annotator skipped, ``outside`` those with an answer outside the current scheme.
+    """
+
+    chosen: dict[Place, dict[str, frozenset[str]]] = field(default_factory=lambda: defaultdict(dict))
+    skipped: set[Place] = field(default_factory=set)
+    outside: set[Place] = field(default_factory=set)
+
+    def doubles(self) -> list[Place]:
+        """Return the sorted places (round, record id, image) that two or more annotators answered."""
+        return sorted(place for place, by in self.chosen.items() if len(by) > 1)
+
+    def left_out(self) -> dict[str, int]:
+        """Count the items with fewer than two answers by reason (``outside_scheme``, ``skipped``, ``single``)."""
+        less = (self.chosen.keys() | self.skipped | self.outside) - set(self.doubles())
+        reasons = [
+            "outside_scheme" if p in self.outside else "skipped" if p in self.skipped else "single" for p in less
+        ]
+        return {reason: Counter(reasons)[reason] for reason in LEFT_OUT}
+
+
+def gather(rows: Iterable[Mapping[str, Any]], *, scheme: Scheme) -> dict[str, OverlapAnswers]:
+    """Group rows of the table ``annotations`` by category; leave out label sets that the current scheme forbids."""
+    grouped = {key: OverlapAnswers() for key in scheme.categories}
+    for row in rows:
+        answers = grouped.get(row["category"])
+        if answers is None:
+            continue
+        place = (row["round"], row["record_id"], row["image"])
+        labels = row["labels"]
+        if isinstance(labels, list):
+            category = scheme.categories[row["category"]]
+            chosen = frozenset(labels) - _nothing(category)
+            known = chosen <= set(measured(category)) and (category.kind == "multi" or len(chosen) == 1)
+            if known:
+                answers.chosen[place][row["annotator"]] = chosen
+            else:
+                answers.outside.add(place)
+        elif row["outcome"] == SKIPPED:
+            answers.skipped.add(place)
+    return grouped
+
+
+def measured(category: Category) -> tuple[str, ...]:
+    """Return the labels for which agreement is computed: those shown to annotators, without the name of the empty set.
+
+    FigSIM leaves "None" of its multi-label categories out (3.3); CRADLE's ``no_crisis`` is a label (Table 10).
+    """
+    return tuple(label.name for label in offered(category) if label.name not in _nothing(category))
+
+
+def _nothing(category: Category) -> set[str]:
+    empty = category.kind == "multi" and category.none is not None and category.none not in category.names
+    return {str(category.none)} if empty else set()
 
 
 def run(corpus: str, *, params: Params, root: Path = Path()) -> Json:
-    """Write ``metrics/<corpus>/agreement.json`` and ``snapshot/<corpus>/agreement/agreement.png``.
-
-    Returns:
-        For each round and for ``overall``: ``items`` (number of items), ``alpha`` and ``kappa`` by category, and
-        ``sufficient``: whether every defined kappa, rounded to two decimals, reaches ``agreement.enough`` (``None`` if
-        no kappa is defined).
-
-    Raises:
-        BadManifest: a round's manifest is invalid.
-    """
+    """Write ``metrics/<corpus>/agreement.json`` and ``snapshot/<corpus>/agreement/agreement.png``."""
     scheme = load(params.corpora[corpus].scheme, root=root)
-    found: list[tuple[RoundManifest, list[Json]]] = []
+    rounds: list[tuple[RoundManifest, list[Json]]] = []
     for manifest in opened(root, corpus):
         path = folder(root, corpus, manifest.round) / "annotations.parquet"
         if path.exists():
-            found.append((manifest, tables.read(path, name="annotations", columns=COLUMNS).to_pylist()))
-    schemes = {m.round: load(m.scheme, root=root) for m, _ in found if m.scheme != scheme.name}
-    metrics = measure(found, scheme=scheme, settings=params.agreement, groups=groups_of(root, corpus), schemes=schemes)
+            rounds.append((manifest, tables.read(path, name="annotations", columns=COLUMNS).to_pylist()))
+    schemes = {m.round: load(m.scheme, root=root) for m, _ in rounds if m.scheme != scheme.name}
+    metrics = measure(rounds, scheme=scheme, settings=params.agreement, groups=groups_of(root, corpus), schemes=schemes)
     draw_figure(metrics, categories=list(scheme.categories), path=root / "snapshot" / corpus / "agreement")
     write_metrics(metrics, root / "metrics" / corpus / "agreement.json")
     return summary(metrics)
@@ -65,8 +129,8 @@ def groups_of(root: Path, corpus: str) -> dict[Item, str]:
     path = root / "snapshot" / corpus / "dedupe" / "clusters.parquet"
     if not path.exists():
         return {}
-    found = tables.read(path, name="clusters", columns=["record_id", "image", "cluster"])
-    return dict(zip(tables.items_of(found), found["cluster"].to_pylist(), strict=True))
+    clusters = tables.read(path, name="clusters", columns=["record_id", "image", "cluster"])
+    return dict(zip(tables.items_of(clusters), clusters["cluster"].to_pylist(), strict=True))
 
 
 def measure(
@@ -92,8 +156,8 @@ def measure(
     described: Json = {}
     pooled: list[Mapping[str, Any]] = []
     published: list[str] = []
-    for manifest, given in rounds:
-        rows = list(given)
+    for manifest, table in rounds:
+        rows = list(table)
         batches = sorted({row["batch"] for row in rows})
         parts = {b: [row for row in rows if row["batch"] == b] for b in batches}
         own = (schemes or {}).get(manifest.round, scheme)
@@ -123,10 +187,7 @@ def measure(
 
 
 def summary(metrics: Mapping[str, Any]) -> Json:
-    """Summarise the figures of :func:`measure`, for each round and ``overall``.
-
-    Each summary has ``items`` (maximum over the categories), ``alpha`` and ``kappa`` by category, and ``sufficient``.
-    """
+    """Summarise the figures of :func:`measure`, for each round and ``overall``."""
 
     def short(scope: Mapping[str, Any]) -> Json:
         categories = scope["categories"]
@@ -167,17 +228,13 @@ def figures(
     groups: Mapping[Item, str],
     labels: bool = True,
 ) -> Json:
-    """Compute all agreement figures of one category of a scheme from the annotators' ``answers``.
-
-    ``groups`` maps items to groups of near-duplicates, ``labels`` adds the figures of each label, and ``settings.seed``
-    and the category's key seed the bootstrap.
-    """
+    """Compute all agreement figures of one category of a scheme from the annotators' ``answers``."""
     places = answers.doubles()
     names = measured(category)
-    raters = sorted({annotator for place in places for annotator in answers.given[place]})
+    raters = sorted({annotator for place in places for annotator in answers.chosen[place]})
     sets = np.full((len(places), len(raters), len(names)), c.MISSING, dtype=np.int64)
     for i, place in enumerate(places):
-        for annotator, chosen in answers.given[place].items():
+        for annotator, chosen in answers.chosen[place].items():
             sets[i, raters.index(annotator)] = [name in chosen for name in names]
     digest = hashlib.sha256(f"{settings.seed}/{category.key}".encode()).digest()
     rng = np.random.default_rng(int.from_bytes(digest[:8], "big"))
@@ -211,29 +268,26 @@ def figures(
 
 
 def _single(sets: c.Codes, *, category: Category, weights: c.Floats) -> dict[str, c.Floats]:
-    """Return the figures of a category whose answers are exactly one label each."""
     size = sets.shape[2]
     codes = np.where((sets == c.MISSING).any(axis=2), c.MISSING, sets.argmax(axis=2))
-    found = {
+    values = {
         "observed": c.observed(codes, classes=size, weights=weights),
         "kappa": c.kappa(codes, classes=size, weights=weights),
         "ac1": c.ac1(codes, classes=size, weights=weights),
     }
     if not category.ordinal:
-        return {**found, "alpha": c.alpha(codes, distance=c.nominal(size), weights=weights)}
+        return {**values, "alpha": c.alpha(codes, distance=c.nominal(size), weights=weights)}
     # the task's classes define the order: FigSIM's attempt and death are one degree (SPEC 1.1)
-    merged = [_class(category, label=name) for name in measured(category)]
+    merge = category.task_merge
+    merged = [
+        next(iter(category.merge(frozenset({name}), merge=merge))) if merge else name for name in measured(category)
+    ]
     degrees = list(dict.fromkeys(merged))
     ranks = np.array([degrees.index(name) for name in merged])
     ordered = np.where(codes == c.MISSING, c.MISSING, ranks[codes])
-    found["weighted_kappa"] = c.kappa(ordered, classes=len(degrees), weights=weights, quadratic=True)
-    found["alpha"] = c.ordinal_alpha(ordered, classes=len(degrees), weights=weights)
-    return found
-
-
-def _class(category: Category, *, label: str) -> str:
-    merge = category.task_merge
-    return next(iter(category.merge(frozenset({label}), merge=merge))) if merge else label
+    values["weighted_kappa"] = c.kappa(ordered, classes=len(degrees), weights=weights, quadratic=True)
+    values["alpha"] = c.ordinal_alpha(ordered, classes=len(degrees), weights=weights)
+    return values
 
 
 def _multi(sets: c.Codes, *, by_label: Mapping[str, c.Floats], weights: c.Floats) -> dict[str, c.Floats]:
@@ -249,13 +303,86 @@ def _multi(sets: c.Codes, *, by_label: Mapping[str, c.Floats], weights: c.Floats
 
 
 def _plain(values: c.Floats, *, name: str, settings: Agreement) -> Json:
-    found = c.estimate(values, confidence=settings.confidence)
+    estimate = c.estimate(values, confidence=settings.confidence)
     plain: Json = {
         key: None if value is None else round(value, DIGITS) + 0.0
-        for key, value in (("value", found.value), ("low", found.low), ("high", found.high))
+        for key, value in (("value", estimate.value), ("low", estimate.low), ("high", estimate.high))
     }
-    if name in READ and found.value is not None:
-        plain["word"] = c.landis_koch(found.value)
-    if found.value is not None and found.defined < 1:
-        plain["defined"] = round(found.defined, 3)
+    if name in READ and estimate.value is not None:
+        plain["word"] = c.landis_koch(estimate.value)
+    if estimate.value is not None and estimate.defined < 1:
+        plain["defined"] = round(estimate.defined, 3)
     return plain
+
+
+def draw_figure(metrics: Mapping[str, Any], *, categories: Sequence[str], path: Path) -> None:
+    """Write ``agreement.png`` to the folder ``path``: a panel per category, over the doubly annotated batches (x axis).
+
+    A batch with an undefined alpha has a tick on the axis and no point. The same metrics give the same bytes.
+    """
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    points = _points(metrics)
+    shown = categories if points else categories[:1]
+    width = min(INCHES["most"], max(INCHES["least"], 2 + INCHES["batch"] * len(points)))
+    # the library's defaults, not those of a user's matplotlibrc
+    with mpl.rc_context(mpl.rcParamsDefault):
+        figure = Figure(figsize=(width, 1.2 + INCHES["panel"] * len(shown)), layout="constrained")
+        FigureCanvasAgg(figure)
+        panels = figure.subplots(len(shown), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+        for panel, category in zip(panels, shown, strict=True):
+            _panel(panel, points=points, category=category)
+        # the panels share an axis that reaches the lowest interval; set ticks first, because they would widen it
+        lows = [_bound(batch[key]["alpha"], key="low") for _, batch in points for key in shown]
+        panels[0].set_yticks([n / 5 for n in range(-5, 6)])
+        panels[0].set_ylim(min([0.0, *(low for low in lows if not math.isnan(low))]) - 0.05, 1.05)
+        if points:
+            panels[-1].set_xticks(range(len(points)), [name for name, _ in points], rotation=45, ha="right")
+            panels[-1].set_xlabel("round, batch (in the order of annotation)")
+        else:
+            panels[0].set_title("", loc="left")
+            panels[0].text(
+                0.5, 0.5, "no item has two answers yet", ha="center", color=GREY, transform=panels[0].transAxes
+            )
+        figure.supylabel("Krippendorff's α with bootstrap interval", fontsize=10)
+        path.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path / FILE, dpi=110, metadata={"Software": None})
+
+
+def _points(metrics: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    points = []
+    rounds = metrics["rounds"]
+    for name in sorted(rounds, key=lambda n: rounds[n]["order"]):
+        batches = rounds[name]["batches"]
+        for batch in sorted(batches, key=int):
+            categories = batches[batch]["categories"]
+            if any(figures["items"] for figures in categories.values()):
+                points.append((f"{name}, {batch}" if len(batches) > 1 else name, categories))
+    return points
+
+
+def _panel(panel: Axes, *, points: Sequence[tuple[str, Mapping[str, Any]]], category: str) -> None:
+    alphas = [batch[category]["alpha"] for _, batch in points]
+    xs = [x for x, alpha in enumerate(alphas) if alpha["value"] is not None]
+    lows, highs = ([_bound(alphas[x], key=key) for x in xs] for key in ("low", "high"))
+    for end, word in c.READINGS:
+        panel.axhline(end, color="#dddddd", linewidth=0.7, zorder=0)
+        panel.text(1.005, end - 0.1, word, color=GREY, fontsize=7, va="center", transform=panel.get_yaxis_transform())
+    panel.vlines(xs, lows, highs, color=COLOUR, linewidth=1.4, alpha=0.6)
+    # an undefined value breaks the line
+    values = [_bound(alpha, key="value") for alpha in alphas]
+    panel.plot(range(len(values)), values, color=COLOUR, linewidth=1, marker="o", markersize=4.5)
+    for x in sorted(set(range(len(alphas))) - set(xs)):
+        panel.text(x, 0.02, "undefined", color=GREY, fontsize=6, rotation=90, ha="center", va="bottom")
+    panel.set_title(category, loc="left", fontsize=10)
+    panel.set_xlim(-0.5, max(len(points), 1) - 0.5)
+    panel.set_xticks([])
+    panel.spines[["top", "right"]].set_visible(False)
+
+
+def _bound(figure: Mapping[str, Any], *, key: str) -> float:
+    """Return a bound, or the value itself if no resample has a bound; NaN if it is undefined."""
+    value = figure["value"] if figure[key] is None else figure[key]
+    return math.nan if value is None else float(value)

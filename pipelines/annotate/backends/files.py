@@ -17,9 +17,9 @@ from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
-from pipelines.annotate.backends.backend import AnnotationTask, AnnotatorAnswer, Item, Queue
-from pipelines.annotate.backends.files import answer_files
-from pipelines.annotate.backends.files.answer_files import BadAnswers, item_of, name_of
+from pipelines.annotate.backends import answer_files
+from pipelines.annotate.backends.answer_files import BadAnswers
+from pipelines.annotate.backends.backend import AnnotationTask, AnnotatorAnswer, Item, Queue, item_of, name_of
 from pipelines.annotate.forms.form import Form
 from pipelines.config.settings import Settings
 from pipelines.errors import BackendUnavailable
@@ -31,10 +31,7 @@ _SUFFIXES = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image
 
 
 class Files:
-    """A backend whose annotation queues are folders below ``root``, for a team's own annotation tool.
-
-    ``clock`` returns the time at which a task is added.
-    """
+    """A backend whose annotation queues are folders below ``root``, for a team's own annotation tool."""
 
     def __init__(self, root: Path, *, clock: Callable[[], datetime]) -> None:
         self.accounts: Mapping[str, str] = {}
@@ -42,11 +39,7 @@ class Files:
         self._clock = clock
 
     def prepare(self, queue: Queue, *, form: Form) -> None:
-        """Create the queue's folder with the form and a README if the folder does not exist.
-
-        Raises:
-            BackendUnavailable: the folder cannot be written, or a name in the queue cannot be a folder.
-        """
+        """Create the queue's folder with the form and a README if the folder does not exist."""
         folder = self._folder(queue)
         with _usable():
             if (folder / "form.json").exists():
@@ -56,20 +49,11 @@ class Files:
             _write(folder / "form.json", json.dumps(asdict(form), indent=2).encode())
 
     def present(self, queue: Queue) -> dict[Item, datetime]:
-        """Return each item in the queue's ``tasks.jsonl`` with the time at which it was added.
-
-        Raises:
-            BackendUnavailable: the folder cannot be read.
-            BadAnswers: a line of ``tasks.jsonl`` cannot be read.
-        """
+        """Return each item in the queue's ``tasks.jsonl`` with the time at which it was added."""
         return {item_of(str(row["item"])): added for row, added in self._tasks(self._folder(queue))}
 
     def add(self, queue: Queue, *, tasks: Sequence[AnnotationTask]) -> None:
-        """Append tasks to the queue's ``tasks.jsonl``; write the pictures first, so that every listed task is complete.
-
-        Raises:
-            BackendUnavailable: the queue was not prepared, or cannot be written.
-        """
+        """Append tasks to the queue's ``tasks.jsonl``; pictures first, so that every listed task is complete."""
         folder = self._folder(queue)
         held = self.present(queue)
         fresh = {task.item: task for task in tasks if task.item not in held}
@@ -85,26 +69,17 @@ class Files:
             _write_rows(folder / "tasks.jsonl", rows)
 
     def answers(self, queue: Queue) -> list[AnnotatorAnswer]:
-        """Return the answers that the annotation team's own tool wrote to the queue's folder.
-
-        Raises:
-            BadAnswers: a line is unreadable, or both ``answers.jsonl`` and ``answers.csv`` exist; the error names file
-                and line.
-            BackendUnavailable: the folder cannot be read.
-        """
+        """Return the answers that the annotation team's own tool wrote to the queue's folder."""
         folder = self._folder(queue)
         with _usable():
             if not (folder / "form.json").exists():
                 return []
             keys = [question["key"] for question in json.loads((folder / "form.json").read_bytes())["questions"]]
-            found = answer_files.read(folder, keys=keys, annotator=queue.annotator)
-        return sorted(found, key=lambda answer: (answer.item, answer.answered, answer.id))
+            answers = answer_files.read(folder, keys=keys, annotator=queue.annotator)
+        return sorted(answers, key=lambda answer: (answer.item, answer.answered, answer.id))
 
     def remove(self, queue: Queue, *, items: Collection[Item]) -> None:
-        """Remove the items' tasks, pictures and answers from the queue's folder.
-
-        An unreadable line of an answer file is also removed if it contains the name of one of the items.
-        """
+        """Remove the items' tasks, pictures and answers from the queue's folder."""
         folder = self._folder(queue)
         gone = {name_of(item) for item in items}
         with _usable():
@@ -122,9 +97,6 @@ class Files:
 
         Files are deleted without being overwritten, because current file systems and disks do not guarantee that
         overwriting erases the data.
-
-        Raises:
-            BackendUnavailable: some files are left; repeat the call.
         """
         for queue in queues:
             folder = self._folder(queue)
@@ -148,13 +120,11 @@ class Files:
         return self._root.joinpath(*parts)
 
     def _make(self, folder: Path) -> None:
-        """Create a folder and its parents below the root with mode 700."""
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         for above in reversed([folder, *folder.relative_to(self._root).parents][:-1]):
             (self._root / above).mkdir(mode=0o700, exist_ok=True)
 
     def _tasks(self, folder: Path) -> Iterator[tuple[dict[str, object], datetime]]:
-        """Yield each row of ``tasks.jsonl`` and the time it was added."""
         path = folder / "tasks.jsonl"
         with _usable():
             lines = path.read_bytes().split(b"\n") if path.exists() else []
@@ -177,7 +147,6 @@ def open_files(settings: Settings) -> Files:
 
 
 def _row(task: AnnotationTask, *, folder: Path) -> dict[str, object]:
-    """Return a task's row for the list, and write its picture next to the list."""
     name = None
     if task.image is not None:
         suffix = _SUFFIXES.get(task.media_type or "", "bin")
@@ -200,11 +169,11 @@ def _write_rows(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
 
 def _write(path: Path, content: bytes) -> None:
     """Write a file with mode 600 atomically, so that a concurrent reader sees either the old or the new file."""
-    made = path.with_name(f".{path.name}.new")
-    made.unlink(missing_ok=True)
-    made.touch(mode=0o600, exist_ok=False)
-    made.write_bytes(content)
-    made.replace(path)
+    new = path.with_name(f".{path.name}.new")
+    new.unlink(missing_ok=True)
+    new.touch(mode=0o600, exist_ok=False)
+    new.write_bytes(content)
+    new.replace(path)
 
 
 @contextlib.contextmanager
@@ -218,7 +187,6 @@ def _usable() -> Iterator[None]:
 
 
 def _readme(form: Form) -> str:
-    """Return the README of the folder for the team."""
     keys = ", ".join(question.key for question in form.questions)
     required = "required" if form.note_required else "may be empty"
     blur = "  * Keep pictures blurred until the annotator asks for one.\n" if form.content == "images" else ""

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from xml.etree import ElementTree as ET
 
 from pipelines.annotate.backends.backend import AnnotationTask
-from pipelines.annotate.forms.form import Choice, Form, FormQuestion
+from pipelines.annotate.forms.form import Form, FormQuestion
 
 CONTENT, SIDES, NOTE = "_content", "_sides", "_note"
 """Names of the elements that are not questions; a question's name is its category's key."""
@@ -54,10 +54,7 @@ STYLE = """
 
 
 def config(form: Form) -> str:
-    """Return Label Studio's labelling configuration (XML) of a form.
-
-    The page shows the warning and the contacts first, then the guideline, the item, the questions and the note.
-    """
+    """Return Label Studio's labelling configuration (XML) of a form."""
     root = ET.Element("View")
     ET.SubElement(root, "Style").text = STYLE
     _hypertext(root, name="_warning", value=_warning(form))
@@ -77,10 +74,7 @@ def config(form: Form) -> str:
 
 
 def shown(task: AnnotationTask) -> dict[str, str]:
-    """Return the data of an annotation task as HTML by element name.
-
-    ``_content`` is what to annotate; a task for an adjudicator also has ``_sides``, the conflicting answers.
-    """
+    """Return the data of an annotation task as HTML by element name."""
     passages = [_passage(name, text) for name, text in task.text.items() if text]
     if task.image is not None:
         passages.append(_picture(task.image, media_type=task.media_type or "application/octet-stream"))
@@ -108,13 +102,9 @@ def _question(parent: ET.Element, question: FormQuestion, *, named: bool) -> Non
         requiredMessage=_plain(f"Please answer: {question.text}"),
     )
     for choice in question.choices:
-        _choice(choices, choice)
-
-
-def _choice(parent: ET.Element, choice: Choice) -> None:
-    element = ET.SubElement(parent, "Choice", value=_plain(choice.value), hint=_plain(choice.hint))
-    if "$" in choice.value:
-        element.set("alias", choice.value)  # the value in results; never read as a variable
+        element = ET.SubElement(choices, "Choice", value=_plain(choice.value), hint=_plain(choice.hint))
+        if "$" in choice.value:
+            element.set("alias", choice.value)  # the value in results; never read as a variable
 
 
 def _note(parent: ET.Element, form: Form) -> None:

@@ -1,1 +1,0 @@
-"""Measure how far annotators agree."""

@@ -1,1 +1,0 @@
-"""Annotate on an Argilla server."""

@@ -1,1 +1,0 @@
-"""Annotate on a Label Studio server."""
