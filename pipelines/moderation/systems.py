@@ -18,10 +18,10 @@ from pipelines.config.moderators import AzureModerator, GuardModerator, Moderato
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.datasets.post import BOILERPLATE, Post
-from pipelines.llm.pictures import shown
 from pipelines.llm.asking import Asking, PlannedRequests
 from pipelines.llm.costs import Size, usd
 from pipelines.llm.outcome import UNREADABLE, Outcome, Raw
+from pipelines.llm.pictures import shown
 from pipelines.llm.sender import LabelRequest
 from pipelines.moderation.moderation_client import ModerationClient
 from pipelines.moderation.verdict import Verdict, combined, malformed
