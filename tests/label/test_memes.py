@@ -19,9 +19,9 @@ from pipelines.config.settings import Settings
 from pipelines.datasets.example import Example, LeakRefused
 from pipelines.label.memes import meme_examples
 from pipelines.label.memes.meme_labels import MemeLabeller, NotAsked, described, meme, shown
-from pipelines.llm.addresses import SIDE
 from pipelines.llm.client import CannotSee
 from pipelines.llm.outcome import Outcome, Raw
+from pipelines.llm.pictures import SIDE
 from pipelines.llm.prompting.prompts import Prompt, build, delimiter
 from pipelines.storage import answers as store
 from pipelines.storage.answers import AnswerStore
