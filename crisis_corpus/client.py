@@ -86,9 +86,6 @@ class Model:
 
         ``labels`` are the most probable label set. ``alerts`` are the labels that must not be missed and may apply:
         read an item that has the alert or the label. A version of an earlier release has no column ``alerts``.
-
-        Raises:
-            MlflowException: the input does not fit the signature; its ``get_http_status_code()`` is a 4xx.
         """
         return self._model.predict(asked)
 
@@ -105,16 +102,6 @@ def load(
         tracking_uri: the MLflow server; by default ``MLFLOW_TRACKING_URI``.
         journal_url: the database of the journal; by default ``CORPUS_JOURNAL_URL``. A read-only account is enough.
         cache: the folder for downloaded versions, by the digest of their files; by default ``<CORPUS_HOME>/models``.
-
-    Raises:
-        BadReference: the reference has another form or names an unknown model.
-        NoRegistry, NoJournal: the address of the MLflow server is not set, or the journal does not exist.
-        NoChampion, AliasUntrusted, Withdrawn, NotOnRecord: there is no version that may be loaded.
-        UnknownVersion: there is no such version.
-        FilesChanged: a file differs from what was registered; the error names the file where possible.
-        NotLoaded: the files are intact, but a library is missing.
-        JournalBroken: the journal was altered or cut.
-        RegistryUnavailable, JournalUnavailable: try later.
     """
     found, folder = _had(reference, tracking_uri=tracking_uri, journal_url=journal_url, cache=cache)
     pack = integrity.place(folder)
@@ -137,10 +124,6 @@ def token(name: str, *, journal_url: str | None = None) -> str:
 
     The token is the digest of the journal's last such row: registrations, verdicts of the gate and intended changes do
     not affect consumers.
-
-    Raises:
-        UnknownModel: no model is registered under this name.
-        NoJournal, JournalUnavailable, JournalBroken: see :func:`load`.
     """
     return _asked(name, known=BEGINNING, journal_url=journal_url)
 
@@ -149,10 +132,6 @@ def changed(name: str, token: str, *, journal_url: str | None = None) -> str | N
     """Return a new token if a model's champion changed, or a version was withdrawn or became stale, since ``token``.
 
     Returns ``None`` if nothing changed.
-
-    Raises:
-        JournalBroken: the journal has no row with this token, so it was cut or replaced.
-        UnknownModel, NoJournal, JournalUnavailable: see :func:`token`.
     """
     now = _asked(name, known=token, journal_url=journal_url)
     return None if now == token else now

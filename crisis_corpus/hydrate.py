@@ -99,12 +99,7 @@ def authenticated(key: bytes, purpose: str, facts: Mapping[str, Any]) -> dict[st
 
 
 def verified(key: bytes, purpose: str, data: bytes) -> dict[str, Any]:
-    """Return the facts in a file that :func:`authenticated` wrote.
-
-    Raises:
-        Stop: the key is of another release, or the file was altered.
-        ValueError: the file is not JSON.
-    """
+    """Return the facts in a file that :func:`authenticated` wrote."""
     facts: dict[str, Any] = json.loads(data)
     known = authenticated(key, purpose, facts)["mac"] if isinstance(facts, dict) else ""
     if not known or not hmac.compare_digest(known.encode(), str(facts.get("mac")).encode("utf-8", "replace")):
@@ -138,11 +133,7 @@ def seal_address(key: bytes, address: Address, *, release_id: str) -> str:
 
 
 def open_address(key: bytes, sealed: str, *, release_id: str) -> Address:
-    """Decrypt a post's address that :func:`seal_address` encrypted.
-
-    Raises:
-        Stop: the key is of another release, or the row was altered.
-    """
+    """Decrypt a post's address that :func:`seal_address` encrypted."""
     data = bytes.fromhex(sealed)
     tag, hidden = data[:TAG_BYTES], data[TAG_BYTES:]
     plain = bytes(a ^ b for a, b in zip(hidden, _mac(key, "stream", tag), strict=False))
@@ -218,13 +209,7 @@ class RemovalList:
 
     @classmethod
     def read(cls, data: bytes, *, key: bytes, release: str) -> RemovalList:
-        """Verify and parse the bytes of ``removal.json``, the removal list of a release.
-
-        Raises:
-            Stop: the file is not a removal list of this release.
-            ValueError: the file is not JSON.
-            KeyError: a field is missing.
-        """
+        """Verify and parse the bytes of ``removal.json``, the removal list of a release."""
         facts = verified(key, "removal list", data)
         ids = frozenset(map(str, facts["ids"]))
         if facts["release"] != release or not all(map(ID.fullmatch, ids)):
@@ -247,11 +232,7 @@ class Package:
 
     @classmethod
     def read(cls, folder: Path, *, key: bytes, removal: Path | None, draft: bool) -> Package:
-        """Read a release package, and check its manifest and lists with the key and its files against the manifest.
-
-        Raises:
-            Stop: a file is missing, altered or of another release, or the release is not approved.
-        """
+        """Read a release package, and check its manifest and lists with the key and its files against the manifest."""
         try:
             manifest = verified(key, "manifest", (folder / "manifest.json").read_bytes())
             release, texts = str(manifest["release"]), _files(folder, digests=manifest["files"])
@@ -332,11 +313,7 @@ class RedditClient:
     """A client of Reddit's API for one application, which obeys the rate limit in Reddit's response headers."""
 
     def __init__(self, environment: Mapping[str, str], *, sleep: Sleep) -> None:
-        """Read Reddit's credentials and addresses from the environment.
-
-        Raises:
-            Stop: a variable is missing, or an address is neither https nor on this machine.
-        """
+        """Read Reddit's credentials and addresses from the environment."""
         names = ("REDDIT_CLIENT_ID", "REDDIT_CLIENT_SECRET", "REDDIT_USER_AGENT")
         if missing := [name for name in names if not environment.get(name)]:
             raise Stop(f"{', '.join(missing)}: not set; export them as DATASHEET.md shows.", status=78)
@@ -352,11 +329,7 @@ class RedditClient:
         self._token, self._pause = "", 0.0
 
     def posts(self, fullnames: Iterable[str]) -> dict[str, Mapping[str, Any]]:
-        """Return the posts that Reddit shows, by fullname (at most 100 per call); posts that it hides are omitted.
-
-        Raises:
-            Stop: Reddit refuses or does not answer.
-        """
+        """Return the posts that Reddit shows, by fullname (at most 100 per call); posts that it hides are omitted."""
         query = urllib.parse.urlencode({"id": ",".join(fullnames), "raw_json": 1})
         for renewed in (False, True):
             if not self._token or renewed:
@@ -533,11 +506,7 @@ class Folder:
             os.fsync(file.fileno())
 
     def current(self, package: Package, *, key: bytes) -> Package:
-        """Return the package with the newest removal list that this folder has seen, and store that list in the folder.
-
-        Raises:
-            Stop: the stored list was altered.
-        """
+        """Return the package with the newest removal list that this folder has seen, and store that list in the folder."""
         name = f"removal-{package.release}.json"
         if (path := self._inside(name)).exists():
             try:
@@ -575,9 +544,6 @@ def hydrate(package: Package, *, key: bytes, reddit: RedditClient, folder: Folde
     """Fetch every item without an outcome or with ``unavailable``; keep content that matches the labelled post.
 
     ``again`` fetches all items once more, and ``say`` is called with progress messages.
-
-    Raises:
-        Stop: the key does not match, or Reddit refuses or does not answer; outcomes so far are kept.
     """
     folder.forget(package.withdrawn)
     done = {item for item, outcome in folder.outcomes.items() if outcome != "unavailable" and not again}
@@ -682,11 +648,7 @@ def show(counts: Mapping[str, Any], *, say: Say) -> None:
 
 
 def read_key(path: Path) -> bytes:
-    """Return the release's key from its key file.
-
-    Raises:
-        Stop: the file does not hold a key.
-    """
+    """Return the release's key from its key file."""
     try:
         key = bytes.fromhex(path.read_text().strip())
     except (OSError, ValueError):

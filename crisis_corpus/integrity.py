@@ -74,11 +74,7 @@ class PackManifest(BaseModel):
 
 
 def place(version: Path) -> Path:
-    """Return the folder of the model package in a version's folder.
-
-    Raises:
-        NoPack: there is no model package, or more than one.
-    """
+    """Return the folder of the model package in a version's folder."""
     found = sorted(version.rglob(FILES))
     if len(found) != 1:
         raise NoPack(detail=f"{len(found)} files named {FILES} found, expected one")
@@ -86,11 +82,7 @@ def place(version: Path) -> Path:
 
 
 def read_manifest(path: Path) -> PackManifest:
-    """Read ``model.json`` of a model package.
-
-    Raises:
-        NoPack: the file is missing, or a field is missing or invalid.
-    """
+    """Read ``model.json`` of a model package."""
     try:
         return PackManifest.model_validate_json(path.read_bytes())
     except OSError:

@@ -202,12 +202,7 @@ class JournalReader:
         """Check hash chain and signatures of one model's journal rows, or of all; return the number of rows checked.
 
         Args:
-            name: the registered model, or ``None`` for all models.
             known: model -> the digest of an earlier last row, which must still exist; it reveals a cut journal.
-
-        Raises:
-            JournalBroken: the journal was altered; the error names the first altered row.
-            JournalUnsigned: a row is not signed.
         """
         rows = self.rows(name)
         chains = chained(rows)
@@ -222,11 +217,7 @@ class JournalReader:
 
 
 def chained(rows: Sequence[JournalRow]) -> dict[str, list[JournalRow]]:
-    """Check the hash chain of each model's journal rows, and return the rows by model.
-
-    Raises:
-        JournalBroken: the journal was altered; the error names the first altered row.
-    """
+    """Check the hash chain of each model's journal rows, and return the rows by model."""
     chains: dict[str, list[JournalRow]] = {}
     for row in rows:
         chain = chains.setdefault(row.name, [])
@@ -266,11 +257,7 @@ def _require_signed(chain: Sequence[JournalRow], *, key: bytes) -> None:
 
 
 def public_key() -> bytes | None:
-    """Return the journal's public key from ``CORPUS_JOURNAL_KEY``, else from a file in ``CORPUS_HOME``, or ``None``.
-
-    Raises:
-        BadParams: the key is not 64 hexadecimal digits.
-    """
+    """Return the journal's public key from ``CORPUS_JOURNAL_KEY``, else from a file in ``CORPUS_HOME``, or ``None``."""
     text, home = os.environ.get("CORPUS_JOURNAL_KEY"), os.environ.get("CORPUS_HOME")
     if not text and home and (path := Path(home) / KEY_FILE).is_file():
         text = path.read_text().strip()
@@ -289,11 +276,6 @@ def opened(url: str) -> Iterator[JournalReader]:
     """Open an existing journal and close it at the end of the context; a missing journal is not created.
 
     Signatures are verified if there is a :func:`public_key`.
-
-    Raises:
-        NoJournal: the address is malformed, or there is no journal.
-        BadParams: the database is of another kind.
-        JournalUnavailable: the database does not answer.
     """
     try:
         address = sa.make_url(url)
@@ -312,11 +294,7 @@ def opened(url: str) -> Iterator[JournalReader]:
 
 
 def canonical(values: Mapping[str, Any]) -> str:
-    """Serialise a mapping as canonical JSON: sorted keys, no spaces.
-
-    Raises:
-        BadParams: the values contain NaN or something that JSON cannot represent.
-    """
+    """Serialise a mapping as canonical JSON: sorted keys, no spaces."""
     try:
         return json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -341,11 +319,7 @@ def _rows() -> sa.Select[Any]:
 
 
 def row_of(found: Mapping[Any, Any]) -> JournalRow:
-    """Convert a row of the journal's database table to a :class:`JournalRow`.
-
-    Raises:
-        JournalBroken: the row's metrics are not JSON.
-    """
+    """Convert a row of the journal's database table to a :class:`JournalRow`."""
     known = {column.name: found[column.name] for column in fields(JournalRow) if column.name in found}
     try:
         return JournalRow(**{**known, "metrics": json.loads(found["metrics"])})

@@ -79,10 +79,6 @@ def of_rows(name: str, rows: Iterable[JournalRow]) -> Standing:
 
 
 def standing(journal: JournalReader, name: str) -> Standing:
-    """Verify a model's journal and return the present state of the model.
-
-    Raises:
-        JournalBroken: the journal was altered.
-    """
+    """Verify a model's journal and return the present state of the model."""
     journal.verify(name)
     return of_rows(name, journal.rows(name))

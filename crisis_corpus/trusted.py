@@ -84,11 +84,7 @@ class Trusted:
 
 
 def parsed(reference: str) -> tuple[str, int | None]:
-    """Return model name and version number of a model reference; the number is ``None`` for the champion.
-
-    Raises:
-        BadReference: the reference has another form or names an unknown model.
-    """
+    """Return model name and version number of a model reference; the number is ``None`` for the champion."""
     match = REFERENCE.fullmatch(reference)
     if match is None or match[1] not in NAMES:
         raise BadReference(reference=reference, known=", ".join(sorted(NAMES)))
@@ -101,13 +97,7 @@ def token(name: str, *, journal: JournalReader, known: str = BEGINNING) -> str:
     Such a row promotes a version, rolls back to it, withdraws it or marks it as stale.
 
     Args:
-        name: the registered model.
-        journal: the open journal.
         known: a token that was returned earlier, which the journal must still contain.
-
-    Raises:
-        UnknownModel: no model is registered under this name.
-        JournalBroken: the journal was altered, or has no row with the token ``known``.
     """
     checked(name)
     return _token(_rows(name, journal=journal, known=known))
@@ -118,14 +108,6 @@ def find(name: str, number: int | None, *, registry: RegistryReader, journal: Jo
 
     During a change of the champion the earlier champion is returned: a decision takes effect with the journal row that
     completes the change.
-
-    Raises:
-        NoChampion: the model has no champion.
-        AliasUntrusted: MLflow's alias and the journal name different versions.
-        Withdrawn: the version was withdrawn.
-        NotOnRecord: the journal has no registration of the version.
-        UnknownVersion: there is no such version.
-        JournalBroken: the journal was altered or cut.
     """
     number, rows = (
         _champion(name, registry=registry, journal=journal)

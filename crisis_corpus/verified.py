@@ -30,10 +30,6 @@ def verified(trusted: Trusted, *, registry: RegistryReader, cache: Path) -> Path
         trusted: the model version and the digest that its files must have.
         registry: the registry that has its files.
         cache: the folder for verified files, by their digest; cached files are verified again.
-
-    Raises:
-        FilesChanged: the files differ from what was registered; the download is deleted.
-        RegistryUnavailable: MLflow does not answer.
     """
     version, wanted = trusted.version, trusted.files
     cache.mkdir(parents=True, exist_ok=True, mode=0o700)

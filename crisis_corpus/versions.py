@@ -89,11 +89,7 @@ class Version:
 
 
 def checked(name: str) -> tuple[str, str | None]:
-    """Return corpus and category of a registered model's name, as in :data:`NAMES`.
-
-    Raises:
-        UnknownModel: no model is registered under this name.
-    """
+    """Return corpus and category of a registered model's name, as in :data:`NAMES`."""
     if name not in NAMES:
         raise UnknownModel(name=name, known=", ".join(sorted(NAMES)))
     return NAMES[name]
@@ -110,11 +106,7 @@ class RegistryReader:
         self.client = MlflowClient(tracking_uri=uri, registry_uri=uri)
 
     def version(self, name: str, number: int) -> Version:
-        """Return one version of a registered model.
-
-        Raises:
-            UnknownVersion: there is no version with this number.
-        """
+        """Return one version of a registered model."""
         with missing(name=name, version=number):
             return of_mlflow(self.client.get_model_version(name, str(number)))
 

@@ -69,12 +69,6 @@ def verify(secret: str, *, headers: Mapping[str, str], body: bytes, now: float |
         secret: ``whsec_`` and base64, as ``corpus subscribe`` prints it.
         headers: the headers of the request, in any case.
         body: the bytes of the body, exactly as received.
-        now: seconds since 1970; by default the current time.
-
-    Raises:
-        BadWebhook: a header is missing, the signature differs, the timestamp is more than five minutes off, or the body
-            is not a webhook.
-        ValueError: the secret is not base64.
     """
     given = {name.lower(): value for name, value in headers.items()}
     try:

@@ -48,11 +48,7 @@ class HubCopy:
 
 
 def listing(*, settings: Settings, journal: Journal, vault: Vault, now: datetime) -> list[HubCopy]:
-    """Return every copy on a hub that was pushed and not removed since, sorted by repository.
-
-    Raises:
-        JournalBroken: the journal was altered.
-    """
+    """Return every copy on a hub that was pushed and not removed since, sorted by repository."""
     journal.verify()
     given: dict[str, Any] = {"settings": settings, "journal": journal, "vault": vault, "now": now}
     rows = [row for _, row in sorted(last_rows(journal).items()) if row.event != "unpushed"]
@@ -72,11 +68,7 @@ def outdated(copies: list[HubCopy]) -> list[dict[str, Any]]:
 
 
 def current(origin: ExportOrigin, *, settings: Settings, journal: Journal, vault: Vault, now: datetime) -> ExportOrigin:
-    """Return the origin that an export of the same release or model version has now.
-
-    Raises:
-        NotExportable, NoSuchRelease: it may not be exported any more.
-    """
+    """Return the origin that an export of the same release or model version has now."""
     if origin.version is not None:
         return model_status.current(origin.name, origin.version, repo=origin.repo, journal=journal)[0]
     entry = ReleaseEntry.of(settings, origin.name)

@@ -82,11 +82,7 @@ class Exported(Section):
 
 
 def checked_repo(repo: str) -> str:
-    """Return the name of a repository on the Hub if it is valid: ``OWNER/NAME``.
-
-    Raises:
-        BadParams: it is not.
-    """
+    """Return the name of a repository on the Hub if it is valid: ``OWNER/NAME``."""
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id
 
@@ -103,11 +99,7 @@ def checked_repo(repo: str) -> str:
 
 @contextmanager
 def writing(to: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside ``to``, and rename it to ``to``, which must be new or empty, at the end.
-
-    Raises:
-        BadParams: ``to`` contains something, or is a file.
-    """
+    """Yield a temporary folder beside ``to``, and rename it to ``to``, which must be new or empty, at the end."""
     to = to.resolve()
     if to.is_file() or (to.is_dir() and any(to.iterdir())):
         raise BadParams(where="to", detail="exists already; name a new or empty folder")
@@ -131,11 +123,7 @@ def finish(folder: Path, *, origin: ExportOrigin) -> Exported:
 
 
 def read(folder: Path) -> Exported:
-    """Return what the folder of an export contains, after comparing every file with its digest.
-
-    Raises:
-        ExportChanged: there is no valid ``export.json``, or a file was changed, added or removed.
-    """
+    """Return what the folder of an export contains, after comparing every file with its digest."""
     try:
         exported = Exported.model_validate_json((folder / FILE).read_bytes())
     except (OSError, ValidationError):

@@ -56,21 +56,13 @@ def run(name: str, version: int, *, repo: str, to: Path, context: Context) -> di
     """Export a registered model version into the folder ``to``, for the model repository ``repo``.
 
     Args:
-        name: the name of the registered model.
         version: the number of the version.
         repo: ``OWNER/NAME`` on the Hub.
         to: the folder, which must be new or empty.
-        context: registry, journal, vault and parameters.
 
     Returns:
         ``folder``, ``repo``, ``files`` (how many), ``kind``, ``champion`` (whether it is), and ``passed``, the verdict
         of the gate or ``None``.
-
-    Raises:
-        NotExportable: the version is withdrawn, stale or not registered; its files are not those that were registered
-            or contain a pickle; or its kind is not a model of ``transformers``.
-        UnknownVersion: there is no such version; those with deleted weights are removed.
-        BadParams: ``repo`` is not a name of a repository, or ``to`` contains something.
     """
     origin, status = model_status.current(name, version, repo=checked_repo(repo), journal=context.journal)
     registered = context.registry.version(name, version)

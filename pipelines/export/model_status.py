@@ -41,12 +41,7 @@ class ModelStatus:
 
 
 def current(name: str, version: int, *, repo: str, journal: Journal) -> tuple[ExportOrigin, ModelStatus]:
-    """Return the origin that an export of a model version has now, and the version's status.
-
-    Raises:
-        NotExportable: the version is withdrawn or stale, or its registration is not in the journal.
-        JournalBroken: the journal was altered.
-    """
+    """Return the origin that an export of a model version has now, and the version's status."""
     now, what = standing(journal, name), f"Version {version} of '{name}'"
     detail = UNREGISTERED if (row := registration(journal, Version(name, version, "", ""))) is None else ""
     if until := now.stale.get(version):

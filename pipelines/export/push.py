@@ -74,11 +74,6 @@ def plan(folder: Path, *, settings: Settings, journal: Journal, vault: Vault, no
     Returns:
         ``hub``, ``repo``, ``kind``, ``of``, ``private``, ``gated``, ``files`` (bytes by path), ``bytes`` and
         ``replaces`` (whether a copy in this repository is on record).
-
-    Raises:
-        ExportChanged: a file differs from the export, or its release or model version has changed since.
-        NotExportable, RemovalsDue: the release or model version may not be exported any more.
-        BadParams: the address of the hub would send the token without encryption.
     """
     exported = _checked(folder, settings=settings, journal=journal, vault=vault, now=now)
     origin, sizes = exported.origin, {name: (folder / name).stat().st_size for name in (FILE, *exported.files)}
@@ -105,22 +100,10 @@ def push(
 
     Args:
         folder: the folder of an export.
-        who: the person who decides.
-        why: their reason.
-        settings: the hub's address and token.
-        journal: gets the rows ``pushing`` and ``pushed``.
-        vault: holds the tombstones, to see whether removals of a release are due.
-        now: the current time.
 
     Returns:
         ``repo``, ``url``, ``commit``, ``deleted`` (files of earlier versions that were deleted from the hub's store)
         and ``other_refs`` (other branches, tags and pull requests, which may keep earlier files).
-
-    Raises:
-        ExportChanged, NotExportable, RemovalsDue, BadParams: see :func:`plan`.
-        NoToken: there is no token.
-        NotOurs: the repository has files that were not pushed from here.
-        HubUnavailable: the hub does not answer or failed; HubRefused: it does not accept the token.
     """
     signed(who, why)
     exported = _checked(folder, settings=settings, journal=journal, vault=vault, now=now)
@@ -150,13 +133,7 @@ def push(
 def remove(
     repo: str, *, kind: Kind, who: str, why: str, settings: Settings, journal: Journal, send: bool = True
 ) -> dict[str, Any]:
-    """Delete a repository, with its history, from the hub; without ``send``, say only what would be deleted.
-
-    Raises:
-        NotPushed: the journal has no copy in this repository.
-        NoToken: there is no token.
-        HubUnavailable: the hub does not answer or failed; HubRefused: it does not accept the token.
-    """
+    """Delete a repository, with its history, from the hub; without ``send``, say only what would be deleted."""
     last = copies.last_rows(journal).get((_hub(settings), kind, checked_repo(repo)))
     if last is None or last.event == "unpushed":
         raise NotPushed(repo=repo, kind=kind, hub=_hub(settings))
@@ -182,11 +159,7 @@ def _checked(folder: Path, *, settings: Settings, journal: Journal, vault: Vault
 
 
 def _hub(settings: Settings) -> str:
-    """Return the address of the hub, to which a token may be sent.
-
-    Raises:
-        BadParams: it is another host by http.
-    """
+    """Return the address of the hub, to which a token may be sent."""
     address = urlsplit(settings.hub_url)
     if address.scheme != "https" and not (address.scheme == "http" and address.hostname in LOOPBACK):
         raise BadParams(where="CORPUS_HUB_URL", detail="needs https://, because the token is sent there")

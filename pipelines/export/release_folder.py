@@ -54,23 +54,11 @@ def run(name: str, *, repo: str, to: Path, settings: Settings, vault: Vault, now
     """Export a release into the folder ``to``, for the dataset repository ``repo``.
 
     Args:
-        name: the name of the release.
         repo: ``OWNER/NAME`` on the Hub; card and Croissant contain its address.
         to: the folder, which must be new or empty.
-        settings: the location of the register, and the address of the Hub.
-        vault: holds the tombstones, to see whether removals are due.
-        now: the current time; the export does not contain it.
 
     Returns:
         ``folder``, ``repo``, ``files`` (how many) and ``rows`` by split.
-
-    Raises:
-        NotExportable: the release is a draft, or is retired; or its package has a row or a column that the register
-            does not name.
-        RemovalsDue: its package still has deleted posts whose removal is due.
-        PackageAltered: a file of the package is missing or has another digest.
-        NoSuchRelease: there is no release of this name.
-        BadParams: ``repo`` is not a name of a repository, or ``to`` contains something.
     """
     entry = ReleaseEntry.of(settings, name)
     with locked(settings), writing(to) as made:
@@ -101,13 +89,7 @@ def run(name: str, *, repo: str, to: Path, settings: Settings, vault: Vault, now
 
 
 def current(entry: ReleaseEntry, *, repo: str, vault: Vault, now: datetime) -> ExportOrigin:
-    """Return the origin that an export of a release has now.
-
-    Raises:
-        NotExportable: the release is a draft, or is retired.
-        RemovalsDue: its package still has deleted posts whose removal is due.
-        NoSuchRelease: there is no such release.
-    """
+    """Return the origin that an export of a release has now."""
     state, name = entry.state(), entry.name
     what = f"Release '{name}'"
     if state["status"] == RETIRED:

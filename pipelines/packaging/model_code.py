@@ -93,11 +93,7 @@ _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 def write(roots: Sequence[str], *, to: Path) -> str:
-    """Write the Python package with the modules that ``roots`` need and their weights below ``to``; return its name.
-
-    Raises:
-        TooMuchCode: the modules import a library that no consumer should need.
-    """
+    """Write the Python package with the modules that ``roots`` need and their weights below ``to``; return its name."""
     files = closure(roots)
     refuse(files)
     texts = {name: path.read_text(encoding="utf-8") for name, path in files.items()}
@@ -138,11 +134,7 @@ def refuse(files: dict[str, Path]) -> None:
 
 
 def requirements(roots: Sequence[str], *, more: Sequence[str] = (), lock: Path = ROOT / LOCK) -> list[str]:
-    """Return pinned requirements of the libraries in ``more`` and of those that the modules of :func:`closure` import.
-
-    Raises:
-        NotLocked: a library has no pinned version in ``lock``.
-    """
+    """Return pinned requirements of the libraries in ``more`` and of those that the modules of :func:`closure` import."""
     names = {name for path in closure(roots).values() for name, at_once in imported(path) if at_once}
     foreign = {name for name in {*names, *more} if name.partition(".")[0] not in {*OURS, *sys.stdlib_module_names}}
     pins = _pins(lock)

@@ -33,9 +33,6 @@ def opened(pack: Path, described: Described) -> Asker:
     """Load the meme classifier of a model package, and return its predict function.
 
     The encoder's weights are in the format of ``transformers``, those of the head in ``rest.safetensors``.
-
-    Raises:
-        BaseUnfit: the package lacks weights.
     """
     _, task = asked(pack, described=described)
     spec = described.spec.model_copy(update={"base": str(pack)})
@@ -86,12 +83,7 @@ class ExampleReader:
         self._engine: OcrEngine | None = None
 
     def examples(self, frame: pd.DataFrame) -> list[Example | None]:
-        """Return the example of each row, ``None`` for a row without content.
-
-        Raises:
-            Malformed: an image is neither bytes nor base64, a text is not a string, or a text is missing and the model
-                has no OCR.
-        """
+        """Return the example of each row, ``None`` for a row without content."""
         given = texts(frame, "text")
         pictures = [_bytes(cell, row=row) for row, cell in enumerate(cells(frame, "image"))]
         if self._reads and self._ocr is None and None in given:

@@ -82,11 +82,7 @@ class Served(PythonModel):  # type: ignore[misc]
             self._ask = self._opened(pack, Described.read(pack))
 
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
-        """Return the answers: a table of ``labels``, ``probabilities``, ``abstain`` and ``alerts``, a row per input.
-
-        Raises:
-            Malformed: the input is not a table, or a cell has a type that its column does not allow.
-        """
+        """Return the answers: a table of ``labels``, ``probabilities``, ``abstain`` and ``alerts``, a row per input."""
         if not isinstance(model_input, pd.DataFrame):
             raise Malformed("it must be a table, such as dataframe_records")
         with self._alone:
@@ -102,11 +98,7 @@ class Served(PythonModel):  # type: ignore[misc]
 
 
 def texts(frame: pd.DataFrame, column: str) -> list[str | None]:
-    """Return the strings of an input column, with ``None`` for an empty cell or a missing column.
-
-    Raises:
-        Malformed: a cell is not a string.
-    """
+    """Return the strings of an input column, with ``None`` for an empty cell or a missing column."""
     return [_text(cell, row=row, column=column) for row, cell in enumerate(cells(frame, column))]
 
 

@@ -34,22 +34,7 @@ def pack(name: str, *, chosen: Chosen, params: Params, settings: Settings, vault
     """Write the package of a trained model to the folder ``to``, which must be new or empty; return ``to``.
 
     Args:
-        name: the name of the registered model.
-        chosen: for posts a model and a subset, from the output folder of ``finetune``; for memes a model, from its runs
-            in MLflow: the seed with the best validation macro-F1 (the smallest on ties).
-        params: for the corpus, the scheme, and the preprocessing of texts and images.
-        settings: for ``MLFLOW_TRACKING_URI`` (memes).
-        vault: to find records of the model that were taken down.
-        root: a clone of the corpus.
         to: the folder of the model package.
-
-    Raises:
-        UnknownModel: models cannot be registered under this name.
-        NotPackable: the model is of an unsupported kind, or of another task.
-        NothingToPack: files, metrics or weights are missing.
-        LearntFromDeleted: a record that the model was trained or selected on was taken down.
-        WeightsChanged: the weights are not those whose digest the training stage committed.
-        NoModel, ModelOutdated: see ``train.predictors.finetuned``.
     """
     corpus, category = subject(name, params=params)
     to.mkdir(parents=True, exist_ok=True)
@@ -65,10 +50,6 @@ def finish(to: Path, *, described: Described, records: Collection[str], root: Pa
     """Complete the model package in ``to``: description, record ids, scheme, card and, last, its list of files.
 
     Returns ``to``.
-
-    Raises:
-        NothingToPack: the stage ``evaluate`` has no metrics of this model.
-        WeightsDegenerate: weights are all zero or not finite.
     """
     from pipelines.packaging import card
 
@@ -82,11 +63,7 @@ def finish(to: Path, *, described: Described, records: Collection[str], root: Pa
 
 
 def measured(described: Described, *, root: Path) -> dict[str, object]:
-    """Return the part of ``metrics/<corpus>/evaluate.json`` about the described model's task.
-
-    Raises:
-        NothingToPack: ``evaluate.json`` is missing, or has no metrics of the model.
-    """
+    """Return the part of ``metrics/<corpus>/evaluate.json`` about the described model's task."""
     path = root / "metrics" / described.corpus / "evaluate.json"
     if not path.is_file():
         raise NothingToPack(name=described.name, detail=f"the stage evaluate@{described.corpus} has not run")

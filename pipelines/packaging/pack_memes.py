@@ -55,9 +55,6 @@ def filled(
     """Write a meme model's weights, configuration, tokenizer and image processor into ``to``.
 
     Returns the model's description and the ids of the records on which it was trained or selected.
-
-    Raises:
-        see :func:`pipelines.packaging.pack.pack`; and NoRegistry if MLFLOW_TRACKING_URI is not set.
     """
     spec = _spec(name, model=chosen.model, params=params)
     scheme = scheme_of(params.corpora[corpus].scheme, root=root)
@@ -104,11 +101,7 @@ def filled(
 
 
 def write(spec: Spec, *, weights: Path, task: Task, seed: int, max_tokens: int, to: Path) -> None:
-    """Write a trained meme model to ``to``: the encoder in the format of ``transformers``, the head in a separate file.
-
-    Raises:
-        BaseMissing, BaseUnfit: see ``train.models.bases``.
-    """
+    """Write a trained meme model to ``to``: the encoder in the format of ``transformers``, the head in a separate file."""
     from safetensors.torch import load_model, save_file
     from transformers import AutoImageProcessor, AutoTokenizer
 

@@ -33,9 +33,6 @@ def filled(
     """Copy a post model's weights, tokenizer, alerts and calibration into ``to``.
 
     Returns the model's description and the ids of the records on which it was trained or selected.
-
-    Raises:
-        see :func:`pipelines.packaging.pack.pack`.
     """
     if chosen.subset is None:
         raise NotPackable(

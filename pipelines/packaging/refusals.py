@@ -69,32 +69,20 @@ class WeightsDegenerate(DataError):
 
 
 def recorded(metrics: Mapping[str, Any], *, name: str, where: str) -> TrainedWeights:
-    """Return the training run and the digests of weights that a training stage committed with its metrics.
-
-    Raises:
-        NothingToPack: the metrics have no digests, because an earlier version of this software wrote them.
-    """
+    """Return the training run and the digests of weights that a training stage committed with its metrics."""
     if "weights" not in metrics:
         raise NothingToPack(name=name, detail=f"{where} names no weights, because an earlier release trained the model")
     return TrainedWeights.model_validate(metrics["weights"])
 
 
 def refuse_exchanged(found: Mapping[str, str], *, weights: TrainedWeights, name: str, where: str) -> None:
-    """Reject a model whose files (name -> SHA-256) differ from those that its training recorded.
-
-    Raises:
-        WeightsChanged: a file was altered, added or removed after the training.
-    """
+    """Reject a model whose files (name -> SHA-256) differ from those that its training recorded."""
     if wrong := different(found, weights.files):
         raise WeightsChanged(name=name, metrics=where, detail=", ".join(wrong))
 
 
 def refuse_degenerate(folder: Path, *, name: str) -> None:
-    """Reject a model if a file of weights in its folder is all zero or contains a value that is not finite.
-
-    Raises:
-        WeightsDegenerate: there is such a file.
-    """
+    """Reject a model if a file of weights in its folder is all zero or contains a value that is not finite."""
     from safetensors import safe_open
 
     for path in sorted(folder.rglob("*.safetensors")):
@@ -112,15 +100,8 @@ def refuse_deleted(
     Args:
         records: the ids in the model's list of training records, from which takedowns remove deleted records.
         metrics: the model's committed metrics; ``selected`` has the digest of the list.
-        name: the registered model.
         model: the name of the model in ``params.models``.
         where: the path of the metrics, for the error.
-        vault: has the tombstones, and the digests of lists that takedowns shortened.
-
-    Raises:
-        LearntFromDeleted: at least one record was taken down; the error states how many.
-        LineageAltered: the list is neither the one that the training wrote nor one that a takedown shortened.
-        NothingToPack: the metrics have no digest of the list, because an earlier version of this software wrote them.
     """
     if not metrics.get("selected"):
         raise NothingToPack(name=name, detail=f"{where} names no records, because an earlier release trained the model")

@@ -64,20 +64,7 @@ class NumberTaken(RegistryError):
 def register(
     name: str, *, chosen: Chosen, context: Context, who: str, why: str, say: Say = silent
 ) -> tuple[Version, bool]:
-    """Package a trained model from the clone ``context.root`` and register it; return what :func:`put` returns.
-
-    Args:
-        name: one of :data:`crisis_corpus.versions.NAMES`.
-        chosen: the model, and for posts the subset of labels on which it was fine-tuned.
-        context: see :class:`pipelines.registry.candidate.Context`.
-        who: the person or the step that registers; not empty.
-        why: their reason; not empty.
-        say: called after each step.
-
-    Raises:
-        BadParams: who or why is empty.
-        CorpusError: see :func:`pipelines.packaging.pack.pack`.
-    """
+    """Package a trained model from the clone ``context.root`` and register it; return what :func:`put` returns."""
     from pipelines.packaging.model import save
     from pipelines.packaging.pack import pack
 
@@ -97,16 +84,6 @@ def put(name: str, folder: Path, *, context: Context, who: str, why: str, say: S
 
     Returns:
         The registered version, and whether this call recorded its registration (not an earlier one).
-
-    Raises:
-        BadParams: who or why is empty.
-        UnknownModel: models cannot be registered under ``name``.
-        Unregistrable: a file is or may be a pickle, a card is missing, or the model package differs from its
-            ``files.json``.
-        StoredOtherwise: MLflow returns files that differ from those that were uploaded.
-        NumberTaken: the journal has other files for the version.
-        JournalBroken: the journal was altered.
-        RegistryUnavailable: MLflow does not answer; TrackingUnavailable likewise.
     """
     signed(who, why)
     subject(name, params=context.params)

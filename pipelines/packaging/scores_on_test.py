@@ -14,8 +14,6 @@ def of_runs(root: Path, *, corpus: str, metrics: Mapping[str, Any]) -> dict[str,
     """Return the scores on test by MLflow run: ``test_macro_f1`` and others; a missing answer counts as wrong.
 
     Args:
-        root: a clone with the metrics of the corpus.
-        corpus: the corpus of the models.
         metrics: its ``evaluate.json``.
     """
     folder, found = root / "metrics" / corpus, dict[str, dict[str, float]]()

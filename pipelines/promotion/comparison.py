@@ -92,10 +92,6 @@ class GateComparison:
         """Run and compare candidate and rival, or reuse earlier figures; add figures and reasons to ``self.case``.
 
         ``look``: whether to compare them if there are no earlier figures; the comparison is recorded with ``who``.
-
-        Raises:
-            BadParams: a recall floor names a label that the task does not have, or ``evaluate.resamples`` is too small
-                for the level of a look.
         """
         case, known = self.case, self._known()
         if known is None:

@@ -89,14 +89,6 @@ def run(name: str, version: int, *, context: Context, who: str = WHO, compare: b
     Repeating this writes nothing while the verdict is the same. Without ``compare``, the version must beat baselines
     that give every item the same labels, not the champion, whose weights are about to be deleted; this is not counted
     as a look (a use of the gate set).
-
-    Raises:
-        UnknownModel: no model has this name.
-        UnknownVersion: the model has no such version.
-        ChampionAlready: the version is the champion.
-        JournalBroken: the journal was altered.
-        BadParams: ``promote`` does not fit the task or ``evaluate.resamples``.
-        CorpusError: the test split cannot be read.
     """
     verdict = judge(name, version, context=context, compare=compare, who=who)
     event = JUDGED[0] if verdict.passed else JUDGED[1]

@@ -49,8 +49,6 @@ def divide(board: Board, *, corpus: str, version: int, terms: Promote, used: Col
     """Divide a test.
 
     Args:
-        board: the test.
-        corpus: the corpus.
         version: the split's.
         terms: the settings of the gate.
         used: gate sets at which candidates were looked at; their items are not reported.
@@ -68,11 +66,7 @@ def divide(board: Board, *, corpus: str, version: int, terms: Promote, used: Col
 
 
 def require_part(corpus: str, *, terms: Promote) -> None:
-    """Refuse to look at a part again after the last one.
-
-    Raises:
-        BadParams: ``promote.refresh`` is not below ``promote.parts``.
-    """
+    """Refuse to look at a part again after the last one."""
     if terms.refresh >= terms.parts:
         detail = f"{terms.refresh} is not below promote.parts ({terms.parts}): every part was used. {_anew(corpus)}"
         raise BadParams(where="promote.refresh", detail=detail)

@@ -108,12 +108,7 @@ class Frozen:
 
 
 def open_test(corpus: str, *, category: str, params: Params, vault: Vault, root: Path) -> Frozen:
-    """Read the test items with gold labels in a category from a clone of the corpus.
-
-    Raises:
-        NoGold: the split or the gold is missing.
-        CorpusError: see :func:`pipelines.datasets.posts.load` and :func:`pipelines.datasets.memes.load`.
-    """
+    """Read the test items with gold labels in a category from a clone of the corpus."""
     task = task_of(scheme_of(params.corpora[corpus].scheme, root=root), category)
     given: dict[str, Any] = {"task": task, "params": params, "vault": vault, "root": root}
     if params.corpora[corpus].content == "texts":
@@ -154,11 +149,7 @@ def _groups(folder: Path) -> dict[str, frozenset[str]]:
 
 
 def ask(folder: Path, *, frozen: Frozen) -> Answered:
-    """Load a model from a folder with verified files and return its predictions on the test items.
-
-    Raises:
-        CannotBeAsked: the model does not load, fails, or its output does not fit its signature.
-    """
+    """Load a model from a folder with verified files and return its predictions on the test items."""
     from mlflow import pyfunc
 
     with unpickled():

@@ -155,9 +155,6 @@ def take(
     Returns:
         The look, or the earlier one of the pair; ``None`` if alpha is spent or ``who`` is ``None``, and then nothing is
         recorded.
-
-    Raises:
-        JournalBroken: the journal was altered.
     """
     while True:
         rows = journal.rows(name)

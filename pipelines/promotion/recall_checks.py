@@ -30,7 +30,6 @@ def floor_of(board: Board, *, label: str, floor: float, raised: Answers, champio
     """Return the recall of a label with its bounds and the verdict on its floor, as JSON.
 
     Args:
-        board: the gate set.
         label: the label.
         floor: the recall that is required or guaranteed.
         raised: by item, the labels whose alert the model raises or, without alerts, the labels that it gives.

@@ -48,11 +48,8 @@ def baseline(board: Board, *, frozen: Frozen, corpus: str, models: Collection[st
     """Return the baselines, of which the one with the best macro-F1 is shown, on a gate set with at least one item.
 
     Args:
-        board: the gate set.
         frozen: the whole test.
-        corpus: the corpus.
         models: names of predictions; one without predictions on this test is left out.
-        root: a clone of the corpus.
     """
     found = {name: [_constant(frozen, labels=labels)] for name, labels in constants(frozen).items()}
     found |= predicted(corpus, frozen=frozen, models=models, root=root)

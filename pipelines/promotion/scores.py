@@ -45,7 +45,6 @@ def compare(
     """Score candidate and rival on all items of the gate set and compare the scores; an abstention counts as wrong.
 
     Args:
-        board: the gate set, with at least one item.
         candidate: the candidate's runs; the first is the registered one.
         rival: the answers of the champion or of a baseline.
         alerted: by item, the labels of the candidate's alerts, and the labels that it gives without an alert.
@@ -94,11 +93,7 @@ def withheld(figures: Json) -> Json:
 
 
 def floors_of(task: Task, *, floors: Mapping[str, float]) -> dict[str, float]:
-    """Return the recall that a model must reach (its floor) by label; a floor of 0 removes an entry of ``params.yaml``.
-
-    Raises:
-        BadParams: a floor names a label that the task does not have.
-    """
+    """Return the recall that a model must reach (its floor) by label; a floor of 0 removes an entry of ``params.yaml``."""
     wanted = {label: floor for label, floor in floors.items() if floor > 0}
     if unknown := sorted(wanted.keys() - set(task.labels)):
         raise BadParams(

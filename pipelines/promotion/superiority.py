@@ -51,7 +51,6 @@ def compared(board: Board, *, candidate: Sequence[Run], rivals: Sequence[Run], l
     """Compare a candidate's runs, of which the first is the registered one, with every rival; the largest p counts.
 
     Args:
-        board: the gate set, with at least one item.
         candidate: its runs.
         rivals: the answers of the champion, or of the baselines.
         level: of this look.

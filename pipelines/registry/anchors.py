@@ -62,21 +62,12 @@ def published(settings: Settings) -> dict[str, str]:
 
 
 def check(journal: Journal, *, settings: Settings, cwd: Path) -> None:
-    """Check that the journal is unaltered and has the rows whose digests are in signed tags (``cwd``: a clone).
-
-    Raises:
-        JournalBroken: a row was altered or is missing.
-    """
+    """Check that the journal is unaltered and has the rows whose digests are in signed tags (``cwd``: a clone)."""
     journal.verify(known=known(settings, cwd=cwd))
 
 
 def sign_earlier(settings: Settings, *, who: str) -> list[str]:
-    """Sign the unsigned journal rows that an earlier version of this software wrote; return their models.
-
-    Raises:
-        JournalBroken: the chain of row digests of a model is altered.
-        JournalUnsigned: a tag shows that the journal of a model was signed before, but its rows have no signature.
-    """
+    """Sign the unsigned journal rows that an earlier version of this software wrote; return their models."""
     with Journal.of(settings) as journal:
         return journal.sign_earlier(who=who, known=published(settings))
 

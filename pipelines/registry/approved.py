@@ -58,11 +58,7 @@ class ApprovalRecord:
 
     @classmethod
     def answered(cls, *, user: str | None, asked_by: str | None, **given: Any) -> ApprovalRecord:
-        """Return the decision of a user of Airflow; a ``user`` of ``None`` means that there was no answer in time.
-
-        Raises:
-            DecisionRefused: the user is anonymous, or a yes has no user.
-        """
+        """Return the decision of a user of Airflow; a ``user`` of ``None`` means that there was no answer in time."""
         if user is None and not given["yes"]:
             return cls(who=NO_ANSWER, asked_by=None, **given)
         if user is None or user.strip().casefold() in ANONYMOUS:
@@ -75,11 +71,7 @@ class ApprovalRecord:
 
     @classmethod
     def verified(cls, text: str, secret: bytes, *, run: str, subject: str, yes: bool) -> ApprovalRecord:
-        """Return the decision in a token, after checking its code and that it is of this run, subject and answer.
-
-        Raises:
-            DecisionRefused: the token was changed, or is of another run, subject or answer (``yes``).
-        """
+        """Return the decision in a token, after checking its code and that it is of this run, subject and answer."""
         try:
             values = json.loads(text)
             mac = values.pop("mac")
@@ -95,11 +87,7 @@ class ApprovalRecord:
 
 
 def require_two(who: str, *, asked_by: str | None) -> None:
-    """Check that one person asked for a decision (``asked_by``) and another one made it (``who``).
-
-    Raises:
-        SamePerson: they are the same person, or the first one is unknown.
-    """
+    """Check that one person asked for a decision (``asked_by``) and another one made it (``who``)."""
     if not asked_by or _login(who) == _login(asked_by):
         raise SamePerson(who=who)
 

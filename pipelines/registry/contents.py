@@ -20,21 +20,13 @@ class Pack:
 
     @classmethod
     def read(cls, version: Path) -> Pack:
-        """Read the model package in the folder of a downloaded model version.
-
-        Raises:
-            NoPack: there is no model package or more than one, or ``model.json`` or ``records.parquet`` is invalid.
-        """
+        """Read the model package in the folder of a downloaded model version."""
         folder = place(version)
         return cls(folder, read_manifest(folder / MODEL), read_records(folder / RECORDS))
 
 
 def read_records(path: Path) -> frozenset[str]:
-    """Return the ids of the records that a model was trained or selected on, from ``records.parquet``.
-
-    Raises:
-        NoPack: the file is missing or unreadable.
-    """
+    """Return the ids of the records that a model was trained or selected on, from ``records.parquet``."""
     try:
         return frozenset(pq.read_table(path, columns=["record_id"])["record_id"].to_pylist())
     except (OSError, ValueError, KeyError):

@@ -112,12 +112,7 @@ class Journal(JournalReader):
 
     @classmethod
     def open(cls, url: str, *, clock: Clock = utc_now, secret: bytes | None = None) -> Self:
-        """Open or create the journal of decisions at ``sqlite:///file`` or ``postgresql+psycopg2://...``.
-
-        Raises:
-            BadParams: the address is malformed or of another kind of database.
-            JournalUnavailable: the database does not answer.
-        """
+        """Open or create the journal of decisions at ``sqlite:///file`` or ``postgresql+psycopg2://...``."""
         engine = Engine(url, where="CORPUS_JOURNAL_URL", lock=WRITER_LOCK, unavailable=JournalUnavailable)
         with engine.writing() as connection:
             there = sa.inspect(connection)
@@ -159,22 +154,12 @@ class Journal(JournalReader):
         """Write the next row of a model's journal and return it.
 
         Args:
-            name: the registered model.
             event: see :class:`JournalRow`.
-            who: the person or the step that decided; not empty.
-            why: their reason; not empty.
             from_version: see :class:`JournalRow`.
             to_version: see :class:`JournalRow`.
             metrics: the figures of the decision, as JSON values without NaN.
             files: see :class:`JournalRow`.
             after: the number that the model's last row must still have (0: no row), or ``None`` to skip this check.
-
-        Raises:
-            BadParams: who or why is empty, too long or not one line; the metrics are not JSON.
-            JournalMoved: there is a row after ``after``; nothing was written.
-            JournalBroken: the row ``after`` does not exist.
-            JournalUnsigned: the last row is not signed, so a signature after it would vouch for it.
-            CannotSign: there is no project secret.
         """
         decided = signed(who, why)
         if self._signer is None:
@@ -210,12 +195,7 @@ class Journal(JournalReader):
         return row_of(values)
 
     def sign_earlier(self, *, who: str, known: Container[str] = ()) -> list[str]:
-        """Sign, by a checkpoint row, the rows that an earlier version of this software wrote; return their models.
-
-        Raises:
-            JournalBroken: the chain of row digests of a model is altered.
-            JournalUnsigned: the journal of a model in ``known`` was signed before, but its rows have no signature.
-        """
+        """Sign, by a checkpoint row, the rows that an earlier version of this software wrote; return their models."""
         chains = chained(self.rows()).items()
         earlier = [name for name, chain in chains if all(row.signature is None for row in chain)]
         for name in earlier:
@@ -226,11 +206,7 @@ class Journal(JournalReader):
 
 
 def signed(who: str, why: str) -> dict[str, str]:
-    """Return the person ``who`` and the reason ``why`` as fields of a journal row, without white space at the ends.
-
-    Raises:
-        BadParams: a text is empty, too long or not one line, or the name identifies no one.
-    """
+    """Return the person ``who`` and the reason ``why`` as fields of a journal row, without white space at the ends."""
     decided = {"who": who.strip(), "why": why.strip()}
     for where, text in decided.items():
         if not text or len(text) > CHARACTERS[where] or not text.isprintable():

@@ -73,12 +73,7 @@ class Holders:
 
 
 def of_version(version: Version, *, registry: Registry, settings: Settings) -> Lineage:
-    """Return the training data (lineage) of a model version.
-
-    Raises:
-        NoPack: the model package of the version cannot be read.
-        RegistryUnavailable: MLflow does not answer.
-    """
+    """Return the training data (lineage) of a model version."""
     if not DIGESTED.fullmatch(version.digest):
         # without a digest a cached copy could not be matched to the files
         with scratch(settings) as folder:
@@ -100,10 +95,6 @@ def versions_of(record_ids: Collection[str], *, registry: Registry, settings: Se
     Args:
         record_ids: the ids of the records.
         registry: the registry with the model versions.
-        settings: for the folder of the cached ids.
-
-    Raises:
-        RegistryUnavailable: MLflow does not answer.
     """
     wanted = frozenset(record_ids)
     found: dict[str, list[Version]] = defaultdict(list)

@@ -34,13 +34,8 @@ def of_commit(settings: Settings, *, corpus: str, commit: str, client: Any = Non
     address.
 
     Args:
-        settings: provides ``MLFLOW_TRACKING_URI``.
-        corpus: the corpus of the numbers.
         commit: the commit of the corpus branch.
         client: MLflow's client, if the process has one.
-
-    Raises:
-        RegistryUnavailable: MLflow does not answer.
     """
     address = web(settings.mlflow_tracking_uri)
     if address is None:

@@ -30,19 +30,13 @@ def gather(
     """Collect the state of one registered model, or of all models that have a version or a journal row.
 
     Args:
-        name: the registered model, or ``None`` for all models.
         registry: the source of versions and aliases.
-        journal: the source of the champion and of the decisions.
         known: by model, the digest of a journal row that must exist (:func:`pipelines.registry.anchors.published`).
 
     Returns:
         for each model ``name``, ``champion`` (by the journal), ``aliases`` (by MLflow), ``before`` (the versions for a
         rollback, oldest first), ``open`` (the number of the journal row that began an unfinished change of the
         champion), ``faults`` (sentences on what is wrong), ``versions``, and ``journal`` (its rows).
-
-    Raises:
-        UnknownModel: there is no such name.
-        RegistryUnavailable: MLflow does not answer; JournalUnavailable likewise.
     """
     if name is not None:
         checked(name)
@@ -65,12 +59,7 @@ def summary(journal: Journal) -> list[Json]:
 
 
 def records_of(name: str, version: int, *, registry: Registry, settings: Settings) -> Json:
-    """Return a model version's lineage and the ids of all records on which it was trained or selected.
-
-    Raises:
-        UnknownVersion: there is no version with this number.
-        NoPack: the model package of the version cannot be read.
-    """
+    """Return a model version's lineage and the ids of all records on which it was trained or selected."""
     found = lineage.of_version(registry.version(name, version), registry=registry, settings=settings)
     return {**found.summary(), "record_ids": sorted(found.records)}
 

@@ -65,11 +65,7 @@ class Move:
 
 
 def intend(move: Move, *, journal: Journal) -> JournalRow:
-    """Record in the journal, before the alias is changed, that a model's champion will change; return the row.
-
-    Raises:
-        PromotionAhead: the champion changed after the decision, or another change is in progress; nothing was recorded.
-    """
+    """Record in the journal, before the alias is changed, that a model's champion will change; return the row."""
     while True:
         now = standing(journal, move.name)
         if now.intention is not None:
@@ -95,11 +91,7 @@ def intend(move: Move, *, journal: Journal) -> JournalRow:
 
 
 def finish(intention: JournalRow, *, registry: Registry, journal: Journal, say: Say) -> JournalRow:
-    """Set the champion alias as an intention row states, and return the journal row that records the change.
-
-    Raises:
-        PromotionAhead: the change was abandoned meanwhile; the alias points to the champion in the journal.
-    """
+    """Set the champion alias as an intention row states, and return the journal row that records the change."""
     name = intention.name
     registry.point(name, CHAMPION, intention.to_version)
     say("moved")
@@ -113,12 +105,7 @@ def finish(intention: JournalRow, *, registry: Registry, journal: Journal, say: 
 
 
 def settle(name: str, *, registry: Registry, journal: Journal) -> int | None:
-    """Set a model's alias to the champion in the journal, unless a change is unfinished; return the champion's version.
-
-    Raises:
-        JournalBroken: the journal was altered.
-        AliasAstray: another process sets the alias at the same time.
-    """
+    """Set a model's alias to the champion in the journal, unless a change is unfinished; return the champion's version."""
     now = standing(journal, name)
     if now.intention is None:
         registry.point(name, CHAMPION, now.champion)

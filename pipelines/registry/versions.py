@@ -48,11 +48,7 @@ class AliasAstray(RegistryError):
 
 
 def subject(name: str, *, params: Params) -> tuple[str, str]:
-    """Return the corpus of a registered model and the label category that it predicts.
-
-    Raises:
-        UnknownModel: the name is not in :data:`crisis_corpus.versions.NAMES`.
-    """
+    """Return the corpus of a registered model and the label category that it predicts."""
     corpus, category = checked(name)
     return corpus, category or params.finetune.category
 
@@ -62,11 +58,7 @@ class Registry(versions.RegistryReader):
 
     @classmethod
     def open(cls, settings: Settings) -> Registry:
-        """Open the registry at ``MLFLOW_TRACKING_URI`` without sending a request.
-
-        Raises:
-            NoRegistry: the variable is not set.
-        """
+        """Open the registry at ``MLFLOW_TRACKING_URI`` without sending a request."""
         if not settings.mlflow_tracking_uri:
             raise NoRegistry()
         return cls(settings.mlflow_tracking_uri)
@@ -107,12 +99,7 @@ class Registry(versions.RegistryReader):
                 self.client.set_model_version_tag(version.name, str(version.version), key, value)
 
     def point(self, name: str, alias: str, version: int | None) -> None:
-        """Set a model's alias to a version, or delete it if the version is ``None``, and verify it; may be repeated.
-
-        Raises:
-            UnknownVersion: the model has no such version.
-            AliasAstray: the alias points elsewhere afterwards.
-        """
+        """Set a model's alias to a version, or delete it if the version is ``None``, and verify it; may be repeated."""
         if self.alias(name, alias) != version:
             try:
                 self._put(name, alias, version)

@@ -59,11 +59,7 @@ def drift_body(name: str, *, version: int, months: Mapping[str, Sequence[str]], 
 
 
 def check(url: str) -> None:
-    """Check the address of a webhook receiver, and reject an address that is unsafe or malformed.
-
-    Raises:
-        BadArgument: the address is neither https nor on this machine, or has a user name or password.
-    """
+    """Check the address of a webhook receiver, and reject an address that is unsafe or malformed."""
     if not _safe(url):
         raise BadArgument(
             where="url", detail="must be an https address (http on this machine only) without a user name or password"

@@ -117,11 +117,7 @@ class Watch:
 
     @classmethod
     def open(cls, journal: Journal, *, clock: Clock = utc_now) -> Watch:
-        """Open the webhook subscribers and deliveries in the journal's database; create their tables if missing.
-
-        Raises:
-            JournalUnavailable: the database does not answer.
-        """
+        """Open the webhook subscribers and deliveries in the journal's database; create their tables if missing."""
         with journal.engine.writing() as connection:
             metadata.create_all(connection)
         return cls(journal, clock=clock)
@@ -131,12 +127,6 @@ class Watch:
 
         Args:
             url: ``https://...``, or ``http://...`` on this machine.
-            name: the registered model, or ``None`` for all models.
-
-        Raises:
-            BadParams: the address has another form, or contains a user name or password.
-            UnknownModel: there is no such name.
-            SubscribedAlready: the address is subscribed to the same model already.
         """
         if name is not None:
             checked(name)
@@ -151,11 +141,7 @@ class Watch:
         return made
 
     def unsubscribe(self, subscriber: str) -> None:
-        """Delete a subscriber of webhooks and all its deliveries.
-
-        Raises:
-            UnknownSubscriber: no subscriber has this id.
-        """
+        """Delete a subscriber of webhooks and all its deliveries."""
         with self._engine.writing() as connection:
             if not connection.execute(sa.delete(subscribers).where(subscribers.c.id == subscriber)).rowcount:
                 raise UnknownSubscriber(id=subscriber)
@@ -167,7 +153,6 @@ class Watch:
         The same notice is queued only once.
 
         Args:
-            name: the registered model.
             version: the version number of the champion.
             months: by month, the names of the quantities that have drifted.
         """
@@ -210,16 +195,9 @@ class Watch:
         A failed delivery holds back the later ones of the same subscriber and model until it is delivered or dead;
         champion changes and notices of drift do not hold back each other.
 
-        Args:
-            say: called with the id of each delivery that was sent but not yet marked; a test kills the process there.
-
         Returns:
             the numbers of deliveries that were ``delivered``, ``failed`` (and will be retried) and ``dead`` (given up)
             in this call, and that are ``waiting`` after it.
-
-        Raises:
-            JournalBroken: the journal was altered; nothing is sent.
-            JournalUnavailable: the database does not answer.
         """
         self._journal.verify()
         self._fill()

@@ -52,10 +52,6 @@ def request(
 
     Returns:
         ``release``, ``number`` of the request and ``status``.
-
-    Raises:
-        NoSuchRelease: there is no release of this name.
-        BadParams: a text is empty, too long or not one line.
     """
     asked = signed(researcher, purpose)
     place = signed(institution, purpose)["who"]
@@ -82,11 +78,6 @@ def decide(
 
     Returns:
         ``release``, ``number``, ``status``, and ``expires`` of a grant.
-
-    Raises:
-        NoSuchRelease: there is no release of this name.
-        NoSuchRequest: the register has no request with this number.
-        BadParams: who or why is empty, too long or not one line, or a grant has no day within two years.
     """
     decision = signed(who, why)
     if grant and (expires is None or not 0 < (expires - now.date()).days <= MOST_DAYS):
@@ -109,11 +100,6 @@ def hand_over(name: str, number: int, *, to: Path, settings: Settings, now: date
 
     Returns:
         ``release``, ``number``, ``package`` and ``key`` (paths).
-
-    Raises:
-        NoSuchRelease: there is no release of this name.
-        NotGranted: the release is not approved, or the request is not granted, or its grant has ended.
-        BadParams: ``to`` exists.
     """
     with locked(settings):
         entry, rows = _read(settings, name)
@@ -137,11 +123,7 @@ def hand_over(name: str, number: int, *, to: Path, settings: Settings, now: date
 
 
 def register(settings: Settings, *, name: str | None = None, now: datetime) -> list[Row]:
-    """Return the requests of one release, or of all, with ``valid``: whether a grant is valid today.
-
-    Raises:
-        NoSuchRelease: there is no release of this name.
-    """
+    """Return the requests of one release, or of all, with ``valid``: whether a grant is valid today."""
     names = [name] if name else [entry.name for entry in entries(settings)]
     return [{"release": one, **row, "valid": _valid(row, now=now)} for one in names for row in _read(settings, one)[1]]
 

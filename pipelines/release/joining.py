@@ -69,10 +69,7 @@ def measured(
     Args:
         tables: the tables of the new release, by file name.
         release: the name of the new release.
-        corpus: the corpus of the new release; releases of other corpora are not compared.
         record_ids: release id -> record id of the new release, to tell correct matches from wrong ones.
-        settings: the location of the register.
-        vault: derives the ids of the other releases.
 
     Returns:
         by name of the other release (also retired ones), the share; ``None`` if its package is not in its folder.

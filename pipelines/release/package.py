@@ -78,14 +78,7 @@ def run(
     """Write the package of a release as a draft, which replaces an existing draft of the same name.
 
     Args:
-        corpus: the corpus to release; its split, gold, silver and posts are read below ``root``.
         terms: what may be released and how.
-        params: for the scheme and the ensemble.
-        settings: for the register (``<CORPUS_HOME>/releases/<name>``) and the contact.
-        vault: holds the encryption keys and Reddit names.
-        name: the name of the release; ids, addresses and digests depend on it.
-        now: the current time; stored in the register only.
-        root: a clone of the corpus.
         to: the folder of the package; by default the folder ``package`` in the register.
 
     Returns:
@@ -96,13 +89,6 @@ def run(
         items: ``items``, ``records``, ``left_out`` by reason, ``levels`` (rows by metadata level), ``smallest``
         (authors of the smallest class), ``alone`` (posts with a unique combination of values, after such posts have
         lost their metadata), ``splits``, ``labels``.
-
-    Raises:
-        BadParams: no release is configured for the corpus (``terms``), a column may not be released, there is no
-            contact, or ``to`` is another folder that must not be replaced.
-        ReleaseApproved: a release of this name is approved.
-        NothingToRelease: no item can be released.
-        SchemaMismatch: a record that was not taken down has no post.
     """
     shape, contact = _shape(corpus, terms=terms), terms.contact or settings.contact
     if not contact:
@@ -257,12 +243,7 @@ def _fetch(chosen: ReleasedRows, *, key: bytes) -> str:
 
 
 def _target(entry: ReleaseEntry, *, to: Path | None) -> Path:
-    """Return the folder of the package, if it may be written.
-
-    Raises:
-        ReleaseApproved: a release of this name is approved.
-        BadParams: the folder exists and is not a draft of this release.
-    """
+    """Return the folder of the package, if it may be written."""
     target = (to or entry.folder / "package").resolve()
     if entry.exists and (state := entry.state())["status"] != DRAFT:
         raise ReleaseApproved(name=entry.name, on=state["approved"][:10])

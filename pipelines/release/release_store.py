@@ -99,11 +99,7 @@ class ReleaseEntry:
 
     @classmethod
     def of(cls, settings: Settings, name: str) -> ReleaseEntry:
-        """Return the entry of the release ``name``, which need not exist.
-
-        Raises:
-            BadParams: the name is not valid.
-        """
+        """Return the entry of the release ``name``, which need not exist."""
         return cls(name, settings.home / "releases" / checked_name(name))
 
     @property
@@ -116,11 +112,7 @@ class ReleaseEntry:
         return self.folder / str(state["package"])
 
     def state(self) -> dict[str, Any]:
-        """Return the state of the release from ``release.json``.
-
-        Raises:
-            NoSuchRelease: the file does not exist.
-        """
+        """Return the state of the release from ``release.json``."""
         try:
             found: dict[str, Any] = json.loads((self.folder / "release.json").read_text())
         except FileNotFoundError:
@@ -165,11 +157,7 @@ class ReleaseEntry:
         return dumped(hydrate.authenticated(own_key(self.key), purpose, facts))
 
     def stamp(self, state: Mapping[str, Any]) -> None:
-        """Update the manifest of the release's package: status, approval date, digests and number of withdrawn ids.
-
-        Raises:
-            PackageAltered: the manifest is missing or belongs to another release.
-        """
+        """Update the manifest of the release's package: status, approval date, digests and number of withdrawn ids."""
         folder = self.package(state)
         if (facts := manifest_of(folder, self.name)) is None:
             raise PackageAltered(name=self.name, file=MANIFEST)
@@ -179,11 +167,7 @@ class ReleaseEntry:
         write(folder / MANIFEST, self.authenticated("manifest", facts))
 
     def check_draft(self, state: Mapping[str, Any]) -> None:
-        """Compare every file of a draft's package with the digest in its state.
-
-        Raises:
-            PackageAltered: a file differs or is missing.
-        """
+        """Compare every file of a draft's package with the digest in its state."""
         for file, known in {**state["files"], MANIFEST: state["manifest"]}.items():
             text = self.text(state, file)
             if text is None or digest(text) != known:

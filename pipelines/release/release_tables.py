@@ -44,11 +44,7 @@ class Released:
 
 
 def categories(corpus: str, *, shape: Shape, params: Params, root: Path) -> dict[str, Category]:
-    """Return by name the label categories that a release of this form (``shape``) contains.
-
-    Raises:
-        BadParams: the label scheme lacks one of them, or the form is not allowed for this corpus.
-    """
+    """Return by name the label categories that a release of this form (``shape``) contains."""
     scheme = load(params.corpora[corpus].scheme, root=root)
     if unknown := [c for c in shape.categories if c not in scheme.categories]:
         known = ", ".join([*METADATA, AGREEMENT, *scheme.categories])

@@ -45,10 +45,6 @@ def read(corpus: str, *, record_ids: Collection[str], vault: Vault, root: Path) 
 
     An imported record may have no Reddit id. Such a record is not released, because consumers could not fetch it, and a
     deletion on Reddit would never be noticed.
-
-    Raises:
-        SchemaMismatch: a record that was not taken down has no post.
-        SealBroken: an encrypted value was altered.
     """
     wanted = pa.array(sorted(record_ids), pa.string())
     people: dict[str, tuple[Person, Content]] = {}

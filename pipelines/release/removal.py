@@ -46,11 +46,7 @@ def refresh(
     published: their rows are removed at once. The program in a package is replaced by the current one.
 
     Args:
-        settings: the location of the register.
-        vault: holds the tombstones.
-        now: the current time; ``None`` publishes no new removals (as in a takedown, whose time reveals its records).
         at_once: publish all removals now, whatever the schedule of the release.
-        say: called after each step.
 
     Returns:
         by release ``withdrawn`` (records in total), ``new`` (of these in this call), ``waiting`` (for a later day),
