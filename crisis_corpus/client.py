@@ -25,8 +25,7 @@ from crisis_corpus import integrity, trusted
 from crisis_corpus.errors import RegistryError
 from crisis_corpus.journal import BEGINNING, opened
 from crisis_corpus.model_opening import opening
-from crisis_corpus.trusted import Trusted
-from crisis_corpus.verified import verified
+from crisis_corpus.trusted import Trusted, verified
 from crisis_corpus.versions import NoRegistry, RegistryReader, Version
 
 if TYPE_CHECKING:

@@ -506,7 +506,7 @@ class Folder:
             os.fsync(file.fileno())
 
     def current(self, package: Package, *, key: bytes) -> Package:
-        """Return the package with the newest removal list that this folder has seen, and store that list in the folder."""
+        """Return the package with the newest removal list that this folder has seen, and store that list there."""
         name = f"removal-{package.release}.json"
         if (path := self._inside(name)).exists():
             try:

@@ -18,7 +18,6 @@ class Standing:
     """The state of one model (its champion and other versions), as its journal rows determine it.
 
     Args:
-        name: the registered model.
         head: the number of the model's last journal row, 0 before the first.
         champion: the version that MLflow's alias must point to, or ``None`` if the alias must not exist.
         before: the earlier champions that a rollback can restore, oldest first, without withdrawn versions.
@@ -53,7 +52,8 @@ class Standing:
                     while before and before.pop() != champion:
                         pass
             case "withdrawn":
-                intention, gone = None, _withdrawn(row)
+                # ``to_version`` is the champion afterwards
+                intention, gone = None, int(row.from_version or 0)
                 before = [version for version in before if version != gone]
                 withdrawn |= {gone}
                 champion = None if champion == gone else champion
@@ -63,11 +63,6 @@ class Standing:
                 until = str(row.metrics["until"])
                 stale = {**stale, version: min(until, stale.get(version, until))}
         return Standing(self.name, row.number, champion, tuple(before), intention, withdrawn, stale)
-
-
-def _withdrawn(row: JournalRow) -> int:
-    """Return the withdrawn version: ``from_version``, because ``to_version`` is the champion afterwards."""
-    return int(row.from_version or 0)
 
 
 def of_rows(name: str, rows: Iterable[JournalRow]) -> Standing:

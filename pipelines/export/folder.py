@@ -128,9 +128,9 @@ def read(folder: Path) -> Exported:
         exported = Exported.model_validate_json((folder / FILE).read_bytes())
     except (OSError, ValidationError):
         raise ExportChanged(folder=folder, detail=f"it has no valid {FILE}") from None
-    found = listing(folder)
-    found.pop(FILE)
-    if wrong := different(found, exported.files):
+    present = listing(folder)
+    present.pop(FILE)
+    if wrong := different(present, exported.files):
         raise ExportChanged(folder=folder, detail=f"{len(wrong)} files differ from {FILE}, such as {wrong[0]}")
     return exported
 

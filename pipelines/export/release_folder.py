@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from crisis_corpus.integrity import sha256
 from crisis_corpus.journal import canonical
 from pipelines.config.settings import Settings
-from pipelines.export import croissant, dataset_card
+from pipelines.export import dataset_card
 from pipelines.export.folder import (
     CARD,
     LICENCE,
@@ -53,12 +53,7 @@ Row = Mapping[str, Any]
 def run(name: str, *, repo: str, to: Path, settings: Settings, vault: Vault, now: datetime) -> dict[str, Any]:
     """Export a release into the folder ``to``, for the dataset repository ``repo``.
 
-    Args:
-        repo: ``OWNER/NAME`` on the Hub; card and Croissant contain its address.
-        to: the folder, which must be new or empty.
-
-    Returns:
-        ``folder``, ``repo``, ``files`` (how many) and ``rows`` by split.
+    Card and Croissant contain the address of ``repo``. ``to`` must be new or empty.
     """
     entry = ReleaseEntry.of(settings, name)
     with locked(settings), writing(to) as made:
@@ -77,13 +72,12 @@ def run(name: str, *, repo: str, to: Path, settings: Settings, vault: Vault, now
         write(made / LICENCE, texts["LICENSE.txt"])
         counts = {split: table.num_rows for split, table in tables.items()}
         url = f"{settings.hub_url}/datasets/{repo}"
-        given: dict[str, Any] = {"facts": facts, "repo": repo, "url": url}
-        given |= {"removed": entry.removal()["number"]}
+        shared: dict[str, Any] = {"facts": facts, "repo": repo, "url": url, "removed": entry.removal()["number"]}
         columns = next(iter(tables.values())).schema
         files = {split: made / DATA / f"{split}.parquet" for split in tables}
         listed = {split: (f"{DATA}/{path.name}", path.stat().st_size, sha256(path)) for split, path in files.items()}
-        write(made / croissant.FILE, croissant.text(columns=columns, files=listed, **given))
-        write(made / CARD, dataset_card.text(counts=counts, columns=columns, **given))
+        write(made / dataset_card.FILE, dataset_card.croissant(columns=columns, files=listed, **shared))
+        write(made / CARD, dataset_card.text(counts=counts, columns=columns, **shared))
         exported = finish(made, origin=origin)
     return {"folder": str(to.resolve()), "repo": repo, "files": len(exported.files) + 1, "rows": counts}
 

@@ -36,22 +36,14 @@ class Described(Section):
     """The content of ``model.json``: a model, the origin of its data, and the preprocessing of its input.
 
     Args:
-        name: the name of the registered model.
-        corpus: the corpus on which the model was trained.
         kind: the kind of model, ``encoder`` or ``sft`` (posts); ``text``, ``image`` or ``fusion`` (memes).
-        task: the category of the scheme that the model predicts.
         model: the name of its entry in ``params.models``.
         subset: posts: the subset of labels that it was trained on.
         base: the base model; for a folder only the last part of the path.
-        seed: the training seed.
         labels: the labels that it predicts, in the scheme's order, which is the order of the probabilities.
-        definitions: the meaning of each label.
         scheme: the name of the label scheme; its file is ``scheme.yaml`` in the model package.
-        scheme_digest: the digest of ``scheme.yaml``.
-        data_commit: the commit of the corpus that the model was trained on.
         split_digest: the digest of the assignment of items to splits.
         votes_digest: the digest of the silver labels that the model was trained on, if any.
-        train: the number and the digest of the training records.
         weights: the training run and the digests of its weights, as committed by the training stage; for memes, the
             package has these weights in another format.
         spec: the entry in ``params.models``, with the folder of the model package as the base model.

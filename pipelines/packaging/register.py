@@ -19,8 +19,7 @@ from crisis_corpus.versions import DIGEST, UnknownVersion, Version, missing, tra
 from pipelines.errors import RegistryError
 from pipelines.packaging import card, evaluation_table
 from pipelines.progress import silent
-from pipelines.registry.candidate import Context, registration, scratch
-from pipelines.registry.contents import Pack
+from pipelines.registry.candidate import Context, Pack, registration, scratch
 from pipelines.registry.journal import JournalMoved, signed
 from pipelines.registry.versions import subject
 from pipelines.train import tracking

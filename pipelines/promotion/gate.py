@@ -14,8 +14,8 @@ All checks are made, and each failed check is reported with its numbers:
   on them.
 - ``looks``: the probability of a false promotion is not spent at this gate set (:mod:`pipelines.promotion.looks`).
 - ``better``: :mod:`pipelines.promotion.superiority`, against the champion or, without one that can be compared,
-  the best baseline (:mod:`pipelines.promotion.rivals`).
-- ``recall``: :mod:`pipelines.promotion.recall_checks`.
+  the best baseline (:mod:`pipelines.promotion.holdout`).
+- ``recall``: :mod:`pipelines.promotion.scores`.
 
 The last three compare the candidate on the gate set (a look), and are made only if no other check has failed. The
 verdict is written to the journal. Scores are reused while candidate, rival, test and terms are the same, so the
@@ -32,10 +32,8 @@ from crisis_corpus.state import standing
 from pipelines.errors import ConfigError
 from pipelines.evaluate.model_scores import Json
 from pipelines.promotion import holdout
-from pipelines.promotion.case import GateCase
-from pipelines.promotion.comparison import JUDGED, GateComparison, last_verdict
-from pipelines.promotion.gate_set import divide, require_part
-from pipelines.promotion.looks import gate_sets
+from pipelines.promotion.comparison import JUDGED, GateCase, GateComparison, last_verdict
+from pipelines.promotion.looks import divide, gate_sets, require_part
 from pipelines.registry.candidate import Context, enter, scratch
 from pipelines.registry.versions import CHALLENGER, AliasAstray, Registry, subject
 
@@ -54,8 +52,6 @@ class GateVerdict:
     """The result of the promotion gate for one version.
 
     Args:
-        name: the registered model.
-        version: the candidate's version number.
         champion: the version number of the champion that the candidate is to replace, if any; ``figures`` name what it
             was compared with.
         reasons: a line ``check: reason`` for every failed check; empty if the version passed.
@@ -94,7 +90,11 @@ def run(name: str, version: int, *, context: Context, who: str = WHO, compare: b
     event = JUDGED[0] if verdict.passed else JUDGED[1]
     last = last_verdict(context.journal, name=name, version=version)
     if last is None or (last.event, dict(last.metrics)) != (event, verdict.metrics):
-        why = "every check passed" if verdict.passed else _against(len(verdict.reasons))
+        why = (
+            "every check passed"
+            if verdict.passed
+            else f"{len(verdict.reasons)} reasons against it".replace("1 reasons", "1 reason")
+        )
         context.journal.append(
             name,
             event=event,  # type: ignore[arg-type]
@@ -112,10 +112,6 @@ def run(name: str, version: int, *, context: Context, who: str = WHO, compare: b
     else:
         dismiss(name, version, registry=context.registry)
     return verdict
-
-
-def _against(reasons: int) -> str:
-    return f"{reasons} {'reason' if reasons == 1 else 'reasons'} against it"
 
 
 def dismiss(name: str, version: int, *, registry: Registry) -> None:
@@ -152,5 +148,5 @@ def judge(
         comparison.score(look=look, who=who)
         # its files are read
         basis = comparison.basis
-    reasons = tuple(f"{check}: {reason}" for check, found in case.reasons.items() for reason in found)
+    reasons = tuple(f"{check}: {reason}" for check, against in case.reasons.items() for reason in against)
     return GateVerdict(name, version, champion, reasons, case.figures, basis, entries[version].found)

@@ -7,6 +7,7 @@ models receive only the input that a consumer would send.
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,12 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from crisis_corpus import integrity
 from crisis_corpus.client import unpickled
+from crisis_corpus.integrity import TrainedWeights
 from pipelines.config.params import Params
 from pipelines.datasets.posts import digest_of, split_digest
 from pipelines.errors import CorpusError, RegistryError
-from pipelines.evaluate.model_scores import ABSTAINED, VOTE, Board, Item, Run, Sampling
+from pipelines.evaluate.inputs import COLUMNS as PREDICTED
+from pipelines.evaluate.inputs import EvaluationGold, runs_of
+from pipelines.evaluate.model_scores import ABSTAINED, VOTE, Board, Item, Json, Run, Sampling, counted, figures
 from pipelines.registry import drift
+from pipelines.registry.candidate import Pack
 from pipelines.storage import tables
 from pipelines.taxonomy import load as scheme_of
 from pipelines.taxonomy.task import Task, task_of
@@ -37,7 +43,7 @@ TOGETHER = 64
 
 @dataclass(frozen=True)
 class Answered(Run):
-    """A model's answers and alerts on the test items; model versions of earlier releases raise no alerts."""
+    """A model's answers and alerts on the test items; not every model raises alerts."""
 
     alerts: Mapping[Item, frozenset[str]] = field(default_factory=dict)
 
@@ -115,8 +121,8 @@ def open_test(corpus: str, *, category: str, params: Params, vault: Vault, root:
         from pipelines.datasets import posts
 
         material: Any = posts.load(corpus, subset=None, ensemble=None, **given)
-        found = [material.posts[example.item[0]] for example in material.test]
-        inputs = [{"title": post.title, "body": post.body} for post in found]
+        tested = [material.posts[example.item[0]] for example in material.test]
+        inputs = [{"title": post.title, "body": post.body} for post in tested]
     else:
         from pipelines.datasets import memes
 
@@ -155,7 +161,7 @@ def ask(folder: Path, *, frozen: Frozen) -> Answered:
     with unpickled():
         try:
             model = pyfunc.load_model(str(folder))
-            said = [row for frame in frozen.frames() for row in _rows(model.predict(frame), asked=len(frame))]
+            rows = [row for frame in frozen.frames() for row in _rows(model.predict(frame), asked=len(frame))]
         except CannotBeAsked:
             raise
         except CorpusError as error:
@@ -164,13 +170,13 @@ def ask(folder: Path, *, frozen: Frozen) -> Answered:
             # a model's own message may quote its input
             raise CannotBeAsked(detail=f"the model fails ({type(error).__name__})") from None
     outcomes, answers, scores, alerts = {}, {}, {}, {}
-    for item, (labels, probabilities, abstained, raised) in zip(frozen.board.items, said, strict=True):
+    for item, (labels, probabilities, abstained, raised) in zip(frozen.board.items, rows, strict=True):
         outcomes[item] = ABSTAINED if abstained else VOTE
         if not abstained:
             answers[item] = _labels(labels, task=frozen.task)
             scores[item] = _scores(probabilities, task=frozen.task)
             alerts[item] = _alerts(raised, task=frozen.task)
-    return Answered(0, outcomes, answers, {item: found for item, found in scores.items() if found}, alerts)
+    return Answered(0, outcomes, answers, {item: values for item, values in scores.items() if values}, alerts)
 
 
 def counts(run: Run, *, frozen: Frozen, severe: int) -> drift.Counts:
@@ -188,8 +194,8 @@ def _rows(answer: Any, *, asked: int) -> Iterator[tuple[Any, Any, bool, Any]]:
     if len(answer) != asked:
         raise CannotBeAsked(detail=f"the model returned {len(answer)} answers for {asked} items")
     alerts = answer[ALERTS].tolist() if ALERTS in answer else [()] * asked
-    told = (*(answer[column].tolist() for column in COLUMNS), alerts)
-    for labels, probabilities, abstained, raised in zip(*told, strict=True):
+    values = (*(answer[column].tolist() for column in COLUMNS), alerts)
+    for labels, probabilities, abstained, raised in zip(*values, strict=True):
         if not isinstance(abstained, bool | np.bool_):
             raise CannotBeAsked(detail="the column abstain has values that are not boolean")
         yield labels, probabilities, bool(abstained), raised
@@ -205,20 +211,109 @@ def _scores(values: Any, *, task: Task) -> tuple[float, ...]:
     return scores
 
 
-def _alerts(labels: Any, *, task: Task) -> frozenset[str]:
+def _named(labels: Any, *, column: str) -> frozenset[str]:
     if not isinstance(labels, Sequence | np.ndarray) or isinstance(labels, str):
-        raise CannotBeAsked(detail="the column alerts has values that are not lists")
-    if not (named := frozenset(map(str, labels))) <= {*task.labels}:
+        raise CannotBeAsked(detail=f"the column {column} has values that are not lists")
+    return frozenset(map(str, labels))
+
+
+def _alerts(labels: Any, *, task: Task) -> frozenset[str]:
+    if not (named := _named(labels, column=ALERTS)) <= {*task.labels}:
         raise CannotBeAsked(detail=f"an alert is of a label that is not in task '{task.key}'")
     return named
 
 
 def _labels(labels: Any, *, task: Task) -> frozenset[str]:
-    if not isinstance(labels, Sequence | np.ndarray) or isinstance(labels, str):
-        raise CannotBeAsked(detail="the column labels has values that are not lists")
-    named = frozenset(map(str, labels))
+    named = _named(labels, column="labels")
     if not named <= {*task.labels} or (task.kind == "single" and len(named) != 1):
         raise CannotBeAsked(
             detail=f"an answer has labels that are not in task '{task.key}', or not exactly one where one is required"
         )
     return named
+
+
+@dataclass(frozen=True)
+class Rival:
+    """What a candidate is compared with.
+
+    Args:
+        name: of the champion, or of the baseline with the best macro-F1 on the gate set.
+        run: its answers.
+        digest: of the answers of all.
+        among: the names of all baselines.
+        runs: the answers of all; the candidate must be better than each.
+    """
+
+    name: str
+    run: Run
+    digest: str
+    among: tuple[str, ...]
+    runs: tuple[Run, ...]
+
+
+def baseline(board: Board, *, frozen: Frozen, corpus: str, models: Collection[str], root: Path) -> Rival:
+    """Return the baselines, of which the one with the best macro-F1 is shown, on a gate set with at least one item.
+
+    ``models`` are names of predictions; one without predictions on this test is left out.
+    """
+    by_name = {name: [_constant(frozen, labels=labels)] for name, labels in constants(frozen).items()}
+    by_name |= predicted(corpus, frozen=frozen, models=models, root=root)
+    scored = [(name, run, macro_f1(board, run=run)) for name, runs in sorted(by_name.items()) for run in runs]
+    name, best, _ = max(scored, key=lambda each: each[2])
+    runs = tuple(run for _, run, _ in scored)
+    return Rival(name, best, digest_of(map(answers_of, runs)), tuple(sorted(by_name)), runs)
+
+
+def answers_of(run: Run) -> str:
+    """Return a digest of a run's seed and answers."""
+    return digest_of([str(run.seed), *(f"{item} {sorted(labels)}" for item, labels in sorted(run.answers.items()))])
+
+
+def names(params: Params) -> set[str]:
+    """Return the names of all predictions that a corpus may have: a fine-tuned model is named with its subset."""
+    tuned = {f"{model}-{subset}" for model in params.finetune.models for subset in params.finetune.subsets}
+    return {*params.train.models, *params.prompted.models, *params.baselines.models} | tuned
+
+
+def constants(frozen: Frozen) -> dict[str, frozenset[str]]:
+    """Return by name the label sets of baselines that answer all items alike: the most frequent set, and all labels."""
+    every = {"every label": frozenset(frozen.task.labels)} if frozen.task.kind == "multi" else {}
+    return {"majority set": frozen.majority, **every}
+
+
+def predicted(corpus: str, *, frozen: Frozen, models: Collection[str], root: Path) -> dict[str, list[Run]]:
+    """Return by model the stored predictions of the test items, one run for each seed, ordered by seed."""
+    folder, task = root / "snapshot" / corpus, frozen.task
+    paths = sorted((folder / "predictions").rglob("predictions.parquet")) if models else []
+    rows = [row for path in paths for row in tables.read(path, name="predictions", columns=PREDICTED).to_pylist()]
+    own = [row for row in rows if row["model"] in models]
+    runs = runs_of(own, tasks={task.key: task}, gold=EvaluationGold.read(folder)) if own else {}
+    return {model: list(of_model) for model, of_model in runs.get(task.key, {}).items()}
+
+
+def seeds(pack: Pack, *, frozen: Frozen, corpus: str, root: Path) -> list[Run]:
+    """Return the predictions of a candidate's model trained with other seeds, if the corpus still has that training."""
+    described = json.loads((pack.folder / integrity.MODEL).read_bytes())
+    model, own = described.get("model"), described.get("seed")
+
+    def trained(seed: int) -> Json:
+        path = root / "metrics" / corpus / f"train-{frozen.task.key}-{model}-{seed}.json"
+        return dict(json.loads(path.read_bytes())) if path.is_file() else {}
+
+    own_metrics = trained(own)
+    if pack.manifest.weights is None or "weights" not in own_metrics or not own_metrics.get("selected"):
+        return []
+    if TrainedWeights.model_validate(own_metrics["weights"]) != pack.manifest.weights:
+        return []
+    runs = predicted(corpus, frozen=frozen, models={model}, root=root).get(model, ())
+    return [run for run in runs if run.seed != own and trained(run.seed).get("selected") == own_metrics["selected"]]
+
+
+def _constant(frozen: Frozen, *, labels: frozenset[str]) -> Run:
+    return Run(0, dict.fromkeys(frozen.board.items, VOTE), dict.fromkeys(frozen.board.items, labels))
+
+
+def macro_f1(board: Board, *, run: Run) -> float:
+    """Return the macro-F1 of a run on test items, without an interval."""
+    sums = counted(board, predicted=board.predicted(run), valid=False).sum(axis=0)
+    return float(np.nan_to_num(figures(sums, task=board.task)["macro_f1"]))

@@ -19,8 +19,7 @@ from pathlib import Path
 from crisis_corpus.integrity import FILES, MODEL, RECORDS, NoPack, PackManifest, read_manifest
 from crisis_corpus.versions import NAMES, Version
 from pipelines.config.settings import Settings
-from pipelines.registry.candidate import scratch
-from pipelines.registry.contents import read_records
+from pipelines.registry.candidate import read_records, scratch
 from pipelines.registry.versions import Registry
 
 # The tag names a folder, and anyone can write tags: accept only digests.

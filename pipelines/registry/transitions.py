@@ -42,13 +42,10 @@ class Move:
     """A change of a model's champion that is decided but not finished.
 
     Args:
-        name: the registered model.
         deed: the event of the journal row that completes the change.
         champion: the version number of the champion at the time of the decision, if any.
         from_version: the version number of the champion that is replaced, or of the version that is withdrawn.
         to_version: the version number of the champion afterwards, if any.
-        who: the person or the step that decided.
-        why: their reason.
         metrics: the figures on which the decision is based.
         files: the digest of the files of the promoted or withdrawn version.
     """
@@ -105,7 +102,7 @@ def finish(intention: JournalRow, *, registry: Registry, journal: Journal, say: 
 
 
 def settle(name: str, *, registry: Registry, journal: Journal) -> int | None:
-    """Set a model's alias to the champion in the journal, unless a change is unfinished; return the champion's version."""
+    """Set a model's alias to the champion in the journal, unless a change is unfinished; return the champion."""
     now = standing(journal, name)
     if now.intention is None:
         registry.point(name, CHAMPION, now.champion)

@@ -48,11 +48,7 @@ class NotGranted(DataError):
 def request(
     name: str, *, researcher: str, institution: str, purpose: str, settings: Settings, now: datetime
 ) -> dict[str, Any]:
-    """Enter a request for a release into its register.
-
-    Returns:
-        ``release``, ``number`` of the request and ``status``.
-    """
+    """Enter a request for a release into its register; return ``release``, ``number`` of the request and ``status``."""
     asked = signed(researcher, purpose)
     place = signed(institution, purpose)["who"]
     with locked(settings):
@@ -74,11 +70,7 @@ def decide(
     settings: Settings,
     now: datetime,
 ) -> dict[str, Any]:
-    """Grant a request until a day, or deny it; a later decision on the same request replaces the earlier one.
-
-    Returns:
-        ``release``, ``number``, ``status``, and ``expires`` of a grant.
-    """
+    """Grant a request until a day, or deny it; a later decision on the same request replaces the earlier one."""
     decision = signed(who, why)
     if grant and (expires is None or not 0 < (expires - now.date()).days <= MOST_DAYS):
         raise BadParams(where="--expires", detail="must be a day after today and within two years")
@@ -125,7 +117,9 @@ def hand_over(name: str, number: int, *, to: Path, settings: Settings, now: date
 def register(settings: Settings, *, name: str | None = None, now: datetime) -> list[Row]:
     """Return the requests of one release, or of all, with ``valid``: whether a grant is valid today."""
     names = [name] if name else [entry.name for entry in entries(settings)]
-    return [{"release": one, **row, "valid": _valid(row, now=now)} for one in names for row in _read(settings, one)[1]]
+    return [
+        {"release": each, **row, "valid": _valid(row, now=now)} for each in names for row in _read(settings, each)[1]
+    ]
 
 
 def _valid(row: Row, *, now: datetime) -> bool:

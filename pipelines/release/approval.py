@@ -13,7 +13,6 @@ from pipelines.release.rekey import release_ids
 from pipelines.release.release_store import (
     APPROVED,
     DRAFT,
-    MANIFEST,
     RETIRED,
     PackageAltered,
     ReleaseEntry,
@@ -106,8 +105,6 @@ def retire(name: str, *, who: str, why: str, settings: Settings, now: datetime) 
 
 def _check_limits(state: dict[str, Any], *, settings: Settings) -> None:
     name = state["release"]
-    if "limits" not in state:
-        raise PackageAltered(name=name, file=MANIFEST)
     if state["alone"] > state["limits"]["alone"]:
         raise TooManyAlone(name=name, share=state["alone"])
     for other in (entry.state() for entry in entries(settings)):

@@ -59,13 +59,13 @@ class Content:
 
 def fetch_row(key: bytes, *, release_id: str, image: int, fullname: str, content: Content) -> dict[str, str]:
     """Return the row of ``fetch.csv`` with which a consumer fetches an item and verifies its content."""
-    found = hydrate.Address(fullname, hydrate.known_ends(content.text))
+    post = hydrate.Address(fullname, hydrate.known_ends(content.text))
     address = content.pictures[image] if image < len(content.pictures) else ""
-    known = hydrate.picture_digest(key, release_id=release_id, image=image, address=address) if address else ""
+    picture = hydrate.picture_digest(key, release_id=release_id, image=image, address=address) if address else ""
     return {
         "id": release_id,
         "image": str(image),
-        "address": hydrate.seal_address(key, found, release_id=release_id),
-        "text": hydrate.text_digest(key, release_id=release_id, text=content.text, ends=found.ends),
-        "picture": known,
+        "address": hydrate.seal_address(key, post, release_id=release_id),
+        "text": hydrate.text_digest(key, release_id=release_id, text=content.text, ends=post.ends),
+        "picture": picture,
     }

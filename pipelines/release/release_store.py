@@ -24,8 +24,6 @@ from pipelines.vault.locks import alone
 # A release that is retired is not handed out any more; its removal list continues.
 DRAFT, APPROVED, RETIRED = "DRAFT", "APPROVED", "RETIRED"
 MANIFEST, REMOVAL = "manifest.json", "removal.json"
-# The list of packages that were made before lists were authenticated.
-OLD_REMOVAL = "removal.csv"
 PROGRAM = "hydrate.py"
 
 
@@ -114,10 +112,9 @@ class ReleaseEntry:
     def state(self) -> dict[str, Any]:
         """Return the state of the release from ``release.json``."""
         try:
-            found: dict[str, Any] = json.loads((self.folder / "release.json").read_text())
+            return dict(json.loads((self.folder / "release.json").read_text()))
         except FileNotFoundError:
             raise NoSuchRelease(name=self.name) from None
-        return found
 
     def put(self, state: Mapping[str, Any]) -> None:
         """Write the state of the release to ``release.json``."""
@@ -138,11 +135,7 @@ class ReleaseEntry:
 
     def removal(self) -> dict[str, Any]:
         """Return the list of release ids that were removed, as published: its ``number`` and ``ids``."""
-        path = self.folder / REMOVAL
-        if not path.exists():
-            return {"number": 0, "ids": (self.folder / OLD_REMOVAL).read_text().split()[1:]}
-        found: dict[str, Any] = json.loads(path.read_text())
-        return found
+        return dict(json.loads((self.folder / REMOVAL).read_text()))
 
     def withdrawn(self) -> frozenset[str]:
         """Return the ids, in this release, of the records on its published removal list."""

@@ -22,11 +22,11 @@ from crisis_corpus.journal import BEGINNING, JournalBroken, NoJournal
 from crisis_corpus.trusted import (
     AliasUntrusted,
     BadReference,
+    FilesChanged,
     NoChampion,
     NotOnRecord,
     Withdrawn,
 )
-from crisis_corpus.verified import FilesChanged
 from crisis_corpus.versions import CHAMPION, NoRegistry, UnknownModel, UnknownVersion
 from pipelines.packaging.register import put
 from pipelines.promotion.promote import promote, rollback, withdraw

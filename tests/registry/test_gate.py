@@ -19,7 +19,7 @@ from crisis_corpus.versions import DIGEST, UnknownModel, UnknownVersion
 from pipelines.promotion import gate, holdout
 from pipelines.promotion.promote import promote
 from pipelines.promotion.summary import summary
-from pipelines.registry import contents
+from pipelines.registry import candidate
 from pipelines.registry.candidate import Context
 from pipelines.registry.versions import CHALLENGER
 from pipelines.storage import tables
@@ -319,4 +319,4 @@ def test_a_pack_that_says_too_little_is_none(tmp_path: Path) -> None:
     (tmp_path / integrity.FILES).write_text("{}")
     (tmp_path / integrity.MODEL).write_text('{"kind": "rule"}')
     with pytest.raises(NoPack, match="labels"):
-        contents.Pack.read(tmp_path)
+        candidate.Pack.read(tmp_path)

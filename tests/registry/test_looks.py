@@ -17,8 +17,7 @@ from pipelines.config.models import Promote
 from pipelines.errors import BadParams
 from pipelines.evaluate.model_scores import ABSTAINED, VOTE, Board, Run, Sampling, plain
 from pipelines.promotion import gate, looks, scores, superiority
-from pipelines.promotion.gate_set import divide, only, part_of
-from pipelines.promotion.looks import GateSet
+from pipelines.promotion.looks import GateSet, divide, only, part_of
 from pipelines.promotion.promote import NotPromoted, promote, rollback
 from pipelines.promotion.scores import reported
 from pipelines.promotion.summary import summary

@@ -22,7 +22,7 @@ from safetensors.numpy import save_file
 from crisis_corpus import integrity
 from crisis_corpus.client import load
 from crisis_corpus.integrity import digest, listing, sha256
-from crisis_corpus.verified import FilesChanged
+from crisis_corpus.trusted import FilesChanged
 from crisis_corpus.versions import DIGEST, UnknownModel, Version
 from pipelines.errors import BadParams
 from pipelines.packaging.register import PACK, PLACE, NumberTaken, StoredOtherwise, Unregistrable, put

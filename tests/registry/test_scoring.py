@@ -24,7 +24,7 @@ from pipelines.predict.pins import NotPinned
 from pipelines.promotion.promote import promote, withdraw
 from pipelines.registry import transitions
 from pipelines.registry.candidate import Context
-from pipelines.registry.webhook_delivery import Watch
+from pipelines.registry.webhook import Watch
 from pipelines.storage import tables
 from pipelines.storage.seal import open_column, write_rows
 from pipelines.takedown import purge

@@ -25,9 +25,9 @@ from crisis_corpus.journal import JournalBroken, JournalUnavailable
 from crisis_corpus.versions import UnknownModel
 from pipelines.errors import BadParams
 from pipelines.registry.journal import Journal
-from pipelines.registry.webhook import DELAYS
-from pipelines.registry.webhook_delivery import (
+from pipelines.registry.webhook import (
     DEAD,
+    DELAYS,
     DELIVERED,
     WAITING,
     SubscribedAlready,
@@ -182,7 +182,7 @@ def test_killed_between_sending_and_marking_it_is_sent_again_under_the_same_id(
     script = (
         "import os, signal, sys\n"
         "from pipelines.registry.journal import Journal\n"
-        "from pipelines.registry.webhook_delivery import Watch\n"
+        "from pipelines.registry.webhook import Watch\n"
         "with Journal.open(sys.argv[1]) as journal:\n"
         "    Watch.open(journal).deliver(say=lambda _: os.kill(os.getpid(), signal.SIGKILL))\n"
     )

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from pipelines.config.release import Release, RemovalSchedule
-from pipelines.release import approval, joining, removal
+from pipelines.release import anonymity, approval, removal
 from pipelines.release.approval import NotApproved, ReleaseJoinable, TooManyAlone
 from pipelines.release.release_store import PackageAltered, ReleaseEntry, summary
 from tests.release.small_release import NOW, TERMS, World, listed, table
@@ -45,7 +45,7 @@ def test_the_attack_finds_posts_of_two_equal_releases_and_its_rate_is_stated(wor
     one = world.approved(corpus, "r1")
     told = world.release(corpus, "r2")
     two, truth = Path(told["package"]), truly(world, "r1", "r2")
-    pairs = joining.matched(joining.values(tables(one)), joining.values(tables(two)))
+    pairs = anonymity.matched(anonymity.values(tables(one)), anonymity.values(tables(two)))
     right = {pair for pair in pairs if truth[pair[0]] == pair[1]}
     assert right == pairs, "of equal values of one commit, no match is wrong"
     share = len(right) / told["records"]
@@ -115,10 +115,10 @@ def test_more_posts_alone_than_allowed_are_not_approved(world: World) -> None:
 @pytest.mark.parametrize("corpus", ["memes", "posts"])
 def test_a_post_that_only_its_metadata_singles_out_loses_them(world: World, corpus: str) -> None:
     told = world.release(corpus, "r1")
-    posts = joining.values(tables(Path(told["package"])))
+    posts = anonymity.values(tables(Path(told["package"])))
     columns = {column for found in posts.values() for column in found}
-    alone = set(joining.unique(posts, columns=columns).values())
-    by_labels = set(joining.unique(posts, columns=columns - {"month", "subreddit"}).values())
+    alone = set(anonymity.unique(posts, columns=columns).values())
+    by_labels = set(anonymity.unique(posts, columns=columns - {"month", "subreddit"}).values())
     assert len(alone) == told["alone"]
     assert told["left_out"]["suppressed"] == 0
     for release_id in alone - by_labels if corpus == "posts" else ():

@@ -1,4 +1,4 @@
-"""Send the folder of an export to a hub, or remove it there, with each step on record in the journal.
+"""Send the folder of an export to a hub, list the copies there, or remove one, with each step in the journal.
 
 A repository has one version only: after a push, its history is squashed and files of earlier versions are deleted from
 the hub's store, because an earlier version may have posts that were removed since. Repositories are private, and gated
@@ -7,22 +7,139 @@ by manual approval, before the first file is sent; a person who wants to publish
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
+from crisis_corpus.journal import JournalRow
 from pipelines.config.settings import LOOPBACK, Settings
 from pipelines.errors import BadParams, ConfigError, RegistryError
-from pipelines.export import copies
-from pipelines.export.folder import FILE, OF_HUB, ExportChanged, Exported, Kind, checked_repo, digest, read
+from pipelines.export import model_folder, release_folder
+from pipelines.export.folder import (
+    FILE,
+    OF_HUB,
+    RELEASE,
+    ExportChanged,
+    Exported,
+    ExportOrigin,
+    Kind,
+    NotExportable,
+    RemovalsDue,
+    checked_repo,
+    digest,
+    read,
+)
 from pipelines.registry.journal import Journal, signed
+from pipelines.release.release_store import NoSuchRelease, ReleaseEntry
 from pipelines.vault.vault import Vault
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
+
+EVENTS = ("pushing", "pushed", "unpushed")
+State = Literal["current", "outdated", "remove", "unfinished"]
+SEND = "--send --who … --why …"
+
+
+@dataclass(frozen=True)
+class HubCopy:
+    """What a repository of a hub contains, as the journal says.
+
+    Args:
+        of: the release or model version, in words.
+        at: when it was pushed last (ISO 8601).
+        commit: the commit on the hub, ``None`` if the push did not end.
+        state: ``current``; ``outdated``: to be replaced; ``remove``: to be removed; ``unfinished``: a push did not end.
+        why: the reason, ``""`` if it is current.
+        do: the commands that replace or remove it.
+    """
+
+    hub: str
+    repo: str
+    kind: Kind
+    of: str
+    at: str
+    commit: str | None
+    state: State
+    why: str
+    do: str
+
+
+def listing(*, settings: Settings, journal: Journal, vault: Vault, now: datetime) -> list[HubCopy]:
+    """Return every copy on a hub that was pushed and not removed since, sorted by repository."""
+    journal.verify()
+    given: dict[str, Any] = {"settings": settings, "journal": journal, "vault": vault, "now": now}
+    rows = [row for _, row in sorted(last_rows(journal).items()) if row.event != "unpushed"]
+    return [_copy(row, current=lambda origin: current(origin, **given)) for row in rows]
+
+
+def last_rows(journal: Journal) -> dict[tuple[str, str, str], JournalRow]:
+    """Return the last row about each repository, by its hub, kind and name."""
+    rows = [row for row in journal.rows() if row.event in EVENTS]
+    rows.sort(key=lambda row: (row.at, row.number))
+    return {(row.metrics["hub"], row.metrics["kind"], row.metrics["repo"]): row for row in rows}
+
+
+def outdated(copies: list[HubCopy]) -> list[dict[str, Any]]:
+    """Return the copies that need a command, as JSON values."""
+    return [asdict(copy) for copy in copies if copy.state != "current"]
+
+
+def current(origin: ExportOrigin, *, settings: Settings, journal: Journal, vault: Vault, now: datetime) -> ExportOrigin:
+    """Return the origin that an export of the same release or model version has now."""
+    if origin.version is not None:
+        return model_folder.current(origin.name, origin.version, repo=origin.repo, journal=journal)[0]
+    entry = ReleaseEntry.of(settings, origin.name)
+    return release_folder.current(entry, repo=origin.repo, vault=vault, now=now)
+
+
+def origin_of(row: JournalRow) -> ExportOrigin:
+    """Return the origin of the export that a row of the journal is about."""
+    values = {key: row.metrics[key] for key in ("kind", "repo", "basis")}
+    return ExportOrigin(name=row.name.removeprefix(RELEASE), version=row.to_version, **values)
+
+
+def _copy(row: JournalRow, *, current: Callable[[ExportOrigin], ExportOrigin]) -> HubCopy:
+    origin = origin_of(row)
+    state, why, first = _state(row, origin=origin, current=current)
+    source = f"release {origin.name}" if origin.version is None else f"model {origin.name} {origin.version}"
+    remove = f"corpus export remove {origin.repo} --kind {origin.kind} {SEND}"
+    replace = f"{first}corpus export {source} --repo {origin.repo} --to FOLDER; corpus export push FOLDER {SEND}"
+    return HubCopy(
+        hub=row.metrics["hub"],
+        repo=origin.repo,
+        kind=origin.kind,
+        of=source,
+        at=row.at,
+        commit=row.metrics.get("commit"),
+        state=state,
+        why=why,
+        do={"current": "", "remove": remove}.get(state, replace),
+    )
+
+
+def _state(
+    row: JournalRow, *, origin: ExportOrigin, current: Callable[[ExportOrigin], ExportOrigin]
+) -> tuple[State, str, str]:
+    """Return the state of a copy, the reason, and a command that must come before it is replaced."""
+    try:
+        now = current(origin)
+    except RemovalsDue as error:
+        return "outdated", f"the removal of {error.fields['count']} deleted posts is due", "corpus release refresh; "
+    except NotExportable as error:
+        return "remove", str(error.fields["detail"]), ""
+    except NoSuchRelease:
+        return "remove", "the release is not in the register any more", ""
+    if row.event == "pushing":
+        return "unfinished", "the last push did not end", ""
+    if now != origin:
+        return "outdated", "its release or model version has changed since", ""
+    return "current", "", ""
+
 
 GATED, MAIN = "manual", "refs/heads/main"
 MESSAGE = "Replace all files by the present export"
@@ -134,12 +251,12 @@ def remove(
     repo: str, *, kind: Kind, who: str, why: str, settings: Settings, journal: Journal, send: bool = True
 ) -> dict[str, Any]:
     """Delete a repository, with its history, from the hub; without ``send``, say only what would be deleted."""
-    last = copies.last_rows(journal).get((_hub(settings), kind, checked_repo(repo)))
+    last = last_rows(journal).get((_hub(settings), kind, checked_repo(repo)))
     if last is None or last.event == "unpushed":
         raise NotPushed(repo=repo, kind=kind, hub=_hub(settings))
     told = {"hub": _hub(settings), "repo": repo, "kind": kind}
     if not send:
-        return told | {"of": copies.origin_of(last).what, "sent": False}
+        return told | {"of": origin_of(last).what, "sent": False}
     signed(who, why)
     with _translated(settings):
         _api(settings).delete_repo(repo, repo_type=kind, missing_ok=True)
@@ -153,7 +270,7 @@ def _checked(folder: Path, *, settings: Settings, journal: Journal, vault: Vault
     _hub(settings)
     exported = read(folder)
     given: dict[str, Any] = {"settings": settings, "journal": journal, "vault": vault, "now": now}
-    if copies.current(exported.origin, **given) != exported.origin:
+    if current(exported.origin, **given) != exported.origin:
         raise ExportChanged(folder=folder, detail=f"{exported.origin.what} has changed since the export")
     return exported
 
@@ -167,7 +284,7 @@ def _hub(settings: Settings) -> str:
 
 
 def _known(repo: str, *, kind: Kind, settings: Settings, journal: Journal) -> bool:
-    last = copies.last_rows(journal).get((_hub(settings), kind, repo))
+    last = last_rows(journal).get((_hub(settings), kind, repo))
     return last is not None and last.event != "unpushed"
 
 
