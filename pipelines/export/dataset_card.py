@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from pipelines.export.folder import LICENCE
+from pipelines.templates import render
 
+HERE = Path(__file__).parent
 MEANINGS = {
     "id": "the post's id, which only this release has",
     "image": "the picture's place in its gallery, from 0",
@@ -31,59 +34,6 @@ FIELDS = {
     "I will not try to identify or contact an author": "checkbox",
     "I will delete posts that are on the removal list": "checkbox",
 }
-BODY = """\
-# {title}
-
-{summary}
-
-Terms: [`{licence}`]({licence}). Contact: {contact}. Access is gated: the contact decides each request on the Hub, and
-hands the key of the release to the persons who may fetch posts. The key is not in this repository.
-
-## Content
-| split | items |
-|---|---|
-{splits}
-
-| column | content |
-|---|---|
-{columns}
-
-There are no posts, names, authors or groups here. Labels of one category are a list; null: not labelled. A list with
-the scheme's label for none: labelled, and none applies. The folder `package` is the release that a person approved on
-{approved_on}, without what was removed since: the same rows as CSV, encrypted addresses, removal list, datasheet and
-program. `export.json` has the SHA-256 of every file, and `croissant.json` describes the tables for machines.
-
-```python
-from datasets import load_dataset
-
-data = load_dataset("{repo}")  # or the path of a downloaded folder, without a network
-```
-
-## Fetch the posts
-With the key and your own access to Reddit's API; Python 3.11 and nothing else is needed:
-
-```sh
-hf download {repo} --repo-type dataset --local-dir {release}
-export REDDIT_CLIENT_ID=… REDDIT_CLIENT_SECRET=… REDDIT_USER_AGENT="python:my-study:v1 (by /u/…)"
-python {release}/package/hydrate.py {release}/package --key {release}.key --out items
-```
-
-## Removals
-People delete posts, and ask for it. `package/removal.json` is removal list number {removed}. Download it again before
-every use: `hydrate.py … --removal package/removal.json` removes what you fetched of posts on it, and you delete their
-rows. Removals are published every {every_days} days, in batches of {at_least} posts or more, or when one would wait for
-more than {at_most_days} days. This repository should then get a new version, and its earlier ones are deleted. Copies
-that were downloaded are not reached.
-
-## Uses
-Research on how people write about crises, and a baseline for models of the same labels on the same frozen split. Not
-for finding, contacting, scoring or moderating individual people.
-
-## Re-identification risk
-{k} authors or more shared every combination of metadata when the release was made. `package/DATASHEET.md` states what
-remains: how many posts have a combination of values that no other post has, and what a person with such values can
-match.
-"""
 
 
 def text(
@@ -120,20 +70,8 @@ def text(
         extra_gated_prompt=PROMPT,
         extra_gated_fields=FIELDS,
     )
-    body = BODY.format(
-        **facts["removal"],
-        title=facts["title"],
-        summary=summary(facts),
-        licence=LICENCE,
-        contact=facts["contact"],
-        splits="\n".join(f"| {split} | {rows} |" for split, rows in counts.items()),
-        columns="\n".join(f"| `{column.name}` | {meaning(column.name)} |" for column in columns),
-        approved_on=facts["approved_on"],
-        repo=repo,
-        release=facts["release"],
-        removed=removed,
-        k=facts["k"],
-    )
+    names = {"facts": facts, "repo": repo, "removed": removed, "counts": counts, "columns": columns, "licence": LICENCE}
+    body = render(HERE / "dataset_card.md.jinja", **names, summary=summary(facts), meaning=meaning)
     return f"---\n{head.to_yaml()}\n---\n\n{body}"
 
 

@@ -28,6 +28,7 @@ from pipelines.packaging.model_described import Described, asked
 from pipelines.promotion.comparison import JUDGED, last_verdict
 from pipelines.registry.candidate import Candidate, Context, enter, registration, scratch
 from pipelines.registry.journal import Journal
+from pipelines.templates import render
 from pipelines.train.predictors import adapter
 from pipelines.train.predictors.instruct import DELIMITER, instruction
 
@@ -117,37 +118,7 @@ BESIDE = {
     "image": "The input is a picture. The registered model first re-encodes it as the corpus does, and gives a label "
     "from its threshold in `thresholds.json` (several labels), or the most probable one (one label).",
 }
-WHOLE = """\
-from transformers import {model}, {reader}
-
-model = {model}.from_pretrained("{repo}")
-reader = {reader}.from_pretrained("{repo}")"""
-# transformers would load an adapter on the newest commit of its base
-ADAPTER = """\
-from peft import PeftModel
-from transformers import {model}, {reader}
-
-base = {model}.from_pretrained("{base}", revision="{revision}")
-model = PeftModel.from_pretrained(base, "{repo}")
-reader = {reader}.from_pretrained("{repo}")"""
-ABOUT = """\
-{page}
-## Status
-{status}
-
-## Load
-```python
-{load}
-```
-
-{beside} With all of that, the version is loaded from the registry by `crisis_corpus.load("models:/{name}/{version}")`.
-
-## Removal
-When records of the training data are taken down, or the version is withdrawn, this repository is to be removed or
-replaced, earlier versions included. Copies that were downloaded are not reached: look here before every use.
-
-Terms: [`{licence}`]({licence}).
-"""
+TEMPLATE = Path(__file__).with_name("model_card.md.jinja")
 
 
 def text(
@@ -184,35 +155,22 @@ def text(
         extra_gated_fields=FIELDS,
     )
     model, reader = LOADERS[pipeline]
-    body = ABOUT.format(
+    body = render(
+        TEMPLATE,
         page=page,
-        status=_sentences(status, name=described.name, version=version),
-        load=(ADAPTER if adapted else WHOLE).format(
-            model=model,
-            reader=reader,
-            repo=repo,
-            base=described.base,
-            revision=described.spec.revision if isinstance(described.spec, SftModel) else None,
-        ),
+        status=status,
+        adapted=adapted,
+        model=model,
+        reader=reader,
+        repo=repo,
+        base=described.base,
+        revision=described.spec.revision if isinstance(described.spec, SftModel) else None,
         beside=BESIDE[described.kind],
         name=described.name,
         version=version,
         licence=LICENCE,
     )
     return f"---\n{head.to_yaml()}\n---\n\n{body}"
-
-
-def _sentences(status: ModelStatus, *, name: str, version: int) -> str:
-    champion = f"champion since {status.since}" if status.champion else "not champion"
-    rival = f" against version {status.against}" if status.against else ""
-    if status.passed is None:
-        verdict = "The promotion gate has not judged it"
-    elif status.passed:
-        verdict = f"The promotion gate passed it on {status.judged}{rival}: every check passed"
-    else:
-        failed = ", ".join(status.failed)
-        verdict = f"The promotion gate refused it on {status.judged}{rival}. Checks that it failed: {failed}"
-    return f"Version {version} of `{name}` is {champion}. {verdict}."
 
 
 def _results(described: Described, *, card: Mapping[str, Any], pipeline: str) -> list[Any]:

@@ -7,7 +7,7 @@ package's ``calibration.json`` (dev); nothing is measured here.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from crisis_corpus.integrity import CARD, PAGE
 from pipelines.metrics import recall_constraints
 from pipelines.metrics.alerts import VERDICTS
 from pipelines.packaging.model_described import OF_POSTS, Described
+from pipelines.templates import render
 
 Json = Mapping[str, Any]
 
@@ -23,6 +24,7 @@ WORST, COMMONEST = 3, 3
 # As for recall floors (promote.min_positives, SPEC 2.3): labels with fewer items are not judged.
 FEW = 5
 ANSWERED = "vote"
+TEMPLATE = Path(__file__).with_name("card.md.jinja")
 
 INTENDED = (
     "Research on how {things} describe crises: counting labels over a corpus, comparing corpora, and drawing samples "
@@ -47,11 +49,6 @@ DECODED = {
     "multi": "A label is given from the threshold with its best F1 on dev. That aims at the gate's metric, macro-F1.",
     "single": "The label is the most probable class. That aims at exact match, while the gate compares macro-F1.",
 }
-ALERTS = (
-    "Beside its labels, an answer has alerts of labels that must not be missed. A recall floor sets the threshold of "
-    "an alert and changes no label: queue a {thing} that has the alert or the label. A guarantee holds with "
-    "{confidence:.0%} confidence for {things} like those of dev; without one, dev has too few positives for the floor."
-)
 # MLflow's limit for the description of a version is 5,000 characters.
 LONGEST = 4_900
 SHOWN = ("Measured", "Alerts", "Known failures", "Never for")
@@ -126,9 +123,9 @@ def card(described: Described, *, measured: Json, alerts: Mapping[str, Json] | N
 
 def page(made: Json) -> str:
     """Format the content of ``card.json`` (``made``) as Markdown for ``card.md``."""
-    return (
-        "\n".join([*_head(made), *_use(made["use"]), *_measured(made["measured"]), *_alerts(made), *_rest(made)]) + "\n"
-    )
+    thing = "post" if made["model"]["kind"] in OF_POSTS else "meme"
+    formats = {"interval": interval, "share": share, "rate": rate, "verdicts": VERDICTS}
+    return render(TEMPLATE, card=made, thing=thing, **formats)
 
 
 def description(page: str) -> str:
@@ -148,75 +145,9 @@ def description(page: str) -> str:
     return "\n".join([*kept, MORE])
 
 
-def _head(made: Json) -> Iterator[str]:
-    model, data = made["model"], made["data"]
-    yield f"# {made['name']}"
-    yield ""
-    learnt = f", tuned on the labels '{model['subset']}'" if model["subset"] else ""
-    yield (
-        f"`{model['model']}` ({model['kind']}, base `{model['base']}`{learnt}, seed {model['seed']}) predicts "
-        f"`{model['task']}` of the scheme `{data['scheme']}`."
-    )
-    yield ""
-    yield f"- Corpus `{data['corpus']}` at commit `{data['data_commit']}`; {data['train']['records']} training records"
-    yield f"- Split `{data['split_digest'][:16]}`, scheme `{data['scheme_digest'][:16]}`"
-    if data["votes_digest"]:
-        yield f"- Silver `{data['votes_digest'][:16]}`: its training labels are votes of automatic labellers"
-    yield "- Input in English; account names, addresses and numbers are scrubbed before the model reads it"
-
-
-def _use(use: Json) -> Iterator[str]:
-    for title, key in (("For", "intended"), ("Never for", "prohibited")):
-        yield from ("", f"## {title}", "", *(f"- {line}" for line in use[key]))
-
-
-def _measured(scores: Json) -> Iterator[str]:
-    yield from ("", "## Measured", "")
-    several = f", mean of {scores['runs']} runs" if scores["runs"] > 1 else ""
-    drawn = "near-duplicate groups and runs" if several else "near-duplicate groups (one run: not over seeds)"
-    yield (
-        f"On the {scores['items']} items of `{scores['split']}` that people labelled{several}; a missing answer counts "
-        f"as wrong. Brackets: {scores['confidence']:.0%} BCa bootstrap interval over {drawn}. {scores['decoding']}"
-    )
-    yield from ("", "| figure | value | this seed | majority |", "|---|---|---|---|")
-    for name, cell in scores["figures"].items():
-        alone, plain = ((scores[key] or {}).get(name) for key in ("this_seed", "majority"))
-        yield f"| {name} | {interval(cell)} | {share(alone)} | {share(plain)} |"
-    yield from ("", "| label | items | F1 | precision | recall |", "|---|---|---|---|---|")
-    for label, row in scores["labels"].items():
-        cells = " | ".join(interval(row[name]) for name in ("f1", "precision", "recall"))
-        yield f"| {label} | {row['items']} | {cells} |"
-
-
-def _alerts(made: Json) -> Iterator[str]:
-    if not made["alerts"]:
-        return
-    thing = "post" if made["model"]["kind"] in OF_POSTS else "meme"
-    confidence = max(alert["confidence"] for alert in made["alerts"].values())
-    yield from ("", "## Alerts", "", ALERTS.format(thing=thing, things=f"{thing}s", confidence=confidence), "")
-    yield "| label | floor | positives of dev | guaranteed recall | recall on test | alert rate on test | on test |"
-    yield "|---|---|---|---|---|---|---|"
-    for label, alert in made["alerts"].items():
-        test = alert["test"] or {"recall": None, "alert_rate": None, "verdict": None}
-        cells = [share(alert["guaranteed_recall"]) + ("" if alert["guarantee"] else ", without guarantee of the floor")]
-        cells += ["–" if test[name] is None else rate(test[name]) for name in ("recall", "alert_rate")]
-        cells += [VERDICTS[test["verdict"]]]
-        yield f"| {label} | {alert['floor']} | {alert['positives']} | {' | '.join(cells)} |"
-
-
 def _on_test(floor: Json | None) -> Json | None:
     alert = floor and floor["alert"]
     return {name: alert[name] for name in ("recall", "alert_rate", "verdict")} if alert else None
-
-
-def _rest(made: Json) -> Iterator[str]:
-    sections: Sequence[tuple[str, list[str]]] = (
-        ("Known failures", made["failures"]),
-        ("Labels", [f"`{label}`: {definition}" for label, definition in made["model"]["labels"].items()]),
-        ("Help", made["help"]),
-    )
-    for title, lines in sections:
-        yield from ("", f"## {title}", "", *(f"- {line}" for line in lines))
 
 
 def _cell(cell: Json) -> Json:
@@ -268,9 +199,9 @@ def share(value: float | None) -> str:
     return "–" if value is None else f"{value:.2f}"
 
 
-def rate(counts: Json) -> str:
+def rate(counts: Json | None) -> str:
     """Format a count, the total and the count's share of the total."""
-    return f"{counts['count']} of {counts['of']} ({share(counts['rate'])})"
+    return "–" if counts is None else f"{counts['count']} of {counts['of']} ({share(counts['rate'])})"
 
 
 def _weakest(model: Json, *, measured: Json) -> Iterator[str]:
