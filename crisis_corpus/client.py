@@ -77,8 +77,7 @@ class Model:
     @property
     def alerts(self) -> Mapping[str, Mapping[str, Any]]:
         """The figures of the alert of each label, such as ``floor``, ``guaranteed_recall`` and ``alert_rate``."""
-        found: Mapping[str, Mapping[str, Any]] = self.card.get("alerts", {})
-        return found
+        return dict(self.card.get("alerts", {}))
 
     def predict(self, asked: pd.DataFrame) -> pd.DataFrame:
         """Return a table of ``labels``, ``probabilities``, ``abstain`` and ``alerts``, one row for each input row.
@@ -102,13 +101,12 @@ def load(
         journal_url: the database of the journal; by default ``CORPUS_JOURNAL_URL``. A read-only account is enough.
         cache: the folder for downloaded versions, by the digest of their files; by default ``<CORPUS_HOME>/models``.
     """
-    found, folder = _had(reference, tracking_uri=tracking_uri, journal_url=journal_url, cache=cache)
+    loadable, folder = _had(reference, tracking_uri=tracking_uri, journal_url=journal_url, cache=cache)
     pack = integrity.place(folder)
     labels = integrity.read_manifest(pack / integrity.MODEL).labels
     card = json.loads((pack / integrity.CARD).read_bytes())
-    loaded = _loaded(found.version, folder)
-    version = found.version
-    return Model(version.name, version.version, found.files, found.token, labels, card, loaded, found.stale)
+    version, loaded = loadable.version, _loaded(loadable.version, folder)
+    return Model(version.name, version.version, loadable.files, loadable.token, labels, card, loaded, loadable.stale)
 
 
 def download(
@@ -166,11 +164,11 @@ def _had(
     with opening():
         registry = RegistryReader(uri)
     with opened(journal_url or _journal_url()) as journal:
-        found = trusted.find(name, number, registry=registry, journal=journal)
-    if found.stale is not None:
-        said = "records on which it was trained were taken down; it is removed on"
-        warnings.warn(f"{found.version.uri} is stale: {said} {found.stale[:10]}", StaleModel, stacklevel=3)
-    return found, verified(found, registry=registry, cache=cache or _home() / "models")
+        loadable = trusted.find(name, number, registry=registry, journal=journal)
+    if loadable.stale is not None:
+        reason = "records on which it was trained were taken down; it is removed on"
+        warnings.warn(f"{loadable.version.uri} is stale: {reason} {loadable.stale[:10]}", StaleModel, stacklevel=3)
+    return loadable, verified(loadable, registry=registry, cache=cache or _home() / "models")
 
 
 def _home() -> Path:

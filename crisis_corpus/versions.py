@@ -144,10 +144,10 @@ def delete_compiled(folder: Path) -> None:
         shutil.rmtree(compiled)
 
 
-def of_mlflow(found: Any) -> Version:
+def of_mlflow(entry: Any) -> Version:
     """Convert MLflow's description of a model version to a :class:`Version`."""
-    tags = dict(found.tags)
-    return Version(found.name, int(found.version), tags.get(DIGEST, ""), found.source, found.run_id or None, tags)
+    tags = dict(entry.tags)
+    return Version(entry.name, int(entry.version), tags.get(DIGEST, ""), entry.source, entry.run_id or None, tags)
 
 
 @contextmanager

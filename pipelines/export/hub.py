@@ -72,9 +72,9 @@ class HubCopy:
 def listing(*, settings: Settings, journal: Journal, vault: Vault, now: datetime) -> list[HubCopy]:
     """Return every copy on a hub that was pushed and not removed since, sorted by repository."""
     journal.verify()
-    given: dict[str, Any] = {"settings": settings, "journal": journal, "vault": vault, "now": now}
+    sources: dict[str, Any] = {"settings": settings, "journal": journal, "vault": vault, "now": now}
     rows = [row for _, row in sorted(last_rows(journal).items()) if row.event != "unpushed"]
-    return [_copy(row, current=lambda origin: current(origin, **given)) for row in rows]
+    return [_copy(row, current=lambda origin: current(origin, **sources)) for row in rows]
 
 
 def last_rows(journal: Journal) -> dict[tuple[str, str, str], JournalRow]:
@@ -225,24 +225,24 @@ def push(
     signed(who, why)
     exported = _checked(folder, settings=settings, journal=journal, vault=vault, now=now)
     origin, api = exported.origin, _api(settings)
-    of: dict[str, Any] = {"repo_id": origin.repo, "repo_type": origin.kind}
+    place: dict[str, Any] = {"repo_id": origin.repo, "repo_type": origin.kind}
     row: dict[str, Any] = {"who": who, "why": why, "to_version": origin.version}
-    told: dict[str, Any] = {"hub": _hub(settings), "repo": origin.repo, "kind": origin.kind, "basis": origin.basis}
-    told |= {"export": digest(folder), "files": len(exported.files) + 1}
+    metrics: dict[str, Any] = {"hub": _hub(settings), "repo": origin.repo, "kind": origin.kind, "basis": origin.basis}
+    metrics |= {"export": digest(folder), "files": len(exported.files) + 1}
     with _translated(settings):
-        there = _files(api, of)
+        there = _files(api, place)
         if there - OF_HUB and not _known(origin.repo, kind=origin.kind, settings=settings, journal=journal):
             raise NotOurs(repo=origin.repo, hub=_hub(settings), count=len(there - OF_HUB))
-        journal.append(origin.journal, event="pushing", metrics=told, **row)
+        journal.append(origin.journal, event="pushing", metrics=metrics, **row)
         api.create_repo(origin.repo, repo_type=origin.kind, private=True, exist_ok=True)
-        api.update_repo_settings(gated=GATED, **of)
-        _commit(api, folder=folder, exported=exported, there=there, of=of)
-        deleted = _forget_earlier(api, exported=exported, of=of)
-        refs = api.list_repo_refs(include_pull_requests=True, **of)
-        commit = str(api.repo_info(**of).sha)
-    journal.append(origin.journal, event="pushed", metrics=told | {"commit": commit}, **row)
-    found = (*refs.branches, *refs.tags, *refs.converts, *(refs.pull_requests or ()))
-    others = sorted(ref.ref for ref in found if ref.ref != MAIN)
+        api.update_repo_settings(gated=GATED, **place)
+        _commit(api, folder=folder, exported=exported, present=there, place=place)
+        deleted = _forget_earlier(api, exported=exported, place=place)
+        refs = api.list_repo_refs(include_pull_requests=True, **place)
+        commit = str(api.repo_info(**place).sha)
+    journal.append(origin.journal, event="pushed", metrics=metrics | {"commit": commit}, **row)
+    all_refs = (*refs.branches, *refs.tags, *refs.converts, *(refs.pull_requests or ()))
+    others = sorted(ref.ref for ref in all_refs if ref.ref != MAIN)
     url = f"{_hub(settings)}/{'datasets/' if origin.kind == 'dataset' else ''}{origin.repo}"
     return {"repo": origin.repo, "url": url, "commit": commit, "deleted": deleted, "other_refs": others}
 
@@ -254,23 +254,23 @@ def remove(
     last = last_rows(journal).get((_hub(settings), kind, checked_repo(repo)))
     if last is None or last.event == "unpushed":
         raise NotPushed(repo=repo, kind=kind, hub=_hub(settings))
-    told = {"hub": _hub(settings), "repo": repo, "kind": kind}
+    result = {"hub": _hub(settings), "repo": repo, "kind": kind}
     if not send:
-        return told | {"of": origin_of(last).what, "sent": False}
+        return result | {"of": origin_of(last).what, "sent": False}
     signed(who, why)
     with _translated(settings):
         _api(settings).delete_repo(repo, repo_type=kind, missing_ok=True)
-    metrics = told | {"basis": last.metrics["basis"]}
+    metrics = result | {"basis": last.metrics["basis"]}
     journal.append(last.name, event="unpushed", who=who, why=why, to_version=last.to_version, metrics=metrics)
-    return told | {"sent": True}
+    return result | {"sent": True}
 
 
 def _checked(folder: Path, *, settings: Settings, journal: Journal, vault: Vault, now: datetime) -> Exported:
     """Read the folder of an export, and compare its origin with the present one."""
     _hub(settings)
     exported = read(folder)
-    given: dict[str, Any] = {"settings": settings, "journal": journal, "vault": vault, "now": now}
-    if current(exported.origin, **given) != exported.origin:
+    sources: dict[str, Any] = {"settings": settings, "journal": journal, "vault": vault, "now": now}
+    if current(exported.origin, **sources) != exported.origin:
         raise ExportChanged(folder=folder, detail=f"{exported.origin.what} has changed since the export")
     return exported
 
@@ -297,34 +297,34 @@ def _api(settings: Settings) -> HfApi:
     return HfApi(endpoint=_hub(settings), token=token, library_name="crisis-corpus")
 
 
-def _files(api: HfApi, of: dict[str, Any]) -> set[str]:
+def _files(api: HfApi, place: dict[str, Any]) -> set[str]:
     """Return the files of a repository; none if it does not exist."""
     from huggingface_hub.errors import RepositoryNotFoundError
 
     try:
-        return set(api.list_repo_files(**of))
+        return set(api.list_repo_files(**place))
     except RepositoryNotFoundError:
         return set()
 
 
-def _commit(api: HfApi, *, folder: Path, exported: Exported, there: set[str], of: dict[str, Any]) -> None:
+def _commit(api: HfApi, *, folder: Path, exported: Exported, present: set[str], place: dict[str, Any]) -> None:
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
     names = {FILE, *exported.files}
     operations = [
         *(CommitOperationAdd(name, folder / name) for name in sorted(names)),
-        *(CommitOperationDelete(name, is_folder=False) for name in sorted(there - names - OF_HUB)),
+        *(CommitOperationDelete(name, is_folder=False) for name in sorted(present - names - OF_HUB)),
     ]
-    api.create_commit(operations=operations, commit_message=MESSAGE, **of)
+    api.create_commit(operations=operations, commit_message=MESSAGE, **place)
 
 
-def _forget_earlier(api: HfApi, *, exported: Exported, of: dict[str, Any]) -> int:
+def _forget_earlier(api: HfApi, *, exported: Exported, place: dict[str, Any]) -> int:
     """Squash the history of a repository, and delete the stored files of earlier versions; return how many."""
-    api.super_squash_history(commit_message=MESSAGE, **of)
+    api.super_squash_history(commit_message=MESSAGE, **place)
     kept = set(exported.files.values())
-    earlier = [file for file in api.list_lfs_files(**of) if file.oid not in kept]
+    earlier = [file for file in api.list_lfs_files(**place) if file.oid not in kept]
     if earlier:
-        api.permanently_delete_lfs_files(lfs_files=earlier, **of)
+        api.permanently_delete_lfs_files(lfs_files=earlier, **place)
     return len(earlier)
 
 

@@ -178,10 +178,10 @@ def _results(described: Described, *, card: Mapping[str, Any], pipeline: str) ->
     from huggingface_hub import EvalResult
 
     measured = card["measured"]
-    given = {"task_type": pipeline, "dataset_type": f"crisis-corpus-{described.corpus}"}
-    given |= {"dataset_name": f"Crisis Corpus, {described.corpus}", "dataset_split": measured["split"]}
+    shared = {"task_type": pipeline, "dataset_type": f"crisis-corpus-{described.corpus}"}
+    shared |= {"dataset_name": f"Crisis Corpus, {described.corpus}", "dataset_split": measured["split"]}
     figures = {name: cell["mean"] for name, cell in measured["figures"].items() if cell["mean"] is not None}
-    return [EvalResult(metric_type=name, metric_value=round(mean, 4), **given) for name, mean in figures.items()]
+    return [EvalResult(metric_type=name, metric_value=round(mean, 4), **shared) for name, mean in figures.items()]
 
 
 # Kind -> the task on the Hub. Each is one model of ``transformers``; an ``sft`` version may be an adapter of ``peft``.
@@ -228,10 +228,10 @@ def run(name: str, version: int, *, repo: str, to: Path, context: Context) -> di
         _copy(pack, to=made, described=described)
         (made / LICENCE).write_text(context.params.export.licence.strip() + "\n")
         measured = json.loads((pack / integrity.CARD).read_bytes())
-        given: dict[str, Any] = {"status": status, "version": version, "repo": repo, "card": measured}
+        values: dict[str, Any] = {"status": status, "version": version, "repo": repo, "card": measured}
         page = (pack / integrity.PAGE).read_text()
-        given |= {"adapted": adapter.stored(str(made)), "pipeline": PIPELINES[described.kind], "page": page}
-        (made / CARD).write_text(text(described, **given))
+        values |= {"adapted": adapter.stored(str(made)), "pipeline": PIPELINES[described.kind], "page": page}
+        (made / CARD).write_text(text(described, **values))
         if suspects := pickles(made):
             raise _refused(origin.what, f"{suspects[0]} is or may be a pickle")
         exported = finish(made, origin=origin)

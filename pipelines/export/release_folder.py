@@ -124,7 +124,9 @@ def _tables(entry: ReleaseEntry, *, state: Row, facts: Row, texts: Mapping[str, 
         raise NotExportable(what=f"Release '{entry.name}'", detail="its tables have other rows or columns", do=do)
     schema = pa.schema([(column, _type(column, labels=facts["labels"])) for column in columns])
     return {
-        split: pa.Table.from_pylist([_typed(row, schema=schema) for of, row in rows if of == split], schema=schema)
+        split: pa.Table.from_pylist(
+            [_typed(row, schema=schema) for placed_in, row in rows if placed_in == split], schema=schema
+        )
         for split in facts["splits"]
     }
 

@@ -237,6 +237,6 @@ def _mistakes(errors: Json, *, ordinal: bool, thing: str) -> Iterator[str]:
         return
     words = {"under": "too mild", "over": "too grave"}
     for way, word in words.items():
-        found = [(label, row[way]) for label, row in errors["by_label"].items() if row[way]["count"]]
-        for label, row in sorted(found, key=lambda each: (-each[1]["rate"], each[0]))[:1]:
+        rates = [(label, row[way]) for label, row in errors["by_label"].items() if row[way]["count"]]
+        for label, row in sorted(rates, key=lambda each: (-each[1]["rate"], each[0]))[:1]:
             yield f"It is {word} most often for {thing}s of `{label}`: {rate(row)}."

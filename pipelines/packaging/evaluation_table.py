@@ -81,10 +81,10 @@ def of_runs(root: Path, *, corpus: str, metrics: Mapping[str, Any]) -> dict[str,
 
 
 def _by_seed(metrics: Mapping[str, Any]) -> Iterator[tuple[str, str, str, Mapping[str, Any]]]:
-    for task, one in metrics["tasks"].items():
-        for name, model in one["models"].items():
+    for key, task in metrics["tasks"].items():
+        for name, model in task["models"].items():
             for seed, part in model.get("by_seed", {}).items():
-                yield task, name, seed, (part.get("all") or {}).get("figures") or {}
+                yield key, name, seed, (part.get("all") or {}).get("figures") or {}
 
 
 def _run(file: Path) -> str | None:

@@ -68,17 +68,17 @@ def closure(roots: Sequence[str]) -> dict[str, Path]:
     Only modules of this project are included. Imports inside functions count; imports under ``TYPE_CHECKING`` do not.
     Modules that are imported by a computed name must be among the roots.
     """
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     waiting = list(roots)
     while waiting:
         name = waiting.pop()
         path = _file(name)
-        if path is None or name in found:
+        if path is None or name in files:
             continue
-        found[name] = path
+        files[name] = path
         waiting += [parent for parent, _, _ in [name.rpartition(".")] if parent]
         waiting += [other for other, _ in imported(path) if other.partition(".")[0] in OURS]
-    return dict(sorted(found.items()))
+    return dict(sorted(files.items()))
 
 
 def imported(path: Path) -> Iterator[tuple[str, bool]]:
@@ -118,7 +118,7 @@ def write(roots: Sequence[str], *, to: Path) -> str:
         top = name.partition(".")[0]
         place = to / package / OURS[top] / files[name].relative_to(ROOT / top)
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(MENTIONED.sub(lambda found: _copied(found[1], package), text), encoding="utf-8")
+        place.write_text(MENTIONED.sub(lambda match: _copied(match[1], package), text), encoding="utf-8")
     for path in weights:
         shutil.copy(path, to / package / path.relative_to(ROOT / "pipelines"))
     return package
@@ -126,7 +126,7 @@ def write(roots: Sequence[str], *, to: Path) -> str:
 
 def _weights(files: dict[str, Path]) -> list[Path]:
     # ``<module>.<part>.onnx`` beside a module
-    return sorted(found for path in files.values() for found in path.parent.glob(f"{path.stem}.*.onnx"))
+    return sorted(weights for path in files.values() for weights in path.parent.glob(f"{path.stem}.*.onnx"))
 
 
 def _copied(top: str, package: str) -> str:
@@ -151,10 +151,10 @@ def requirements(roots: Sequence[str], *, more: Sequence[str] = (), lock: Path =
     names = {name for path in closure(roots).values() for name, at_once in imported(path) if at_once}
     foreign = {name for name in {*names, *more} if name.partition(".")[0] not in {*OURS, *sys.stdlib_module_names}}
     pins = _pins(lock)
-    found = {_distribution(name) for name in foreign}
-    for library in sorted(found - {None} - pins.keys(), key=str):
+    libraries = {_distribution(name) for name in foreign}
+    for library in sorted(libraries - {None} - pins.keys(), key=str):
         raise NotLocked(library=library)
-    return sorted(pins[library] for library in found if library)
+    return sorted(pins[library] for library in libraries if library)
 
 
 def _file(name: str) -> Path | None:
@@ -296,8 +296,8 @@ def signature(kind: str) -> ModelSignature:
 
 def _checked(pack: Path) -> Described:
     described = Described.read(pack)
-    found = integrity.faults(pack, registered=digest(pack))
-    if wrong := [*found["files"], *found["pickle"], *found["card"]]:
+    faults = integrity.faults(pack, registered=digest(pack))
+    if wrong := [*faults["files"], *faults["pickle"], *faults["card"]]:
         raise NotServable(name=described.name, detail="; ".join(wrong))
     if described.kind not in OPENERS:
         raise NotServable(name=described.name, detail=f"models of kind '{described.kind}' cannot be opened")

@@ -37,7 +37,7 @@ def opened(pack: Path, described: Described) -> Asker:
         )
         scores = calibration(raw)
         decided = decode(scores, category=task.category)
-        given = recall_constraints.raised(scores, task=task, alerts=alerts)
-        return [answered(*each, task=task) for each in zip(decided, scores.tolist(), given, strict=True)]
+        warned = recall_constraints.raised(scores, task=task, alerts=alerts)
+        return [answered(*each, task=task) for each in zip(decided, scores.tolist(), warned, strict=True)]
 
     return asker(read, kinds=described.scrub)

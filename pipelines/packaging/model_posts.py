@@ -30,9 +30,9 @@ def asker(reader: Reader, *, kinds: Sequence[str]) -> Asker:
             [scrub(part or "", kinds=kinds)[0] for part in texts(frame, column)] for column in ("title", "body")
         )
         posts = [Post("", title, body) for title, body in zip(titles, bodies, strict=True)]
-        told = [n for n, post in enumerate(posts) if says(post.title) or says(post.body)]
+        readable = [n for n, post in enumerate(posts) if says(post.title) or says(post.body)]
         answers = [SILENT] * len(posts)
-        for n, answer in zip(told, reader([posts[n].text for n in told]), strict=True):
+        for n, answer in zip(readable, reader([posts[n].text for n in readable]), strict=True):
             answers[n] = answer
         return answers
 

@@ -47,7 +47,7 @@ def answered(
     labels: Collection[str], probabilities: Sequence[float], alerts: Collection[str], *, task: Task
 ) -> ServedAnswer:
     """Return a model's answer with its labels and alerts in the scheme's order."""
-    named, warned = (tuple(label for label in task.labels if label in found) for found in (labels, alerts))
+    named, warned = (tuple(label for label in task.labels if label in names) for names in (labels, alerts))
     return ServedAnswer(named, tuple(probabilities), alerts=warned)
 
 

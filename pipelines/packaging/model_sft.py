@@ -30,8 +30,8 @@ def opened(pack: Path, described: Described) -> Asker:
 
     def read(texts: Sequence[str]) -> list[ServedAnswer]:
         return [
-            answered(one.labels, one.scores, one.alerts, task=task) if one.outcome == VOTE else SILENT
-            for one in generator.predict(texts)
+            answered(answer.labels, answer.scores, answer.alerts, task=task) if answer.outcome == VOTE else SILENT
+            for answer in generator.predict(texts)
         ]
 
     return asker(read, kinds=described.scrub)

@@ -123,12 +123,12 @@ def measured(described: Described, *, root: Path) -> dict[str, object]:
     path = root / "metrics" / described.corpus / "evaluate.json"
     if not path.is_file():
         raise NothingToPack(name=described.name, detail=f"the stage evaluate@{described.corpus} has not run")
-    found = json.loads(path.read_bytes())
-    task = found["tasks"].get(described.task, {})
+    metrics = json.loads(path.read_bytes())
+    task = metrics["tasks"].get(described.task, {})
     if described.measured_as not in task.get("models", {}):
         detail = f"the stage evaluate@{described.corpus} has no metrics of '{described.measured_as}'"
         raise NothingToPack(name=described.name, detail=detail)
-    return {**task, "sampling": found["sampling"], "split": found["split"]}
+    return {**task, "sampling": metrics["sampling"], "split": metrics["split"]}
 
 
 def _posts(source: Source, *, to: Path) -> tuple[Described, Collection[str]]:

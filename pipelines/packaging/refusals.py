@@ -75,9 +75,9 @@ def recorded(metrics: Mapping[str, Any], *, name: str, where: str) -> TrainedWei
     return TrainedWeights.model_validate(metrics["weights"])
 
 
-def refuse_exchanged(found: Mapping[str, str], *, weights: TrainedWeights, name: str, where: str) -> None:
+def refuse_exchanged(files: Mapping[str, str], *, weights: TrainedWeights, name: str, where: str) -> None:
     """Reject a model whose files (name -> SHA-256) differ from those that its training recorded."""
-    if wrong := different(found, weights.files):
+    if wrong := different(files, weights.files):
         raise WeightsChanged(name=name, metrics=where, detail=", ".join(wrong))
 
 

@@ -55,7 +55,7 @@ class Answered(Run):
     def alerted(self, labels: Collection[str]) -> dict[Item, frozenset[str]]:
         """Return :attr:`noticed`, but of ``labels``, whose alerts guarantee a recall, only those alerted on."""
         own = frozenset(labels)
-        return {item: (given - own) | self.alerts.get(item, frozenset()) for item, given in self.answers.items()}
+        return {item: (named - own) | self.alerts.get(item, frozenset()) for item, named in self.answers.items()}
 
 
 class CannotBeAsked(RegistryError):
@@ -116,17 +116,17 @@ class Frozen:
 def open_test(corpus: str, *, category: str, params: Params, vault: Vault, root: Path) -> Frozen:
     """Read the test items with gold labels in a category from a clone of the corpus."""
     task = task_of(scheme_of(params.corpora[corpus].scheme, root=root), category)
-    given: dict[str, Any] = {"task": task, "params": params, "vault": vault, "root": root}
+    sources: dict[str, Any] = {"task": task, "params": params, "vault": vault, "root": root}
     if params.corpora[corpus].content == "texts":
         from pipelines.datasets import posts
 
-        material: Any = posts.load(corpus, subset=None, ensemble=None, **given)
+        material: Any = posts.load(corpus, subset=None, ensemble=None, **sources)
         tested = [material.posts[example.item[0]] for example in material.test]
         inputs = [{"title": post.title, "body": post.body} for post in tested]
     else:
         from pipelines.datasets import memes
 
-        material = memes.load(corpus, **given)
+        material = memes.load(corpus, **sources)
         inputs = [{"image": example.image, "text": example.text} for example in material.test]
     truth, counts = material.truth(TEST), Counter(material.truth("validation").values())
     items = tuple(example.item for example in material.test)
@@ -148,10 +148,10 @@ def open_test(corpus: str, *, category: str, params: Params, vault: Vault, root:
 
 
 def _groups(folder: Path) -> dict[str, frozenset[str]]:
-    found: dict[str, set[str]] = defaultdict(set)
+    by_record: dict[str, set[str]] = defaultdict(set)
     for row in tables.read(folder / "split" / "splits.parquet", name="splits").to_pylist():
-        found[row["record_id"]].add(row["group"])
-    return {record_id: frozenset(groups) for record_id, groups in found.items()}
+        by_record[row["record_id"]].add(row["group"])
+    return {record_id: frozenset(groups) for record_id, groups in by_record.items()}
 
 
 def ask(folder: Path, *, frozen: Frozen) -> Answered:

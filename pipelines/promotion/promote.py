@@ -152,7 +152,7 @@ def withdraw(name: str, version: int, *, who: str, why: str, context: Context, s
 def reject(name: str, version: int, *, who: str, why: str, context: Context) -> JournalRow:
     """Record that a person rejected a model version that had passed the gate, and remove its alias ``challenger``."""
     now = standing(context.journal, name)
-    found = context.registry.version(name, version)
+    rejected = context.registry.version(name, version)
     last = context.journal.last(name)
     same = (last.event, last.to_version, last.who, last.why) if last is not None else None
     if last is None or same != ("refused", version, who.strip(), why.strip()):
@@ -163,7 +163,7 @@ def reject(name: str, version: int, *, who: str, why: str, context: Context) -> 
             why=why,
             from_version=now.champion,
             to_version=version,
-            files=found.digest or None,
+            files=rejected.digest or None,
         )
     dismiss(name, version, registry=context.registry)
     return last

@@ -32,15 +32,15 @@ def floor_of(board: Board, *, label: str, floor: float, raised: Answers, champio
         champion: what a consumer of the champion notices, if it is the rival.
     """
     groups = list(found_groups(board, label=label, raised=raised).values())
-    hits, of = sum(groups), len(groups)
+    hits, n = sum(groups), len(groups)
     return {
         "floor": floor,
         "gold": board.support[label],
-        "groups": of,
+        "groups": n,
         "recall": _recall(board, label=label, raised=raised),
-        "low": number(np.float64(alerts.lower(hits, of))),
-        "high": number(np.float64(alerts.upper(hits, of))),
-        "verdict": alerts.judged(hits, of, guaranteed=floor),
+        "low": number(np.float64(alerts.lower(hits, n))),
+        "high": number(np.float64(alerts.upper(hits, n))),
+        "verdict": alerts.judged(hits, n, guaranteed=floor),
         "needed": None if math.isinf(needed := alerts.needed(floor)) else needed,
         **_rates(board, label=label, candidate=raised, champion=champion),
     }
@@ -148,9 +148,9 @@ def compare(
     }
     severe: dict[str, Json] = {}
     if champion_s is not None:
-        given = {"candidate": candidate_s, "champion": champion_s}
+        noticed_by = {"candidate": candidate_s, "champion": champion_s}
         severe = {
-            label: severe_of(board, label=label, tolerance=terms.tolerance, **given)
+            label: severe_of(board, label=label, tolerance=terms.tolerance, **noticed_by)
             for label in severe_labels(board.task, terms=terms)
         }
     ahead = _ahead(ours, theirs) | {"seeds": [number(macro_f1(board, run=run)) for run in candidate]}

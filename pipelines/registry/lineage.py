@@ -96,14 +96,14 @@ def versions_of(record_ids: Collection[str], *, registry: Registry, settings: Se
         registry: the registry with the model versions.
     """
     wanted = frozenset(record_ids)
-    found: dict[str, list[Version]] = defaultdict(list)
+    versions: dict[str, list[Version]] = defaultdict(list)
     unknown = []
     for version, records in learnt(NAMES, registry=registry, settings=settings):
         if records is None:
             unknown.append(version)
         for record_id in wanted & (records or frozenset()):
-            found[record_id].append(version)
-    return Holders({record_id: tuple(found[record_id]) for record_id in sorted(found)}, tuple(unknown))
+            versions[record_id].append(version)
+    return Holders({record_id: tuple(versions[record_id]) for record_id in sorted(versions)}, tuple(unknown))
 
 
 def learnt(

@@ -113,8 +113,8 @@ def run(
     }
     with locked(settings):
         target, tables = _target(entry, to=to), files(chosen.rows, shape=shape)
-        given: dict[str, Any] = {"record_ids": chosen.record_ids, "settings": settings, "vault": vault}
-        facts["joined"] = anonymity.measured(tables, release=name, corpus=corpus, **given)
+        sources: dict[str, Any] = {"record_ids": chosen.record_ids, "settings": settings, "vault": vault}
+        facts["joined"] = anonymity.measured(tables, release=name, corpus=corpus, **sources)
         texts = {
             **tables,
             "fetch.csv": _fetch(chosen, key=own_key(entry.key)),

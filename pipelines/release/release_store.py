@@ -195,5 +195,5 @@ def summary(settings: Settings) -> list[dict[str, Any]]:
 
 def entries(settings: Settings) -> list[ReleaseEntry]:
     """Return all releases of this deployment, sorted by name."""
-    found = (settings.home / "releases").glob("*/release.json")
-    return [ReleaseEntry(path.parent.name, path.parent) for path in sorted(found)]
+    paths = (settings.home / "releases").glob("*/release.json")
+    return [ReleaseEntry(path.parent.name, path.parent) for path in sorted(paths)]

@@ -54,9 +54,9 @@ def refresh(
         rejects the package.
     """
     with locked(settings):
-        given: dict[str, Any] = {"now": now, "at_once": at_once, "vault": vault, "say": say}
-        given["tombstones"] = vault.tombstones()
-        return {entry.name: _refresh(entry, **given) for entry in entries(settings)}
+        options: dict[str, Any] = {"now": now, "at_once": at_once, "vault": vault, "say": say}
+        options["tombstones"] = vault.tombstones()
+        return {entry.name: _refresh(entry, **options) for entry in entries(settings)}
 
 
 def holding(record_ids: Collection[str], *, settings: Settings, vault: Vault) -> dict[str, int]:
