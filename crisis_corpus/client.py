@@ -55,9 +55,6 @@ class Model:
     """A loaded model version whose files were verified.
 
     Args:
-        name: the registered model.
-        version: the version number.
-        files: the digest of the version's files.
         token: the argument for :func:`changed`.
         labels: the model's labels, in the order of the probabilities.
         card: intended and prohibited uses, and measured quality; see docs/registry.md.
@@ -83,7 +80,7 @@ class Model:
         """Return a table of ``labels``, ``probabilities``, ``abstain`` and ``alerts``, one row for each input row.
 
         ``labels`` are the most probable label set. ``alerts`` are the labels that must not be missed and may apply:
-        read an item that has the alert or the label. A version of an earlier release has no column ``alerts``.
+        read an item that has the alert or the label.
         """
         return self._model.predict(asked)
 

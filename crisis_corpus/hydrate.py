@@ -104,8 +104,8 @@ def verified(key: bytes, purpose: str, data: bytes) -> dict[str, Any]:
     known = authenticated(key, purpose, facts)["mac"] if isinstance(facts, dict) else ""
     if not known or not hmac.compare_digest(known.encode(), str(facts.get("mac")).encode("utf-8", "replace")):
         raise Stop(
-            f"The {purpose} cannot be verified: the key is of another release, or the file was altered or written by "
-            "an old version. Download it again.",
+            f"The {purpose} cannot be verified: the key is of another release, or the file was altered. "
+            "Download it again.",
             status=65,
         )
     return facts

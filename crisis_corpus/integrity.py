@@ -128,7 +128,6 @@ def faults(version: Path, *, registered: str | None, weights: Mapping[str, str] 
     """Return the problems of a version's files by check (``files``, ``pickle``, ``card``); an empty list means passed.
 
     Args:
-        version: the folder to which the version was downloaded.
         registered: the digest of the version's files that the journal recorded at registration.
         weights: the SHA-256 of the package's files of weights at registration; ``None`` if none were recorded.
     """

@@ -120,13 +120,10 @@ class JournalRow:
             record on which ``from_version`` was trained was taken down. ``pushing`` is written before files of
             ``to_version`` are sent to a repository of a hub, ``pushed`` afterwards, and ``unpushed`` when that
             repository was deleted.
-        from_version: the champion before the decision, if any.
         to_version: the version concerned; for the three events that change the alias, the champion afterwards
             (``None``: no champion).
         metrics: the numbers on which the decision is based, names of checks and labels, digests; no content.
-        files: the digest of the version's files (:func:`crisis_corpus.integrity.digest`).
         previous: the digest of the previous row, zeros for the first.
-        digest: SHA-256 of all fields above.
         signature: Ed25519 signature of the digest, in hexadecimal digits.
     """
 

@@ -18,11 +18,9 @@ class Standing:
     """The state of one model (its champion and other versions), as its journal rows determine it.
 
     Args:
-        head: the number of the model's last journal row, 0 before the first.
         champion: the version that MLflow's alias must point to, or ``None`` if the alias must not exist.
         before: the earlier champions that a rollback can restore, oldest first, without withdrawn versions.
         intention: the row ``intended`` of a champion change that is not finished, or ``None`` if there is none.
-        withdrawn: the versions that may not be champion again.
         stale: the versions that were trained on records taken down since, and when (ISO 8601) they are removed.
     """
 

@@ -80,9 +80,7 @@ class Trusted:
     """A model version that may be loaded after its files are verified.
 
     Args:
-        version: the model version in MLflow.
         registered: the journal row of the version's registration, with the digest of its files.
-        token: see :func:`token`.
         stale: if records that it was trained on were taken down, the time at which its weights are deleted.
     """
 

@@ -67,11 +67,7 @@ class Version:
     """One version of a registered model.
 
     Args:
-        name: the registered model.
-        version: the number of the version, from 1.
         digest: the digest of its files at registration; ``""`` if this project did not register it.
-        source: the place of the files in MLflow.
-        run_id: the MLflow run that produced the version.
         tags: the version's tags in MLflow, such as ``data_commit``; no content.
     """
 

@@ -38,7 +38,6 @@ class Webhook:
     """A webhook whose signature was verified.
 
     Args:
-        id: the id of the delivery; repeated deliveries have the same one.
         type: ``model.promoted``, ``model.rolled_back`` or ``model.withdrawn``.
         data: ``name``, ``event``, ``from``, ``to``, ``who``, ``at`` and ``token``.
     """
@@ -53,9 +52,7 @@ def signature(secret: str, *, id: str, at: int, body: bytes) -> str:
 
     Args:
         secret: ``whsec_`` and base64, as ``corpus subscribe`` prints it.
-        id: the id of the delivery.
         at: the time of the delivery attempt, in seconds since 1970.
-        body: the request body.
     """
     key = base64.b64decode(secret.removeprefix(PREFIX))
     mac = hmac.new(key, f"{id}.{at}.".encode() + body, hashlib.sha256).digest()
@@ -63,13 +60,7 @@ def signature(secret: str, *, id: str, at: int, body: bytes) -> str:
 
 
 def verify(secret: str, *, headers: Mapping[str, str], body: bytes, now: float | None = None) -> Webhook:
-    """Verify signature and time of a webhook request, and return the webhook that it contains.
-
-    Args:
-        secret: ``whsec_`` and base64, as ``corpus subscribe`` prints it.
-        headers: the headers of the request, in any case.
-        body: the bytes of the body, exactly as received.
-    """
+    """Verify signature and time of a webhook request, and return the webhook that it contains."""
     by_name = {name.lower(): value for name, value in headers.items()}
     try:
         id, at, signatures = (by_name[f"webhook-{name}"] for name in ("id", "timestamp", "signature"))

@@ -50,10 +50,7 @@ class ExportOrigin(Section):
     """The source of an export, which determines its content.
 
     Args:
-        kind: the kind of repository on the Hub.
-        name: the release or the registered model.
         version: the version of the model; ``None`` for a release.
-        repo: the repository that the folder is for, ``OWNER/NAME``.
         basis: a digest of the state of the release or version; an export with another one is outdated.
     """
 

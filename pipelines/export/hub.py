@@ -51,11 +51,8 @@ class HubCopy:
 
     Args:
         of: the release or model version, in words.
-        at: when it was pushed last (ISO 8601).
         commit: the commit on the hub, ``None`` if the push did not end.
         state: ``current``; ``outdated``: to be replaced; ``remove``: to be removed; ``unfinished``: a push did not end.
-        why: the reason, ``""`` if it is current.
-        do: the commands that replace or remove it.
     """
 
     hub: str
@@ -214,10 +211,6 @@ def push(
 
     The row ``pushing`` is written before the first request that changes something, so that a copy that a killed push
     left is listed.
-
-    Args:
-        folder: the folder of an export.
-
     Returns:
         ``repo``, ``url``, ``commit``, ``deleted`` (files of earlier versions that were deleted from the hub's store)
         and ``other_refs`` (other branches, tags and pull requests, which may keep earlier files).

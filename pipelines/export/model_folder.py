@@ -43,12 +43,8 @@ class ModelStatus:
     """The status of a model version, as its card states it: dates and numbers, no person.
 
     Args:
-        champion: whether it is the champion.
-        since: the day on which it became champion last, if it is.
         passed: the gate's last verdict on it; ``None`` if the gate did not judge it.
-        judged: the day of that verdict.
         against: the champion that it was compared with, if any.
-        failed: the names of the checks that it failed.
     """
 
     champion: bool

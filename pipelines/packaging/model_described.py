@@ -42,18 +42,12 @@ class Described(Section):
         base: the base model; for a folder only the last part of the path.
         labels: the labels that it predicts, in the scheme's order, which is the order of the probabilities.
         scheme: the name of the label scheme; its file is ``scheme.yaml`` in the model package.
-        split_digest: the digest of the assignment of items to splits.
-        votes_digest: the digest of the silver labels that the model was trained on, if any.
         weights: the training run and the digests of its weights, as committed by the training stage; for memes, the
             package has these weights in another format.
         spec: the entry in ``params.models``, with the folder of the model package as the base model.
         scrub: the kinds of personal data that are removed from the input, as in the corpus.
-        batch: records per batch.
-        max_tokens: memes: the maximum number of tokens of a caption.
         max_new_tokens: ``sft``: the maximum length of an answer.
         thresholds: memes: label -> the least probability at which the label is predicted.
-        decode: memes: settings for decoding untrusted images.
-        ocr: memes: the OCR engine for images that come without text.
     """
 
     name: str

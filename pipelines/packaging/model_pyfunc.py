@@ -27,9 +27,7 @@ class ServedAnswer:
     """A registered model's answer for one input; an abstention has neither labels nor probabilities.
 
     Args:
-        labels: the predicted labels, in the scheme's order.
         probabilities: the probability of every label of the task, in that order; empty if the model gives none.
-        abstain: whether the input is empty or the model gave no valid answer.
         alerts: the labels that the model warns of, in the scheme's order; see :mod:`pipelines.metrics.alerts`.
     """
 

@@ -32,14 +32,11 @@ class GateCase:
     """What the gate knows while it judges whether a candidate model version may replace the champion.
 
     Args:
-        champion: the version number of the champion that the candidate is to replace, if any.
-        test: the whole frozen test split.
         divided: the gate set and the rest of the test, without the groups from which the champion has learnt.
         entries: the downloaded candidate and champion by version number.
         comparable: whether the champion can be compared with the candidate; it cannot if it learnt from too much of the
             test.
         reasons: the reasons against the candidate by name of the check; a check that passed has none.
-        figures: see :class:`pipelines.promotion.gate.GateVerdict`.
     """
 
     version: int

@@ -52,12 +52,8 @@ class GateVerdict:
     """The result of the promotion gate for one version.
 
     Args:
-        champion: the version number of the champion that the candidate is to replace, if any; ``figures`` name what it
-            was compared with.
         reasons: a line ``check: reason`` for every failed check; empty if the version passed.
-        figures: the scores and counts of the comparison, by name.
         basis: a digest of everything that determines the scores.
-        files: the digest of the candidate's files as downloaded.
     """
 
     name: str

@@ -71,14 +71,10 @@ class Frozen:
     """The test items of a corpus with gold labels in one category, without those that were taken down.
 
     Args:
-        board: the items with their gold and groups, for scoring.
         majority: the most frequent label set of the validation split, which the constant baseline predicts.
         digest: a digest of the items and their gold; scores on different digests are not comparable.
-        split: the digest of the whole split (:func:`split_digest`).
-        taken_down: how many test items were taken down.
         groups_of: the groups of near-duplicates of every record of the split, by which leaks are found.
         inputs: the model's input columns for each item, in the order of ``board``.
-        traits: number of words and language of each item.
     """
 
     board: Board
@@ -238,9 +234,6 @@ class Rival:
 
     Args:
         name: of the champion, or of the baseline with the best macro-F1 on the gate set.
-        run: its answers.
-        digest: of the answers of all.
-        among: the names of all baselines.
         runs: the answers of all; the candidate must be better than each.
     """
 

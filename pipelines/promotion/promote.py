@@ -42,11 +42,8 @@ class Moved:
     """The result of a decision about a model's champion.
 
     Args:
-        name: the registered model.
-        champion: the version number of the champion afterwards, if any.
         row: the journal row that records the change; ``None`` in a dry run.
         already: whether the row existed before the call.
-        verdict: in a dry run, the verdict of the gate.
     """
 
     name: str
@@ -71,7 +68,6 @@ def promote(
     """Make a model version the champion if it passes the gate (:mod:`pipelines.promotion.gate`).
 
     Args:
-        version: the candidate.
         asked_by: the person who asked for the decision; by default the one who ran the gate. With
             ``promote.four_eyes`` it must be another than ``who``.
         dry_run: return the verdict without writing anything, and without a comparison that was not made before.

@@ -135,10 +135,8 @@ def compare(
 
     Args:
         candidate: the candidate's runs; the first is the registered one.
-        rival: the answers of the champion or of a baseline.
         alerted: by item, the labels of the candidate's alerts, and the labels that it gives without an alert.
         noticed: by item, the labels that a user of the candidate notices; and the champion's, if it is the rival.
-        floors: the recalls that are required or guaranteed (floors), by label.
     """
     ours, theirs = (score(board, runs=[run], valid=False) for run in (candidate[0], rival))
     candidate_s, champion_s = noticed

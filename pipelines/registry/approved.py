@@ -41,12 +41,7 @@ class ApprovalRecord:
     """The decision of a user of Airflow: an answer to the question of a Dag run.
 
     Args:
-        run: the id of the Dag run that asked.
         subject: what the question was about, such as ``promote crisis-posts 2``.
-        yes: whether the answer was yes.
-        who: the user who answered.
-        why: their reason.
-        asked_by: the user who started the run, if any.
     """
 
     run: str

@@ -48,14 +48,11 @@ class Counts(Section):
     """The counts of a model's predictions by which drift is measured.
 
     Args:
-        answered: the items with an answer; abstentions are not counted.
-        labels: items by label.
         alerting: the labels whose severity is high enough for an alert; empty if the task has none.
         alerts: items with at least one label of ``alerting``.
         confidence: items by the twentieth of their confidence; empty if the model gives no probabilities. The
             confidence of an answer is the probability of its label; of several, the mean probability of the decisions
             for and against each label.
-        language: items by language.
         words: items by number of words, in the classes of :data:`WORDS`.
     """
 

@@ -31,9 +31,7 @@ class Lineage:
     """The training data of one model version.
 
     Args:
-        version: the model version.
         manifest: kind, task, commit of the corpus, digests of scheme, split and votes, from the model package.
-        records: the ids of the records that the version was trained or selected on.
     """
 
     version: Version
@@ -89,12 +87,7 @@ def of_version(version: Version, *, registry: Registry, settings: Settings) -> L
 
 
 def versions_of(record_ids: Collection[str], *, registry: Registry, settings: Settings) -> Holders:
-    """Return the model versions that were trained or selected on each of these records.
-
-    Args:
-        record_ids: the ids of the records.
-        registry: the registry with the model versions.
-    """
+    """Return the model versions that were trained or selected on each of these records."""
     wanted = frozenset(record_ids)
     versions: dict[str, list[Version]] = defaultdict(list)
     unknown = []

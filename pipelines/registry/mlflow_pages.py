@@ -32,10 +32,6 @@ def of_commit(settings: Settings, *, corpus: str, commit: str, client: Any = Non
 
     A model's commit has no report of it: that is published after its training. Without a server or a run, there is no
     address.
-
-    Args:
-        commit: the commit of the corpus branch.
-        client: MLflow's client, if the process has one.
     """
     address = web(settings.mlflow_tracking_uri)
     if address is None:

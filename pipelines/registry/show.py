@@ -30,7 +30,6 @@ def gather(
     """Collect the state of one registered model, or of all models that have a version or a journal row.
 
     Args:
-        registry: the source of versions and aliases.
         known: by model, the digest of a journal row that must exist (:func:`pipelines.registry.anchors.published`).
 
     Returns:
@@ -166,12 +165,9 @@ def _row(row: JournalRow) -> Json:
     }
     figures = row.metrics.get("figures", {})
     if scores := figures.get("scores"):
-        shown = ("macro_f1", "recall", "severe", "abstained", "rival", "reported")
+        shown = ("macro_f1", "recall", "severe", "abstained", "rival", "reported", "look")
         shown_row["figures"] = {key: scores[key] for key in shown if key in scores}
-        test = figures.get("test", {})
-        shown_row["figures"]["test"] = test.get("gate", test.get("n"))
-        if look := scores.get("look"):
-            shown_row["figures"]["look"] = look
+        shown_row["figures"] |= {"test": figures["test"]["gate"]}
     if reasons := row.metrics.get("reasons"):
         shown_row["reasons"] = list(reasons)
     return shown_row

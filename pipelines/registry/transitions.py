@@ -43,10 +43,7 @@ class Move:
 
     Args:
         deed: the event of the journal row that completes the change.
-        champion: the version number of the champion at the time of the decision, if any.
         from_version: the version number of the champion that is replaced, or of the version that is withdrawn.
-        to_version: the version number of the champion afterwards, if any.
-        metrics: the figures on which the decision is based.
         files: the digest of the files of the promoted or withdrawn version.
     """
 

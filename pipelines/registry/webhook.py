@@ -169,9 +169,7 @@ class Subscriber:
 
     Args:
         id: its random id, shown in logs because the address itself may contain a secret.
-        url: the address for deliveries.
         name: the registered model that it subscribes to, or ``None`` for all models.
-        secret: the signing secret, ``whsec_`` and base64.
     """
 
     id: str

@@ -42,7 +42,6 @@ class Coarse:
     Args:
         values: for each row, column -> value, or ``None`` if the row must be left out.
         levels: number of rows by level of generalisation (``month+subreddit`` .. ``any+other``).
-        suppressed: number of rows left out.
         smallest: the number of authors of the smallest class (rows of equal values) that is released; 0 without any.
     """
 
@@ -79,7 +78,6 @@ def coarsen(rows: Sequence[Person], *, columns: Sequence[str], k: int) -> Coarse
     Args:
         rows: the rows of a release in any order, on which the generalisation does not depend.
         columns: which of ``month`` and ``subreddit`` are released; with none, nothing is generalised.
-        k: the least number of authors of a class, at least 1.
     """
     values: list[Mapping[str, str] | None] = [None if columns else {} for _ in rows]
     levels: dict[str, int] = {}
