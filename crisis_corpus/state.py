@@ -10,7 +10,7 @@ from crisis_corpus.journal import JournalReader, JournalRow
 # Events that put the alias on ``to_version``.
 MOVES = ("promoted", "rolled_back", "withdrawn")
 # Events that consumers see: the token changes, and webhooks are sent.
-TOLD = (*MOVES, "stale")
+VISIBLE = (*MOVES, "stale")
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from crisis_corpus import integrity
 from crisis_corpus.errors import ConfigError, RegistryError
 from crisis_corpus.integrity import NoPack, digest, listing
 from crisis_corpus.journal import BEGINNING, JournalReader, JournalRow
-from crisis_corpus.state import TOLD, of_rows
+from crisis_corpus.state import VISIBLE, of_rows
 from crisis_corpus.versions import CHAMPION, NAMES, RECORDED, RegistryReader, Version, checked, delete_compiled
 
 REFERENCE = re.compile(rf"(?:models:/)?([\w.-]+)(?:@({CHAMPION})|/([1-9]\d*))", re.ASCII)
@@ -159,7 +159,7 @@ def _rows(name: str, *, journal: JournalReader, known: str = BEGINNING) -> list[
 
 
 def _token(rows: Sequence[JournalRow]) -> str:
-    return next((row.digest for row in reversed(rows) if row.event in TOLD), BEGINNING)
+    return next((row.digest for row in reversed(rows) if row.event in VISIBLE), BEGINNING)
 
 
 def verified(trusted: Trusted, *, registry: RegistryReader, cache: Path) -> Path:

@@ -211,6 +211,7 @@ def push(
 
     The row ``pushing`` is written before the first request that changes something, so that a copy that a killed push
     left is listed.
+
     Returns:
         ``repo``, ``url``, ``commit``, ``deleted`` (files of earlier versions that were deleted from the hub's store)
         and ``other_refs`` (other branches, tags and pull requests, which may keep earlier files).

@@ -254,7 +254,7 @@ def save(pack: Path, *, to: Path) -> Path:
                 code_paths=[str(code / package)],
                 signature=signature(described.kind),
                 input_example=example(described.kind),
-                pip_requirements=requirements(roots, more=_beside(described)),
+                pip_requirements=requirements(roots, more=_unimported(described)),
             )
     # MLflow has imported the code, and bytecode differs between machines
     delete_compiled(to)
@@ -314,7 +314,7 @@ def _roots(described: Described) -> list[str]:
     return roots
 
 
-def _beside(described: Described) -> list[str]:
+def _unimported(described: Described) -> list[str]:
     """Return the libraries that are needed although no module imports them."""
     if not isinstance(described.spec, SftModel):
         return ["mlflow"]

@@ -29,7 +29,7 @@ import httpx
 import sqlalchemy as sa
 
 from crisis_corpus.journal import JournalRow, canonical
-from crisis_corpus.state import TOLD
+from crisis_corpus.state import VISIBLE
 from crisis_corpus.versions import checked
 from crisis_corpus.webhook import PREFIX, signature
 from pipelines.errors import BadArgument, ConfigError
@@ -308,7 +308,7 @@ class Watch:
         return [(Subscriber(row.id, row.url, row.name, row.secret), json.loads(row.since)) for row in rows]
 
     def _fill(self) -> None:
-        rows = [row for row in self._journal.rows() if row.event in TOLD]
+        rows = [row for row in self._journal.rows() if row.event in VISIBLE]
         now = _stamp(self._clock())
         self._queue(
             {

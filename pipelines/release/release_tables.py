@@ -1,6 +1,6 @@
 """Build the tables of a release in the form of FigSIM's or CRADLE's dataset, from a fixed set of columns.
 
-Exactly one function produces the cells of each column; columns without such a function cannot be released.
+One function produces the cells of all columns; a column that it does not know cannot be released.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -171,18 +171,10 @@ def _ordered(labels: Iterable[str], *, category: Category) -> tuple[str, ...]:
 
 def files(rows: Sequence[Released], *, shape: Shape) -> dict[str, str]:
     """Return by name the text of each file of labels and splits in a release, sorted by the release's own ids."""
-    cells: dict[str, Callable[[Released], str]] = {
-        "id": lambda row: row.id,
-        "image": lambda row: str(row.image),
-        "split": lambda row: row.labelled.split,
-        AGREEMENT: lambda row: row.labelled.agreement,
-        **{category: _label_cell(category) for category in shape.categories},
-        **{column: _metadata_cell(column) for column in shape.metadata},
-    }
 
     def table(columns: Sequence[str], chosen: Iterable[Released]) -> str:
-        lines = ({c: cells[c](row) for c in columns} for row in sorted(chosen, key=lambda row: (row.id, row.image)))
-        return written(columns, lines)
+        ordered = sorted(chosen, key=lambda row: (row.id, row.image))
+        return written(columns, ({column: _cell(row, column, shape=shape) for column in columns} for row in ordered))
 
     if shape.form == "figsim":
         return {
@@ -195,12 +187,13 @@ def files(rows: Sequence[Released], *, shape: Shape) -> dict[str, str]:
     }
 
 
-def _label_cell(category: str) -> Callable[[Released], str]:
-    return lambda row: "|".join(row.labelled.labels[category] or ())
-
-
-def _metadata_cell(column: str) -> Callable[[Released], str]:
-    return lambda row: row.metadata[column]
+def _cell(row: Released, column: str, *, shape: Shape) -> str:
+    if column in shape.categories:
+        return "|".join(row.labelled.labels[column] or ())
+    if column in shape.metadata:
+        return row.metadata[column]
+    item = row.labelled
+    return {"id": row.id, "image": str(row.image), "split": item.split, AGREEMENT: item.agreement}[column]
 
 
 def written(columns: Sequence[str], rows: Iterable[Mapping[str, str]]) -> str:

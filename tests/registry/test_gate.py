@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pickle
 import zipfile
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,15 +22,7 @@ from pipelines.registry import candidate
 from pipelines.registry.candidate import Context
 from pipelines.registry.versions import CHALLENGER
 from pipelines.storage import tables
-from tests.registry.small_registry import GRAVEST, NAME, TERMS, add, events, opened, trained
-
-WHO = {"who": "tester", "why": "a test"}
-
-
-@pytest.fixture
-def context(small: Path) -> Iterator[Context]:
-    with opened(small) as context:
-        yield context
+from tests.registry.small_registry import GRAVEST, NAME, TERMS, WHO, add, events, opened, trained
 
 
 def champion(context: Context, version: int) -> None:

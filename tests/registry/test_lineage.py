@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,13 +12,7 @@ from crisis_corpus.versions import DIGEST
 from pipelines.promotion.holdout import split_digest
 from pipelines.registry import lineage
 from pipelines.registry.candidate import Context
-from tests.registry.small_registry import NAME, add, opened, trained
-
-
-@pytest.fixture
-def context(small: Path) -> Iterator[Context]:
-    with opened(small) as context:
-        yield context
+from tests.registry.small_registry import NAME, add, trained
 
 
 def test_a_version_leads_to_commit_split_and_records(context: Context) -> None:

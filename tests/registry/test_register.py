@@ -7,9 +7,7 @@ import os
 import pickle
 import re
 import shutil
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -28,32 +26,12 @@ from pipelines.errors import BadParams
 from pipelines.packaging.register import PACK, PLACE, NumberTaken, StoredOtherwise, Unregistrable, put
 from pipelines.promotion import gate
 from pipelines.registry.candidate import Context
-from tests.registry.small_registry import NAME, REPO, SECRET, TERMS, add, events, opened, saved
-
-WHO: dict[str, Any] = {"who": "tester", "why": "a test"}
-
-
-@pytest.fixture
-def context(small: Path) -> Iterator[Context]:
-    with opened(small) as context:
-        yield context
+from tests.registry.small_registry import NAME, WHO, add, events, opened, saved
 
 
 @pytest.fixture
 def folder(context: Context, tmp_path: Path) -> Path:
     return saved(context, to=tmp_path / "model", knows=6)
-
-
-@pytest.fixture(scope="module")
-def killer() -> Iterator[subprocess.Popen[str]]:
-    """A process that starts others and tells how they ended."""
-    command = [sys.executable, str(Path(__file__).with_name("registering.py"))]
-    env = {**os.environ, "PYTHONPATH": str(REPO)}
-    with subprocess.Popen(
-        command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
-        yield process
-        process.stdin.close()
 
 
 def client(context: Context) -> Any:
@@ -152,12 +130,9 @@ def test_the_same_pack_is_the_same_version_and_another_the_next(context: Context
 
 @pytest.mark.parametrize("step", ["stored", "added", "recorded"])
 def test_killed_after_any_step_it_is_finished_by_repeating_it(
-    context: Context, folder: Path, killer: subprocess.Popen[str], step: str
+    context: Context, folder: Path, killer: Callable[..., int], step: str
 ) -> None:
-    given = {"home": str(context.root), "folder": str(folder), "step": step, "name": NAME, "secret": SECRET.hex()}
-    killer.stdin.write(json.dumps(given | {"terms": TERMS.model_dump(mode="json")}) + "\n")
-    killer.stdin.flush()
-    assert int(killer.stdout.readline()) == -9
+    assert killer(context.root, "put", step, folder=str(folder)) == -9
     assert len(context.journal.rows(NAME)) == (step == "recorded")
     version = put(NAME, folder, context=context, **WHO)[0]
     assert put(NAME, folder, context=context, **WHO) == (version, False)

@@ -17,10 +17,9 @@ from pipelines.evaluate.model_scores import Sampling
 from pipelines.packaging.register import register
 from pipelines.promotion.gate import judge
 from pipelines.registry.versions import Registry
-from tests.registry.small_registry import opened
+from tests.registry.small_registry import WHO, opened
 from tests.train import small_posts, small_tuned
 
-WHO: dict[str, Any] = {"who": "tester", "why": "a test"}
 NAME = "crisis-posts"
 CHOSEN = Chosen(model="encoder", subset="consensus")
 

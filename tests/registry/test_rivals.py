@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,6 @@ from tests.registry.small_registry import GRAVEST, NAME, TERMS, add, opened
 
 WEIGHTS = {"run": "r" * 32, "files": {"model.safetensors": "7" * 64}}
 RECORDS = {"records": 36, "digest": "5" * 64}
-
-
-@pytest.fixture
-def context(small: Path) -> Iterator[Context]:
-    with opened(small) as context:
-        yield context
 
 
 def predict(context: Context, *, model: str, seed: int, right: float, folder: str) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,15 +13,9 @@ from crisis_corpus.versions import CHAMPION, UnknownModel
 from pipelines.promotion.promote import NotPromoted, promote, withdraw
 from pipelines.registry import show
 from pipelines.registry.candidate import Context
-from tests.registry.small_registry import NAME, add, opened, trained
+from tests.registry.small_registry import NAME, add, trained
 
 WHO: dict[str, Any] = {"who": "tester", "why": "a [bold] test"}
-
-
-@pytest.fixture
-def context(small: Path) -> Iterator[Context]:
-    with opened(small) as context:
-        yield context
 
 
 def told(context: Context) -> dict[str, Any]:
