@@ -200,7 +200,7 @@ def plan(folder: Path, *, settings: Settings, journal: Journal, vault: Vault, no
         "gated": GATED,
         "files": dict(sorted(sizes.items())),
         "bytes": sum(sizes.values()),
-        "replaces": _known(origin.repo, kind=origin.kind, settings=settings, journal=journal),
+        "replaces": _last(origin.repo, kind=origin.kind, settings=settings, journal=journal) is not None,
     }
 
 
@@ -225,7 +225,7 @@ def push(
     metrics |= {"export": digest(folder), "files": len(exported.files) + 1}
     with _translated(settings):
         there = _files(api, place)
-        if there - OF_HUB and not _known(origin.repo, kind=origin.kind, settings=settings, journal=journal):
+        if there - OF_HUB and not _last(origin.repo, kind=origin.kind, settings=settings, journal=journal):
             raise NotOurs(repo=origin.repo, hub=_hub(settings), count=len(there - OF_HUB))
         journal.append(origin.journal, event="pushing", metrics=metrics, **row)
         api.create_repo(origin.repo, repo_type=origin.kind, private=True, exist_ok=True)
@@ -245,8 +245,8 @@ def remove(
     repo: str, *, kind: Kind, who: str, why: str, settings: Settings, journal: Journal, send: bool = True
 ) -> dict[str, Any]:
     """Delete a repository, with its history, from the hub; without ``send``, say only what would be deleted."""
-    last = last_rows(journal).get((_hub(settings), kind, checked_repo(repo)))
-    if last is None or last.event == "unpushed":
+    last = _last(checked_repo(repo), kind=kind, settings=settings, journal=journal)
+    if last is None:
         raise NotPushed(repo=repo, kind=kind, hub=_hub(settings))
     result = {"hub": _hub(settings), "repo": repo, "kind": kind}
     if not send:
@@ -277,9 +277,10 @@ def _hub(settings: Settings) -> str:
     return settings.hub_url
 
 
-def _known(repo: str, *, kind: Kind, settings: Settings, journal: Journal) -> bool:
+def _last(repo: str, *, kind: Kind, settings: Settings, journal: Journal) -> JournalRow | None:
+    """Return the last row about a copy that is on the hub, or ``None``."""
     last = last_rows(journal).get((_hub(settings), kind, repo))
-    return last is not None and last.event != "unpushed"
+    return last if last is not None and last.event != "unpushed" else None
 
 
 def _api(settings: Settings) -> HfApi:

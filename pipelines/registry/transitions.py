@@ -68,17 +68,8 @@ def intend(move: Move, *, journal: Journal) -> JournalRow:
         if now.champion != move.champion and last is not None:
             raise ahead(last)
         try:
-            return journal.append(
-                move.name,
-                event="intended",
-                who=move.who,
-                why=move.why,
-                from_version=move.from_version,
-                to_version=move.to_version,
-                metrics={**move.metrics, "leads_to": move.deed},
-                files=move.files,
-                after=now.head,
-            )
+            metrics = {**move.metrics, "leads_to": move.deed}
+            return journal.append(move.name, event="intended", metrics=metrics, after=now.head, **_decision(move))
         except JournalMoved:
             # another row was written meanwhile, perhaps of another move: check again
             continue
@@ -124,6 +115,11 @@ def last_move(journal: Journal, name: str) -> JournalRow | None:
     return next((row for row in reversed(journal.rows(name)) if row.event in MOVES), None)
 
 
+def _decision(decided: Move | JournalRow) -> dict[str, Any]:
+    """Return what both rows of a change have in common: person, reason, versions and files."""
+    return {name: getattr(decided, name) for name in ("who", "why", "from_version", "to_version", "files")}
+
+
 def _record(intention: JournalRow, *, journal: Journal) -> JournalRow:
     """Write the row that closes an intention, or return the row of another process that closed it."""
     while True:
@@ -132,16 +128,7 @@ def _record(intention: JournalRow, *, journal: Journal) -> JournalRow:
         if closing := [row for row in later if row.event in (*MOVES, "abandoned")]:
             return closing[0]
         try:
-            return journal.append(
-                intention.name,
-                event=intention.metrics["leads_to"],
-                who=intention.who,
-                why=intention.why,
-                from_version=intention.from_version,
-                to_version=intention.to_version,
-                metrics=intention.metrics,
-                files=intention.files,
-                after=rows[-1].number,
-            )
+            values = {"event": intention.metrics["leads_to"], "metrics": intention.metrics, "after": rows[-1].number}
+            return journal.append(intention.name, **values, **_decision(intention))
         except JournalMoved:
             continue
