@@ -67,7 +67,6 @@ class ExportOrigin(Section):
 
     @property
     def what(self) -> str:
-        """The source in words, for messages."""
         return f"Release '{self.name}'" if self.version is None else f"Version {self.version} of '{self.name}'"
 
 

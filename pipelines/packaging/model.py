@@ -2,6 +2,10 @@
 
 MLflow runs a script to load the model (MLflow's "models from code"). The script and the code that it imports are stored
 with the model version, so that consumers need only the libraries in ``requirements.txt``, not this repository.
+
+MLflow puts a version's code first on the import path, and Python imports each name once. Under this package's own name,
+two versions in one process would share the modules of the first one, and a consumer who has the repository installed
+would run its current code instead of the version's. So the name of the copy contains the digest of its content.
 """
 
 from __future__ import annotations

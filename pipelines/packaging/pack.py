@@ -71,11 +71,9 @@ class Source:
         return subject(self.name, params=self.params)
 
     def missing(self, detail: str) -> NothingToPack:
-        """Return the error for an input that the clone or MLflow lacks."""
         return NothingToPack(name=self.name, detail=detail)
 
     def unfit(self, detail: str) -> NotPackable:
-        """Return the error for a choice in ``params.yaml`` that cannot be packaged."""
         return NotPackable(name=self.name, model=self.chosen.model, detail=detail)
 
     def described(self, *, task: Task, spec: Any, base: str, **values: Any) -> Described:

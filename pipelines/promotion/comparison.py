@@ -50,7 +50,6 @@ class GateCase:
 
     @property
     def entry(self) -> Candidate:
-        """The downloaded candidate."""
         return self.entries[self.version]
 
     @property
@@ -140,7 +139,6 @@ class GateComparison:
 
     @property
     def name(self) -> str:
-        """The name of the registered model."""
         return self.case.entry.version.name
 
     @cached_property
@@ -268,7 +266,6 @@ class GateComparison:
         return holdout.seeds(entry.pack, frozen=self.case.test, corpus=self.corpus, root=self.context.root)
 
     def _look(self, *, look: bool, who: str) -> RecordedLook | None:
-        """Take a look, or add the reason why there is none."""
         case, terms = self.case, self.context.terms
         resamples = case.divided.gate.sampling.resamples
         if terms.level * (resamples + 1) < 1:
@@ -312,7 +309,6 @@ class GateComparison:
         }
 
     def _known(self) -> Any | None:
-        """Return the scores of the gate's last verdict if its basis is the same."""
         last = last_verdict(self.context.journal, name=self.name, version=self.case.version)
         if last is None or last.metrics["basis"] != self.basis:
             return None

@@ -66,7 +66,6 @@ class GateVerdict:
 
     @property
     def passed(self) -> bool:
-        """Whether the version passed every check of the gate."""
         return not self.reasons
 
     @property

@@ -3,6 +3,10 @@
 Candidate and champion are both run here from the files that consumers load, because earlier predictions of a stage with
 its own weights would not test the package. The test's labels leave this module only in a :class:`Board` for scoring;
 models receive only the input that a consumer would send.
+
+Without a champion that can be compared, the rivals of a candidate are baselines: constants and the models in
+``promote.baselines``, such as the offline ensemble, whose predictions the corpus has. The candidate must beat each of
+them (:mod:`pipelines.promotion.superiority`); the figures show the best one on the gate set.
 """
 
 from __future__ import annotations
@@ -88,12 +92,10 @@ class Frozen:
 
     @property
     def task(self) -> Task:
-        """The label category that the models predict, as a task."""
         return self.board.task
 
     @property
     def record_ids(self) -> frozenset[str]:
-        """The record ids of the test items."""
         return frozenset(record_id for record_id, _ in self.board.items)
 
     def frames(self) -> Iterator[pd.DataFrame]:

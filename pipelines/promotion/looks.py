@@ -15,6 +15,12 @@ a candidate is promoted falsely; ``bench/promotion_gate.py`` compares the Ladder
 
 The identity of a gate set is the corpus, the task, the split's version and the part of the test. Sets that may overlap
 (another number of parts) share their looks.
+
+A score that selected a model is too high, because it was the highest. The parts are drawn by a hash of corpus, split
+version and group, so that they depend on neither labels nor models; ``promote.refresh`` chooses which of
+``promote.parts`` parts is the gate set. Reported are only the parts after it, which were never the gate set: the parts
+before it selected the present champion. The last part has nothing after it. A group that the growing corpus renames may
+change its part.
 """
 
 from __future__ import annotations
@@ -71,7 +77,6 @@ class DividedTest:
 
     @property
     def digest(self) -> str:
-        """The digest of the gate set's items with their groups and gold labels."""
         board = self.gate
         rows = zip(board.items, board.groups, board.gold, strict=True)
         return digest_of(f"{i[0]} {i[1]} {g} {','.join(sorted(s))}" for i, g, s in rows)
@@ -143,7 +148,6 @@ class RecordedLook:
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> RecordedLook:
-        """Return the look that the metrics of a journal row describe."""
         return cls(**{**values, "gate": GateSet(**values["gate"])})
 
 
@@ -172,12 +176,10 @@ class Budget:
 
     @property
     def spent(self) -> float:
-        """The sum of the levels that were not returned."""
         return math.fsum(look.level for look in self.looks if look.pair not in self.better)
 
     @property
     def left(self) -> int:
-        """How many more looks at this gate set are possible."""
         return max(0, math.floor((self.alpha - self.spent) * self.planned / self.alpha * (1 + ROUNDING) + ROUNDING))
 
     def figures(self, look: RecordedLook) -> dict[str, Any]:

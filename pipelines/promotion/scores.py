@@ -1,4 +1,16 @@
-"""Compare candidate and rival on the gate set by macro-F1 and recalls; score them on the rest of the test."""
+"""Compare candidate and rival on the gate set by macro-F1 and recalls; score them on the rest of the test.
+
+Recalls are judged by confidence bounds, and left to a person where these do not decide:
+
+- A *floor* (``promote.recall_floors``, or the recall that a model's own alert guarantees) is missed if the 95 % upper
+  bound of the recall lies below it (:func:`pipelines.metrics.alerts.judged`). A candidate whose true recall is the
+  floor is refused one time in twenty at most.
+- A *severe* label may be found less often than by the champion by ``promote.tolerance`` at most. Tango's score bounds
+  of a paired difference (1998, Statistics in Medicine 17:891-908), one-sided at 95 %, also hold if no answer differs:
+  the candidate is *inferior* if the upper bound lies below the margin, *not inferior* if the lower bound does not.
+
+Both count groups of near-duplicates, which are not independent: a group is found if all its positives are.
+"""
 
 from __future__ import annotations
 

@@ -36,7 +36,6 @@ class Pack:
 
     @classmethod
     def read(cls, version: Path) -> Pack:
-        """Read the model package in the folder of a downloaded model version."""
         folder = place(version)
         return cls(folder, read_manifest(folder / MODEL), read_records(folder / RECORDS))
 

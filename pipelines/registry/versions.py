@@ -64,7 +64,6 @@ class Registry(versions.RegistryReader):
         return cls(settings.mlflow_tracking_uri)
 
     def names(self) -> list[str]:
-        """Return the names of all registered models, sorted."""
         return sorted(model.name for model in _pages(self.client.search_registered_models))
 
     def versions(self, name: str) -> list[Version]:
@@ -93,7 +92,6 @@ class Registry(versions.RegistryReader):
             return of_mlflow(added)
 
     def tag(self, version: Version, tags: Mapping[str, str]) -> None:
-        """Set tags of a model version."""
         with translated():
             for key, value in tags.items():
                 self.client.set_model_version_tag(version.name, str(version.version), key, value)

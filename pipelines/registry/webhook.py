@@ -224,7 +224,6 @@ class Watch:
         return made
 
     def unsubscribe(self, subscriber: str) -> None:
-        """Delete a subscriber of webhooks and all its deliveries."""
         with self._engine.writing() as connection:
             if not connection.execute(sa.delete(subscribers).where(subscribers.c.id == subscriber)).rowcount:
                 raise UnknownSubscriber(id=subscriber)
@@ -241,7 +240,6 @@ class Watch:
         return self._queue({_id(subscriber, mark): _row(subscriber, name, NOTICE, body, now) for subscriber in wanted})
 
     def subscribers(self) -> list[Subscriber]:
-        """Return the subscribers of webhooks, sorted by id."""
         return [subscriber for subscriber, _ in self._subscribers()]
 
     def deliveries(self, *, status: str | None = None) -> list[Delivery]:
@@ -320,7 +318,6 @@ class Watch:
         )
 
     def _queue(self, new: Mapping[str, Mapping[str, Any]]) -> int:
-        """Insert deliveries by id, unless they exist or their subscriber was removed; return how many are new."""
         queued = 0
         with self._engine.writing() as connection:
             known = set(connection.execute(sa.select(deliveries.c.id)).scalars())
@@ -332,7 +329,6 @@ class Watch:
         return queued
 
     def _mark(self, delivery: Delivery, *, answer: str) -> str:
-        """Record the result of an attempt; return the delivery's status."""
         attempts, due, status = delivery.attempts + 1, delivery.due, WAITING
         if answer.startswith("2"):
             status = DELIVERED

@@ -216,7 +216,7 @@ def _person(post: ReleasedPost, *, bare: bool) -> Person:
 
 
 def _alone(rows: Sequence[Released], *, metadata: bool = True) -> frozenset[str]:
-    """Return the posts with a unique combination combined values, by which two releases could be joined."""
+    """Return the posts with a unique combination of values, by which two releases could be joined."""
     cells: dict[str, list[object]] = {}
     for row in rows:
         labels, more = tuple(row.labelled.labels.items()), tuple(row.metadata.items()) if metadata else ()

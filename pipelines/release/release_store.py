@@ -110,27 +110,22 @@ class ReleaseEntry:
         return self.folder / str(state["package"])
 
     def state(self) -> dict[str, Any]:
-        """Return the state of the release from ``release.json``."""
         try:
             return dict(json.loads((self.folder / "release.json").read_text()))
         except FileNotFoundError:
             raise NoSuchRelease(name=self.name) from None
 
     def put(self, state: Mapping[str, Any]) -> None:
-        """Write the state of the release to ``release.json``."""
         write(self.folder / "release.json", dumped(state), mode=0o600)
 
     @property
     def exists(self) -> bool:
-        """Whether a release of this name exists, draft or approved."""
         return (self.folder / "release.json").exists()
 
     def ids(self) -> frozenset[str]:
-        """Return all release ids that the release has ever contained."""
         return frozenset((self.folder / "ids.txt").read_text().split())
 
     def put_ids(self, ids: Collection[str]) -> None:
-        """Store the release ids of a draft."""
         write(self.folder / "ids.txt", "".join(f"{i}\n" for i in sorted(ids)), mode=0o600)
 
     def removal(self) -> dict[str, Any]:
