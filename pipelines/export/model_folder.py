@@ -1,8 +1,8 @@
 """Export a registered model version in the form that ``transformers`` loads: weights, settings, tokenizer and card.
 
 The files are those of the registered model package, after the checks that a promotion makes, without the package's list
-of record ids. Names of labels are added to ``config.json``. Persons who decided are not named in the card, and a version
-that the gate refused has no scores of the gate, as in the registry.
+of record ids. Names of labels are added to ``config.json``. Persons who decided are not named in the card, and a
+version that the gate refused has no scores of the gate, as in the registry.
 """
 
 from __future__ import annotations
