@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,14 +14,16 @@ from crisis_corpus.integrity import place
 from crisis_corpus.journal import JournalBroken
 from crisis_corpus.state import standing
 from crisis_corpus.versions import CHAMPION
+from pipelines.cli.shared import login
 from pipelines.errors import BadParams, CorpusError
 from pipelines.promotion import gate
 from pipelines.promotion.promote import NothingToUndo, NotPromoted, abandon, promote, reject, rollback, withdraw
 from pipelines.registry import transitions
+from pipelines.registry.approved import SamePerson
 from pipelines.registry.candidate import Context
 from pipelines.registry.transitions import RECORDED, PromotionAhead
 from pipelines.registry.versions import CHALLENGER
-from tests.registry.small_registry import NAME, WHO, add, events, opened, trained
+from tests.registry.small_registry import NAME, TERMS, WHO, add, events, opened, trained
 
 
 def consistent(context: Context) -> int | None:
@@ -272,3 +274,36 @@ def test_nothing_is_decided_on_a_broken_journal(context: Context) -> None:
         with pytest.raises(JournalBroken):
             call()
     assert context.registry.alias(NAME, CHAMPION) == 1
+
+
+@pytest.fixture
+def careful(small: Path) -> Iterator[Context]:
+    terms = TERMS.model_copy(update={"four_eyes": True})
+    with opened(small, terms=terms) as careful:
+        add(careful, knows=5)
+        yield careful
+
+
+@pytest.mark.parametrize(
+    ("who", "asked_by"),
+    [
+        ("airflow:ada", "airflow:ada"),
+        # the run was not started by a person
+        ("airflow:ada", ""),
+        ("ada (os:ada)", "bob (os:ada)"),
+        # the same login has run the gate
+        ("another name (os:ada)", None),
+    ],
+)
+def test_four_eyes_are_two_persons(careful: Context, who: str, asked_by: str | None) -> None:
+    gate.run(NAME, 1, context=careful, who="corpus gate (os:ada)")
+    with pytest.raises(SamePerson):
+        promote(NAME, 1, who=who, why="a test", asked_by=asked_by, context=careful)
+    assert [row.event for row in careful.journal.rows(NAME)] == ["registered", "looked", "gated"]
+    assert promote(NAME, 1, who="bob (os:bob)", why="a test", context=careful).champion == 1
+
+
+def test_four_eyes_need_a_gate_that_somebody_ran(careful: Context) -> None:
+    with pytest.raises(SamePerson):
+        promote(NAME, 1, who="ada (os:ada)", why="a test", context=careful)
+    assert login().startswith("os:")
