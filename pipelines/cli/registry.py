@@ -317,7 +317,7 @@ def _links(verdict: GateVerdict, *, context: Context) -> dict[str, str]:
 
 
 def _verdict(verdict: GateVerdict) -> dict[str, Any]:
-    from pipelines.promotion.summary import summary
+    from pipelines.promotion.gate import summary
 
     return {
         "name": verdict.name,

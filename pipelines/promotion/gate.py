@@ -25,8 +25,10 @@ passed.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from crisis_corpus.state import standing
 from pipelines.errors import ConfigError
@@ -34,10 +36,13 @@ from pipelines.evaluate.model_scores import Json
 from pipelines.promotion import holdout
 from pipelines.promotion.comparison import JUDGED, GateCase, GateComparison, last_verdict
 from pipelines.promotion.looks import divide, gate_sets, require_part
+from pipelines.promotion.scores import undecided
 from pipelines.registry.candidate import Context, enter, scratch
 from pipelines.registry.versions import CHALLENGER, AliasAstray, Registry, subject
+from pipelines.templates import render
 
 WHO = "corpus gate"
+TEMPLATE = Path(__file__).with_name("summary.md.jinja")
 
 
 class ChampionAlready(ConfigError):
@@ -85,11 +90,8 @@ def run(name: str, version: int, *, context: Context, who: str = WHO, compare: b
     event = JUDGED[0] if verdict.passed else JUDGED[1]
     last = last_verdict(context.journal, name=name, version=version)
     if last is None or (last.event, dict(last.metrics)) != (event, verdict.metrics):
-        why = (
-            "every check passed"
-            if verdict.passed
-            else f"{len(verdict.reasons)} reasons against it".replace("1 reasons", "1 reason")
-        )
+        count = len(verdict.reasons)
+        why = "every check passed" if verdict.passed else f"{count} {'reason' if count == 1 else 'reasons'} against it"
         context.journal.append(
             name,
             event=event,  # type: ignore[arg-type]
@@ -145,3 +147,40 @@ def judge(
         basis = comparison.basis
     reasons = tuple(f"{check}: {reason}" for check, against in case.reasons.items() for reason in against)
     return GateVerdict(name, version, champion, reasons, case.figures, basis, entries[version].found)
+
+
+def summary(verdict: GateVerdict) -> str:
+    """Return a verdict as Markdown: what it decides, the risks, scores beside the other's, recalls, the test."""
+    scores = verdict.figures.get("scores", {})
+    champion = f"champion, version {verdict.champion}" if verdict.champion else "best baseline (no version is champion)"
+    return render(
+        TEMPLATE,
+        verdict=verdict,
+        figures={"test": None, "candidate": None} | verdict.figures,
+        scores=scores and {"reported": None} | scores,
+        rival=scores.get("rival", {}).get("name") or champion,
+        risks=list(_risks(verdict, scores)),
+        undecided=list(undecided(scores)),
+    ).rstrip("\n")
+
+
+def _risks(verdict: GateVerdict, scores: Json) -> Iterator[str]:
+    """Yield what a person who approves takes upon themselves, in a sentence or two each."""
+    figures = verdict.figures
+    if (learnt := figures.get("candidate")) and learnt["taken_down"]:
+        yield (
+            f"{learnt['taken_down']} records from which it has learnt were taken down. Its weights still contain what "
+            "these records taught it, until it is replaced."
+        )
+    if (champion := figures.get("champion")) and (groups := champion["groups_in_test"]):
+        consequence = (
+            "they are left out for both. The comparison rests on fewer items than the whole test."
+            if champion["compared"]
+            else "too many for a comparison with it. It was compared with a baseline instead, and may be worse than "
+            "the version in use."
+        )
+        yield f"The champion has learnt from {groups} groups of the test: {consequence}"
+    if not verdict.champion:
+        yield "No version is in use yet, so that nothing shows how its answers differ from today's."
+    if (test := figures.get("test")) and not test["reported"] and "candidate" in scores.get("macro_f1", {}):
+        yield "All items took part in the decision, so the scores of a version that passes are likely too high."

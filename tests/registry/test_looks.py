@@ -20,7 +20,7 @@ from pipelines.promotion.holdout import macro_f1
 from pipelines.promotion.looks import GateSet, divide, only, part_of
 from pipelines.promotion.promote import NotPromoted, promote, rollback
 from pipelines.promotion.scores import reported
-from pipelines.promotion.summary import summary
+from pipelines.promotion.gate import summary
 from pipelines.promotion.superiority import compared, jackknife
 from pipelines.registry.candidate import Context
 from pipelines.registry.journal import Journal
