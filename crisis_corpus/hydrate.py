@@ -227,7 +227,6 @@ class Package:
 
     @property
     def withdrawn(self) -> frozenset[str]:
-        """The release ids on the removal list, whose posts are withdrawn."""
         return self.removal.ids
 
     @classmethod
@@ -313,7 +312,6 @@ class RedditClient:
     """A client of Reddit's API for one application, which obeys the rate limit in Reddit's response headers."""
 
     def __init__(self, environment: Mapping[str, str], *, sleep: Sleep) -> None:
-        """Read Reddit's credentials and addresses from the environment."""
         names = ("REDDIT_CLIENT_ID", "REDDIT_CLIENT_SECRET", "REDDIT_USER_AGENT")
         if missing := [name for name in names if not environment.get(name)]:
             raise Stop(f"{', '.join(missing)}: not set; export them as DATASHEET.md shows.", status=78)
@@ -519,7 +517,6 @@ class Folder:
         return package
 
     def keep(self, name: str, data: bytes) -> None:
-        """Write one file of the output folder atomically."""
         made = self._inside(f"{name}.part")
         made.write_bytes(data)
         made.replace(self._inside(name))

@@ -185,7 +185,6 @@ class JournalReader:
             return [row_of(values) for values in connection.execute(query).mappings()]
 
     def last(self, name: str) -> JournalRow | None:
-        """Return the last row of a model's journal, or ``None`` if there is none."""
         with self._database.reading() as connection:
             return last_row(connection, name=name)
 

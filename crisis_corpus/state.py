@@ -33,7 +33,6 @@ class Standing:
     stale: Mapping[int, str] = field(default_factory=dict)
 
     def after(self, row: JournalRow) -> Standing:
-        """Return the model's state after one more journal row."""
         champion, before, intention, withdrawn = self.champion, list(self.before), self.intention, self.withdrawn
         stale = self.stale
         match row.event:

@@ -91,7 +91,6 @@ class Trusted:
 
     @property
     def files(self) -> str:
-        """The digest that the version's files must have."""
         return str(self.registered.files)
 
 

@@ -80,7 +80,6 @@ class Version:
 
     @property
     def uri(self) -> str:
-        """The URI of this version in MLflow."""
         return f"models:/{self.name}/{self.version}"
 
 
@@ -95,14 +94,12 @@ class RegistryReader:
     """Read-only access to the MLflow registry, limited to what consumers of models use."""
 
     def __init__(self, uri: str) -> None:
-        """Connect to the MLflow server at ``uri`` without sending a request."""
         from mlflow import MlflowClient
 
         self.uri = uri
         self.client = MlflowClient(tracking_uri=uri, registry_uri=uri)
 
     def version(self, name: str, number: int) -> Version:
-        """Return one version of a registered model."""
         with missing(name=name, version=number):
             return of_mlflow(self.client.get_model_version(name, str(number)))
 
@@ -126,7 +123,6 @@ class RegistryReader:
         return fetched
 
     def artifacts(self, version: Version) -> Any:
-        """Return MLflow's artifact repository for the files of a model version."""
         from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
         with missing(name=version.name, version=version.version):

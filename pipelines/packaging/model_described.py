@@ -83,11 +83,9 @@ class Described(Section):
 
     @classmethod
     def read(cls, pack: Path) -> Described:
-        """Read ``model.json`` of a model package whose files have been verified."""
         return cls.model_validate_json((pack / FILE).read_bytes())
 
     def write(self, pack: Path) -> None:
-        """Write ``model.json`` into a model package."""
         (pack / FILE).write_text(self.model_dump_json(indent=2) + "\n")
 
 

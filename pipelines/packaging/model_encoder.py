@@ -12,8 +12,7 @@ from pipelines.models.pretrained.backbones import opened as held
 from pipelines.models.pretrained.encoder import EncoderWords, SavedEncoder
 from pipelines.packaging.model_described import Described, asked
 from pipelines.packaging.model_forward import probabilities, ready
-from pipelines.packaging.model_posts import asker
-from pipelines.packaging.model_pyfunc import Asker, ServedAnswer, answered
+from pipelines.packaging.model_pyfunc import Asker, ServedAnswer, answered, asker
 
 
 def opened(pack: Path, described: Described) -> Asker:

@@ -21,8 +21,7 @@ from pipelines.models import build
 from pipelines.models.pretrained.backbones import BaseUnfit
 from pipelines.packaging.model_described import REST, Described, asked
 from pipelines.packaging.model_forward import probabilities, ready
-from pipelines.packaging.model_posts import says
-from pipelines.packaging.model_pyfunc import SILENT, Asker, Malformed, ServedAnswer, cells, texts
+from pipelines.packaging.model_pyfunc import SILENT, Asker, Malformed, ServedAnswer, cells, says, texts
 from pipelines.pii.scrub import scrub
 
 HEAD = "head."

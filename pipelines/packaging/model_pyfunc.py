@@ -6,6 +6,7 @@ rest of ``pipelines``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,9 @@ from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 from mlflow.pyfunc import PythonModel
 
 from crisis_corpus.model_opening import opening
+from pipelines.datasets.post import Post
 from pipelines.packaging.model_described import Described
+from pipelines.pii.scrub import scrub
 from pipelines.taxonomy.task import Task
 
 
@@ -39,6 +42,9 @@ class ServedAnswer:
 
 SILENT = ServedAnswer(abstain=True)
 Asker = Callable[[pd.DataFrame], Sequence[ServedAnswer]]
+Reader = Callable[[Sequence[str]], Sequence[ServedAnswer]]
+# The placeholders that scrubbing leaves.
+PLACEHOLDER = re.compile(r"<[a-z0-9]+>")
 
 
 def answered(
@@ -111,3 +117,30 @@ def _text(cell: Any, *, row: int, column: str) -> str | None:
     if cell is not None and not isinstance(cell, str):
         raise Malformed(f"'{column}' of row {row} is not a string")
     return cell
+
+
+def asker(reader: Reader, *, kinds: Sequence[str]) -> Asker:
+    """Return a function that labels the posts in a table of ``title`` and ``body``; it abstains on posts without words.
+
+    Args:
+        reader: predicts texts in the form of ``Post.text``; returns the answers in the order of the texts.
+        kinds: the kinds of personal data that are removed first.
+    """
+
+    def ask(frame: pd.DataFrame) -> list[ServedAnswer]:
+        titles, bodies = (
+            [scrub(part or "", kinds=kinds)[0] for part in texts(frame, column)] for column in ("title", "body")
+        )
+        posts = [Post("", title, body) for title, body in zip(titles, bodies, strict=True)]
+        readable = [n for n, post in enumerate(posts) if says(post.title) or says(post.body)]
+        answers = [SILENT] * len(posts)
+        for n, answer in zip(readable, reader([posts[n].text for n in readable]), strict=True):
+            answers[n] = answer
+        return answers
+
+    return ask
+
+
+def says(text: str) -> bool:
+    """Return whether a scrubbed text contains a letter or digit besides its placeholders."""
+    return any(sign.isalnum() for sign in PLACEHOLDER.sub("", text))

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from pipelines.config.models import SftModel
 from pipelines.packaging.model_described import Described, asked
-from pipelines.packaging.model_posts import asker
-from pipelines.packaging.model_pyfunc import SILENT, Asker, ServedAnswer, answered
+from pipelines.packaging.model_pyfunc import SILENT, Asker, ServedAnswer, answered, asker
 from pipelines.train.predictors.generate import Generator
 from pipelines.train.predictors.prediction import VOTE
 

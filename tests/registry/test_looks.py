@@ -16,11 +16,11 @@ from pipelines.config.models import Promote
 from pipelines.errors import BadParams
 from pipelines.evaluate.model_scores import ABSTAINED, VOTE, Board, Run, Sampling, plain
 from pipelines.promotion import gate, looks, superiority
+from pipelines.promotion.gate import summary
 from pipelines.promotion.holdout import macro_f1
 from pipelines.promotion.looks import GateSet, divide, only, part_of
 from pipelines.promotion.promote import NotPromoted, promote, rollback
 from pipelines.promotion.scores import reported
-from pipelines.promotion.gate import summary
 from pipelines.promotion.superiority import compared, jackknife
 from pipelines.registry.candidate import Context
 from pipelines.registry.journal import Journal

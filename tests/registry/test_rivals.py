@@ -13,8 +13,8 @@ import pytest
 from crisis_corpus import integrity
 from pipelines.errors import BadParams
 from pipelines.promotion import gate, holdout
-from pipelines.promotion.promote import promote
 from pipelines.promotion.gate import summary
+from pipelines.promotion.promote import promote
 from pipelines.registry.candidate import Context
 from pipelines.storage import tables
 from tests.registry.small_registry import GRAVEST, NAME, TERMS, add, opened
