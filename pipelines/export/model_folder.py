@@ -23,14 +23,12 @@ from crisis_corpus.versions import Version
 from pipelines.config.models import SftModel
 from pipelines.export.folder import CARD, LICENCE, ExportOrigin, NotExportable, checked_repo, finish, writing
 from pipelines.metrics import recall_constraints
-from pipelines.models.pretrained.base_files import on_hub
 from pipelines.packaging.model_described import FILE as DESCRIPTION
 from pipelines.packaging.model_described import Described, asked
 from pipelines.promotion.comparison import JUDGED, last_verdict
 from pipelines.registry.candidate import Candidate, Context, enter, registration, scratch
 from pipelines.registry.journal import Journal
 from pipelines.templates import render
-from pipelines.train.predictors import adapter
 from pipelines.train.predictors.instruct import DELIMITER, instruction
 
 WITHDRAWN = "it is withdrawn, and its weights may not be handed out"
@@ -136,6 +134,8 @@ def text(
     """
     from huggingface_hub import ModelCardData
 
+    from pipelines.models.pretrained.base_files import on_hub
+
     on = described.base if on_hub(described.base) and "/" in described.base else None
     head = ModelCardData(
         language="en",
@@ -216,6 +216,8 @@ def run(name: str, version: int, *, repo: str, to: Path, context: Context) -> di
 
     ``to`` must be new or empty. ``passed`` in the result is the verdict of the gate or ``None``.
     """
+    from pipelines.train.predictors import adapter
+
     origin, status = current(name, version, repo=checked_repo(repo), journal=context.journal)
     registered = context.registry.version(name, version)
     with scratch(context.settings) as folder, writing(to) as made:
@@ -238,6 +240,8 @@ def run(name: str, version: int, *, repo: str, to: Path, context: Context) -> di
 
 def _sound(candidate: Candidate, *, what: str, context: Context) -> Path:
     """Return the model package of a downloaded version, if it may be exported."""
+    from pipelines.train.predictors import adapter
+
     wrong = [reason for reasons in candidate.faults.values() for reason in reasons]
     if wrong or candidate.pack is None:
         raise _refused(what, wrong[0] if wrong else "its package cannot be read")
