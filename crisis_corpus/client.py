@@ -25,8 +25,7 @@ from crisis_corpus import integrity, trusted
 from crisis_corpus.errors import RegistryError
 from crisis_corpus.journal import BEGINNING, opened
 from crisis_corpus.model_opening import opening
-from crisis_corpus.trusted import Trusted
-from crisis_corpus.verified import verified
+from crisis_corpus.trusted import Trusted, verified
 from crisis_corpus.versions import NoRegistry, RegistryReader, Version
 
 if TYPE_CHECKING:
@@ -56,9 +55,6 @@ class Model:
     """A loaded model version whose files were verified.
 
     Args:
-        name: the registered model.
-        version: the version number.
-        files: the digest of the version's files.
         token: the argument for :func:`changed`.
         labels: the model's labels, in the order of the probabilities.
         card: intended and prohibited uses, and measured quality; see docs/registry.md.
@@ -78,17 +74,13 @@ class Model:
     @property
     def alerts(self) -> Mapping[str, Mapping[str, Any]]:
         """The figures of the alert of each label, such as ``floor``, ``guaranteed_recall`` and ``alert_rate``."""
-        found: Mapping[str, Mapping[str, Any]] = self.card.get("alerts", {})
-        return found
+        return dict(self.card.get("alerts", {}))
 
     def predict(self, asked: pd.DataFrame) -> pd.DataFrame:
         """Return a table of ``labels``, ``probabilities``, ``abstain`` and ``alerts``, one row for each input row.
 
         ``labels`` are the most probable label set. ``alerts`` are the labels that must not be missed and may apply:
-        read an item that has the alert or the label. A version of an earlier release has no column ``alerts``.
-
-        Raises:
-            MlflowException: the input does not fit the signature; its ``get_http_status_code()`` is a 4xx.
+        read an item that has the alert or the label.
         """
         return self._model.predict(asked)
 
@@ -105,24 +97,13 @@ def load(
         tracking_uri: the MLflow server; by default ``MLFLOW_TRACKING_URI``.
         journal_url: the database of the journal; by default ``CORPUS_JOURNAL_URL``. A read-only account is enough.
         cache: the folder for downloaded versions, by the digest of their files; by default ``<CORPUS_HOME>/models``.
-
-    Raises:
-        BadReference: the reference has another form or names an unknown model.
-        NoRegistry, NoJournal: the address of the MLflow server is not set, or the journal does not exist.
-        NoChampion, AliasUntrusted, Withdrawn, NotOnRecord: there is no version that may be loaded.
-        UnknownVersion: there is no such version.
-        FilesChanged: a file differs from what was registered; the error names the file where possible.
-        NotLoaded: the files are intact, but a library is missing.
-        JournalBroken: the journal was altered or cut.
-        RegistryUnavailable, JournalUnavailable: try later.
     """
-    found, folder = _had(reference, tracking_uri=tracking_uri, journal_url=journal_url, cache=cache)
+    loadable, folder = _had(reference, tracking_uri=tracking_uri, journal_url=journal_url, cache=cache)
     pack = integrity.place(folder)
     labels = integrity.read_manifest(pack / integrity.MODEL).labels
     card = json.loads((pack / integrity.CARD).read_bytes())
-    loaded = _loaded(found.version, folder)
-    version = found.version
-    return Model(version.name, version.version, found.files, found.token, labels, card, loaded, found.stale)
+    version, loaded = loadable.version, _loaded(loadable.version, folder)
+    return Model(version.name, version.version, loadable.files, loadable.token, labels, card, loaded, loadable.stale)
 
 
 def download(
@@ -137,10 +118,6 @@ def token(name: str, *, journal_url: str | None = None) -> str:
 
     The token is the digest of the journal's last such row: registrations, verdicts of the gate and intended changes do
     not affect consumers.
-
-    Raises:
-        UnknownModel: no model is registered under this name.
-        NoJournal, JournalUnavailable, JournalBroken: see :func:`load`.
     """
     return _asked(name, known=BEGINNING, journal_url=journal_url)
 
@@ -149,10 +126,6 @@ def changed(name: str, token: str, *, journal_url: str | None = None) -> str | N
     """Return a new token if a model's champion changed, or a version was withdrawn or became stale, since ``token``.
 
     Returns ``None`` if nothing changed.
-
-    Raises:
-        JournalBroken: the journal has no row with this token, so it was cut or replaced.
-        UnknownModel, NoJournal, JournalUnavailable: see :func:`token`.
     """
     now = _asked(name, known=token, journal_url=journal_url)
     return None if now == token else now
@@ -188,11 +161,11 @@ def _had(
     with opening():
         registry = RegistryReader(uri)
     with opened(journal_url or _journal_url()) as journal:
-        found = trusted.find(name, number, registry=registry, journal=journal)
-    if found.stale is not None:
-        said = "records on which it was trained were taken down; it is removed on"
-        warnings.warn(f"{found.version.uri} is stale: {said} {found.stale[:10]}", StaleModel, stacklevel=3)
-    return found, verified(found, registry=registry, cache=cache or _home() / "models")
+        loadable = trusted.find(name, number, registry=registry, journal=journal)
+    if loadable.stale is not None:
+        reason = "records on which it was trained were taken down; it is removed on"
+        warnings.warn(f"{loadable.version.uri} is stale: {reason} {loadable.stale[:10]}", StaleModel, stacklevel=3)
+    return loadable, verified(loadable, registry=registry, cache=cache or _home() / "models")
 
 
 def _home() -> Path:

@@ -99,18 +99,13 @@ def authenticated(key: bytes, purpose: str, facts: Mapping[str, Any]) -> dict[st
 
 
 def verified(key: bytes, purpose: str, data: bytes) -> dict[str, Any]:
-    """Return the facts in a file that :func:`authenticated` wrote.
-
-    Raises:
-        Stop: the key is of another release, or the file was altered.
-        ValueError: the file is not JSON.
-    """
+    """Return the facts in a file that :func:`authenticated` wrote."""
     facts: dict[str, Any] = json.loads(data)
     known = authenticated(key, purpose, facts)["mac"] if isinstance(facts, dict) else ""
     if not known or not hmac.compare_digest(known.encode(), str(facts.get("mac")).encode("utf-8", "replace")):
         raise Stop(
-            f"The {purpose} cannot be verified: the key is of another release, or the file was altered or written by "
-            "an old version. Download it again.",
+            f"The {purpose} cannot be verified: the key is of another release, or the file was altered. "
+            "Download it again.",
             status=65,
         )
     return facts
@@ -138,11 +133,7 @@ def seal_address(key: bytes, address: Address, *, release_id: str) -> str:
 
 
 def open_address(key: bytes, sealed: str, *, release_id: str) -> Address:
-    """Decrypt a post's address that :func:`seal_address` encrypted.
-
-    Raises:
-        Stop: the key is of another release, or the row was altered.
-    """
+    """Decrypt a post's address that :func:`seal_address` encrypted."""
     data = bytes.fromhex(sealed)
     tag, hidden = data[:TAG_BYTES], data[TAG_BYTES:]
     plain = bytes(a ^ b for a, b in zip(hidden, _mac(key, "stream", tag), strict=False))
@@ -165,10 +156,10 @@ def known_ends(text: str) -> tuple[int, int] | None:
 
     Placeholders replace personal data. Too few characters count as (0, 0), which compares equal with everything.
     """
-    found = list(PLACEHOLDER.finditer(text))
-    if not found:
+    placeholders = list(PLACEHOLDER.finditer(text))
+    if not placeholders:
         return None
-    ends = found[0].start(), len(text) - found[-1].end()
+    ends = placeholders[0].start(), len(text) - placeholders[-1].end()
     return ends if sum(ends) >= MIN_KNOWN else (0, 0)
 
 
@@ -218,13 +209,7 @@ class RemovalList:
 
     @classmethod
     def read(cls, data: bytes, *, key: bytes, release: str) -> RemovalList:
-        """Verify and parse the bytes of ``removal.json``, the removal list of a release.
-
-        Raises:
-            Stop: the file is not a removal list of this release.
-            ValueError: the file is not JSON.
-            KeyError: a field is missing.
-        """
+        """Verify and parse the bytes of ``removal.json``, the removal list of a release."""
         facts = verified(key, "removal list", data)
         ids = frozenset(map(str, facts["ids"]))
         if facts["release"] != release or not all(map(ID.fullmatch, ids)):
@@ -242,16 +227,11 @@ class Package:
 
     @property
     def withdrawn(self) -> frozenset[str]:
-        """The release ids on the removal list, whose posts are withdrawn."""
         return self.removal.ids
 
     @classmethod
     def read(cls, folder: Path, *, key: bytes, removal: Path | None, draft: bool) -> Package:
-        """Read a release package, and check its manifest and lists with the key and its files against the manifest.
-
-        Raises:
-            Stop: a file is missing, altered or of another release, or the release is not approved.
-        """
+        """Read a release package, and check its manifest and lists with the key and its files against the manifest."""
         try:
             manifest = verified(key, "manifest", (folder / "manifest.json").read_bytes())
             release, texts = str(manifest["release"]), _files(folder, digests=manifest["files"])
@@ -332,11 +312,6 @@ class RedditClient:
     """A client of Reddit's API for one application, which obeys the rate limit in Reddit's response headers."""
 
     def __init__(self, environment: Mapping[str, str], *, sleep: Sleep) -> None:
-        """Read Reddit's credentials and addresses from the environment.
-
-        Raises:
-            Stop: a variable is missing, or an address is neither https nor on this machine.
-        """
         names = ("REDDIT_CLIENT_ID", "REDDIT_CLIENT_SECRET", "REDDIT_USER_AGENT")
         if missing := [name for name in names if not environment.get(name)]:
             raise Stop(f"{', '.join(missing)}: not set; export them as DATASHEET.md shows.", status=78)
@@ -352,11 +327,7 @@ class RedditClient:
         self._token, self._pause = "", 0.0
 
     def posts(self, fullnames: Iterable[str]) -> dict[str, Mapping[str, Any]]:
-        """Return the posts that Reddit shows, by fullname (at most 100 per call); posts that it hides are omitted.
-
-        Raises:
-            Stop: Reddit refuses or does not answer.
-        """
+        """Return the posts that Reddit shows, by fullname (at most 100 per call); posts that it hides are omitted."""
         query = urllib.parse.urlencode({"id": ",".join(fullnames), "raw_json": 1})
         for renewed in (False, True):
             if not self._token or renewed:
@@ -367,12 +338,12 @@ class RedditClient:
                 break
         try:
             children = json.loads(data)["data"]["children"] if status == 200 else None
-            found = {str(c["data"]["name"]): c["data"] for c in children or ()}
+            shown = {str(c["data"]["name"]): c["data"] for c in children or ()}
         except (ValueError, KeyError, TypeError, RecursionError):
             raise Stop("Reddit's answer cannot be parsed. Run the command again later.", status=75) from None
         if children is None:
             raise Stop(f"Reddit refused the request: HTTP {status}. Check your application's access.", status=77)
-        return found
+        return shown
 
     def picture(self, address: str) -> tuple[bytes, str] | str:
         """Download a picture of a post by https; return its bytes and file suffix, or the reason for the failure."""
@@ -390,7 +361,7 @@ class RedditClient:
             try:
                 with self._open(request, timeout=TIMEOUT_SECONDS) as answer:
                     data = answer.read(MAX_PICTURE_BYTES + 1)
-                    said, kind = answer.headers.get("Content-Length"), answer.headers.get_content_type()
+                    length, kind = answer.headers.get("Content-Length"), answer.headers.get_content_type()
             except urllib.error.HTTPError as error:
                 error.close()
                 if error.code != 429 and error.code < 500:
@@ -402,7 +373,7 @@ class RedditClient:
                 continue
             if len(data) > MAX_PICTURE_BYTES:
                 return "picture_size"
-            whole = said in (None, str(len(data)))
+            whole = length in (None, str(len(data)))
             return "picture_type" if kind not in SUFFIXES else (data, SUFFIXES[kind]) if whole else "picture_cut"
         return "picture_unreachable"
 
@@ -483,15 +454,15 @@ def gone(post: Mapping[str, Any]) -> str | None:
 
 def addresses(post: Mapping[str, Any]) -> list[str]:
     """Return the URLs of all pictures in a post; each original is followed by its preview images."""
-    found = [post.get("url")]
-    if page := IMGUR.fullmatch(str(found[0])):
-        found += [f"https://i.imgur.com/{name}{page[2] or '.jpg'}" for name in page[1].split(",")]
+    urls = [post.get("url")]
+    if page := IMGUR.fullmatch(str(urls[0])):
+        urls += [f"https://i.imgur.com/{name}{page[2] or '.jpg'}" for name in page[1].split(",")]
     for image in _each(_at(post, "preview", "images")):
-        found += [_at(size, "url") for size in (_at(image, "source"), *_each(_at(image, "resolutions")))]
+        urls += [_at(size, "url") for size in (_at(image, "source"), *_each(_at(image, "resolutions")))]
     for shown in _each(post.get("media_metadata")):
         for size in (_at(shown, "s"), *_each(_at(shown, "p"))):
-            found += [_at(size, "u"), _at(size, "gif")]
-    return [address.replace("&amp;", "&") for address in found if isinstance(address, str)]
+            urls += [_at(size, "u"), _at(size, "gif")]
+    return [address.replace("&amp;", "&") for address in urls if isinstance(address, str)]
 
 
 def _at(value: Any, *keys: str) -> Any:
@@ -533,11 +504,7 @@ class Folder:
             os.fsync(file.fileno())
 
     def current(self, package: Package, *, key: bytes) -> Package:
-        """Return the package with the newest removal list that this folder has seen, and store that list in the folder.
-
-        Raises:
-            Stop: the stored list was altered.
-        """
+        """Return the package with the newest removal list that this folder has seen, and store that list there."""
         name = f"removal-{package.release}.json"
         if (path := self._inside(name)).exists():
             try:
@@ -550,7 +517,6 @@ class Folder:
         return package
 
     def keep(self, name: str, data: bytes) -> None:
-        """Write one file of the output folder atomically."""
         made = self._inside(f"{name}.part")
         made.write_bytes(data)
         made.replace(self._inside(name))
@@ -575,9 +541,6 @@ def hydrate(package: Package, *, key: bytes, reddit: RedditClient, folder: Folde
     """Fetch every item without an outcome or with ``unavailable``; keep content that matches the labelled post.
 
     ``again`` fetches all items once more, and ``say`` is called with progress messages.
-
-    Raises:
-        Stop: the key does not match, or Reddit refuses or does not answer; outcomes so far are kept.
     """
     folder.forget(package.withdrawn)
     done = {item for item, outcome in folder.outcomes.items() if outcome != "unavailable" and not again}
@@ -589,7 +552,7 @@ def hydrate(package: Package, *, key: bytes, reddit: RedditClient, folder: Folde
     for start in range(0, len(ids), BATCH):
         batch = ids[start : start + BATCH]
         where = {i: open_address(key, waiting[i][0].address, release_id=i) for i in batch}
-        shown = reddit.posts(found.fullname for found in where.values())
+        shown = reddit.posts(address.fullname for address in where.values())
         for release_id in batch:
             taken = Taking(key, where[release_id], shown.get(where[release_id].fullname), reddit, folder)
             folder.note([taken.judged(row) for row in waiting[release_id]])
@@ -640,11 +603,11 @@ class Taking:
         # at any position in the gallery
         if (address := next(matching, None)) is None:
             return "picture"
-        found = self.reddit.picture(address)
-        if isinstance(found, str):
-            return found
+        fetched = self.reddit.picture(address)
+        if isinstance(fetched, str):
+            return fetched
         self.folder.forget({row.id}, image=row.image)
-        self.folder.keep(f"images/{row.id}-{row.image}.{found[1]}", found[0])
+        self.folder.keep(f"images/{row.id}-{row.image}.{fetched[1]}", fetched[0])
         return ""
 
 
@@ -662,7 +625,7 @@ def attrition(package: Package, *, folder: Folder) -> dict[str, Any]:
             for label in labels:
                 counts["labels"].setdefault(f"{category}: {label}", Counter())[outcome] += 1
     filled = {
-        part: {name: {o: found[o] for o in OUTCOMES} for name, found in sorted(names.items())}
+        part: {name: {o: outcomes[o] for o in OUTCOMES} for name, outcomes in sorted(names.items())}
         for part, names in counts.items()
     }
     return {**filled, "withdrawn_ids": len(package.withdrawn)}
@@ -674,19 +637,15 @@ def show(counts: Mapping[str, Any], *, say: Say) -> None:
     width = max(map(len, names))
     say(f"{'':{width}}  {'total':>7}  " + "  ".join(f"{o:>11}" for o in OUTCOMES) + "   kept")
     for part in ("all", "splits", "labels"):
-        for name, found in counts[part].items():
-            total = sum(found.values())
-            kept = f"{found['ok'] / total:6.1%}" if total else "     –"
-            say(f"{name:{width}}  {total:>7}  " + "  ".join(f"{found[o]:>11}" for o in OUTCOMES) + f"  {kept}")
+        for name, outcomes in counts[part].items():
+            total = sum(outcomes.values())
+            kept = f"{outcomes['ok'] / total:6.1%}" if total else "     –"
+            say(f"{name:{width}}  {total:>7}  " + "  ".join(f"{outcomes[o]:>11}" for o in OUTCOMES) + f"  {kept}")
     say(f"withdrawn since the release was made: {counts['withdrawn_ids']} posts, neither fetched nor kept")
 
 
 def read_key(path: Path) -> bytes:
-    """Return the release's key from its key file.
-
-    Raises:
-        Stop: the file does not hold a key.
-    """
+    """Return the release's key from its key file."""
     try:
         key = bytes.fromhex(path.read_text().strip())
     except (OSError, ValueError):
@@ -710,18 +669,18 @@ def main(argv: list[str] | None = None, *, sleep: Sleep = time.sleep) -> int:
     parser.add_argument("--removal", type=Path, help="a newer removal list (removal.json) of this release")
     parser.add_argument("--draft", action="store_true", help="also accept a draft release, which is not approved")
     parser.add_argument("--again", action="store_true", help="fetch all items again, and remove posts deleted since")
-    given = parser.parse_args(argv)
+    arguments = parser.parse_args(argv)
 
     def say(line: str) -> None:
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
 
     try:
-        key = read_key(given.key)
-        package = Package.read(given.package, key=key, removal=given.removal, draft=given.draft)
-        reddit, folder = RedditClient(os.environ, sleep=sleep), Folder(given.out)
+        key = read_key(arguments.key)
+        package = Package.read(arguments.package, key=key, removal=arguments.removal, draft=arguments.draft)
+        reddit, folder = RedditClient(os.environ, sleep=sleep), Folder(arguments.out)
         package = folder.current(package, key=key)
-        hydrate(package, key=key, reddit=reddit, folder=folder, again=given.again, say=say)
+        hydrate(package, key=key, reddit=reddit, folder=folder, again=arguments.again, say=say)
     except Stop as stop:
         sys.stderr.write(f"{stop}\n")
         return stop.status

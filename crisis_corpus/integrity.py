@@ -74,23 +74,15 @@ class PackManifest(BaseModel):
 
 
 def place(version: Path) -> Path:
-    """Return the folder of the model package in a version's folder.
-
-    Raises:
-        NoPack: there is no model package, or more than one.
-    """
-    found = sorted(version.rglob(FILES))
-    if len(found) != 1:
-        raise NoPack(detail=f"{len(found)} files named {FILES} found, expected one")
-    return found[0].parent
+    """Return the folder of the model package in a version's folder."""
+    lists = sorted(version.rglob(FILES))
+    if len(lists) != 1:
+        raise NoPack(detail=f"{len(lists)} files named {FILES} found, expected one")
+    return lists[0].parent
 
 
 def read_manifest(path: Path) -> PackManifest:
-    """Read ``model.json`` of a model package.
-
-    Raises:
-        NoPack: the file is missing, or a field is missing or invalid.
-    """
+    """Read ``model.json`` of a model package."""
     try:
         return PackManifest.model_validate_json(path.read_bytes())
     except OSError:
@@ -122,7 +114,7 @@ def digest(folder: Path) -> str:
     The digest changes if a file is changed, added, removed or renamed. Files that MLflow adds to downloaded copies are
     not included.
     """
-    lines = "".join(f"{found}  {name}\n" for name, found in listing(folder).items())
+    lines = "".join(f"{value}  {name}\n" for name, value in listing(folder).items())
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
@@ -136,7 +128,6 @@ def faults(version: Path, *, registered: str | None, weights: Mapping[str, str] 
     """Return the problems of a version's files by check (``files``, ``pickle``, ``card``); an empty list means passed.
 
     Args:
-        version: the folder to which the version was downloaded.
         registered: the digest of the version's files that the journal recorded at registration.
         weights: the SHA-256 of the package's files of weights at registration; ``None`` if none were recorded.
     """
@@ -186,11 +177,11 @@ def _reads_as_pickle(path: Path) -> bool:
 
 
 def _changed(version: Path, *, registered: str | None) -> Iterator[str]:
-    found = digest(version)
+    present = digest(version)
     if registered is None:
         yield "the journal has no registration of this version, so its files cannot be verified"
-    elif found != registered:
-        yield f"its files have the digest {found[:12]}, but {registered[:12]} was registered"
+    elif present != registered:
+        yield f"its files have the digest {present[:12]}, but {registered[:12]} was registered"
 
 
 def _misnamed(version: Path, *, weights: Mapping[str, str] | None) -> Iterator[str]:
@@ -205,19 +196,19 @@ def _misnamed(version: Path, *, weights: Mapping[str, str] | None) -> Iterator[s
     except (ValueError, AttributeError):
         yield f"{FILES} is not a list of digests"
         return
-    found = listing(folder)
-    if weights is not None and (names := different(weights_of(found), weights)):
+    present = listing(folder)
+    if weights is not None and (names := different(weights_of(present), weights)):
         yield f"{len(names)} files of weights are not the registered ones: {', '.join(names[:SHOWN])}"
-    found.pop(FILES, None)
+    present.pop(FILES, None)
     wanted.pop(FILES, None)
     for name in (MODEL, RECORDS):
         if name not in wanted:
             yield f"{FILES} does not list {name}"
-    altered = sorted(name for name in wanted.keys() & found.keys() if wanted[name] != found[name])
+    altered = sorted(name for name in wanted.keys() & present.keys() if wanted[name] != present[name])
     for what, names in {
         "differ from": altered,
-        "are missing although listed in": sorted(wanted.keys() - found.keys()),
-        "are not in": sorted(found.keys() - wanted.keys()),
+        "are missing although listed in": sorted(wanted.keys() - present.keys()),
+        "are not in": sorted(present.keys() - wanted.keys()),
     }.items():
         if names:
             more = ", ..." if len(names) > SHOWN else ""

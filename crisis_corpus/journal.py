@@ -17,7 +17,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -47,7 +47,6 @@ Event = Literal[
     "withdrawn",
     "abandoned",
     "stale",
-    "checkpoint",
     "pushing",
     "pushed",
     "unpushed",
@@ -69,7 +68,6 @@ journal = sa.Table(
     sa.Column("files", sa.String(64)),
     sa.Column("previous", sa.String(64), nullable=False),
     sa.Column("digest", sa.String(64), nullable=False, unique=True),
-    # empty in rows that were written by earlier versions of this package
     sa.Column("signature", sa.String(128)),
 )
 
@@ -105,8 +103,8 @@ class JournalUnsigned(JournalBroken):
 
     message = "The journal of '{name}' is not signed at row {number}."
     remedy = (
-        "After an update of the package, run `corpus upgrade` once. Otherwise the row was forged, or "
-        "CORPUS_JOURNAL_KEY is the key of another corpus: restore the journal's database from a backup."
+        "The row was forged, or CORPUS_JOURNAL_KEY is the key of another corpus: restore the journal's database from a "
+        "backup."
     )
 
 
@@ -115,23 +113,17 @@ class JournalRow:
     """One decision about a model, or event of a model, in the journal.
 
     Args:
-        name: the registered model.
         number: the row's number among the model's rows, from 1.
         at: the time of the decision, UTC, as ISO 8601.
         event: the kind of row. ``looked`` is written before the gate compares ``to_version``; ``intended`` before the
             alias is changed; ``promoted``, ``rolled_back``, ``withdrawn`` or ``abandoned`` afterwards. ``stale``: a
-            record on which ``from_version`` was trained was taken down. ``checkpoint``: the signature of this row
-            covers the unsigned rows before it. ``pushing`` is written before files of ``to_version`` are sent to a
-            repository of a hub, ``pushed`` afterwards, and ``unpushed`` when that repository was deleted.
-        from_version: the champion before the decision, if any.
+            record on which ``from_version`` was trained was taken down. ``pushing`` is written before files of
+            ``to_version`` are sent to a repository of a hub, ``pushed`` afterwards, and ``unpushed`` when that
+            repository was deleted.
         to_version: the version concerned; for the three events that change the alias, the champion afterwards
             (``None``: no champion).
-        who: the person or the step that decided.
-        why: the reason; never empty.
         metrics: the numbers on which the decision is based, names of checks and labels, digests; no content.
-        files: the digest of the version's files (:func:`crisis_corpus.integrity.digest`).
         previous: the digest of the previous row, zeros for the first.
-        digest: SHA-256 of all fields above.
         signature: Ed25519 signature of the digest, in hexadecimal digits.
     """
 
@@ -182,38 +174,31 @@ class JournalReader:
     """A reader of the journal of all models in an open database; ``key`` is the public key, or ``None`` if unknown."""
 
     def __init__(self, database: JournalDatabase, *, key: bytes | None) -> None:
-        """Use :func:`opened` instead."""
         self._database, self.key = database, key
 
     def rows(self, name: str | None = None) -> list[JournalRow]:
         """Return the journal rows of one model, oldest first, or of all models, sorted by model name."""
-        query = _rows().order_by(journal.c.name, journal.c.number)
+        query = sa.select(journal).order_by(journal.c.name, journal.c.number)
         if name is not None:
             query = query.where(journal.c.name == name)
         with self._database.reading() as connection:
-            return [row_of(found) for found in connection.execute(query).mappings()]
+            return [row_of(values) for values in connection.execute(query).mappings()]
 
     def last(self, name: str) -> JournalRow | None:
-        """Return the last row of a model's journal, or ``None`` if there is none."""
         with self._database.reading() as connection:
             return last_row(connection, name=name)
 
     def verify(self, name: str | None = None, *, known: Mapping[str, str] | None = None) -> int:
         """Check hash chain and signatures of one model's journal rows, or of all; return the number of rows checked.
 
-        Args:
-            name: the registered model, or ``None`` for all models.
-            known: model -> the digest of an earlier last row, which must still exist; it reveals a cut journal.
-
-        Raises:
-            JournalBroken: the journal was altered; the error names the first altered row.
-            JournalUnsigned: a row is not signed.
+        ``known`` has by model the digest of an earlier last row, which must still exist; it reveals a cut journal.
         """
         rows = self.rows(name)
         chains = chained(rows)
         if self.key is not None:
-            for chain in chains.values():
-                _require_signed(chain, key=self.key)
+            for row in rows:
+                if not signed_by(row, key=self.key):
+                    raise JournalUnsigned(name=row.name, number=row.number)
         for model, digest in (known or {}).items():
             chain = chains.get(model, [])
             if digest not in {row.digest for row in chain}:
@@ -222,11 +207,7 @@ class JournalReader:
 
 
 def chained(rows: Sequence[JournalRow]) -> dict[str, list[JournalRow]]:
-    """Check the hash chain of each model's journal rows, and return the rows by model.
-
-    Raises:
-        JournalBroken: the journal was altered; the error names the first altered row.
-    """
+    """Check the hash chain of each model's journal rows, and return the rows by model."""
     chains: dict[str, list[JournalRow]] = {}
     for row in rows:
         chain = chains.setdefault(row.name, [])
@@ -255,22 +236,8 @@ def to_sign(digest: str) -> bytes:
     return f"crisis-corpus/journal {digest}".encode()
 
 
-def _require_signed(chain: Sequence[JournalRow], *, key: bytes) -> None:
-    """Check that a chain's rows are signed; a signed checkpoint covers the rows of an earlier version before it."""
-    first = next((n for n, row in enumerate(chain) if row.signature is not None), 0)
-    if chain[first].event != "checkpoint":
-        first = 0
-    for row in chain[first:]:
-        if not signed_by(row, key=key):
-            raise JournalUnsigned(name=row.name, number=row.number)
-
-
 def public_key() -> bytes | None:
-    """Return the journal's public key from ``CORPUS_JOURNAL_KEY``, else from a file in ``CORPUS_HOME``, or ``None``.
-
-    Raises:
-        BadParams: the key is not 64 hexadecimal digits.
-    """
+    """Return the journal's public key from ``CORPUS_JOURNAL_KEY``, else from a file in ``CORPUS_HOME``, or ``None``."""
     text, home = os.environ.get("CORPUS_JOURNAL_KEY"), os.environ.get("CORPUS_HOME")
     if not text and home and (path := Path(home) / KEY_FILE).is_file():
         text = path.read_text().strip()
@@ -289,11 +256,6 @@ def opened(url: str) -> Iterator[JournalReader]:
     """Open an existing journal and close it at the end of the context; a missing journal is not created.
 
     Signatures are verified if there is a :func:`public_key`.
-
-    Raises:
-        NoJournal: the address is malformed, or there is no journal.
-        BadParams: the database is of another kind.
-        JournalUnavailable: the database does not answer.
     """
     try:
         address = sa.make_url(url)
@@ -312,11 +274,7 @@ def opened(url: str) -> Iterator[JournalReader]:
 
 
 def canonical(values: Mapping[str, Any]) -> str:
-    """Serialise a mapping as canonical JSON: sorted keys, no spaces.
-
-    Raises:
-        BadParams: the values contain NaN or something that JSON cannot represent.
-    """
+    """Serialise a mapping as canonical JSON: sorted keys, no spaces."""
     try:
         return json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -330,26 +288,15 @@ def sealed(values: Mapping[str, Any]) -> str:
 
 def last_row(connection: sa.Connection, *, name: str) -> JournalRow | None:
     """Return the last row of a model's journal, or ``None`` if there is none."""
-    query = _rows().where(journal.c.name == name).order_by(journal.c.number.desc()).limit(1)
-    found = connection.execute(query).mappings().first()
-    return None if found is None else row_of(found)
+    query = sa.select(journal).where(journal.c.name == name).order_by(journal.c.number.desc()).limit(1)
+    values = connection.execute(query).mappings().first()
+    return None if values is None else row_of(values)
 
 
-def _rows() -> sa.Select[Any]:
-    # the columns that there are: the writer adds `signature` to the journal of an earlier version
-    return sa.select(sa.literal_column("*")).select_from(journal)
-
-
-def row_of(found: Mapping[Any, Any]) -> JournalRow:
-    """Convert a row of the journal's database table to a :class:`JournalRow`.
-
-    Raises:
-        JournalBroken: the row's metrics are not JSON.
-    """
-    known = {column.name: found[column.name] for column in fields(JournalRow) if column.name in found}
+def row_of(values: Mapping[Any, Any]) -> JournalRow:
+    """Convert a row of the journal's database table to a :class:`JournalRow`."""
     try:
-        return JournalRow(**{**known, "metrics": json.loads(found["metrics"])})
+        return JournalRow(**{**values, "metrics": json.loads(values["metrics"])})
     except ValueError:
-        raise JournalBroken(
-            name=found["name"], number=found["number"], detail="its metrics are not valid JSON"
-        ) from None
+        detail = "its metrics are not valid JSON"
+        raise JournalBroken(name=values["name"], number=values["number"], detail=detail) from None

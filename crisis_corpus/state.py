@@ -10,7 +10,7 @@ from crisis_corpus.journal import JournalReader, JournalRow
 # Events that put the alias on ``to_version``.
 MOVES = ("promoted", "rolled_back", "withdrawn")
 # Events that consumers see: the token changes, and webhooks are sent.
-TOLD = (*MOVES, "stale")
+VISIBLE = (*MOVES, "stale")
 
 
 @dataclass(frozen=True)
@@ -18,12 +18,9 @@ class Standing:
     """The state of one model (its champion and other versions), as its journal rows determine it.
 
     Args:
-        name: the registered model.
-        head: the number of the model's last journal row, 0 before the first.
         champion: the version that MLflow's alias must point to, or ``None`` if the alias must not exist.
         before: the earlier champions that a rollback can restore, oldest first, without withdrawn versions.
         intention: the row ``intended`` of a champion change that is not finished, or ``None`` if there is none.
-        withdrawn: the versions that may not be champion again.
         stale: the versions that were trained on records taken down since, and when (ISO 8601) they are removed.
     """
 
@@ -36,7 +33,6 @@ class Standing:
     stale: Mapping[int, str] = field(default_factory=dict)
 
     def after(self, row: JournalRow) -> Standing:
-        """Return the model's state after one more journal row."""
         champion, before, intention, withdrawn = self.champion, list(self.before), self.intention, self.withdrawn
         stale = self.stale
         match row.event:
@@ -53,7 +49,8 @@ class Standing:
                     while before and before.pop() != champion:
                         pass
             case "withdrawn":
-                intention, gone = None, _withdrawn(row)
+                # ``to_version`` is the champion afterwards
+                intention, gone = None, int(row.from_version or 0)
                 before = [version for version in before if version != gone]
                 withdrawn |= {gone}
                 champion = None if champion == gone else champion
@@ -65,11 +62,6 @@ class Standing:
         return Standing(self.name, row.number, champion, tuple(before), intention, withdrawn, stale)
 
 
-def _withdrawn(row: JournalRow) -> int:
-    """Return the withdrawn version: ``from_version``, because ``to_version`` is the champion afterwards."""
-    return int(row.from_version or 0)
-
-
 def of_rows(name: str, rows: Iterable[JournalRow]) -> Standing:
     """Return the state of a model that follows from its journal rows, oldest first."""
     standing = Standing(name)
@@ -79,10 +71,6 @@ def of_rows(name: str, rows: Iterable[JournalRow]) -> Standing:
 
 
 def standing(journal: JournalReader, name: str) -> Standing:
-    """Verify a model's journal and return the present state of the model.
-
-    Raises:
-        JournalBroken: the journal was altered.
-    """
+    """Verify a model's journal and return the present state of the model."""
     journal.verify(name)
     return of_rows(name, journal.rows(name))

@@ -1,18 +1,24 @@
-"""Find the version of a model that may be loaded: the one named by the journal, if MLflow's alias agrees.
+"""Find the version of a model that may be loaded, and verify its files.
 
-This module never creates a journal, sets an alias or reads a version's files.
+It is the version that the journal names, if MLflow's alias agrees. No journal is created and no alias is set here.
 """
 
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from filelock import FileLock
+
+from crisis_corpus import integrity
 from crisis_corpus.errors import ConfigError, RegistryError
+from crisis_corpus.integrity import NoPack, digest, listing
 from crisis_corpus.journal import BEGINNING, JournalReader, JournalRow
-from crisis_corpus.state import TOLD, Standing, of_rows
-from crisis_corpus.versions import CHAMPION, NAMES, RECORDED, RegistryReader, Version, checked
+from crisis_corpus.state import VISIBLE, of_rows
+from crisis_corpus.versions import CHAMPION, NAMES, RECORDED, RegistryReader, Version, checked, delete_compiled
 
 REFERENCE = re.compile(rf"(?:models:/)?([\w.-]+)(?:@({CHAMPION})|/([1-9]\d*))", re.ASCII)
 # Ours: attempts to read alias and journal in agreement while the champion changes.
@@ -61,14 +67,20 @@ class NotOnRecord(RegistryError):
     exit_code = 77
 
 
+class FilesChanged(RegistryError):
+    """The files of a model version differ from the files that were registered."""
+
+    message = "The files of version {version} of '{name}' are not those that were registered: {detail}."
+    remedy = "None of its code was run. Report it to the registry's maintainer; details: `corpus registry {name}`."
+    exit_code = 65
+
+
 @dataclass(frozen=True)
 class Trusted:
     """A model version that may be loaded after its files are verified.
 
     Args:
-        version: the model version in MLflow.
         registered: the journal row of the version's registration, with the digest of its files.
-        token: see :func:`token`.
         stale: if records that it was trained on were taken down, the time at which its weights are deleted.
     """
 
@@ -79,16 +91,11 @@ class Trusted:
 
     @property
     def files(self) -> str:
-        """The digest that the version's files must have."""
         return str(self.registered.files)
 
 
 def parsed(reference: str) -> tuple[str, int | None]:
-    """Return model name and version number of a model reference; the number is ``None`` for the champion.
-
-    Raises:
-        BadReference: the reference has another form or names an unknown model.
-    """
+    """Return model name and version number of a model reference; the number is ``None`` for the champion."""
     match = REFERENCE.fullmatch(reference)
     if match is None or match[1] not in NAMES:
         raise BadReference(reference=reference, known=", ".join(sorted(NAMES)))
@@ -98,16 +105,8 @@ def parsed(reference: str) -> tuple[str, int | None]:
 def token(name: str, *, journal: JournalReader, known: str = BEGINNING) -> str:
     """Return the digest of the last journal row that concerns consumers of a model.
 
-    Such a row promotes a version, rolls back to it, withdraws it or marks it as stale.
-
-    Args:
-        name: the registered model.
-        journal: the open journal.
-        known: a token that was returned earlier, which the journal must still contain.
-
-    Raises:
-        UnknownModel: no model is registered under this name.
-        JournalBroken: the journal was altered, or has no row with the token ``known``.
+    Such a row promotes a version, rolls back to it, withdraws it or marks it as stale. ``known`` is a token that was
+    returned earlier, which the journal must still contain.
     """
     checked(name)
     return _token(_rows(name, journal=journal, known=known))
@@ -118,20 +117,11 @@ def find(name: str, number: int | None, *, registry: RegistryReader, journal: Jo
 
     During a change of the champion the earlier champion is returned: a decision takes effect with the journal row that
     completes the change.
-
-    Raises:
-        NoChampion: the model has no champion.
-        AliasUntrusted: MLflow's alias and the journal name different versions.
-        Withdrawn: the version was withdrawn.
-        NotOnRecord: the journal has no registration of the version.
-        UnknownVersion: there is no such version.
-        JournalBroken: the journal was altered or cut.
     """
-    number, rows = (
-        _champion(name, registry=registry, journal=journal)
-        if number is None
-        else (number, _rows(name, journal=journal))
-    )
+    if number is None:
+        number, rows = _champion(name, registry=registry, journal=journal)
+    else:
+        rows = _rows(name, journal=journal)
     for row in rows:
         if row.event == "withdrawn" and row.from_version == number:
             raise Withdrawn(name=name, version=number, at=row.at[:10], number=row.number, why=row.why)
@@ -150,7 +140,9 @@ def _champion(name: str, *, registry: RegistryReader, journal: JournalReader) ->
     for _ in range(LOOKS):
         rows = _rows(name, journal=journal)
         now, alias = of_rows(name, rows), registry.alias(name)
-        if _agreed(now, alias):
+        # a move is between setting the alias and recording it
+        moving = now.intention is not None and alias == now.intention.to_version
+        if moving or alias == now.champion:
             if now.champion is None:
                 raise NoChampion(name=name)
             return now.champion, rows
@@ -160,16 +152,52 @@ def _champion(name: str, *, registry: RegistryReader, journal: JournalReader) ->
     raise AliasUntrusted(name=name, alias=alias or "no version", journal=now.champion or "no version")
 
 
-def _agreed(now: Standing, alias: int | None) -> bool:
-    # a move is between setting the alias and recording it
-    moving = now.intention is not None and alias == now.intention.to_version
-    return moving or alias == now.champion
-
-
 def _rows(name: str, *, journal: JournalReader, known: str = BEGINNING) -> list[JournalRow]:
     journal.verify(name, known=None if known == BEGINNING else {name: known})
     return journal.rows(name)
 
 
 def _token(rows: Sequence[JournalRow]) -> str:
-    return next((row.digest for row in reversed(rows) if row.event in TOLD), BEGINNING)
+    return next((row.digest for row in reversed(rows) if row.event in VISIBLE), BEGINNING)
+
+
+def verified(trusted: Trusted, *, registry: RegistryReader, cache: Path) -> Path:
+    """Download and verify a model version's files and return their folder; one process at a time does this.
+
+    ``cache`` is the folder for verified files, by their digest; cached files are verified again.
+    """
+    version, wanted = trusted.version, trusted.files
+    cache.mkdir(parents=True, exist_ok=True, mode=0o700)
+    place, half = cache / wanted, cache / f"{wanted}.half"
+    with FileLock(cache / f"{wanted}.lock"):
+        if place.is_dir():
+            # a server that was started on the folder may have compiled code there
+            delete_compiled(place)
+            if digest(place) == wanted:
+                return place
+            shutil.rmtree(place)
+        # left behind by a killed process
+        shutil.rmtree(half, ignore_errors=True)
+        try:
+            fetched = registry.fetch(version, to=half)
+            if wrong := _faults(fetched, row=trusted.registered):
+                raise FilesChanged(name=version.name, version=version.version, detail="; ".join(wrong))
+            fetched.rename(place)
+        finally:
+            shutil.rmtree(half, ignore_errors=True)
+    return place
+
+
+def _faults(folder: Path, *, row: JournalRow) -> list[str]:
+    faults = integrity.faults(folder, registered=row.files, weights=row.metrics.get("weights"))
+    wrong = [reason for check in faults.values() for reason in check]
+    outside, now = row.metrics.get("outside"), listing(folder)
+    if faults["files"] and outside is not None:
+        altered = sorted(path for path, value in outside.items() if now.get(path) != value)
+        try:
+            inside = f"{integrity.place(folder).relative_to(folder).as_posix()}/"
+        except NoPack:
+            return wrong
+        added = sorted(path for path in now.keys() - outside.keys() if not path.startswith(inside))
+        wrong += [f"{path} is altered or missing" for path in altered] + [f"{path} was added" for path in added]
+    return wrong

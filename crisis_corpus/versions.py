@@ -67,11 +67,7 @@ class Version:
     """One version of a registered model.
 
     Args:
-        name: the registered model.
-        version: the number of the version, from 1.
         digest: the digest of its files at registration; ``""`` if this project did not register it.
-        source: the place of the files in MLflow.
-        run_id: the MLflow run that produced the version.
         tags: the version's tags in MLflow, such as ``data_commit``; no content.
     """
 
@@ -84,16 +80,11 @@ class Version:
 
     @property
     def uri(self) -> str:
-        """The URI of this version in MLflow."""
         return f"models:/{self.name}/{self.version}"
 
 
 def checked(name: str) -> tuple[str, str | None]:
-    """Return corpus and category of a registered model's name, as in :data:`NAMES`.
-
-    Raises:
-        UnknownModel: no model is registered under this name.
-    """
+    """Return corpus and category of a registered model's name, as in :data:`NAMES`."""
     if name not in NAMES:
         raise UnknownModel(name=name, known=", ".join(sorted(NAMES)))
     return NAMES[name]
@@ -103,18 +94,12 @@ class RegistryReader:
     """Read-only access to the MLflow registry, limited to what consumers of models use."""
 
     def __init__(self, uri: str) -> None:
-        """Connect to the MLflow server at ``uri`` without sending a request."""
         from mlflow import MlflowClient
 
         self.uri = uri
         self.client = MlflowClient(tracking_uri=uri, registry_uri=uri)
 
     def version(self, name: str, number: int) -> Version:
-        """Return one version of a registered model.
-
-        Raises:
-            UnknownVersion: there is no version with this number.
-        """
         with missing(name=name, version=number):
             return of_mlflow(self.client.get_model_version(name, str(number)))
 
@@ -138,7 +123,6 @@ class RegistryReader:
         return fetched
 
     def artifacts(self, version: Version) -> Any:
-        """Return MLflow's artifact repository for the files of a model version."""
         from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
         with missing(name=version.name, version=version.version):
@@ -152,10 +136,10 @@ def delete_compiled(folder: Path) -> None:
         shutil.rmtree(compiled)
 
 
-def of_mlflow(found: Any) -> Version:
+def of_mlflow(entry: Any) -> Version:
     """Convert MLflow's description of a model version to a :class:`Version`."""
-    tags = dict(found.tags)
-    return Version(found.name, int(found.version), tags.get(DIGEST, ""), found.source, found.run_id or None, tags)
+    tags = dict(entry.tags)
+    return Version(entry.name, int(entry.version), tags.get(DIGEST, ""), entry.source, entry.run_id or None, tags)
 
 
 @contextmanager

@@ -38,7 +38,6 @@ class Webhook:
     """A webhook whose signature was verified.
 
     Args:
-        id: the id of the delivery; repeated deliveries have the same one.
         type: ``model.promoted``, ``model.rolled_back`` or ``model.withdrawn``.
         data: ``name``, ``event``, ``from``, ``to``, ``who``, ``at`` and ``token``.
     """
@@ -53,32 +52,18 @@ def signature(secret: str, *, id: str, at: int, body: bytes) -> str:
 
     Args:
         secret: ``whsec_`` and base64, as ``corpus subscribe`` prints it.
-        id: the id of the delivery.
         at: the time of the delivery attempt, in seconds since 1970.
-        body: the request body.
     """
     key = base64.b64decode(secret.removeprefix(PREFIX))
-    found = hmac.new(key, f"{id}.{at}.".encode() + body, hashlib.sha256).digest()
-    return f"v1,{base64.b64encode(found).decode()}"
+    mac = hmac.new(key, f"{id}.{at}.".encode() + body, hashlib.sha256).digest()
+    return f"v1,{base64.b64encode(mac).decode()}"
 
 
 def verify(secret: str, *, headers: Mapping[str, str], body: bytes, now: float | None = None) -> Webhook:
-    """Verify signature and time of a webhook request, and return the webhook that it contains.
-
-    Args:
-        secret: ``whsec_`` and base64, as ``corpus subscribe`` prints it.
-        headers: the headers of the request, in any case.
-        body: the bytes of the body, exactly as received.
-        now: seconds since 1970; by default the current time.
-
-    Raises:
-        BadWebhook: a header is missing, the signature differs, the timestamp is more than five minutes off, or the body
-            is not a webhook.
-        ValueError: the secret is not base64.
-    """
-    given = {name.lower(): value for name, value in headers.items()}
+    """Verify signature and time of a webhook request, and return the webhook that it contains."""
+    by_name = {name.lower(): value for name, value in headers.items()}
     try:
-        id, at, signatures = (given[f"webhook-{name}"] for name in ("id", "timestamp", "signature"))
+        id, at, signatures = (by_name[f"webhook-{name}"] for name in ("id", "timestamp", "signature"))
     except KeyError as error:
         raise BadWebhook(detail=f"the header {error.args[0]} is missing") from None
     if not (at.isascii() and at.isdecimal()):
@@ -88,7 +73,7 @@ def verify(secret: str, *, headers: Mapping[str, str], body: bytes, now: float |
     except binascii.Error:
         raise ValueError("the secret is not base64 after 'whsec_'") from None
     # a sender that changes its secret signs with both
-    if not any(hmac.compare_digest(wanted, one.encode()) for one in signatures.split()):
+    if not any(hmac.compare_digest(wanted, candidate.encode()) for candidate in signatures.split()):
         raise BadWebhook(detail="its signature does not match")
     if abs((time.time() if now is None else now) - int(at)) > TOLERANCE_SECONDS:
         raise BadWebhook(detail=f"its timestamp is more than {TOLERANCE_SECONDS} seconds off")
@@ -97,7 +82,7 @@ def verify(secret: str, *, headers: Mapping[str, str], body: bytes, now: float |
 
 def _read(body: bytes, *, id: str) -> Webhook:
     try:
-        found = json.loads(body)
-        return Webhook(id, str(found["type"]), dict(found["data"]))
+        payload = json.loads(body)
+        return Webhook(id, str(payload["type"]), dict(payload["data"]))
     except (ValueError, KeyError, TypeError):
         raise BadWebhook(detail="its body is not a webhook of this project") from None

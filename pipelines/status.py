@@ -17,7 +17,7 @@ from pipelines.config import renamed
 from pipelines.config.params import ALL_CORPORA, load
 from pipelines.config.settings import Settings
 from pipelines.label import votes_report
-from pipelines.packaging import evaluation_table, scores_on_test
+from pipelines.packaging import evaluation_table
 from pipelines.process import now
 from pipelines.registry import mlflow_pages
 from pipelines.registry import show as show_models
@@ -181,7 +181,7 @@ def track(settings: Settings, *, corpus: str) -> dict[str, Any]:
             if evaluated:
                 for file, columns in evaluation_table.of_metrics(evaluated).items():
                     mlflow.log_table(columns, file)
-                _log_test_scores(scores_on_test.of_runs(clone.path, corpus=corpus, metrics=evaluated))
+                _log_test_scores(evaluation_table.of_runs(clone.path, corpus=corpus, metrics=evaluated))
             # the published report, which contains no items
             folder, found = f"snapshot/{corpus}/report", f"report@{corpus}" in clone.lock()
             if found:

@@ -73,7 +73,7 @@ def push(
     yes: Yes = False,
 ) -> None:
     """Print which files of a folder would be sent to the Hub; with --send, replace the repository's content by them."""
-    from pipelines.export import push as stage
+    from pipelines.export import hub as stage
 
     settings = Settings.from_env()
     with _opened(settings) as (vault, journal):
@@ -100,7 +100,7 @@ def remove(
     yes: Yes = False,
 ) -> None:
     """Print which repository would be deleted from the Hub; with --send, delete it with its history."""
-    from pipelines.export import push as stage
+    from pipelines.export import hub as stage
 
     if kind not in ("dataset", "model"):
         raise typer.BadParameter("is neither dataset nor model", param_hint="'--kind'")
@@ -119,11 +119,11 @@ def remove(
 @app.command("list")
 def list_(as_json: AsJson = False) -> None:
     """List the copies on the Hub, which of them are outdated, and the commands that replace or remove them."""
-    from pipelines.export import copies
+    from pipelines.export import hub
 
     settings = Settings.from_env()
     with _opened(settings) as (vault, journal):
-        found = copies.listing(settings=settings, journal=journal, vault=vault, now=now())
+        found = hub.listing(settings=settings, journal=journal, vault=vault, now=now())
     if as_json:
         emit({"copies": [asdict(copy) for copy in found]})
         return

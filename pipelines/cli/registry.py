@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pipelines.promotion.gate import GateVerdict
     from pipelines.promotion.promote import Moved
     from pipelines.registry.candidate import Context
-    from pipelines.registry.webhook_delivery import Watch
+    from pipelines.registry.webhook import Watch
 
 app = typer.Typer()
 
@@ -278,7 +278,7 @@ def deliver() -> None:
 @contextmanager
 def _watch() -> Iterator[Watch]:
     from pipelines.registry.journal import Journal
-    from pipelines.registry.webhook_delivery import Watch
+    from pipelines.registry.webhook import Watch
 
     with Journal.of(Settings.from_env()) as journal:
         yield Watch.open(journal)
@@ -317,7 +317,7 @@ def _links(verdict: GateVerdict, *, context: Context) -> dict[str, str]:
 
 
 def _verdict(verdict: GateVerdict) -> dict[str, Any]:
-    from pipelines.promotion.summary import summary
+    from pipelines.promotion.gate import summary
 
     return {
         "name": verdict.name,

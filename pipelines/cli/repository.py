@@ -31,12 +31,10 @@ def upgrade(
     ] = None,
 ) -> None:
     """Upgrade the corpus branch to this checkout's HEAD: merge the code, and params.yaml parameter by parameter."""
-    from pipelines.registry import anchors
     from pipelines.workspace import repository
 
     settings = Settings.from_env()
     upgraded = repository.upgrade(settings, checkout=Path.cwd(), keep=keep or (), take=take or ())
-    anchors.sign_earlier(settings, who="corpus upgrade")
     tell_airflow(settings)
     if lacking := repository.without_ethics(settings):
         # a deployment of an earlier release has none on record, and refuses to read until it has

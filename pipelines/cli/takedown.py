@@ -222,15 +222,15 @@ def _on_hub(settings: Settings, *, vault: Vault) -> dict[str, Any]:
     An altered journal is left to `corpus doctor`, because the records are deleted by now.
     """
     from crisis_corpus.journal import JournalBroken
-    from pipelines.export import copies
+    from pipelines.export import hub
     from pipelines.registry.journal import Journal
 
     with Journal.of(settings) as journal:
         try:
-            found = copies.listing(settings=settings, journal=journal, vault=vault, now=now())
+            found = hub.listing(settings=settings, journal=journal, vault=vault, now=now())
         except JournalBroken:
             return {"hub": "unknown, because the journal was altered; see `corpus doctor`"}
-    late = copies.outdated(found)
+    late = hub.outdated(found)
     return {"hub": late} if late else {}
 
 

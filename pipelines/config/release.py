@@ -80,8 +80,8 @@ class Release(Section):
         k: the minimum number of authors for every released combination of metadata values.
         max_alone: the maximum share of posts that have a combination of values that no other post has; a release with
             more cannot be approved.
-        max_joined: the maximum share of posts that the attack of :mod:`pipelines.release.joining` matches with another
-            release of the corpus that is not retired; a release with more cannot be approved.
+        max_joined: the maximum share of posts that the attack of :mod:`pipelines.release.anonymity` matches with
+            another release of the corpus that is not retired; a release with more cannot be approved.
         removal: when removals of posts from published releases are published.
         licence: the text of ``LICENSE.txt`` in the package.
         contact: the contact for users of the release and for persons concerned; the default is ``CORPUS_CONTACT``.

@@ -84,12 +84,12 @@ def hub(deployment: Deployment) -> Finding:
         return ok("nothing was pushed")
     if found := _absent(deployment):
         return found
-    from pipelines.export import copies
+    from pipelines.export import hub
     from pipelines.registry.journal import Journal
 
     given: dict[str, Any] = {"settings": deployment.settings, "now": deployment.now}
     with _open(deployment) as opened, Journal.of(deployment.settings) as journal:
-        listed = copies.listing(journal=journal, vault=opened, **given)
+        listed = hub.listing(journal=journal, vault=opened, **given)
     late = [copy.repo for copy in listed if copy.state != "current"]
     if not late:
         return ok(f"{len(listed)} copies, all current")

@@ -1,14 +1,18 @@
-"""Write the dataset card of an exported release: the Hub's metadata, and how to load, fetch, use and remove posts."""
+"""Write the dataset card of an exported release for people (``README.md``) and for machines (``croissant.json``)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from pipelines.export.folder import LICENCE
+from pipelines.templates import render
 
+HERE = Path(__file__).parent
 MEANINGS = {
     "id": "the post's id, which only this release has",
     "image": "the picture's place in its gallery, from 0",
@@ -30,59 +34,6 @@ FIELDS = {
     "I will not try to identify or contact an author": "checkbox",
     "I will delete posts that are on the removal list": "checkbox",
 }
-BODY = """\
-# {title}
-
-{summary}
-
-Terms: [`{licence}`]({licence}). Contact: {contact}. Access is gated: the contact decides each request on the Hub, and
-hands the key of the release to the persons who may fetch posts. The key is not in this repository.
-
-## Content
-| split | items |
-|---|---|
-{splits}
-
-| column | content |
-|---|---|
-{columns}
-
-There are no posts, names, authors or groups here. Labels of one category are a list; null: not labelled. A list with
-the scheme's label for none: labelled, and none applies. The folder `package` is the release that a person approved on
-{approved_on}, without what was removed since: the same rows as CSV, encrypted addresses, removal list, datasheet and
-program. `export.json` has the SHA-256 of every file, and `croissant.json` describes the tables for machines.
-
-```python
-from datasets import load_dataset
-
-data = load_dataset("{repo}")  # or the path of a downloaded folder, without a network
-```
-
-## Fetch the posts
-With the key and your own access to Reddit's API; Python 3.11 and nothing else is needed:
-
-```sh
-hf download {repo} --repo-type dataset --local-dir {release}
-export REDDIT_CLIENT_ID=… REDDIT_CLIENT_SECRET=… REDDIT_USER_AGENT="python:my-study:v1 (by /u/…)"
-python {release}/package/hydrate.py {release}/package --key {release}.key --out items
-```
-
-## Removals
-People delete posts, and ask for it. `package/removal.json` is removal list number {removed}. Download it again before
-every use: `hydrate.py … --removal package/removal.json` removes what you fetched of posts on it, and you delete their
-rows. Removals are published every {every_days} days, in batches of {at_least} posts or more, or when one would wait for
-more than {at_most_days} days. This repository should then get a new version, and its earlier ones are deleted. Copies
-that were downloaded are not reached.
-
-## Uses
-Research on how people write about crises, and a baseline for models of the same labels on the same frozen split. Not
-for finding, contacting, scoring or moderating individual people.
-
-## Re-identification risk
-{k} authors or more shared every combination of metadata when the release was made. `package/DATASHEET.md` states what
-remains: how many posts have a combination of values that no other post has, and what a person with such values can
-match.
-"""
 
 
 def text(
@@ -96,13 +47,8 @@ def text(
 ) -> str:
     """Return the text of ``README.md``.
 
-    Args:
-        facts: the manifest of the release's package.
-        repo: the repository on the Hub.
-        url: its address.
-        removed: the number of the release's removal list.
-        counts: the number of rows by split.
-        columns: the columns of the tables.
+    ``facts`` is the manifest of the release's package, ``url`` the address of the repository, ``removed`` the number of
+    the release's removal list, and ``counts`` has the number of rows by split.
     """
     from huggingface_hub import DatasetCardData
 
@@ -124,20 +70,8 @@ def text(
         extra_gated_prompt=PROMPT,
         extra_gated_fields=FIELDS,
     )
-    body = BODY.format(
-        **facts["removal"],
-        title=facts["title"],
-        summary=summary(facts),
-        licence=LICENCE,
-        contact=facts["contact"],
-        splits="\n".join(f"| {split} | {rows} |" for split, rows in counts.items()),
-        columns="\n".join(f"| `{column.name}` | {meaning(column.name)} |" for column in columns),
-        approved_on=facts["approved_on"],
-        repo=repo,
-        release=facts["release"],
-        removed=removed,
-        k=facts["k"],
-    )
+    names = {"facts": facts, "repo": repo, "removed": removed, "counts": counts, "columns": columns, "licence": LICENCE}
+    body = render(HERE / "dataset_card.md.jinja", **names, summary=summary(facts), meaning=meaning)
     return f"---\n{head.to_yaml()}\n---\n\n{body}"
 
 
@@ -158,3 +92,98 @@ def meaning(column: str) -> str:
 def size_of(rows: int) -> str:
     """Return the Hub's class of sizes for a number of rows."""
     return next((name for limit, name in SIZES.items() if rows < limit), "1M<n<10M")
+
+
+FILE = "croissant.json"
+VERSION = "http://mlcommons.org/croissant/1.1"
+# Not registered, but what the Hub and mlcroissant call it.
+FORMAT = "application/x-parquet"
+# The terms of the specification's context (appendix 1), and those that mlcroissant warns of if they are not in it.
+TERMS = (
+    "annotation", "arrayShape", "citeAs", "column", "containedIn", "equivalentProperty", "excludes", "extract", "field",
+    "fileObject", "fileProperty", "fileSet", "format", "includes", "isArray", "isLiveDataset", "jsonPath", "key", "md5",
+    "parentField", "path", "readLines", "recordSet", "references", "regex", "repeated", "replace", "samplingRate",
+    "sdVersion", "separator", "source", "subField", "transform", "unArchive", "value",
+)  # fmt: skip
+CONTEXT: Mapping[str, Any] = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "sc": "https://schema.org/",
+    "cr": "http://mlcommons.org/croissant/",
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "dct": "http://purl.org/dc/terms/",
+    "conformsTo": "dct:conformsTo",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    **{term: f"cr:{term}" for term in TERMS},
+}
+# What a list of any length has as its shape.
+ANY_LENGTH = "-1"
+
+
+def croissant(
+    *,
+    facts: Mapping[str, Any],
+    repo: str,
+    url: str,
+    removed: int,
+    columns: pa.Schema,
+    files: Mapping[str, tuple[str, int, str]],
+) -> str:
+    """Return the text of ``croissant.json``, the description of the tables for machines (Croissant 1.1, MLCommons).
+
+    Each new removal list (``removed``) begins a new major version, as in SemVer for records that leave. ``files`` has
+    by split the path of its table in the folder, its size in bytes and its SHA-256.
+    """
+    title, name, on = facts["title"], facts["release"], facts["approved_on"]
+    made = {
+        "@context": CONTEXT,
+        "@type": "sc:Dataset",
+        "conformsTo": VERSION,
+        "name": name,
+        "description": summary(facts),
+        "url": url,
+        "license": f"{url}/blob/main/{LICENCE}",
+        "version": f"{1 + removed}.0.0",
+        "datePublished": on,
+        "creator": {"@type": "sc:Organization", "name": repo.partition("/")[0]},
+        "citeAs": f"@misc{{{name}, title={{{title}}}, year={{{on[:4]}}}, url={{{url}}}}}",
+        "distribution": [
+            {
+                "@type": "cr:FileObject",
+                "@id": path,
+                "name": path,
+                "contentUrl": path,
+                "contentSize": f"{size} B",
+                "encodingFormat": FORMAT,
+                "sha256": sha256,
+            }
+            for path, size, sha256 in files.values()
+        ],
+        "recordSet": [
+            {
+                "@type": "cr:RecordSet",
+                "@id": split,
+                "name": split,
+                "description": f"The items of the split {split}.",
+                "field": list(_fields(split, path=path, columns=columns)),
+            }
+            for split, (path, _, _) in files.items()
+        ],
+    }
+    return json.dumps(made, indent=2, ensure_ascii=False) + "\n"
+
+
+def _fields(split: str, *, path: str, columns: pa.Schema) -> Iterator[dict[str, Any]]:
+    for column in columns:
+        listed = pa.types.is_list(column.type)
+        yield {
+            "@type": "cr:Field",
+            "@id": f"{split}/{column.name}",
+            "name": column.name,
+            "description": meaning(column.name),
+            "dataType": "cr:Int32" if pa.types.is_integer(column.type) else "sc:Text",
+            "source": {"fileObject": {"@id": path}, "extract": {"column": column.name}},
+            **({"isArray": True, "arrayShape": ANY_LENGTH} if listed else {}),
+        }

@@ -50,10 +50,7 @@ class ExportOrigin(Section):
     """The source of an export, which determines its content.
 
     Args:
-        kind: the kind of repository on the Hub.
-        name: the release or the registered model.
         version: the version of the model; ``None`` for a release.
-        repo: the repository that the folder is for, ``OWNER/NAME``.
         basis: a digest of the state of the release or version; an export with another one is outdated.
     """
 
@@ -70,7 +67,6 @@ class ExportOrigin(Section):
 
     @property
     def what(self) -> str:
-        """The source in words, for messages."""
         return f"Release '{self.name}'" if self.version is None else f"Version {self.version} of '{self.name}'"
 
 
@@ -82,11 +78,7 @@ class Exported(Section):
 
 
 def checked_repo(repo: str) -> str:
-    """Return the name of a repository on the Hub if it is valid: ``OWNER/NAME``.
-
-    Raises:
-        BadParams: it is not.
-    """
+    """Return the name of a repository on the Hub if it is valid: ``OWNER/NAME``."""
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id
 
@@ -103,11 +95,7 @@ def checked_repo(repo: str) -> str:
 
 @contextmanager
 def writing(to: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside ``to``, and rename it to ``to``, which must be new or empty, at the end.
-
-    Raises:
-        BadParams: ``to`` contains something, or is a file.
-    """
+    """Yield a temporary folder beside ``to``, and rename it to ``to``, which must be new or empty, at the end."""
     to = to.resolve()
     if to.is_file() or (to.is_dir() and any(to.iterdir())):
         raise BadParams(where="to", detail="exists already; name a new or empty folder")
@@ -131,18 +119,14 @@ def finish(folder: Path, *, origin: ExportOrigin) -> Exported:
 
 
 def read(folder: Path) -> Exported:
-    """Return what the folder of an export contains, after comparing every file with its digest.
-
-    Raises:
-        ExportChanged: there is no valid ``export.json``, or a file was changed, added or removed.
-    """
+    """Return what the folder of an export contains, after comparing every file with its digest."""
     try:
         exported = Exported.model_validate_json((folder / FILE).read_bytes())
     except (OSError, ValidationError):
         raise ExportChanged(folder=folder, detail=f"it has no valid {FILE}") from None
-    found = listing(folder)
-    found.pop(FILE)
-    if wrong := different(found, exported.files):
+    present = listing(folder)
+    present.pop(FILE)
+    if wrong := different(present, exported.files):
         raise ExportChanged(folder=folder, detail=f"{len(wrong)} files differ from {FILE}, such as {wrong[0]}")
     return exported
 

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from crisis_corpus.integrity import sha256
 from crisis_corpus.journal import canonical
 from pipelines.config.settings import Settings
-from pipelines.export import croissant, dataset_card
+from pipelines.export import dataset_card
 from pipelines.export.folder import (
     CARD,
     LICENCE,
@@ -53,24 +53,7 @@ Row = Mapping[str, Any]
 def run(name: str, *, repo: str, to: Path, settings: Settings, vault: Vault, now: datetime) -> dict[str, Any]:
     """Export a release into the folder ``to``, for the dataset repository ``repo``.
 
-    Args:
-        name: the name of the release.
-        repo: ``OWNER/NAME`` on the Hub; card and Croissant contain its address.
-        to: the folder, which must be new or empty.
-        settings: the location of the register, and the address of the Hub.
-        vault: holds the tombstones, to see whether removals are due.
-        now: the current time; the export does not contain it.
-
-    Returns:
-        ``folder``, ``repo``, ``files`` (how many) and ``rows`` by split.
-
-    Raises:
-        NotExportable: the release is a draft, or is retired; or its package has a row or a column that the register
-            does not name.
-        RemovalsDue: its package still has deleted posts whose removal is due.
-        PackageAltered: a file of the package is missing or has another digest.
-        NoSuchRelease: there is no release of this name.
-        BadParams: ``repo`` is not a name of a repository, or ``to`` contains something.
+    Card and Croissant contain the address of ``repo``. ``to`` must be new or empty.
     """
     entry = ReleaseEntry.of(settings, name)
     with locked(settings), writing(to) as made:
@@ -89,25 +72,18 @@ def run(name: str, *, repo: str, to: Path, settings: Settings, vault: Vault, now
         write(made / LICENCE, texts["LICENSE.txt"])
         counts = {split: table.num_rows for split, table in tables.items()}
         url = f"{settings.hub_url}/datasets/{repo}"
-        given: dict[str, Any] = {"facts": facts, "repo": repo, "url": url}
-        given |= {"removed": entry.removal()["number"]}
+        shared: dict[str, Any] = {"facts": facts, "repo": repo, "url": url, "removed": entry.removal()["number"]}
         columns = next(iter(tables.values())).schema
         files = {split: made / DATA / f"{split}.parquet" for split in tables}
         listed = {split: (f"{DATA}/{path.name}", path.stat().st_size, sha256(path)) for split, path in files.items()}
-        write(made / croissant.FILE, croissant.text(columns=columns, files=listed, **given))
-        write(made / CARD, dataset_card.text(counts=counts, columns=columns, **given))
+        write(made / dataset_card.FILE, dataset_card.croissant(columns=columns, files=listed, **shared))
+        write(made / CARD, dataset_card.text(counts=counts, columns=columns, **shared))
         exported = finish(made, origin=origin)
     return {"folder": str(to.resolve()), "repo": repo, "files": len(exported.files) + 1, "rows": counts}
 
 
 def current(entry: ReleaseEntry, *, repo: str, vault: Vault, now: datetime) -> ExportOrigin:
-    """Return the origin that an export of a release has now.
-
-    Raises:
-        NotExportable: the release is a draft, or is retired.
-        RemovalsDue: its package still has deleted posts whose removal is due.
-        NoSuchRelease: there is no such release.
-    """
+    """Return the origin that an export of a release has now."""
     state, name = entry.state(), entry.name
     what = f"Release '{name}'"
     if state["status"] == RETIRED:
@@ -148,7 +124,9 @@ def _tables(entry: ReleaseEntry, *, state: Row, facts: Row, texts: Mapping[str, 
         raise NotExportable(what=f"Release '{entry.name}'", detail="its tables have other rows or columns", do=do)
     schema = pa.schema([(column, _type(column, labels=facts["labels"])) for column in columns])
     return {
-        split: pa.Table.from_pylist([_typed(row, schema=schema) for of, row in rows if of == split], schema=schema)
+        split: pa.Table.from_pylist(
+            [_typed(row, schema=schema) for placed_in, row in rows if placed_in == split], schema=schema
+        )
         for split in facts["splits"]
     }
 

@@ -1,23 +1,30 @@
 """Write the model card: intended and prohibited uses, metrics and known failures (``card.json`` and ``card.md``).
 
 Every number comes from ``evaluate.json`` (test split, gold, unanswered items counted as wrong) or, for alerts, from the
-package's ``calibration.json`` (dev); nothing is measured here. ``card_failures`` turns the numbers into sentences.
+package's ``calibration.json`` (dev); nothing is measured here.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from crisis_corpus.integrity import CARD, PAGE
 from pipelines.metrics import recall_constraints
 from pipelines.metrics.alerts import VERDICTS
-from pipelines.packaging.card_failures import failures, interval, rate, share
 from pipelines.packaging.model_described import OF_POSTS, Described
+from pipelines.templates import render
 
-Json = dict[str, Any]
+Json = Mapping[str, Any]
+
+# Ours: how many labels to name as the weakest, and how many confusions as the commonest.
+WORST, COMMONEST = 3, 3
+# As for recall floors (promote.min_positives, SPEC 2.3): labels with fewer items are not judged.
+FEW = 5
+ANSWERED = "vote"
+TEMPLATE = Path(__file__).with_name("card.md.jinja")
 
 INTENDED = (
     "Research on how {things} describe crises: counting labels over a corpus, comparing corpora, and drawing samples "
@@ -42,11 +49,6 @@ DECODED = {
     "multi": "A label is given from the threshold with its best F1 on dev. That aims at the gate's metric, macro-F1.",
     "single": "The label is the most probable class. That aims at exact match, while the gate compares macro-F1.",
 }
-ALERTS = (
-    "Beside its labels, an answer has alerts of labels that must not be missed. A recall floor sets the threshold of "
-    "an alert and changes no label: queue a {thing} that has the alert or the label. A guarantee holds with "
-    "{confidence:.0%} confidence for {things} like those of dev; without one, dev has too few positives for the floor."
-)
 # MLflow's limit for the description of a version is 5,000 characters.
 LONGEST = 4_900
 SHOWN = ("Measured", "Alerts", "Known failures", "Never for")
@@ -57,13 +59,10 @@ HELP = (
 )
 
 
-def write(pack: Path, *, described: Described, measured: Mapping[str, Any]) -> Json:
+def write(pack: Path, *, described: Described, measured: Json) -> dict[str, Any]:
     """Write ``card.json`` and ``card.md`` into a model package; return the content of ``card.json``.
 
-    Args:
-        pack: the folder of the model package.
-        described: the content of the package's ``model.json``.
-        measured: ``Task`` of ``evaluate.json``, plus its ``sampling`` and ``split``.
+    ``measured`` is the ``Task`` of ``evaluate.json``, plus its ``sampling`` and ``split``.
     """
     path = pack / recall_constraints.FILE
     alerts = json.loads(path.read_bytes()).get("alerts", {}) if path.is_file() else {}
@@ -73,12 +72,8 @@ def write(pack: Path, *, described: Described, measured: Mapping[str, Any]) -> J
     return made
 
 
-def card(described: Described, *, measured: Mapping[str, Any], alerts: Mapping[str, Json] | None = None) -> Json:
-    """Return what ``card.json`` has: ``model``, ``data``, ``use``, ``measured``, ``alerts``, ``failures`` and ``help``.
-
-    ``measured`` is as in :func:`write`. ``alerts`` has for each label the package's ``metrics.alerts.Alert``, and in
-    ``test`` what was measured on the test split.
-    """
+def card(described: Described, *, measured: Json, alerts: Mapping[str, Json] | None = None) -> dict[str, Any]:
+    """Return the content of ``card.json``; ``alerts`` has the package's ``metrics.alerts.Alert`` by label."""
     model = measured["models"][described.measured_as]
     thing = "post" if described.kind in OF_POSTS else "meme"
     words = {"things": f"{thing}s", "thing": thing}
@@ -118,8 +113,8 @@ def card(described: Described, *, measured: Mapping[str, Any], alerts: Mapping[s
             "decoding": DECODED[decoded],
         },
         "alerts": {
-            label: dict(one) | {"test": _on_test(model["floors"].get(label))}
-            for label, one in sorted((alerts or {}).items())
+            label: dict(alert) | {"test": _on_test(model["floors"].get(label))}
+            for label, alert in sorted((alerts or {}).items())
         },
         "failures": list(failures(model, measured=measured, thing=thing)),
         "help": list(HELP),
@@ -128,9 +123,9 @@ def card(described: Described, *, measured: Mapping[str, Any], alerts: Mapping[s
 
 def page(made: Json) -> str:
     """Format the content of ``card.json`` (``made``) as Markdown for ``card.md``."""
-    return (
-        "\n".join([*_head(made), *_use(made["use"]), *_measured(made["measured"]), *_alerts(made), *_rest(made)]) + "\n"
-    )
+    thing = "post" if made["model"]["kind"] in OF_POSTS else "meme"
+    formats = {"interval": interval, "share": share, "rate": rate, "verdicts": VERDICTS}
+    return render(TEMPLATE, card=made, thing=thing, **formats)
 
 
 def description(page: str) -> str:
@@ -139,8 +134,8 @@ def description(page: str) -> str:
     It is cut at the end of a line, because MLflow limits its length.
     """
     head, *sections = page.strip().split("\n## ")
-    of = {section.partition("\n")[0]: section for section in sections}
-    chosen = [head, *(f"## {of[title]}" for title in SHOWN if title in of)]
+    by_title = {section.partition("\n")[0]: section for section in sections}
+    chosen = [head, *(f"## {by_title[title]}" for title in SHOWN if title in by_title)]
     kept, length = list[str](), len(MORE)
     for line in "\n".join(chosen).splitlines():
         length += len(line) + 1
@@ -150,76 +145,98 @@ def description(page: str) -> str:
     return "\n".join([*kept, MORE])
 
 
-def _head(made: Json) -> Iterator[str]:
-    model, data = made["model"], made["data"]
-    yield f"# {made['name']}"
-    yield ""
-    learnt = f", tuned on the labels '{model['subset']}'" if model["subset"] else ""
-    yield (
-        f"`{model['model']}` ({model['kind']}, base `{model['base']}`{learnt}, seed {model['seed']}) predicts "
-        f"`{model['task']}` of the scheme `{data['scheme']}`."
-    )
-    yield ""
-    yield f"- Corpus `{data['corpus']}` at commit `{data['data_commit']}`; {data['train']['records']} training records"
-    yield f"- Split `{data['split_digest'][:16]}`, scheme `{data['scheme_digest'][:16]}`"
-    if data["votes_digest"]:
-        yield f"- Silver `{data['votes_digest'][:16]}`: its training labels are votes of automatic labellers"
-    yield "- Input in English; account names, addresses and numbers are scrubbed before the model reads it"
-
-
-def _use(use: Json) -> Iterator[str]:
-    for title, key in (("For", "intended"), ("Never for", "prohibited")):
-        yield from ("", f"## {title}", "", *(f"- {line}" for line in use[key]))
-
-
-def _measured(found: Json) -> Iterator[str]:
-    yield from ("", "## Measured", "")
-    several = f", mean of {found['runs']} runs" if found["runs"] > 1 else ""
-    drawn = "near-duplicate groups and runs" if several else "near-duplicate groups (one run: not over seeds)"
-    yield (
-        f"On the {found['items']} items of `{found['split']}` that people labelled{several}; a missing answer counts "
-        f"as wrong. Brackets: {found['confidence']:.0%} BCa bootstrap interval over {drawn}. {found['decoding']}"
-    )
-    yield from ("", "| figure | value | this seed | majority |", "|---|---|---|---|")
-    for name, cell in found["figures"].items():
-        alone, plain = ((found[key] or {}).get(name) for key in ("this_seed", "majority"))
-        yield f"| {name} | {interval(cell)} | {share(alone)} | {share(plain)} |"
-    yield from ("", "| label | items | F1 | precision | recall |", "|---|---|---|---|---|")
-    for label, row in found["labels"].items():
-        cells = " | ".join(interval(row[name]) for name in ("f1", "precision", "recall"))
-        yield f"| {label} | {row['items']} | {cells} |"
-
-
-def _alerts(made: Json) -> Iterator[str]:
-    if not made["alerts"]:
-        return
-    thing = "post" if made["model"]["kind"] in OF_POSTS else "meme"
-    confidence = max(one["confidence"] for one in made["alerts"].values())
-    yield from ("", "## Alerts", "", ALERTS.format(thing=thing, things=f"{thing}s", confidence=confidence), "")
-    yield "| label | floor | positives of dev | guaranteed recall | recall on test | alert rate on test | on test |"
-    yield "|---|---|---|---|---|---|---|"
-    for label, one in made["alerts"].items():
-        test = one["test"] or {"recall": None, "alert_rate": None, "verdict": None}
-        cells = [share(one["guaranteed_recall"]) + ("" if one["guarantee"] else ", without guarantee of the floor")]
-        cells += ["–" if test[name] is None else rate(test[name]) for name in ("recall", "alert_rate")]
-        cells += [VERDICTS[test["verdict"]]]
-        yield f"| {label} | {one['floor']} | {one['positives']} | {' | '.join(cells)} |"
-
-
-def _on_test(floor: Mapping[str, Any] | None) -> Json | None:
+def _on_test(floor: Json | None) -> Json | None:
     alert = floor and floor["alert"]
     return {name: alert[name] for name in ("recall", "alert_rate", "verdict")} if alert else None
 
 
-def _rest(made: Json) -> Iterator[str]:
-    sections: Sequence[tuple[str, list[str]]] = (
-        ("Known failures", made["failures"]),
-        ("Labels", [f"`{label}`: {definition}" for label, definition in made["model"]["labels"].items()]),
-        ("Help", made["help"]),
-    )
-    for title, lines in sections:
-        yield from ("", f"## {title}", "", *(f"- {line}" for line in lines))
-
-
-def _cell(cell: Mapping[str, Any]) -> Json:
+def _cell(cell: Json) -> Json:
     return {name: cell[name] for name in ("mean", "low", "high")}
+
+
+def failures(model: Json, *, measured: Json, thing: str) -> Iterator[str]:
+    """Yield one sentence for each kind of error of a model that ``evaluate.json`` reports.
+
+    ``model`` is a ``Model`` of ``evaluate.json``, ``measured`` its ``Task``, and ``thing`` the noun for one input.
+    """
+    yield from _weakest(model, measured=measured)
+    if rare := [f"`{label}`" for label in measured["labels"] if measured["support"][label] < FEW]:
+        yield f"Fewer than {FEW} items of test carry {', '.join(rare)}: too few to judge the model on them."
+    if lost := {outcome: count for outcome, count in model["outcomes"].items() if outcome != ANSWERED and count}:
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in lost.items())
+        yield f"It left a {thing} without an answer {sum(lost.values())} times: {counts}."
+    if model["crises"]:
+        yield from _crises(model["crises"], thing=thing)
+    yield from _mistakes(model["errors"], ordinal=measured["ordinal"], thing=thing)
+    for label, floor in model["floors"].items():
+        yield from _alert(label, floor["alert"], floor=floor["floor"], thing=thing)
+
+
+def _alert(label: str, alert: Json | None, *, floor: float, thing: str) -> Iterator[str]:
+    if alert is None:
+        return
+    if not alert["dev"]["guarantee"]:
+        yield (
+            f"The alert of `{label}` is without guarantee: dev has {alert['dev']['positives']} independent {thing}s "
+            f"with it, too few for a recall of {floor}."
+        )
+    if alert["verdict"] == "below":
+        yield (
+            f"The alert of `{label}` finds fewer {thing}s of test than guaranteed: {rate(alert['recall'])}, guaranteed "
+            f"{share(alert['dev']['guaranteed_recall'])}."
+        )
+
+
+def interval(cell: Json) -> str:
+    """Format a metric's mean and confidence interval with two digits, or a dash if the mean is undefined."""
+    if cell["mean"] is None:
+        return "–"
+    return f"{share(cell['mean'])} [{share(cell['low'])}, {share(cell['high'])}]"
+
+
+def share(value: float | None) -> str:
+    """Format a fraction with two digits."""
+    return "–" if value is None else f"{value:.2f}"
+
+
+def rate(counts: Json | None) -> str:
+    """Format a count, the total and the count's share of the total."""
+    return "–" if counts is None else f"{counts['count']} of {counts['of']} ({share(counts['rate'])})"
+
+
+def _weakest(model: Json, *, measured: Json) -> Iterator[str]:
+    judged = [label for label in measured["labels"] if measured["support"][label] >= FEW]
+    cells = {label: model["all"]["labels"][label]["f1"] for label in judged}
+    known = sorted((cell["mean"], label) for label, cell in cells.items() if cell["mean"] is not None)
+    for _, label in known[:WORST]:
+        recall = model["all"]["labels"][label]["recall"]
+        yield (
+            f"`{label}` is among its weakest labels: F1 {interval(cells[label])}, recall {interval(recall)}, on "
+            f"{measured['support'][label]} items."
+        )
+
+
+def _crises(crises: Json, *, thing: str) -> Iterator[str]:
+    severity = crises["severity"]
+    if severity["missed"]["count"]:
+        yield f"A crisis was missed in {rate(severity['missed'])} {thing}s that describe one."
+    if severity["alarms"]["count"]:
+        yield f"A crisis was found in {rate(severity['alarms'])} {thing}s that describe none."
+    swaps = [swap for confusion in crises["confusions"].values() for swap in confusion["swaps"] if swap["count"]]
+    for swap in sorted(swaps, key=lambda swap: (-swap["rate"], swap["gold"], swap["said"]))[:COMMONEST]:
+        yield f"`{swap['gold']}` was predicted as `{swap['said']}` in {rate(swap)} cases."
+    wide = [(kind, over["over"]) for kind, over in crises["over_extension"].items() if over["over"]["count"]]
+    for kind, over in sorted(wide, key=lambda each: (-each[1]["rate"], each[0]))[:1]:
+        yield f"{kind.replace('_', ' ').capitalize()} is most often added wrongly: to {rate(over)} {thing}s without it."
+
+
+def _mistakes(errors: Json, *, ordinal: bool, thing: str) -> Iterator[str]:
+    if errors["wrong"]["count"]:
+        yield f"Its answer differed from the annotators' for {rate(errors['wrong'])} answers."
+    if not ordinal:
+        return
+    words = {"under": "too mild", "over": "too grave"}
+    for way, word in words.items():
+        rates = [(label, row[way]) for label, row in errors["by_label"].items() if row[way]["count"]]
+        for label, row in sorted(rates, key=lambda each: (-each[1]["rate"], each[0]))[:1]:
+            yield f"It is {word} most often for {thing}s of `{label}`: {rate(row)}."

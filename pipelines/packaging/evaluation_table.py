@@ -1,4 +1,4 @@
-"""Make MLflow's evaluation tables: scores of models by task and by label, for the tab "Evaluation" of a run.
+"""Make MLflow's evaluation tables (scores of models by task and by label) and find the test scores of training runs.
 
 Rows are models or labels, never items: the tables hold names, counts and scores of ``evaluate.json`` only.
 """
@@ -6,7 +6,7 @@ Rows are models or labels, never items: the tables hold names, counts and scores
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,8 @@ def of_pack(pack: Path) -> dict[str, Columns]:
     card = json.loads((pack / CARD).read_bytes())
     measured = card.get("measured") or {} if isinstance(card, dict) else {}
     rows = [
-        {"label": label, "items": found["items"], **{key: value for part in PARTS for key, value in _cell(part, found)}}
-        for label, found in measured.get("labels", {}).items()
+        {"label": label, "items": scores["items"], **_cells(scores, PARTS)}
+        for label, scores in measured.get("labels", {}).items()
     ]
     return _tables({"labels": rows})
 
@@ -34,28 +34,62 @@ def of_pack(pack: Path) -> dict[str, Columns]:
 def of_metrics(metrics: Mapping[str, Any]) -> dict[str, Columns]:
     """Return the tables of ``evaluate.json`` by file: ``scores.json`` (by task and model), ``labels.json``."""
     scores, labels = [], []
-    for task, found in sorted(metrics["tasks"].items()):
-        for name, model in sorted(found["models"].items()):
+    for key, task in sorted(metrics["tasks"].items()):
+        for name, model in sorted(task["models"].items()):
             valid = model["valid"] or {"figures": {}, "labels": {}}
-            row = {"task": task, "model": name, "kind": model["kind"] or "", "runs": model["runs"], "items": found["n"]}
-            scores.append(row | {key: value for part in FIGURES for key, value in _cell(part, valid["figures"])})
+            row = {"task": key, "model": name, "kind": model["kind"] or "", "runs": model["runs"], "items": task["n"]}
+            scores.append(row | _cells(valid["figures"], FIGURES))
             labels += [
-                {"task": task, "model": name, "label": label, "items": found["support"].get(label, 0)}
-                | {key: value for part in PARTS for key, value in _cell(part, valid["labels"].get(label, {}))}
-                for label in found["labels"]
+                {"task": key, "model": name, "label": label, "items": task["support"].get(label, 0)}
+                | _cells(valid["labels"].get(label, {}), PARTS)
+                for label in task["labels"]
             ]
     return _tables({"scores": scores, "labels": labels})
 
 
-def _cell(name: str, found: Mapping[str, Any]) -> Iterable[tuple[str, float | None]]:
-    """Yield a score and the ends of its interval as columns, such as ``f1``, ``f1_low`` and ``f1_high``."""
-    cell = found.get(name) or {}
-    yield from ((name, cell.get("mean")), (f"{name}_low", cell.get("low")), (f"{name}_high", cell.get("high")))
+def _cells(scores: Mapping[str, Any], names: Iterable[str]) -> Json:
+    """Return scores and the ends of their intervals as columns, such as ``f1``, ``f1_low`` and ``f1_high``."""
+    ends = {"": "mean", "_low": "low", "_high": "high"}
+    return {f"{name}{suffix}": (scores.get(name) or {}).get(end) for name in names for suffix, end in ends.items()}
 
 
 def _tables(rows: Mapping[str, list[Json]]) -> dict[str, Columns]:
     return {
-        f"{FOLDER}/{name}.json": {column: [row[column] for row in found] for column in found[0]}
-        for name, found in rows.items()
-        if found
+        f"{FOLDER}/{name}.json": {column: [row[column] for row in table] for column in table[0]}
+        for name, table in rows.items()
+        if table
     }
+
+
+def of_runs(root: Path, *, corpus: str, metrics: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """Return the scores on test by MLflow run: ``test_macro_f1`` and others; a missing answer counts as wrong.
+
+    ``metrics`` is the ``evaluate.json`` of the corpus. Training runs have ended before these scores are computed.
+    """
+    folder, by_run = root / "metrics" / corpus, dict[str, dict[str, float]]()
+    for task, name, of_seed, scores in _by_seed(metrics):
+        files = [folder / f"train-{task}-{name}-{of_seed}.json"]
+        # named by the subset of its labels: see `Described.measured_as`
+        model, _, subset = name.rpartition("-")
+        if not (folder / f"repeats-{subset}-{model}-{of_seed}.json").exists():
+            files.append(folder / f"finetune-{subset}-{model}.json")
+        for file in files:
+            run = _run(file)
+            if run is not None:
+                by_run[run] = {f"test_{key}": scores[key] for key in FIGURES if scores.get(key) is not None}
+    return by_run
+
+
+def _by_seed(metrics: Mapping[str, Any]) -> Iterator[tuple[str, str, str, Mapping[str, Any]]]:
+    for key, task in metrics["tasks"].items():
+        for name, model in task["models"].items():
+            for seed, part in model.get("by_seed", {}).items():
+                yield key, name, seed, (part.get("all") or {}).get("figures") or {}
+
+
+def _run(file: Path) -> str | None:
+    try:
+        weights = json.loads(file.read_bytes()).get("weights") or {}
+    except OSError:
+        return None
+    return weights.get("run")

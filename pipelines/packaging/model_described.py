@@ -36,32 +36,18 @@ class Described(Section):
     """The content of ``model.json``: a model, the origin of its data, and the preprocessing of its input.
 
     Args:
-        name: the name of the registered model.
-        corpus: the corpus on which the model was trained.
         kind: the kind of model, ``encoder`` or ``sft`` (posts); ``text``, ``image`` or ``fusion`` (memes).
-        task: the category of the scheme that the model predicts.
         model: the name of its entry in ``params.models``.
         subset: posts: the subset of labels that it was trained on.
         base: the base model; for a folder only the last part of the path.
-        seed: the training seed.
         labels: the labels that it predicts, in the scheme's order, which is the order of the probabilities.
-        definitions: the meaning of each label.
         scheme: the name of the label scheme; its file is ``scheme.yaml`` in the model package.
-        scheme_digest: the digest of ``scheme.yaml``.
-        data_commit: the commit of the corpus that the model was trained on.
-        split_digest: the digest of the assignment of items to splits.
-        votes_digest: the digest of the silver labels that the model was trained on, if any.
-        train: the number and the digest of the training records.
         weights: the training run and the digests of its weights, as committed by the training stage; for memes, the
             package has these weights in another format.
         spec: the entry in ``params.models``, with the folder of the model package as the base model.
         scrub: the kinds of personal data that are removed from the input, as in the corpus.
-        batch: records per batch.
-        max_tokens: memes: the maximum number of tokens of a caption.
         max_new_tokens: ``sft``: the maximum length of an answer.
         thresholds: memes: label -> the least probability at which the label is predicted.
-        decode: memes: settings for decoding untrusted images.
-        ocr: memes: the OCR engine for images that come without text.
     """
 
     name: str
@@ -97,11 +83,9 @@ class Described(Section):
 
     @classmethod
     def read(cls, pack: Path) -> Described:
-        """Read ``model.json`` of a model package whose files have been verified."""
         return cls.model_validate_json((pack / FILE).read_bytes())
 
     def write(self, pack: Path) -> None:
-        """Write ``model.json`` into a model package."""
         (pack / FILE).write_text(self.model_dump_json(indent=2) + "\n")
 
 

@@ -12,8 +12,7 @@ from pipelines.models.pretrained.backbones import opened as held
 from pipelines.models.pretrained.encoder import EncoderWords, SavedEncoder
 from pipelines.packaging.model_described import Described, asked
 from pipelines.packaging.model_forward import probabilities, ready
-from pipelines.packaging.model_posts import asker
-from pipelines.packaging.model_pyfunc import Asker, ServedAnswer, answered
+from pipelines.packaging.model_pyfunc import Asker, ServedAnswer, answered, asker
 
 
 def opened(pack: Path, described: Described) -> Asker:
@@ -37,7 +36,7 @@ def opened(pack: Path, described: Described) -> Asker:
         )
         scores = calibration(raw)
         decided = decode(scores, category=task.category)
-        given = recall_constraints.raised(scores, task=task, alerts=alerts)
-        return [answered(*each, task=task) for each in zip(decided, scores.tolist(), given, strict=True)]
+        warned = recall_constraints.raised(scores, task=task, alerts=alerts)
+        return [answered(*each, task=task) for each in zip(decided, scores.tolist(), warned, strict=True)]
 
     return asker(read, kinds=described.scrub)

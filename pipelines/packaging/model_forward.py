@@ -35,8 +35,6 @@ def probabilities(
         module: the result of :func:`ready`; its ``forward(**batch)`` returns logits.
         lengths: the approximate cost of each input, such as its number of tokens.
         prepare: returns the tensors of the inputs at these indices.
-        batch: inputs per batch.
-        labels: the number of labels.
         kind: ``single``: rows sum to 1; ``multi``: cells are independent.
     """
     where = _device()

@@ -21,8 +21,7 @@ from pipelines.models import build
 from pipelines.models.pretrained.backbones import BaseUnfit
 from pipelines.packaging.model_described import REST, Described, asked
 from pipelines.packaging.model_forward import probabilities, ready
-from pipelines.packaging.model_posts import says
-from pipelines.packaging.model_pyfunc import SILENT, Asker, Malformed, ServedAnswer, cells, texts
+from pipelines.packaging.model_pyfunc import SILENT, Asker, Malformed, ServedAnswer, cells, says, texts
 from pipelines.pii.scrub import scrub
 
 HEAD = "head."
@@ -33,9 +32,6 @@ def opened(pack: Path, described: Described) -> Asker:
     """Load the meme classifier of a model package, and return its predict function.
 
     The encoder's weights are in the format of ``transformers``, those of the head in ``rest.safetensors``.
-
-    Raises:
-        BaseUnfit: the package lacks weights.
     """
     _, task = asked(pack, described=described)
     spec = described.spec.model_copy(update={"base": str(pack)})
@@ -51,11 +47,11 @@ def opened(pack: Path, described: Described) -> Asker:
 
     def ask(frame: pd.DataFrame) -> list[ServedAnswer]:
         examples = seen.examples(frame)
-        told = [example for example in examples if example is not None]
+        readable = [example for example in examples if example is not None]
         scores = probabilities(
             module,
-            lengths=[built.length(example) for example in told],
-            prepare=lambda which: built.prepare([told[n] for n in which]),
+            lengths=[built.length(example) for example in readable],
+            prepare=lambda which: built.prepare([readable[n] for n in which]),
             batch=described.batch,
             labels=len(task.labels),
             kind=task.kind,
@@ -86,23 +82,18 @@ class ExampleReader:
         self._engine: OcrEngine | None = None
 
     def examples(self, frame: pd.DataFrame) -> list[Example | None]:
-        """Return the example of each row, ``None`` for a row without content.
-
-        Raises:
-            Malformed: an image is neither bytes nor base64, a text is not a string, or a text is missing and the model
-                has no OCR.
-        """
-        given = texts(frame, "text")
+        """Return the example of each row, ``None`` for a row without content."""
+        words = texts(frame, "text")
         pictures = [_bytes(cell, row=row) for row, cell in enumerate(cells(frame, "image"))]
-        if self._reads and self._ocr is None and None in given:
-            raise Malformed(f"'text' of row {given.index(None)} is missing, and this model has no OCR of its own")
+        if self._reads and self._ocr is None and None in words:
+            raise Malformed(f"'text' of row {words.index(None)} is missing, and this model has no OCR of its own")
         wanted = [
             data if self._looks or (self._reads and text is None) else None
-            for data, text in zip(pictures, given, strict=True)
+            for data, text in zip(pictures, words, strict=True)
         ]
         return [
             self._example(row, picture=picture, text=text)
-            for row, (picture, text) in enumerate(zip(self._decoded(wanted), given, strict=True))
+            for row, (picture, text) in enumerate(zip(self._decoded(wanted), words, strict=True))
         ]
 
     def _example(self, row: int, *, picture: bytes | None, text: str | None) -> Example | None:

@@ -6,6 +6,7 @@ rest of ``pipelines``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,9 @@ from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 from mlflow.pyfunc import PythonModel
 
 from crisis_corpus.model_opening import opening
+from pipelines.datasets.post import Post
 from pipelines.packaging.model_described import Described
+from pipelines.pii.scrub import scrub
 from pipelines.taxonomy.task import Task
 
 
@@ -27,9 +30,7 @@ class ServedAnswer:
     """A registered model's answer for one input; an abstention has neither labels nor probabilities.
 
     Args:
-        labels: the predicted labels, in the scheme's order.
         probabilities: the probability of every label of the task, in that order; empty if the model gives none.
-        abstain: whether the input is empty or the model gave no valid answer.
         alerts: the labels that the model warns of, in the scheme's order; see :mod:`pipelines.metrics.alerts`.
     """
 
@@ -41,13 +42,16 @@ class ServedAnswer:
 
 SILENT = ServedAnswer(abstain=True)
 Asker = Callable[[pd.DataFrame], Sequence[ServedAnswer]]
+Reader = Callable[[Sequence[str]], Sequence[ServedAnswer]]
+# The placeholders that scrubbing leaves.
+PLACEHOLDER = re.compile(r"<[a-z0-9]+>")
 
 
 def answered(
     labels: Collection[str], probabilities: Sequence[float], alerts: Collection[str], *, task: Task
 ) -> ServedAnswer:
     """Return a model's answer with its labels and alerts in the scheme's order."""
-    named, warned = (tuple(label for label in task.labels if label in found) for found in (labels, alerts))
+    named, warned = (tuple(label for label in task.labels if label in names) for names in (labels, alerts))
     return ServedAnswer(named, tuple(probabilities), alerts=warned)
 
 
@@ -82,11 +86,7 @@ class Served(PythonModel):  # type: ignore[misc]
             self._ask = self._opened(pack, Described.read(pack))
 
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> pd.DataFrame:
-        """Return the answers: a table of ``labels``, ``probabilities``, ``abstain`` and ``alerts``, a row per input.
-
-        Raises:
-            Malformed: the input is not a table, or a cell has a type that its column does not allow.
-        """
+        """Return the answers: a table of ``labels``, ``probabilities``, ``abstain`` and ``alerts``, a row per input."""
         if not isinstance(model_input, pd.DataFrame):
             raise Malformed("it must be a table, such as dataframe_records")
         with self._alone:
@@ -102,11 +102,7 @@ class Served(PythonModel):  # type: ignore[misc]
 
 
 def texts(frame: pd.DataFrame, column: str) -> list[str | None]:
-    """Return the strings of an input column, with ``None`` for an empty cell or a missing column.
-
-    Raises:
-        Malformed: a cell is not a string.
-    """
+    """Return the strings of an input column, with ``None`` for an empty cell or a missing column."""
     return [_text(cell, row=row, column=column) for row, cell in enumerate(cells(frame, column))]
 
 
@@ -121,3 +117,30 @@ def _text(cell: Any, *, row: int, column: str) -> str | None:
     if cell is not None and not isinstance(cell, str):
         raise Malformed(f"'{column}' of row {row} is not a string")
     return cell
+
+
+def asker(reader: Reader, *, kinds: Sequence[str]) -> Asker:
+    """Return a function that labels the posts in a table of ``title`` and ``body``; it abstains on posts without words.
+
+    Args:
+        reader: predicts texts in the form of ``Post.text``; returns the answers in the order of the texts.
+        kinds: the kinds of personal data that are removed first.
+    """
+
+    def ask(frame: pd.DataFrame) -> list[ServedAnswer]:
+        titles, bodies = (
+            [scrub(part or "", kinds=kinds)[0] for part in texts(frame, column)] for column in ("title", "body")
+        )
+        posts = [Post("", title, body) for title, body in zip(titles, bodies, strict=True)]
+        readable = [n for n, post in enumerate(posts) if says(post.title) or says(post.body)]
+        answers = [SILENT] * len(posts)
+        for n, answer in zip(readable, reader([posts[n].text for n in readable]), strict=True):
+            answers[n] = answer
+        return answers
+
+    return ask
+
+
+def says(text: str) -> bool:
+    """Return whether a scrubbed text contains a letter or digit besides its placeholders."""
+    return any(sign.isalnum() for sign in PLACEHOLDER.sub("", text))

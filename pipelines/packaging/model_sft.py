@@ -7,8 +7,7 @@ from pathlib import Path
 
 from pipelines.config.models import SftModel
 from pipelines.packaging.model_described import Described, asked
-from pipelines.packaging.model_posts import asker
-from pipelines.packaging.model_pyfunc import SILENT, Asker, ServedAnswer, answered
+from pipelines.packaging.model_pyfunc import SILENT, Asker, ServedAnswer, answered, asker
 from pipelines.train.predictors.generate import Generator
 from pipelines.train.predictors.prediction import VOTE
 
@@ -30,8 +29,8 @@ def opened(pack: Path, described: Described) -> Asker:
 
     def read(texts: Sequence[str]) -> list[ServedAnswer]:
         return [
-            answered(one.labels, one.scores, one.alerts, task=task) if one.outcome == VOTE else SILENT
-            for one in generator.predict(texts)
+            answered(answer.labels, answer.scores, answer.alerts, task=task) if answer.outcome == VOTE else SILENT
+            for answer in generator.predict(texts)
         ]
 
     return asker(read, kinds=described.scrub)

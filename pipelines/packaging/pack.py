@@ -10,66 +10,101 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from crisis_corpus import integrity
-from crisis_corpus.integrity import listing
-from pipelines.config.models import Chosen
+from crisis_corpus.integrity import listing, sha256
+from crisis_corpus.versions import UnknownVersion, missing
+from pipelines.config.models import Chosen, EncoderModel, FusionModel, ImageModel, KnnModel, TextModel
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
-from pipelines.packaging import pack_memes, pack_posts
-from pipelines.packaging.model_described import SCHEME, Described
-from pipelines.packaging.refusals import NothingToPack, refuse_degenerate
-from pipelines.registry.versions import subject
+from pipelines.datasets.example import TRAIN, VALIDATION
+from pipelines.datasets.posts import GOLD, split_digest
+from pipelines.packaging.model_described import REST, SCHEME, Described, TrainingSet
+from pipelines.packaging.refusals import (
+    NothingToPack,
+    NotPackable,
+    public,
+    recorded,
+    refuse_degenerate,
+    refuse_deleted,
+    refuse_exchanged,
+)
+from pipelines.registry.versions import Registry, subject
+from pipelines.storage import tables
+from pipelines.taxonomy import load as scheme_of
 from pipelines.taxonomy.loader import path_of
+from pipelines.taxonomy.task import Task, task_of
+from pipelines.train.predictors import finetuned, training_records
+from pipelines.train.predictors.inference import AT_ONCE
 from pipelines.vault.vault import Vault
+
+HEAD = "head."
+SCORE = "validation_macro_f1"
+# Tolerance for equal metrics: about the precision of a float.
+SAME = 1e-12
+Spec = TextModel | ImageModel | FusionModel
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a model is packaged from: its registered name, the choice in ``params.yaml``, and a clone at ``root``."""
+
+    name: str
+    chosen: Chosen
+    params: Params
+    settings: Settings
+    vault: Vault
+    root: Path
+
+    @property
+    def subject(self) -> tuple[str, str]:
+        """The corpus and the category of the scheme that the registered name stands for."""
+        return subject(self.name, params=self.params)
+
+    def missing(self, detail: str) -> NothingToPack:
+        return NothingToPack(name=self.name, detail=detail)
+
+    def unfit(self, detail: str) -> NotPackable:
+        return NotPackable(name=self.name, model=self.chosen.model, detail=detail)
+
+    def described(self, *, task: Task, spec: Any, base: str, **values: Any) -> Described:
+        """Return the content of ``model.json``: what all kinds share, and the ``values`` of this kind."""
+        corpus, _ = self.subject
+        return Described(
+            name=self.name,
+            corpus=corpus,
+            kind=spec.kind,
+            task=task.key,
+            model=self.chosen.model,
+            base=public(base),
+            definitions={label.name: label.definition.strip() for label in task.category.labels if label.task},
+            split_digest=split_digest(corpus, root=self.root),
+            spec=spec.model_copy(update={"base": public(base)}),
+            scrub=self.params.collect.scrub,
+            **values,
+        )
 
 
 def pack(name: str, *, chosen: Chosen, params: Params, settings: Settings, vault: Vault, root: Path, to: Path) -> Path:
-    """Write the package of a trained model to the folder ``to``, which must be new or empty; return ``to``.
-
-    Args:
-        name: the name of the registered model.
-        chosen: for posts a model and a subset, from the output folder of ``finetune``; for memes a model, from its runs
-            in MLflow: the seed with the best validation macro-F1 (the smallest on ties).
-        params: for the corpus, the scheme, and the preprocessing of texts and images.
-        settings: for ``MLFLOW_TRACKING_URI`` (memes).
-        vault: to find records of the model that were taken down.
-        root: a clone of the corpus.
-        to: the folder of the model package.
-
-    Raises:
-        UnknownModel: models cannot be registered under this name.
-        NotPackable: the model is of an unsupported kind, or of another task.
-        NothingToPack: files, metrics or weights are missing.
-        LearntFromDeleted: a record that the model was trained or selected on was taken down.
-        WeightsChanged: the weights are not those whose digest the training stage committed.
-        NoModel, ModelOutdated: see ``train.predictors.finetuned``.
-    """
-    corpus, category = subject(name, params=params)
+    """Write the package of a trained model to the folder ``to``, which must be new or empty; return ``to``."""
+    source = Source(name, chosen, params, settings, vault, root)
     to.mkdir(parents=True, exist_ok=True)
-    given: dict[str, Any] = {"chosen": chosen, "params": params, "vault": vault, "root": root, "to": to}
-    if params.corpora[corpus].content == "texts":
-        described, records = pack_posts.filled(name, corpus=corpus, category=category, **given)
-    else:
-        described, records = pack_memes.filled(name, corpus=corpus, category=category, settings=settings, **given)
+    of_posts = params.corpora[source.subject[0]].content == "texts"
+    described, records = (_posts if of_posts else _memes)(source, to=to)
     return finish(to, described=described, records=records, root=root)
 
 
 def finish(to: Path, *, described: Described, records: Collection[str], root: Path) -> Path:
-    """Complete the model package in ``to``: description, record ids, scheme, card and, last, its list of files.
-
-    Returns ``to``.
-
-    Raises:
-        NothingToPack: the stage ``evaluate`` has no metrics of this model.
-        WeightsDegenerate: weights are all zero or not finite.
-    """
+    """Complete the model package in ``to``: description, record ids, scheme, card and, last, its list of files."""
     from pipelines.packaging import card
 
     refuse_degenerate(to, name=described.name)
@@ -82,17 +117,221 @@ def finish(to: Path, *, described: Described, records: Collection[str], root: Pa
 
 
 def measured(described: Described, *, root: Path) -> dict[str, object]:
-    """Return the part of ``metrics/<corpus>/evaluate.json`` about the described model's task.
-
-    Raises:
-        NothingToPack: ``evaluate.json`` is missing, or has no metrics of the model.
-    """
+    """Return the part of ``metrics/<corpus>/evaluate.json`` about the described model's task."""
     path = root / "metrics" / described.corpus / "evaluate.json"
     if not path.is_file():
         raise NothingToPack(name=described.name, detail=f"the stage evaluate@{described.corpus} has not run")
-    found = json.loads(path.read_bytes())
-    task = found["tasks"].get(described.task, {})
+    metrics = json.loads(path.read_bytes())
+    task = metrics["tasks"].get(described.task, {})
     if described.measured_as not in task.get("models", {}):
         detail = f"the stage evaluate@{described.corpus} has no metrics of '{described.measured_as}'"
         raise NothingToPack(name=described.name, detail=detail)
-    return {**task, "sampling": found["sampling"], "split": found["split"]}
+    return {**task, "sampling": metrics["sampling"], "split": metrics["split"]}
+
+
+def _posts(source: Source, *, to: Path) -> tuple[Described, Collection[str]]:
+    """Copy a post model into ``to``; return its description and the ids that it was trained or selected on."""
+    chosen, params, root, (corpus, category) = source.chosen, source.params, source.root, source.subject
+    if chosen.subset is None:
+        raise source.unfit("registry in params.yaml names no subset of training labels for it")
+    folder = finetuned.folder_of(corpus, subset=chosen.subset, model=chosen.model, root=root)
+    model = finetuned.read(folder)
+    if isinstance(model.spec, KnnModel):
+        raise source.unfit("its neighbours are posts, sealed under keys that consumers do not have")
+    if model.task != category:
+        raise source.unfit(f"it predicts '{model.task}', not '{category}'")
+    task = finetuned.task_asked(model, folder=folder, root=root)
+    records = finetuned.lineage(folder)
+    where = f"metrics/{corpus}/finetune-{model.subset}-{model.model}.json"
+    if not (root / where).is_file():
+        raise source.missing(f"{where} is missing")
+    metrics = json.loads((root / where).read_bytes())
+    refuse_deleted(records, metrics=metrics, name=source.name, model=model.name, where=where, vault=source.vault)
+    weights = recorded(metrics, name=source.name, where=where)
+    # the digests of the copies: the originals could be exchanged between the check and the copy
+    copied = {part: _copied(path, to / part) for part, path in finetuned.parts(folder).items()}
+    refuse_exchanged(copied, weights=weights, name=source.name, where=where)
+    encoder = isinstance(model.spec, EncoderModel)
+    described = source.described(
+        task=task,
+        spec=model.spec,
+        base=model.base,
+        subset=model.subset,
+        seed=model.seed,
+        labels=model.labels,
+        scheme=model.scheme,
+        scheme_digest=scheme_of(model.scheme, root=root).digest,
+        data_commit=model.data_commit,
+        votes_digest=None if model.subset == GOLD else _silver(source),
+        train=TrainingSet(**model.train.model_dump()),
+        weights=weights,
+        # for an encoder the batch of the stage ``predict_finetuned``
+        batch=AT_ONCE * model.spec.batch if encoder else params.predict_finetuned.batch,
+        max_new_tokens=None if encoder else params.finetune.max_new_tokens,
+    )
+    return described, records
+
+
+def _copied(path: Path, to: Path) -> str:
+    to.parent.mkdir(parents=True, exist_ok=True)
+    return sha256(Path(shutil.copy(path, to)))
+
+
+def _silver(source: Source) -> str:
+    """Return the SHA-256 of the silver labels that the model was trained on."""
+    ensemble = source.params.finetune.ensemble
+    path = source.root / "snapshot" / source.subject[0] / "silver" / ensemble / "silver.parquet"
+    if not path.is_file():
+        raise source.missing(f"the silver labels of ensemble '{ensemble}', which it was trained on, are missing")
+    return sha256(path)
+
+
+def _memes(source: Source, *, to: Path) -> tuple[Described, Collection[str]]:
+    """Write a meme model into ``to``; return its description and the ids that it was trained or selected on."""
+    params, (corpus, category) = source.params, source.subject
+    spec = _spec(source)
+    scheme = scheme_of(params.corpora[corpus].scheme, root=source.root)
+    task = task_of(scheme, category)
+    seed, metrics = _best(source, task=task)
+    where = f"metrics/{corpus}/train-{task.key}-{source.chosen.model}-{seed}.json"
+    records = _records(source, task=task, seed=seed, metrics=metrics, where=where)
+    with TemporaryDirectory(dir=to.parent) as scratch:
+        weights = recorded(metrics, name=source.name, where=where)
+        data_commit = _commit(source, run_id=weights.run, seed=seed, metrics=metrics)
+        file = _weights(source, run_id=str(weights.run), to=Path(scratch) / "weights")
+        refuse_exchanged({file.name: sha256(file)}, weights=weights, name=source.name, where=where)
+        write(spec, weights=file, task=task, seed=seed, max_tokens=params.train.max_tokens, to=to)
+    described = source.described(
+        task=task,
+        spec=spec,
+        base=spec.base,
+        subset=None,
+        seed=seed,
+        labels=task.labels,
+        scheme=scheme.name,
+        scheme_digest=scheme.digest,
+        data_commit=data_commit,
+        votes_digest=None,
+        train=TrainingSet(**training_records.trained_on(records[TRAIN]).model_dump()),
+        weights=weights,
+        batch=AT_ONCE * params.train.batch,
+        max_tokens=params.train.max_tokens,
+        thresholds=tuple(metrics["thresholds"][label] for label in task.labels),
+        decode=params.images.decode,
+        # a consumer's images must not be sent to Google just because the corpus's were
+        ocr=None if params.images.ocr.engine == "google_vision" else params.images.ocr,
+    )
+    return described, records[TRAIN] | records[VALIDATION]
+
+
+def write(spec: Spec, *, weights: Path, task: Task, seed: int, max_tokens: int, to: Path) -> None:
+    """Write a trained meme model to ``to``: the encoder in the format of ``transformers``, its head beside it."""
+    from safetensors.torch import load_model, save_file
+    from transformers import AutoImageProcessor, AutoTokenizer
+
+    from pipelines.models import build
+    from pipelines.models.pretrained.backbones import had, opened
+
+    built = build(spec, task=task, seed=seed, folder=to.parent, max_tokens=max_tokens)
+    load_model(built.module, str(weights))
+    with opened(spec.base, revision=spec.revision, seed=seed, folder=to.parent) as place:
+        _whole(built.module, place=place, base=spec.base).save_pretrained(to)
+        if not isinstance(spec, ImageModel):
+            had(AutoTokenizer, place, base=spec.base).save_pretrained(to)
+        if not isinstance(spec, TextModel):
+            had(AutoImageProcessor, place, base=spec.base, backend="pil").save_pretrained(to)
+    head = {key: value.contiguous() for key, value in built.module.state_dict().items() if key.startswith(HEAD)}
+    if head:
+        save_file(head, to / REST)
+
+
+def _whole(module: Any, *, place: str, base: str) -> Any:
+    from transformers import Blip2ForImageTextRetrieval
+
+    from pipelines.models.fusion import QFormer
+    from pipelines.models.pretrained.backbones import weights
+
+    if not isinstance(module, QFormer):
+        return module.model
+    whole = weights(Blip2ForImageTextRetrieval, place, base=base)
+    whole.vision_model, whole.qformer, whole.embeddings = module.vision, module.qformer, module.embeddings
+    whole.query_tokens = module.queries
+    return whole
+
+
+def _spec(source: Source) -> Spec:
+    spec = source.params.models.get(source.chosen.model)
+    if isinstance(spec, TextModel | ImageModel | FusionModel):
+        return spec
+    reasons = {
+        "infused": "it needs a labeller's rationales for every meme, which consumers do not have",
+        "m3h": "it needs a labeller's rationales and memes of train, which consumers do not have",
+        "yadav": "it has two base models, and a package can hold only one",
+    }
+    kind = spec.kind if spec else "unknown"
+    raise source.unfit(reasons.get(kind, f"its kind is {kind}; only text, image and fusion can be packaged"))
+
+
+def _best(source: Source, *, task: Task) -> tuple[int, Mapping[str, Any]]:
+    """Return the seed with the best validation macro-F1 (the smallest on ties), and the metrics of its run."""
+    corpus, model = source.subject[0], source.chosen.model
+    known = {}
+    for seed in source.params.train.seeds:
+        path = source.root / "metrics" / corpus / f"train-{task.key}-{model}-{seed}.json"
+        if path.is_file() and SCORE in (metrics := json.loads(path.read_bytes())):
+            known[seed] = metrics
+    if not known:
+        raise source.missing(f"the stage train@{corpus} has no metrics of '{model}' for '{task.key}'")
+    best = min(known, key=lambda seed: (-known[seed][SCORE], seed))
+    return best, known[best]
+
+
+def _records(source: Source, *, task: Task, seed: int, metrics: Mapping[str, Any], where: str) -> dict[str, set[str]]:
+    """Return by split the records that the run learnt from or was selected on, if its gold labels are unchanged."""
+    folder, model = source.root / "snapshot" / source.subject[0], source.chosen.model
+    predictions = folder / "predictions" / "train" / task.key / model / str(seed) / "predictions.parquet"
+    paths = folder / "split" / "splits.parquet", folder / "gold" / "gold.parquet", predictions
+    learnt = training_records.read(predictions.parent) or {}
+    if absent := [path.name for path in (*paths, predictions.with_name(training_records.FILE)) if not path.is_file()]:
+        raise source.missing(f"{', '.join(absent)} of '{model}' is missing")
+    splits, gold, predicted = (
+        tables.read(path, name=kind).to_pylist()
+        for path, kind in zip(paths, ("splits", "gold", "predictions"), strict=True)
+    )
+    refuse_deleted(learnt, metrics=metrics, name=source.name, model=model, where=where, vault=source.vault)
+    placed = {(row["record_id"], row["image"]): row["split"] for row in splits}
+    answered = {(row["record_id"], row["image"]) for row in gold if row["category"] == task.key}
+    gone = source.vault.tombstoned({record_id for record_id, _ in placed})
+    validation = {i for i in answered & placed.keys() if i[0] not in gone and placed[i] == VALIDATION}
+    judged = {(row["record_id"], row["image"]) for row in predicted if row["split"] == VALIDATION}
+    if judged != validation:
+        raise source.unfit("split or gold labels have changed since the training; train it again")
+    return {split: {r for r, own in learnt.items() if own == split} for split in (TRAIN, VALIDATION)}
+
+
+def _commit(source: Source, *, run_id: str | None, seed: int, metrics: Mapping[str, Any]) -> str:
+    """Return the commit of the run that the metrics name, after checking that it is finished and has their scores.
+
+    A stage from DVC's run cache has the metrics of a run on an earlier commit, so the run's commit is not HEAD.
+    """
+    registry = Registry.open(source.settings)
+    wanted = {int(epoch["epoch"]): epoch[SCORE] for epoch in metrics["history"]}
+    with suppress(UnknownVersion), missing(name=source.name, version=None):
+        run = registry.client.get_run(run_id or "")
+        history = {m.step: m.value for m in registry.client.get_metric_history(run.info.run_id, SCORE)}
+        same = history.keys() == wanted.keys() and all(abs(history[step] - wanted[step]) < SAME for step in wanted)
+        if same and run.info.status == "FINISHED":
+            return str(run.data.tags.get("data_commit", "none"))
+    place = f"metrics/{source.subject[0]}"
+    raise source.missing(
+        f"MLflow has no finished run of '{source.chosen.model}', seed {seed}, with the metrics in {place}"
+    )
+
+
+def _weights(source: Source, *, run_id: str, to: Path) -> Path:
+    client = Registry.open(source.settings).client
+    paths = [file.path for file in client.list_artifacts(run_id, "model") if file.path.endswith(".safetensors")]
+    if len(paths) != 1:
+        raise source.missing(f"run {run_id} has {len(paths)} files of weights, expected one")
+    to.mkdir()
+    return Path(client.download_artifacts(run_id, paths[0], str(to)))

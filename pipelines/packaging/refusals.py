@@ -69,38 +69,26 @@ class WeightsDegenerate(DataError):
 
 
 def recorded(metrics: Mapping[str, Any], *, name: str, where: str) -> TrainedWeights:
-    """Return the training run and the digests of weights that a training stage committed with its metrics.
-
-    Raises:
-        NothingToPack: the metrics have no digests, because an earlier version of this software wrote them.
-    """
+    """Return the training run and the digests of weights that a training stage committed with its metrics."""
     if "weights" not in metrics:
-        raise NothingToPack(name=name, detail=f"{where} names no weights, because an earlier release trained the model")
+        raise NothingToPack(name=name, detail=f"{where} names no weights")
     return TrainedWeights.model_validate(metrics["weights"])
 
 
-def refuse_exchanged(found: Mapping[str, str], *, weights: TrainedWeights, name: str, where: str) -> None:
-    """Reject a model whose files (name -> SHA-256) differ from those that its training recorded.
-
-    Raises:
-        WeightsChanged: a file was altered, added or removed after the training.
-    """
-    if wrong := different(found, weights.files):
+def refuse_exchanged(files: Mapping[str, str], *, weights: TrainedWeights, name: str, where: str) -> None:
+    """Reject a model whose files (name -> SHA-256) differ from those that its training recorded."""
+    if wrong := different(files, weights.files):
         raise WeightsChanged(name=name, metrics=where, detail=", ".join(wrong))
 
 
 def refuse_degenerate(folder: Path, *, name: str) -> None:
-    """Reject a model if a file of weights in its folder is all zero or contains a value that is not finite.
-
-    Raises:
-        WeightsDegenerate: there is such a file.
-    """
+    """Reject a model if a file of weights in its folder is all zero or contains a value that is not finite."""
     from safetensors import safe_open
 
     for path in sorted(folder.rglob("*.safetensors")):
         with safe_open(path, framework="pt") as file:
-            told = [(bool(t.any()), bool(t.isfinite().all())) for t in map(file.get_tensor, file.keys())]
-        if not any(some for some, _ in told) or not all(finite for _, finite in told):
+            checks = [(bool(t.any()), bool(t.isfinite().all())) for t in map(file.get_tensor, file.keys())]
+        if not any(nonzero for nonzero, _ in checks) or not all(finite for _, finite in checks):
             raise WeightsDegenerate(name=name, file=path.name)
 
 
@@ -109,25 +97,15 @@ def refuse_deleted(
 ) -> None:
     """Reject a model that was trained or selected on records that were taken down.
 
-    Args:
-        records: the ids in the model's list of training records, from which takedowns remove deleted records.
-        metrics: the model's committed metrics; ``selected`` has the digest of the list.
-        name: the registered model.
-        model: the name of the model in ``params.models``.
-        where: the path of the metrics, for the error.
-        vault: has the tombstones, and the digests of lists that takedowns shortened.
-
-    Raises:
-        LearntFromDeleted: at least one record was taken down; the error states how many.
-        LineageAltered: the list is neither the one that the training wrote nor one that a takedown shortened.
-        NothingToPack: the metrics have no digest of the list, because an earlier version of this software wrote them.
+    ``records`` is the model's list of ids, from which takedowns remove deleted records; ``metrics["selected"]`` has its
+    digest from before.
     """
     if not metrics.get("selected"):
-        raise NothingToPack(name=name, detail=f"{where} names no records, because an earlier release trained the model")
-    wanted, found = TrainingRecords.model_validate(metrics["selected"]), trained_on(records)
-    lost = removals.removed(vault, before=wanted.digest, after=found.digest)
+        raise NothingToPack(name=name, detail=f"{where} names no records")
+    wanted, present = TrainingRecords.model_validate(metrics["selected"]), trained_on(records)
+    lost = removals.removed(vault, before=wanted.digest, after=present.digest)
     if lost is None:
-        raise LineageAltered(model=model, found=found.records, wanted=wanted.records, metrics=where)
+        raise LineageAltered(model=model, found=present.records, wanted=wanted.records, metrics=where)
     if gone := lost + len(vault.tombstoned(set(records))):
         raise LearntFromDeleted(count=gone, model=model)
 

@@ -19,8 +19,7 @@ from crisis_corpus.versions import DIGEST, UnknownVersion, Version, missing, tra
 from pipelines.errors import RegistryError
 from pipelines.packaging import card, evaluation_table
 from pipelines.progress import silent
-from pipelines.registry.candidate import Context, registration, scratch
-from pipelines.registry.contents import Pack
+from pipelines.registry.candidate import Context, Pack, registration, scratch
 from pipelines.registry.journal import JournalMoved, signed
 from pipelines.registry.versions import subject
 from pipelines.train import tracking
@@ -64,27 +63,14 @@ class NumberTaken(RegistryError):
 def register(
     name: str, *, chosen: Chosen, context: Context, who: str, why: str, say: Say = silent
 ) -> tuple[Version, bool]:
-    """Package a trained model from the clone ``context.root`` and register it; return what :func:`put` returns.
-
-    Args:
-        name: one of :data:`crisis_corpus.versions.NAMES`.
-        chosen: the model, and for posts the subset of labels on which it was fine-tuned.
-        context: see :class:`pipelines.registry.candidate.Context`.
-        who: the person or the step that registers; not empty.
-        why: their reason; not empty.
-        say: called after each step.
-
-    Raises:
-        BadParams: who or why is empty.
-        CorpusError: see :func:`pipelines.packaging.pack.pack`.
-    """
+    """Package a trained model from the clone ``context.root`` and register it; return what :func:`put` returns."""
     from pipelines.packaging.model import save
     from pipelines.packaging.pack import pack
 
     signed(who, why)
-    given: dict[str, Any] = {"params": context.params, "settings": context.settings, "vault": context.vault}
+    sources: dict[str, Any] = {"params": context.params, "settings": context.settings, "vault": context.vault}
     with scratch(context.settings) as folder:
-        made = pack(name, chosen=chosen, root=context.root, to=folder / "pack", **given)
+        made = pack(name, chosen=chosen, root=context.root, to=folder / "pack", **sources)
         saved = save(made, to=folder / "model")
         return put(name, saved, context=context, who=who, why=why, say=say)
 
@@ -97,16 +83,6 @@ def put(name: str, folder: Path, *, context: Context, who: str, why: str, say: S
 
     Returns:
         The registered version, and whether this call recorded its registration (not an earlier one).
-
-    Raises:
-        BadParams: who or why is empty.
-        UnknownModel: models cannot be registered under ``name``.
-        Unregistrable: a file is or may be a pickle, a card is missing, or the model package differs from its
-            ``files.json``.
-        StoredOtherwise: MLflow returns files that differ from those that were uploaded.
-        NumberTaken: the journal has other files for the version.
-        JournalBroken: the journal was altered.
-        RegistryUnavailable: MLflow does not answer; TrackingUnavailable likewise.
     """
     signed(who, why)
     subject(name, params=context.params)
@@ -118,23 +94,23 @@ def put(name: str, folder: Path, *, context: Context, who: str, why: str, say: S
             raise NumberTaken(name=name, version=version.version)
         return version, False
     if version is None:
-        run_id, (found, outside) = _stored(name, folder, pack=pack, mark=mark, context=context)
+        run_id, (files, outside) = _stored(name, folder, pack=pack, mark=mark, context=context)
     else:
         run_id = str(version.run_id)
-        found, outside = _read_back(name, run_id=run_id, mark=mark, context=context)
+        files, outside = _read_back(name, run_id=run_id, mark=mark, context=context)
     say("stored")
     if version is None:
-        tags = {DIGEST: found, PACK: mark, "data_commit": pack.manifest.data_commit}
+        tags = {DIGEST: files, PACK: mark, "data_commit": pack.manifest.data_commit}
         source = f"{context.registry.client.get_run(run_id).info.artifact_uri}/{PLACE}"
-        told = card.description((pack.folder / integrity.PAGE).read_text())
-        added = context.registry.add(name, source=source, run_id=run_id, tags=tags, description=told)
+        description = card.description((pack.folder / integrity.PAGE).read_text())
+        added = context.registry.add(name, source=source, run_id=run_id, tags=tags, description=description)
         say("added")
         version = _known(name, mark=mark, context=context) or added
         if version.run_id != run_id:
             # a simultaneous registration of the same pack was first; its files are from another run
             run_id = str(version.run_id)
-            found, outside = _read_back(name, run_id=run_id, mark=mark, context=context)
-    if version.digest != found:
+            files, outside = _read_back(name, run_id=run_id, mark=mark, context=context)
+    if version.digest != files:
         raise StoredOtherwise(name=name, run=run_id, detail=f"version {version.version} has other files")
     metrics = {
         PACK: mark,
@@ -156,8 +132,8 @@ def put(name: str, folder: Path, *, context: Context, who: str, why: str, say: S
 
 def _looked_at(name: str, folder: Path) -> tuple[Pack, str]:
     """Check a folder; return its pack and the SHA-256 of the pack's ``files.json``."""
-    found = integrity.faults(folder, registered=digest(folder))
-    wrong = [f"{check}: {reason}" for check, reasons in found.items() for reason in reasons]
+    faults = integrity.faults(folder, registered=digest(folder))
+    wrong = [f"{check}: {reason}" for check, reasons in faults.items() for reason in reasons]
     if wrong:
         raise Unregistrable(name=name, detail="; ".join(wrong))
     try:
@@ -211,14 +187,14 @@ def _stored(
         with translated():
             client.log_artifacts(log.run_id, str(folder), PLACE)
         run_id = str(log.run_id)
-        found = _read_back(name, run_id=run_id, mark=mark, context=context)
-        if found[0] != digest(folder):
+        read_back = _read_back(name, run_id=run_id, mark=mark, context=context)
+        if read_back[0] != digest(folder):
             raise StoredOtherwise(name=name, run=run_id, detail="their digest is different")
         with translated():
             # beside the files of the version, which they do not belong to
             for file, columns in evaluation_table.of_pack(pack.folder).items():
                 client.log_table(run_id, columns, file)
-    return run_id, found
+    return run_id, read_back
 
 
 def _read_back(name: str, *, run_id: str, mark: str, context: Context) -> tuple[str, dict[str, str]]:
@@ -227,10 +203,10 @@ def _read_back(name: str, *, run_id: str, mark: str, context: Context) -> tuple[
         with translated():
             stored = Path(context.registry.client.download_artifacts(run_id, PLACE, str(folder)))
         try:
-            pack, found = _looked_at(name, stored)
+            pack, read_mark = _looked_at(name, stored)
         except Unregistrable as error:
             raise StoredOtherwise(name=name, run=run_id, detail=error.fields["detail"]) from None
-        if found != mark:
+        if read_mark != mark:
             raise StoredOtherwise(name=name, run=run_id, detail="they are the files of another model")
         inside = f"{pack.folder.relative_to(stored).as_posix()}/"
         outside = {path: value for path, value in listing(stored).items() if not path.startswith(inside)}
@@ -246,10 +222,10 @@ def _record(version: Version, *, context: Context, who: str, why: str, metrics: 
             if row.files != version.digest:
                 raise NumberTaken(name=name, version=version.version)
             return False
-        given: dict[str, Any] = {"who": who, "why": why, "metrics": metrics, "files": version.digest}
+        decision: dict[str, Any] = {"who": who, "why": why, "metrics": metrics, "files": version.digest}
         try:
             journal.append(
-                name, event="registered", to_version=version.version, after=head.number if head else 0, **given
+                name, event="registered", to_version=version.version, after=head.number if head else 0, **decision
             )
         except JournalMoved:
             continue

@@ -9,7 +9,7 @@ from typing import Any
 from pipelines.config.settings import Settings
 from pipelines.process import now
 from pipelines.registry.journal import Journal
-from pipelines.registry.webhook_delivery import Watch
+from pipelines.registry.webhook import Watch
 from pipelines.workspace.clone import workspace
 
 
@@ -20,7 +20,7 @@ def run(corpus: str, *, settings: Settings) -> dict[str, Any]:
 
     Returns:
         ``drift``: by model, the drifted quantities by month; ``queued``: the number of new notices; and the counts of
-        :meth:`pipelines.registry.webhook_delivery.Watch.deliver`, which sends the queued notices.
+        :meth:`pipelines.registry.webhook.Watch.deliver`, which sends the queued notices.
 
     Raises:
         JournalUnavailable: the journal's database does not answer.

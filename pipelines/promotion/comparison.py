@@ -4,27 +4,125 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from crisis_corpus import integrity
 from crisis_corpus.journal import JournalRow, canonical
+from crisis_corpus.state import Standing
 from pipelines.datasets.posts import digest_of
 from pipelines.errors import BadParams
 from pipelines.evaluate.model_scores import Json, Run
-from pipelines.promotion import gate_set, holdout, looks, rivals, scores
-from pipelines.promotion.case import GateCase
-from pipelines.promotion.holdout import Answered, CannotBeAsked
-from pipelines.promotion.looks import RecordedLook
-from pipelines.promotion.rivals import Rival
+from pipelines.promotion import holdout, looks, scores
+from pipelines.promotion.holdout import Answered, CannotBeAsked, Frozen, Rival
+from pipelines.promotion.looks import DividedTest, RecordedLook
 from pipelines.promotion.superiority import Superiority, compared
-from pipelines.registry.candidate import Context
+from pipelines.registry.candidate import Candidate, Context
 from pipelines.registry.journal import Journal
+from pipelines.vault.vault import Vault
 
+# A champion that has learnt from more of the gate set cannot be compared on the rest.
+COMPARABLE = 0.5
 JUDGED = ("gated", "refused")
-# Verdicts without it are of earlier versions of this package, and are not reused.
-FORM = "looks, jackknife"
+
+
+@dataclass
+class GateCase:
+    """What the gate knows while it judges whether a candidate model version may replace the champion.
+
+    Args:
+        divided: the gate set and the rest of the test, without the groups from which the champion has learnt.
+        entries: the downloaded candidate and champion by version number.
+        comparable: whether the champion can be compared with the candidate; it cannot if it learnt from too much of the
+            test.
+        reasons: the reasons against the candidate by name of the check; a check that passed has none.
+    """
+
+    version: int
+    champion: int | None
+    test: Frozen
+    divided: DividedTest
+    entries: dict[int, Candidate]
+    comparable: bool = True
+    reasons: dict[str, list[str]] = field(default_factory=dict)
+    figures: Json = field(default_factory=dict)
+
+    @property
+    def entry(self) -> Candidate:
+        return self.entries[self.version]
+
+    @property
+    def rival(self) -> int | None:
+        """The champion's version number if the candidate is compared with it, else ``None``."""
+        return self.champion if self.comparable else None
+
+    def check(self, *, now: Standing, vault: Vault) -> None:
+        """Make the checks that run no model, and add their reasons and figures to this case.
+
+        ``now``: which versions the journal has as champion, stale or withdrawn.
+        """
+        until = now.stale.get(self.version)
+        self.reasons |= {
+            "withdrawn": [f"version {self.version} was withdrawn"] if self.version in now.withdrawn else [],
+            "stale": [
+                f"version {self.version} learnt from records that were taken down, and is removed on {until[:10]}"
+            ]
+            if until
+            else [],
+        }
+        self.reasons.update(self.entry.faults)
+        self.figures["test"] = {
+            "digest": self.test.digest,
+            "split": self.test.split,
+            "n": len(self.test.board.items),
+            "taken_down": self.test.taken_down,
+        }
+        self.reasons |= {"taken_down": [], "split": [], "labels": []}
+        for entry in self.entries.values():
+            self._learnt(entry, vault=vault)
+        self.figures["test"] |= {"gate": len(self.divided.gate.items), "reported": len(self.divided.reported.items)}
+        if self.entry.pack is None:
+            self.reasons["taken_down"].append("the records that it has learnt from are unknown")
+        elif self.entry.pack.manifest.labels != self.test.task.labels:
+            own, wanted = len(self.entry.pack.manifest.labels), len(self.test.task.labels)
+            self.reasons["labels"].append(f"its {own} labels are not the {wanted} of '{self.test.task.key}'")
+
+    def _learnt(self, entry: Candidate, *, vault: Vault) -> None:
+        """Check the records that a model has learnt from; they count only against the candidate.
+
+        Groups from which the champion has learnt are left out for both, so that a champion that leaks is no reason
+        against every candidate.
+        """
+        if entry.pack is None:
+            return
+        candidate = entry is self.entry
+        records, gone = entry.pack.records, entry.taken_down(vault)
+        seen = self.test.seen_by(records)
+        self.figures["candidate" if candidate else "champion"] = {
+            "version": entry.version.version,
+            "files": entry.found,
+            "data_commit": entry.pack.manifest.data_commit,
+            "split": entry.pack.manifest.split_digest,
+            "records": len(records),
+            "taken_down": gone,
+            "in_test": len(records & self.test.record_ids),
+            "groups_in_test": len(seen),
+        }
+        if not candidate:
+            rest = self.divided.without(seen)
+            self.comparable = len(rest.gate.items) >= COMPARABLE * len(self.divided.gate.items)
+            self.divided = rest if self.comparable else self.divided
+            self.figures["champion"]["compared"] = self.comparable
+            return
+        if gone:
+            self.reasons["taken_down"].append(
+                f"{gone} of the {len(records)} records that it has learnt from were taken down"
+            )
+        if seen:
+            self.reasons["split"].append(
+                f"the candidate (version {self.version}) has learnt from {len(seen)} groups of the test"
+            )
 
 
 @dataclass(frozen=True)
@@ -41,7 +139,6 @@ class GateComparison:
 
     @property
     def name(self) -> str:
-        """The name of the registered model."""
         return self.case.entry.version.name
 
     @cached_property
@@ -51,11 +148,11 @@ class GateComparison:
         if case.rival is not None or not case.divided.gate.items:
             return None
         models = context.terms.baselines if self.compare else ()
-        if unknown := sorted(set(models) - (known := rivals.names(context.params))):
+        if unknown := sorted(set(models) - (known := holdout.names(context.params))):
             detail = f"no predictions are named {', '.join(unknown)}, only {', '.join(sorted(known))}"
             raise BadParams(where="promote.baselines", detail=detail)
         board = case.divided.gate
-        return rivals.baseline(board, frozen=case.test, corpus=self.corpus, models=models, root=context.root)
+        return holdout.baseline(board, frozen=case.test, corpus=self.corpus, models=models, root=context.root)
 
     @cached_property
     def basis(self) -> str:
@@ -67,12 +164,11 @@ class GateComparison:
             "rival": self.rival.digest if self.rival else None,
             # without: another level and other rivals
             "compare": self.compare,
-            "seeds": [rivals.answers_of(run) for run in self._seeds],
+            "seeds": [holdout.answers_of(run) for run in self._seeds],
             "test": case.test.digest,
             "gate": case.divided.digest,
             "terms": self.context.terms.model_dump(mode="json"),
             "sampling": [sampling.resamples, sampling.seed],
-            "form": FORM,
         }
         return hashlib.sha256(canonical(values).encode()).hexdigest()
 
@@ -83,29 +179,25 @@ class GateComparison:
         path = pack.folder / integrity.CARD if pack else None
         if path is None or not path.is_file() or self.case.entry.faults["card"]:
             return {}
-        told = json.loads(path.read_bytes()).get("alerts") or {}
+        alerts = json.loads(path.read_bytes()).get("alerts") or {}
         labels = self.case.test.task.labels
-        found = {label: told[label].get("guaranteed_recall") for label in labels if label in told}
-        return {label: float(recall) for label, recall in found.items() if recall}
+        recalls = {label: alerts[label].get("guaranteed_recall") for label in labels if label in alerts}
+        return {label: float(recall) for label, recall in recalls.items() if recall}
 
     def score(self, *, look: bool, who: str) -> None:
         """Run and compare candidate and rival, or reuse earlier figures; add figures and reasons to ``self.case``.
 
         ``look``: whether to compare them if there are no earlier figures; the comparison is recorded with ``who``.
-
-        Raises:
-            BadParams: a recall floor names a label that the task does not have, or ``evaluate.resamples`` is too small
-                for the level of a look.
         """
         case, known = self.case, self._known()
         if known is None:
             floors = scores.floors_of(case.test.task, floors=self.context.terms.recall_floors.get(self.name, {}))
             for label, recall in self._guaranteed.items():
                 floors[label] = max(recall, floors.get(label, 0.0))
-            said = self._asked()
+            answers = self._asked()
             if any(case.reasons.values()):
                 return
-            known = self._compared(said, floors=floors, look=look, who=who)
+            known = self._compared(answers, floors=floors, look=look, who=who)
             if known is None:
                 return
         case.figures["scores"] = known
@@ -117,55 +209,53 @@ class GateComparison:
         if not case.divided.gate.items:
             case.reasons["asked"] = ["the gate set has no item with gold, so nothing was scored"]
             return {}
-        said: dict[int, Answered] = {}
+        answers: dict[int, Answered] = {}
         for number in [case.version, *([case.rival] if case.rival else [])]:
             check, entry = "asked" if number == case.version else "champion", case.entries[number]
             try:
                 if not entry.sound:
                     raise CannotBeAsked(detail="its files failed verification, so it was not loaded")
-                said[number] = holdout.ask(entry.folder, frozen=case.test)
+                answers[number] = holdout.ask(entry.folder, frozen=case.test)
             except CannotBeAsked as error:
                 remedy = "" if check == "asked" else "; withdraw it, or restore its files"
                 case.reasons[check] = [f"version {number} was not scored: {error.fields['detail']}{remedy}"]
-        return said
+        return answers
 
-    def _compared(self, said: dict[int, Answered], *, floors: dict[str, float], look: bool, who: str) -> Json | None:
+    def _compared(self, answers: dict[int, Answered], *, floors: dict[str, float], look: bool, who: str) -> Json | None:
         case, terms = self.case, self.context.terms
-        taken = self._look(look=look, who=who) if self.compare else None
-        if self.compare and taken is None:
+        recorded = self._look(look=look, who=who) if self.compare else None
+        if self.compare and recorded is None:
             return None
         board, rows = case.divided.gate, self.context.journal.rows(self.name)
         budget = looks.budget(rows, gate=case.divided.identity, terms=terms)
-        champion = said.get(case.rival) if case.rival else None
-        rival = self.rival or _champion(case.rival, run=said[case.rival or 0])
-        runs = [said[case.version], *self._seeds]
-        tested = compared(
-            board,
-            candidate=runs,
-            rivals=rival.runs,
-            level=taken.level if taken else terms.single,
-        )
-        found = scores.compare(
+        champion = answers.get(case.rival) if case.rival else None
+        rival = self.rival or _champion(case.rival, run=answers[case.rival or 0])
+        runs = [answers[case.version], *self._seeds]
+        level = recorded.level if recorded else terms.single
+        tested = compared(board, candidate=runs, rivals=rival.runs, level=level)
+        comparison = scores.compare(
             board,
             candidate=runs,
             rival=rival.run,
-            noticed=(said[case.version].noticed, champion.noticed if champion else None),
-            alerted=said[case.version].alerted(self._guaranteed),
+            noticed=(answers[case.version].noticed, champion.noticed if champion else None),
+            alerted=answers[case.version].alerted(self._guaranteed),
             floors=floors,
             tested=tested,
             terms=terms,
         )
-        if taken and tested.better:
-            budget = replace(budget, better=budget.better | {taken.pair})
-        reasons = {check: list(reasons) for check, reasons in found.reasons.items()}
-        figures = found.figures | {
+        if recorded and tested.better:
+            budget = replace(budget, better=budget.better | {recorded.pair})
+        reasons = {check: list(reasons) for check, reasons in comparison.reasons.items()}
+        figures = comparison.figures | {
             "reasons": reasons,
             "rival": {"name": rival.name, "among": list(rival.among)},
-            "look": self._told(taken, budget=budget, tested=tested, passed=not any(reasons.values())),
-            "counts": self._counts(said),
+            "look": self._figures(recorded, budget=budget, tested=tested, passed=not any(reasons.values())),
+            "counts": self._counts(answers),
         }
         if not any(reasons.values()):
-            figures["reported"] = scores.reported(case.divided.reported, candidate=said[case.version], rival=rival.run)
+            figures["reported"] = scores.reported(
+                case.divided.reported, candidate=answers[case.version], rival=rival.run
+            )
         return figures
 
     @cached_property
@@ -173,10 +263,9 @@ class GateComparison:
         entry = self.case.entry
         if entry.pack is None or not entry.sound:
             return []
-        return rivals.seeds(entry.pack, frozen=self.case.test, corpus=self.corpus, root=self.context.root)
+        return holdout.seeds(entry.pack, frozen=self.case.test, corpus=self.corpus, root=self.context.root)
 
     def _look(self, *, look: bool, who: str) -> RecordedLook | None:
-        """Take a look, or add the reason why there is none."""
         case, terms = self.case, self.context.terms
         resamples = case.divided.gate.sampling.resamples
         if terms.level * (resamples + 1) < 1:
@@ -185,7 +274,7 @@ class GateComparison:
         files = {number: case.entries[number].found for number in (case.version, *([case.rival] if case.rival else []))}
         against = files.get(case.rival or 0, self.rival.digest if self.rival else "")
         pair = digest_of([f"candidate {case.entry.found}", f"rival {against}", f"gate {case.divided.digest}"])
-        taken = looks.take(
+        recorded = looks.take(
             self.name,
             version=case.version,
             rival=case.rival,
@@ -196,31 +285,30 @@ class GateComparison:
             journal=self.context.journal,
             who=who if look else None,
         )
-        if taken is None and look:
+        if recorded is None and look:
             case.reasons["looks"] = [
-                f"alpha {terms.alpha:g} is spent at this gate set; {gate_set.remedy(self.corpus, terms=terms)}"
+                f"alpha {terms.alpha:g} is spent at this gate set; {looks.remedy(self.corpus, terms=terms)}"
             ]
-        elif taken is None:
+        elif recorded is None:
             case.reasons["looks"] = ["not compared, because a comparison is a look at the gate set, which is recorded"]
-        return taken
+        return recorded
 
-    def _told(self, look: RecordedLook | None, *, budget: looks.Budget, tested: Superiority, passed: bool) -> Json:
+    def _figures(self, look: RecordedLook | None, *, budget: looks.Budget, tested: Superiority, passed: bool) -> Json:
         values: Json = {"better": tested.better}
         if passed:
             values |= {"p": tested.p, "p_seeds": tested.p_seeds}
         if look is None:
             return values | {"level": tested.level}
-        return values | budget.told(look)
+        return values | budget.figures(look)
 
-    def _counts(self, said: dict[int, Answered]) -> Json:
-        severe = self.context.terms.severe
+    def _counts(self, answers: dict[int, Answered]) -> Json:
+        test, severe = self.case.test, self.context.terms.severe
         return {
-            str(v): holdout.counts(run, frozen=self.case.test, severe=severe).model_dump(mode="json")
-            for v, run in said.items()
+            str(version): holdout.counts(run, frozen=test, severe=severe).model_dump(mode="json")
+            for version, run in answers.items()
         }
 
     def _known(self) -> Any | None:
-        """Return the scores of the gate's last verdict if its basis is the same."""
         last = last_verdict(self.context.journal, name=self.name, version=self.case.version)
         if last is None or last.metrics["basis"] != self.basis:
             return None

@@ -14,8 +14,8 @@ All checks are made, and each failed check is reported with its numbers:
   on them.
 - ``looks``: the probability of a false promotion is not spent at this gate set (:mod:`pipelines.promotion.looks`).
 - ``better``: :mod:`pipelines.promotion.superiority`, against the champion or, without one that can be compared,
-  the best baseline (:mod:`pipelines.promotion.rivals`).
-- ``recall``: :mod:`pipelines.promotion.recall_checks`.
+  the best baseline (:mod:`pipelines.promotion.holdout`).
+- ``recall``: :mod:`pipelines.promotion.scores`.
 
 The last three compare the candidate on the gate set (a look), and are made only if no other check has failed. The
 verdict is written to the journal. Scores are reused while candidate, rival, test and terms are the same, so the
@@ -25,21 +25,24 @@ passed.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from crisis_corpus.state import standing
 from pipelines.errors import ConfigError
 from pipelines.evaluate.model_scores import Json
 from pipelines.promotion import holdout
-from pipelines.promotion.case import GateCase
-from pipelines.promotion.comparison import JUDGED, GateComparison, last_verdict
-from pipelines.promotion.gate_set import divide, require_part
-from pipelines.promotion.looks import gate_sets
+from pipelines.promotion.comparison import JUDGED, GateCase, GateComparison, last_verdict
+from pipelines.promotion.looks import divide, gate_sets, require_part
+from pipelines.promotion.scores import undecided
 from pipelines.registry.candidate import Context, enter, scratch
 from pipelines.registry.versions import CHALLENGER, AliasAstray, Registry, subject
+from pipelines.templates import render
 
 WHO = "corpus gate"
+TEMPLATE = Path(__file__).with_name("summary.md.jinja")
 
 
 class ChampionAlready(ConfigError):
@@ -54,14 +57,8 @@ class GateVerdict:
     """The result of the promotion gate for one version.
 
     Args:
-        name: the registered model.
-        version: the candidate's version number.
-        champion: the version number of the champion that the candidate is to replace, if any; ``figures`` name what it
-            was compared with.
         reasons: a line ``check: reason`` for every failed check; empty if the version passed.
-        figures: the scores and counts of the comparison, by name.
         basis: a digest of everything that determines the scores.
-        files: the digest of the candidate's files as downloaded.
     """
 
     name: str
@@ -74,7 +71,6 @@ class GateVerdict:
 
     @property
     def passed(self) -> bool:
-        """Whether the version passed every check of the gate."""
         return not self.reasons
 
     @property
@@ -89,20 +85,13 @@ def run(name: str, version: int, *, context: Context, who: str = WHO, compare: b
     Repeating this writes nothing while the verdict is the same. Without ``compare``, the version must beat baselines
     that give every item the same labels, not the champion, whose weights are about to be deleted; this is not counted
     as a look (a use of the gate set).
-
-    Raises:
-        UnknownModel: no model has this name.
-        UnknownVersion: the model has no such version.
-        ChampionAlready: the version is the champion.
-        JournalBroken: the journal was altered.
-        BadParams: ``promote`` does not fit the task or ``evaluate.resamples``.
-        CorpusError: the test split cannot be read.
     """
     verdict = judge(name, version, context=context, compare=compare, who=who)
     event = JUDGED[0] if verdict.passed else JUDGED[1]
     last = last_verdict(context.journal, name=name, version=version)
     if last is None or (last.event, dict(last.metrics)) != (event, verdict.metrics):
-        why = "every check passed" if verdict.passed else _against(len(verdict.reasons))
+        count = len(verdict.reasons)
+        why = "every check passed" if verdict.passed else f"{count} {'reason' if count == 1 else 'reasons'} against it"
         context.journal.append(
             name,
             event=event,  # type: ignore[arg-type]
@@ -120,10 +109,6 @@ def run(name: str, version: int, *, context: Context, who: str = WHO, compare: b
     else:
         dismiss(name, version, registry=context.registry)
     return verdict
-
-
-def _against(reasons: int) -> str:
-    return f"{reasons} {'reason' if reasons == 1 else 'reasons'} against it"
 
 
 def dismiss(name: str, version: int, *, registry: Registry) -> None:
@@ -160,5 +145,42 @@ def judge(
         comparison.score(look=look, who=who)
         # its files are read
         basis = comparison.basis
-    reasons = tuple(f"{check}: {reason}" for check, found in case.reasons.items() for reason in found)
+    reasons = tuple(f"{check}: {reason}" for check, against in case.reasons.items() for reason in against)
     return GateVerdict(name, version, champion, reasons, case.figures, basis, entries[version].found)
+
+
+def summary(verdict: GateVerdict) -> str:
+    """Return a verdict as Markdown: what it decides, the risks, scores beside the other's, recalls, the test."""
+    scores = verdict.figures.get("scores", {})
+    champion = f"champion, version {verdict.champion}" if verdict.champion else "best baseline (no version is champion)"
+    return render(
+        TEMPLATE,
+        verdict=verdict,
+        figures={"test": None, "candidate": None} | verdict.figures,
+        scores=scores and {"reported": None} | scores,
+        rival=scores.get("rival", {}).get("name") or champion,
+        risks=list(_risks(verdict, scores)),
+        undecided=list(undecided(scores)),
+    ).rstrip("\n")
+
+
+def _risks(verdict: GateVerdict, scores: Json) -> Iterator[str]:
+    """Yield what a person who approves takes upon themselves, in a sentence or two each."""
+    figures = verdict.figures
+    if (learnt := figures.get("candidate")) and learnt["taken_down"]:
+        yield (
+            f"{learnt['taken_down']} records from which it has learnt were taken down. Its weights still contain what "
+            "these records taught it, until it is replaced."
+        )
+    if (champion := figures.get("champion")) and (groups := champion["groups_in_test"]):
+        consequence = (
+            "they are left out for both. The comparison rests on fewer items than the whole test."
+            if champion["compared"]
+            else "too many for a comparison with it. It was compared with a baseline instead, and may be worse than "
+            "the version in use."
+        )
+        yield f"The champion has learnt from {groups} groups of the test: {consequence}"
+    if not verdict.champion:
+        yield "No version is in use yet, so that nothing shows how its answers differ from today's."
+    if (test := figures.get("test")) and not test["reported"] and "candidate" in scores.get("macro_f1", {}):
+        yield "All items took part in the decision, so the scores of a version that passes are likely too high."

@@ -3,10 +3,15 @@
 Candidate and champion are both run here from the files that consumers load, because earlier predictions of a stage with
 its own weights would not test the package. The test's labels leave this module only in a :class:`Board` for scoring;
 models receive only the input that a consumer would send.
+
+Without a champion that can be compared, the rivals of a candidate are baselines: constants and the models in
+``promote.baselines``, such as the offline ensemble, whose predictions the corpus has. The candidate must beat each of
+them (:mod:`pipelines.promotion.superiority`); the figures show the best one on the gate set.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,12 +20,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from crisis_corpus import integrity
 from crisis_corpus.client import unpickled
+from crisis_corpus.integrity import TrainedWeights
 from pipelines.config.params import Params
 from pipelines.datasets.posts import digest_of, split_digest
 from pipelines.errors import CorpusError, RegistryError
-from pipelines.evaluate.model_scores import ABSTAINED, VOTE, Board, Item, Run, Sampling
+from pipelines.evaluate.inputs import COLUMNS as PREDICTED
+from pipelines.evaluate.inputs import EvaluationGold, runs_of
+from pipelines.evaluate.model_scores import ABSTAINED, VOTE, Board, Item, Json, Run, Sampling, counted, figures
 from pipelines.registry import drift
+from pipelines.registry.candidate import Pack
 from pipelines.storage import tables
 from pipelines.taxonomy import load as scheme_of
 from pipelines.taxonomy.task import Task, task_of
@@ -37,7 +47,7 @@ TOGETHER = 64
 
 @dataclass(frozen=True)
 class Answered(Run):
-    """A model's answers and alerts on the test items; model versions of earlier releases raise no alerts."""
+    """A model's answers and alerts on the test items; not every model raises alerts."""
 
     alerts: Mapping[Item, frozenset[str]] = field(default_factory=dict)
 
@@ -49,7 +59,7 @@ class Answered(Run):
     def alerted(self, labels: Collection[str]) -> dict[Item, frozenset[str]]:
         """Return :attr:`noticed`, but of ``labels``, whose alerts guarantee a recall, only those alerted on."""
         own = frozenset(labels)
-        return {item: (given - own) | self.alerts.get(item, frozenset()) for item, given in self.answers.items()}
+        return {item: (named - own) | self.alerts.get(item, frozenset()) for item, named in self.answers.items()}
 
 
 class CannotBeAsked(RegistryError):
@@ -65,14 +75,10 @@ class Frozen:
     """The test items of a corpus with gold labels in one category, without those that were taken down.
 
     Args:
-        board: the items with their gold and groups, for scoring.
         majority: the most frequent label set of the validation split, which the constant baseline predicts.
         digest: a digest of the items and their gold; scores on different digests are not comparable.
-        split: the digest of the whole split (:func:`split_digest`).
-        taken_down: how many test items were taken down.
         groups_of: the groups of near-duplicates of every record of the split, by which leaks are found.
         inputs: the model's input columns for each item, in the order of ``board``.
-        traits: number of words and language of each item.
     """
 
     board: Board
@@ -86,12 +92,10 @@ class Frozen:
 
     @property
     def task(self) -> Task:
-        """The label category that the models predict, as a task."""
         return self.board.task
 
     @property
     def record_ids(self) -> frozenset[str]:
-        """The record ids of the test items."""
         return frozenset(record_id for record_id, _ in self.board.items)
 
     def frames(self) -> Iterator[pd.DataFrame]:
@@ -108,24 +112,19 @@ class Frozen:
 
 
 def open_test(corpus: str, *, category: str, params: Params, vault: Vault, root: Path) -> Frozen:
-    """Read the test items with gold labels in a category from a clone of the corpus.
-
-    Raises:
-        NoGold: the split or the gold is missing.
-        CorpusError: see :func:`pipelines.datasets.posts.load` and :func:`pipelines.datasets.memes.load`.
-    """
+    """Read the test items with gold labels in a category from a clone of the corpus."""
     task = task_of(scheme_of(params.corpora[corpus].scheme, root=root), category)
-    given: dict[str, Any] = {"task": task, "params": params, "vault": vault, "root": root}
+    sources: dict[str, Any] = {"task": task, "params": params, "vault": vault, "root": root}
     if params.corpora[corpus].content == "texts":
         from pipelines.datasets import posts
 
-        material: Any = posts.load(corpus, subset=None, ensemble=None, **given)
-        found = [material.posts[example.item[0]] for example in material.test]
-        inputs = [{"title": post.title, "body": post.body} for post in found]
+        material: Any = posts.load(corpus, subset=None, ensemble=None, **sources)
+        tested = [material.posts[example.item[0]] for example in material.test]
+        inputs = [{"title": post.title, "body": post.body} for post in tested]
     else:
         from pipelines.datasets import memes
 
-        material = memes.load(corpus, **given)
+        material = memes.load(corpus, **sources)
         inputs = [{"image": example.image, "text": example.text} for example in material.test]
     truth, counts = material.truth(TEST), Counter(material.truth("validation").values())
     items = tuple(example.item for example in material.test)
@@ -147,24 +146,20 @@ def open_test(corpus: str, *, category: str, params: Params, vault: Vault, root:
 
 
 def _groups(folder: Path) -> dict[str, frozenset[str]]:
-    found: dict[str, set[str]] = defaultdict(set)
+    by_record: dict[str, set[str]] = defaultdict(set)
     for row in tables.read(folder / "split" / "splits.parquet", name="splits").to_pylist():
-        found[row["record_id"]].add(row["group"])
-    return {record_id: frozenset(groups) for record_id, groups in found.items()}
+        by_record[row["record_id"]].add(row["group"])
+    return {record_id: frozenset(groups) for record_id, groups in by_record.items()}
 
 
 def ask(folder: Path, *, frozen: Frozen) -> Answered:
-    """Load a model from a folder with verified files and return its predictions on the test items.
-
-    Raises:
-        CannotBeAsked: the model does not load, fails, or its output does not fit its signature.
-    """
+    """Load a model from a folder with verified files and return its predictions on the test items."""
     from mlflow import pyfunc
 
     with unpickled():
         try:
             model = pyfunc.load_model(str(folder))
-            said = [row for frame in frozen.frames() for row in _rows(model.predict(frame), asked=len(frame))]
+            rows = [row for frame in frozen.frames() for row in _rows(model.predict(frame), asked=len(frame))]
         except CannotBeAsked:
             raise
         except CorpusError as error:
@@ -173,13 +168,13 @@ def ask(folder: Path, *, frozen: Frozen) -> Answered:
             # a model's own message may quote its input
             raise CannotBeAsked(detail=f"the model fails ({type(error).__name__})") from None
     outcomes, answers, scores, alerts = {}, {}, {}, {}
-    for item, (labels, probabilities, abstained, raised) in zip(frozen.board.items, said, strict=True):
+    for item, (labels, probabilities, abstained, raised) in zip(frozen.board.items, rows, strict=True):
         outcomes[item] = ABSTAINED if abstained else VOTE
         if not abstained:
             answers[item] = _labels(labels, task=frozen.task)
             scores[item] = _scores(probabilities, task=frozen.task)
             alerts[item] = _alerts(raised, task=frozen.task)
-    return Answered(0, outcomes, answers, {item: found for item, found in scores.items() if found}, alerts)
+    return Answered(0, outcomes, answers, {item: values for item, values in scores.items() if values}, alerts)
 
 
 def counts(run: Run, *, frozen: Frozen, severe: int) -> drift.Counts:
@@ -197,8 +192,8 @@ def _rows(answer: Any, *, asked: int) -> Iterator[tuple[Any, Any, bool, Any]]:
     if len(answer) != asked:
         raise CannotBeAsked(detail=f"the model returned {len(answer)} answers for {asked} items")
     alerts = answer[ALERTS].tolist() if ALERTS in answer else [()] * asked
-    told = (*(answer[column].tolist() for column in COLUMNS), alerts)
-    for labels, probabilities, abstained, raised in zip(*told, strict=True):
+    values = (*(answer[column].tolist() for column in COLUMNS), alerts)
+    for labels, probabilities, abstained, raised in zip(*values, strict=True):
         if not isinstance(abstained, bool | np.bool_):
             raise CannotBeAsked(detail="the column abstain has values that are not boolean")
         yield labels, probabilities, bool(abstained), raised
@@ -214,20 +209,106 @@ def _scores(values: Any, *, task: Task) -> tuple[float, ...]:
     return scores
 
 
-def _alerts(labels: Any, *, task: Task) -> frozenset[str]:
+def _named(labels: Any, *, column: str) -> frozenset[str]:
     if not isinstance(labels, Sequence | np.ndarray) or isinstance(labels, str):
-        raise CannotBeAsked(detail="the column alerts has values that are not lists")
-    if not (named := frozenset(map(str, labels))) <= {*task.labels}:
+        raise CannotBeAsked(detail=f"the column {column} has values that are not lists")
+    return frozenset(map(str, labels))
+
+
+def _alerts(labels: Any, *, task: Task) -> frozenset[str]:
+    if not (named := _named(labels, column=ALERTS)) <= {*task.labels}:
         raise CannotBeAsked(detail=f"an alert is of a label that is not in task '{task.key}'")
     return named
 
 
 def _labels(labels: Any, *, task: Task) -> frozenset[str]:
-    if not isinstance(labels, Sequence | np.ndarray) or isinstance(labels, str):
-        raise CannotBeAsked(detail="the column labels has values that are not lists")
-    named = frozenset(map(str, labels))
+    named = _named(labels, column="labels")
     if not named <= {*task.labels} or (task.kind == "single" and len(named) != 1):
         raise CannotBeAsked(
             detail=f"an answer has labels that are not in task '{task.key}', or not exactly one where one is required"
         )
     return named
+
+
+@dataclass(frozen=True)
+class Rival:
+    """What a candidate is compared with.
+
+    Args:
+        name: of the champion, or of the baseline with the best macro-F1 on the gate set.
+        runs: the answers of all; the candidate must be better than each.
+    """
+
+    name: str
+    run: Run
+    digest: str
+    among: tuple[str, ...]
+    runs: tuple[Run, ...]
+
+
+def baseline(board: Board, *, frozen: Frozen, corpus: str, models: Collection[str], root: Path) -> Rival:
+    """Return the baselines, of which the one with the best macro-F1 is shown, on a gate set with at least one item.
+
+    ``models`` are names of predictions; one without predictions on this test is left out.
+    """
+    by_name = {name: [_constant(frozen, labels=labels)] for name, labels in constants(frozen).items()}
+    by_name |= predicted(corpus, frozen=frozen, models=models, root=root)
+    scored = [(name, run, macro_f1(board, run=run)) for name, runs in sorted(by_name.items()) for run in runs]
+    name, best, _ = max(scored, key=lambda each: each[2])
+    runs = tuple(run for _, run, _ in scored)
+    return Rival(name, best, digest_of(map(answers_of, runs)), tuple(sorted(by_name)), runs)
+
+
+def answers_of(run: Run) -> str:
+    """Return a digest of a run's seed and answers."""
+    return digest_of([str(run.seed), *(f"{item} {sorted(labels)}" for item, labels in sorted(run.answers.items()))])
+
+
+def names(params: Params) -> set[str]:
+    """Return the names of all predictions that a corpus may have: a fine-tuned model is named with its subset."""
+    tuned = {f"{model}-{subset}" for model in params.finetune.models for subset in params.finetune.subsets}
+    return {*params.train.models, *params.prompted.models, *params.baselines.models} | tuned
+
+
+def constants(frozen: Frozen) -> dict[str, frozenset[str]]:
+    """Return by name the label sets of baselines that answer all items alike: the most frequent set, and all labels."""
+    every = {"every label": frozenset(frozen.task.labels)} if frozen.task.kind == "multi" else {}
+    return {"majority set": frozen.majority, **every}
+
+
+def predicted(corpus: str, *, frozen: Frozen, models: Collection[str], root: Path) -> dict[str, list[Run]]:
+    """Return by model the stored predictions of the test items, one run for each seed, ordered by seed."""
+    folder, task = root / "snapshot" / corpus, frozen.task
+    paths = sorted((folder / "predictions").rglob("predictions.parquet")) if models else []
+    rows = [row for path in paths for row in tables.read(path, name="predictions", columns=PREDICTED).to_pylist()]
+    own = [row for row in rows if row["model"] in models]
+    runs = runs_of(own, tasks={task.key: task}, gold=EvaluationGold.read(folder)) if own else {}
+    return {model: list(of_model) for model, of_model in runs.get(task.key, {}).items()}
+
+
+def seeds(pack: Pack, *, frozen: Frozen, corpus: str, root: Path) -> list[Run]:
+    """Return the predictions of a candidate's model trained with other seeds, if the corpus still has that training."""
+    described = json.loads((pack.folder / integrity.MODEL).read_bytes())
+    model, own = described.get("model"), described.get("seed")
+
+    def trained(seed: int) -> Json:
+        path = root / "metrics" / corpus / f"train-{frozen.task.key}-{model}-{seed}.json"
+        return dict(json.loads(path.read_bytes())) if path.is_file() else {}
+
+    own_metrics = trained(own)
+    if pack.manifest.weights is None or "weights" not in own_metrics or not own_metrics.get("selected"):
+        return []
+    if TrainedWeights.model_validate(own_metrics["weights"]) != pack.manifest.weights:
+        return []
+    runs = predicted(corpus, frozen=frozen, models={model}, root=root).get(model, ())
+    return [run for run in runs if run.seed != own and trained(run.seed).get("selected") == own_metrics["selected"]]
+
+
+def _constant(frozen: Frozen, *, labels: frozenset[str]) -> Run:
+    return Run(0, dict.fromkeys(frozen.board.items, VOTE), dict.fromkeys(frozen.board.items, labels))
+
+
+def macro_f1(board: Board, *, run: Run) -> float:
+    """Return the macro-F1 of a run on test items, without an interval."""
+    sums = counted(board, predicted=board.predicted(run), valid=False).sum(axis=0)
+    return float(np.nan_to_num(figures(sums, task=board.task)["macro_f1"]))

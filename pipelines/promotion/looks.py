@@ -15,17 +15,27 @@ a candidate is promoted falsely; ``bench/promotion_gate.py`` compares the Ladder
 
 The identity of a gate set is the corpus, the task, the split's version and the part of the test. Sets that may overlap
 (another number of parts) share their looks.
+
+A score that selected a model is too high, because it was the highest. The parts are drawn by a hash of corpus, split
+version and group, so that they depend on neither labels nor models; ``promote.refresh`` chooses which of
+``promote.parts`` parts is the gate set. Reported are only the parts after it, which were never the gate set: the parts
+before it selected the present champion. The last part has nothing after it. A group that the growing corpus renames may
+change its part.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from crisis_corpus.journal import Event, JournalRow
 from pipelines.config.models import Promote
+from pipelines.datasets.posts import digest_of
+from pipelines.errors import BadParams
+from pipelines.evaluate.model_scores import Board
 from pipelines.registry.journal import Journal, JournalMoved
 
 EVENT: Event = "looked"
@@ -49,11 +59,83 @@ class GateSet:
 
 
 @dataclass(frozen=True)
+class DividedTest:
+    """The identity and the items of the gate set, and the items that are reported: none for the last part."""
+
+    identity: GateSet
+    gate: Board
+    reported: Board
+
+    def without(self, groups: Collection[str]) -> DividedTest:
+        """Return this divided test without the items of some groups of near-duplicates."""
+        gone = frozenset(groups)
+        return replace(
+            self,
+            gate=only(self.gate, keep=lambda group: group not in gone),
+            reported=only(self.reported, keep=lambda group: group not in gone),
+        )
+
+    @property
+    def digest(self) -> str:
+        board = self.gate
+        rows = zip(board.items, board.groups, board.gold, strict=True)
+        return digest_of(f"{i[0]} {i[1]} {g} {','.join(sorted(s))}" for i, g, s in rows)
+
+
+def divide(board: Board, *, corpus: str, version: int, terms: Promote, used: Collection[GateSet] = ()) -> DividedTest:
+    """Divide a test of the split's ``version``; the items of gate sets that were ``used`` are not reported."""
+    identity = GateSet(corpus, board.task.key, version, terms.parts, terms.refresh % terms.parts)
+    gone = [each for each in used if (each.corpus, each.task, each.version) == (corpus, board.task.key, version)]
+
+    def part(group: str, *, parts: int = terms.parts) -> int:
+        return part_of(group, corpus=corpus, version=version, parts=parts)
+
+    def fresh(group: str) -> bool:
+        return part(group) > terms.refresh and all(part(group, parts=each.parts) != each.part for each in gone)
+
+    return DividedTest(identity, only(board, keep=lambda group: part(group) == identity.part), only(board, keep=fresh))
+
+
+def require_part(corpus: str, *, terms: Promote) -> None:
+    """Refuse to look at a part again after the last one."""
+    if terms.refresh >= terms.parts:
+        detail = f"{terms.refresh} is not below promote.parts ({terms.parts}): every part was used. {_anew(corpus)}"
+        raise BadParams(where="promote.refresh", detail=detail)
+
+
+def remedy(corpus: str, *, terms: Promote) -> str:
+    """Return what to do when the looks at a gate set are used up."""
+    if terms.refresh + 1 < terms.parts:
+        return "raise promote.refresh to use another part of the test"
+    return f"it is the last part of the test. {_anew(corpus)}"
+
+
+def _anew(corpus: str) -> str:
+    return f"Give the split a new version (split.{corpus}.version) and set promote.refresh to 0"
+
+
+def part_of(group: str, *, corpus: str, version: int, parts: int) -> int:
+    """Return in which of the ``parts`` parts of a test split a group of near-duplicates is, from 0."""
+    drawn = hashlib.sha256(f"{corpus} {version} {group}".encode()).digest()
+    return int.from_bytes(drawn[:8]) * parts >> 64
+
+
+def only(board: Board, *, keep: Callable[[str], bool]) -> Board:
+    """Return a board (test items with gold labels) of only the items whose near-duplicate group ``keep`` accepts."""
+    rows = [row for row, group in enumerate(board.groups) if keep(group)]
+    return replace(
+        board,
+        items=tuple(board.items[row] for row in rows),
+        gold=tuple(board.gold[row] for row in rows),
+        groups=tuple(board.groups[row] for row in rows),
+    )
+
+
+@dataclass(frozen=True)
 class RecordedLook:
     """One comparison of a candidate with a rival on a gate set (a look), recorded before the result is known.
 
     Args:
-        gate: the gate set.
         pair: the digest of candidate, rival and gate set.
         number: the number of the look among those at this gate set, from 1.
         level: the probability with which the look may promote a candidate that is not better.
@@ -66,7 +148,6 @@ class RecordedLook:
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> RecordedLook:
-        """Return the look that the metrics of a journal row describe."""
         return cls(**{**values, "gate": GateSet(**values["gate"])})
 
 
@@ -75,7 +156,6 @@ class Budget:
     """The looks (comparisons of candidates) at one gate set, and the probability of a false promotion that they spent.
 
     Args:
-        gate: the gate set.
         alpha: ``promote.alpha``, the probability of a false promotion that all looks together may spend.
         planned: ``promote.looks``, the number of looks over which ``alpha`` is divided.
         looks: the looks so far, oldest first.
@@ -91,20 +171,18 @@ class Budget:
     @property
     def level(self) -> float:
         """The probability of a false promotion that the next look may spend (its level); 0 if ``alpha`` is spent."""
-        one = self.alpha / self.planned
-        return one if self.alpha - self.spent >= one * (1 - ROUNDING) else 0.0
+        share = self.alpha / self.planned
+        return share if self.alpha - self.spent >= share * (1 - ROUNDING) else 0.0
 
     @property
     def spent(self) -> float:
-        """The sum of the levels that were not returned."""
         return math.fsum(look.level for look in self.looks if look.pair not in self.better)
 
     @property
     def left(self) -> int:
-        """How many more looks at this gate set are possible."""
         return max(0, math.floor((self.alpha - self.spent) * self.planned / self.alpha * (1 + ROUNDING) + ROUNDING))
 
-    def told(self, look: RecordedLook) -> dict[str, Any]:
+    def figures(self, look: RecordedLook) -> dict[str, Any]:
         """Return a look's number and level, and what remains, as figures for the approver and the journal."""
         return {
             "number": look.number,
@@ -150,23 +228,17 @@ def take(
 ) -> RecordedLook | None:
     """Record a look (a comparison on the gate set) before its result is known, unless this pair was compared before.
 
-    ``pair`` is the digest of candidate, rival and gate set.
-
-    Returns:
-        The look, or the earlier one of the pair; ``None`` if alpha is spent or ``who`` is ``None``, and then nothing is
-        recorded.
-
-    Raises:
-        JournalBroken: the journal was altered.
+    ``pair`` is the digest of candidate, rival and gate set. The look, or the earlier one of the pair, is returned;
+    ``None`` if alpha is spent or ``who`` is ``None``, and then nothing is recorded.
     """
     while True:
         rows = journal.rows(name)
-        found = budget(rows, gate=gate, terms=terms)
-        if known := _known(found.looks, pair=pair):
-            return known
-        if who is None or not found.level:
+        state = budget(rows, gate=gate, terms=terms)
+        if known := [look for look in state.looks if look.pair == pair]:
+            return known[0]
+        if who is None or not state.level:
             return None
-        look = RecordedLook(gate, pair, len(found.looks) + 1, found.level)
+        look = RecordedLook(gate, pair, len(state.looks) + 1, state.level)
         try:
             journal.append(
                 name,
@@ -183,7 +255,3 @@ def take(
             # another candidate may have taken this number
             continue
         return look
-
-
-def _known(looks: Sequence[RecordedLook], *, pair: str) -> RecordedLook | None:
-    return next((look for look in looks if look.pair == pair), None)

@@ -42,11 +42,8 @@ class Moved:
     """The result of a decision about a model's champion.
 
     Args:
-        name: the registered model.
-        champion: the version number of the champion afterwards, if any.
         row: the journal row that records the change; ``None`` in a dry run.
         already: whether the row existed before the call.
-        verdict: in a dry run, the verdict of the gate.
     """
 
     name: str
@@ -71,25 +68,10 @@ def promote(
     """Make a model version the champion if it passes the gate (:mod:`pipelines.promotion.gate`).
 
     Args:
-        name: the registered model.
-        version: the candidate.
-        who: the person or the step that decides; not empty.
-        why: their reason; not empty.
-        context: see :class:`pipelines.registry.candidate.Context`.
         asked_by: the person who asked for the decision; by default the one who ran the gate. With
             ``promote.four_eyes`` it must be another than ``who``.
         dry_run: return the verdict without writing anything, and without a comparison that was not made before.
         compare: whether the version must be better than the champion; see :func:`pipelines.promotion.gate.run`.
-        say: called after each step; tests kill the process there.
-
-    Raises:
-        BadParams: who or why is empty.
-        SamePerson: ``promote.four_eyes`` requires another person.
-        NotPromoted: the version failed the gate; the reasons are in the journal.
-        PromotionAhead: another change of the champion is open, or has just replaced the champion of the comparison.
-        UnknownModel: no model has this name.
-        UnknownVersion: the model has no such version.
-        JournalBroken: the journal was altered.
     """
     signed(who, why)
     if dry_run:
@@ -125,20 +107,8 @@ def rollback(
     the rollback. A takedown withdraws a version if their share is too large, and rollback skips withdrawn versions.
 
     Args:
-        name: the registered model.
-        who: the person or the step that decides; not empty.
-        why: their reason; not empty.
-        context: see :class:`pipelines.registry.candidate.Context`.
         leaving: the champion to roll back from; if given, repeating a finished rollback does not restore a still
             earlier version.
-        say: called after each step.
-
-    Raises:
-        BadParams: who or why is empty.
-        NothingToUndo: there is no earlier champion.
-        NotPromoted: the files of the previous champion differ from what was registered.
-        PromotionAhead: another change of the champion is open.
-        JournalBroken: the journal was altered.
     """
     signed(who, why)
     now, begun = _begun(name, context=context, deed="rolled_back", version=None)
@@ -162,12 +132,6 @@ def withdraw(name: str, version: int, *, who: str, why: str, context: Context, s
 
     Repeating it changes nothing. If the version was champion, the model has no champion until ``rollback`` restores the
     previous one.
-
-    Raises:
-        BadParams: who or why is empty.
-        UnknownVersion: there is no such version.
-        PromotionAhead: another change of the champion is open; if that change promotes this version, abandon it first.
-        JournalBroken: the journal was altered.
     """
     signed(who, why)
     now, begun = _begun(name, context=context, deed="withdrawn", version=version)
@@ -182,14 +146,9 @@ def withdraw(name: str, version: int, *, who: str, why: str, context: Context, s
 
 
 def reject(name: str, version: int, *, who: str, why: str, context: Context) -> JournalRow:
-    """Record that a person rejected a model version that had passed the gate, and remove its alias ``challenger``.
-
-    Raises:
-        BadParams: who or why is empty.
-        UnknownVersion: there is no such version.
-    """
+    """Record that a person rejected a model version that had passed the gate, and remove its alias ``challenger``."""
     now = standing(context.journal, name)
-    found = context.registry.version(name, version)
+    rejected = context.registry.version(name, version)
     last = context.journal.last(name)
     same = (last.event, last.to_version, last.who, last.why) if last is not None else None
     if last is None or same != ("refused", version, who.strip(), why.strip()):
@@ -200,21 +159,14 @@ def reject(name: str, version: int, *, who: str, why: str, context: Context) -> 
             why=why,
             from_version=now.champion,
             to_version=version,
-            files=found.digest or None,
+            files=rejected.digest or None,
         )
     dismiss(name, version, registry=context.registry)
     return last
 
 
 def abandon(name: str, *, who: str, why: str, context: Context) -> Moved:
-    """Abandon a model's unfinished change of champion, and set the alias back to the champion in the journal.
-
-    Raises:
-        BadParams: who or why is empty.
-        NothingToUndo: no change is open.
-        JournalMoved: another process finished the change at the same time.
-        JournalBroken: the journal was altered.
-    """
+    """Abandon a model's unfinished change of champion, and set the alias back to the champion in the journal."""
     now = standing(context.journal, name)
     if now.intention is None:
         closing = [row for row in context.journal.rows(name) if row.event in (*MOVES, "abandoned")]
@@ -236,11 +188,7 @@ def abandon(name: str, *, who: str, why: str, context: Context) -> Moved:
 
 
 def _begun(name: str, *, context: Context, deed: Deed, version: int | None) -> tuple[Standing, JournalRow | None]:
-    """Return the model's state, and the intention of this move if it was begun before.
-
-    Raises:
-        PromotionAhead: another move is open.
-    """
+    """Return the model's state, and the intention of this move if it was begun before."""
     now = standing(context.journal, name)
     if now.intention is None:
         return now, None

@@ -1,7 +1,20 @@
-"""Compare candidate and rival on the gate set by macro-F1 and recalls; score them on the rest of the test."""
+"""Compare candidate and rival on the gate set by macro-F1 and recalls; score them on the rest of the test.
+
+Recalls are judged by confidence bounds, and left to a person where these do not decide:
+
+- A *floor* (``promote.recall_floors``, or the recall that a model's own alert guarantees) is missed if the 95 % upper
+  bound of the recall lies below it (:func:`pipelines.metrics.alerts.judged`). A candidate whose true recall is the
+  floor is refused one time in twenty at most.
+- A *severe* label may be found less often than by the champion by ``promote.tolerance`` at most. Tango's score bounds
+  of a paired difference (1998, Statistics in Medicine 17:891-908), one-sided at 95 %, also hold if no answer differs:
+  the candidate is *inferior* if the upper bound lies below the margin, *not inferior* if the lower bound does not.
+
+Both count groups of near-duplicates, which are not independent: a group is found if all its positives are.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,15 +22,103 @@ import numpy as np
 
 from pipelines.config.models import Promote
 from pipelines.errors import BadParams
-from pipelines.evaluate.model_scores import ABSTAINED, Board, Json, Run, Scored, bounds, number, score
+from pipelines.evaluate.model_scores import ABSTAINED, Board, Item, Json, Run, Scored, bounds, number, score
 from pipelines.evaluate.paired import TIE
-from pipelines.promotion.recall_checks import INFERIOR, NOT_INFERIOR, UNDECIDED, Answers, floor_of, severe_of
+from pipelines.evaluate.reliability import found_groups
+from pipelines.metrics import alerts
+from pipelines.metrics.label_sets import LabelSet
+from pipelines.promotion.holdout import macro_f1
 from pipelines.promotion.superiority import SLACK, Superiority
 from pipelines.taxonomy.task import Task
 
+INFERIOR, NOT_INFERIOR, UNDECIDED = "inferior", "not_inferior", "undecided"
+Answers = Mapping[Item, LabelSet]
+
+
+def floor_of(board: Board, *, label: str, floor: float, raised: Answers, champion: Answers | None = None) -> Json:
+    """Return the recall of a label with its bounds and the verdict on its floor, as JSON.
+
+    Args:
+        floor: the recall that is required or guaranteed.
+        raised: by item, the labels whose alert the model raises or, without alerts, the labels that it gives.
+        champion: what a consumer of the champion notices, if it is the rival.
+    """
+    groups = list(found_groups(board, label=label, raised=raised).values())
+    hits, n = sum(groups), len(groups)
+    return {
+        "floor": floor,
+        "gold": board.support[label],
+        "groups": n,
+        "recall": _recall(board, label=label, raised=raised),
+        "low": number(np.float64(alerts.lower(hits, n))),
+        "high": number(np.float64(alerts.upper(hits, n))),
+        "verdict": alerts.judged(hits, n, guaranteed=floor),
+        "needed": None if math.isinf(needed := alerts.needed(floor)) else needed,
+        **_rates(board, label=label, candidate=raised, champion=champion),
+    }
+
+
+def severe_of(board: Board, *, label: str, candidate: Answers, champion: Answers, tolerance: float) -> Json:
+    """Return as JSON the recall of a severe label, candidate minus champion, with bounds and whether it is inferior."""
+    ours, theirs = (found_groups(board, label=label, raised=raised) for raised in (candidate, champion))
+    gained = sum(ours[group] and not theirs[group] for group in ours)
+    lost = sum(theirs[group] and not ours[group] for group in ours)
+    low, high = paired_bounds(gained, lost, of=len(ours))
+    verdict = INFERIOR if high < -tolerance else NOT_INFERIOR if low >= -tolerance else UNDECIDED
+    return {
+        "gold": board.support[label],
+        "groups": len(ours),
+        "recall": _recall(board, label=label, raised=candidate),
+        "champion": _recall(board, label=label, raised=champion),
+        "gained": gained,
+        "lost": lost,
+        "low": number(np.float64(low)),
+        "high": number(np.float64(high)),
+        "margin": -tolerance,
+        **_rates(board, label=label, candidate=candidate, champion=champion),
+        "verdict": verdict,
+    }
+
+
+def paired_bounds(gained: int, lost: int, *, of: int, confidence: float = alerts.CONFIDENCE) -> tuple[float, float]:
+    """Return Tango's one-sided lower and upper bound of the paired difference (gained - lost) / of."""
+    from scipy.optimize import brentq
+    from scipy.stats import norm
+
+    if not of:
+        return -1.0, 1.0
+    z, apart = float(norm.ppf(confidence)), (gained - lost) / of
+    edge = 1 - 1e-12
+
+    def score(delta: float) -> float:
+        b = -gained - lost + (2 * of - gained + lost) * delta
+        c = -lost * delta * (1 - delta)
+        q = (math.sqrt(max(0.0, b * b - 8 * of * c)) - b) / (4 * of)
+        return (gained - lost - of * delta) / math.sqrt(max(1e-12, of * (2 * q + delta * (1 - delta))))
+
+    low = -1.0 if apart <= -edge or score(-edge) < z else brentq(lambda d: score(d) - z, -edge, apart)
+    high = 1.0 if apart >= edge or score(edge) > -z else brentq(lambda d: score(d) + z, apart, edge)
+    return float(low), float(high)
+
+
+def _rates(board: Board, *, label: str, candidate: Answers, champion: Answers | None) -> Json:
+    """Return the shares of items that a person would have to read, without which a recall can be had for nothing."""
+    models = {"alert_rate": candidate} | ({"champion_alert_rate": champion} if champion is not None else {})
+    return {
+        name: number(sum(label in raised.get(item, frozenset()) for item in board.items) / max(1, len(board.items)))
+        for name, raised in models.items()
+    }
+
+
+def _recall(board: Board, *, label: str, raised: Answers) -> float | None:
+    rows = zip(board.items, board.gold, strict=True)
+    hits = [label in raised.get(item, frozenset()) for item, gold in rows if label in gold]
+    return number(np.float64(np.mean(hits))) if hits else None
+
+
 METRIC = "macro_f1"  # FigSIM selects by it (5.2), CRADLE reports it (T4)
 # of a refused version: nothing that says how right its answers are
-TOLD = ("floor", "margin", "gold", "groups", "needed", "alert_rate", "champion_alert_rate", "verdict")
+SHOWN = ("floor", "margin", "gold", "groups", "needed", "alert_rate", "champion_alert_rate", "verdict")
 
 
 @dataclass(frozen=True)
@@ -45,14 +146,9 @@ def compare(
     """Score candidate and rival on all items of the gate set and compare the scores; an abstention counts as wrong.
 
     Args:
-        board: the gate set, with at least one item.
         candidate: the candidate's runs; the first is the registered one.
-        rival: the answers of the champion or of a baseline.
         alerted: by item, the labels of the candidate's alerts, and the labels that it gives without an alert.
         noticed: by item, the labels that a user of the candidate notices; and the champion's, if it is the rival.
-        floors: the recalls that are required or guaranteed (floors), by label.
-        tested: the test of superiority.
-        terms: the settings of the gate.
     """
     ours, theirs = (score(board, runs=[run], valid=False) for run in (candidate[0], rival))
     candidate_s, champion_s = noticed
@@ -62,12 +158,12 @@ def compare(
     }
     severe: dict[str, Json] = {}
     if champion_s is not None:
-        given = {"candidate": candidate_s, "champion": champion_s}
+        noticed_by = {"candidate": candidate_s, "champion": champion_s}
         severe = {
-            label: severe_of(board, label=label, tolerance=terms.tolerance, **given)
+            label: severe_of(board, label=label, tolerance=terms.tolerance, **noticed_by)
             for label in severe_labels(board.task, terms=terms)
         }
-    ahead = _ahead(ours, theirs) | {"seeds": [_macro_f1(board, run=run) for run in candidate]}
+    ahead = _ahead(ours, theirs) | {"seeds": [number(macro_f1(board, run=run)) for run in candidate]}
     figures = {
         METRIC: ahead,
         "exact": {"candidate": _own(ours, "exact"), "other": _own(theirs, "exact")},
@@ -84,21 +180,17 @@ def withheld(figures: Json) -> Json:
 
     The verdicts remain, and what does not depend on the candidate's scores.
     """
-    told = {key: value for key, value in figures.items() if key != "reported"}
-    told |= {name: {"other": figures[name]["other"]} for name in (METRIC, "exact")}
+    kept = {key: value for key, value in figures.items() if key != "reported"}
+    kept |= {name: {"other": figures[name]["other"]} for name in (METRIC, "exact")}
     for name in ("recall", "severe"):
-        told[name] = {
-            label: {key: found[key] for key in TOLD if key in found} for label, found in figures[name].items()
+        kept[name] = {
+            label: {key: figure[key] for key in SHOWN if key in figure} for label, figure in figures[name].items()
         }
-    return told
+    return kept
 
 
 def floors_of(task: Task, *, floors: Mapping[str, float]) -> dict[str, float]:
-    """Return the recall that a model must reach (its floor) by label; a floor of 0 removes an entry of ``params.yaml``.
-
-    Raises:
-        BadParams: a floor names a label that the task does not have.
-    """
+    """Return by label the recall that a model must reach; a floor of 0 removes an entry of ``params.yaml``."""
     wanted = {label: floor for label, floor in floors.items() if floor > 0}
     if unknown := sorted(wanted.keys() - set(task.labels)):
         raise BadParams(
@@ -151,43 +243,33 @@ def _not_better(tested: Superiority) -> Iterator[str]:
 
 
 def _missed(figures: Json, *, terms: Promote) -> Iterator[str]:
-    for label, found in figures["recall"].items():
-        if found["verdict"] == "below":
-            yield f"recall of {label} is under its floor {found['floor']:.4f} with 95 % confidence"
-    for label, found in figures["severe"].items():
-        if found["verdict"] == INFERIOR or (found["verdict"] == UNDECIDED and terms.undecided == "refuse"):
-            less = (
-                "is less than the champion's"
-                if found["verdict"] == INFERIOR
-                else "is not shown to equal the champion's"
-            )
-            yield f"recall of severe {label} {less} with a margin of {found['margin']:.4f}"
+    for label, recall in figures["recall"].items():
+        if recall["verdict"] == "below":
+            yield f"recall of {label} is under its floor {recall['floor']:.4f} with 95 % confidence"
+    for label, recall in figures["severe"].items():
+        if recall["verdict"] == INFERIOR or (recall["verdict"] == UNDECIDED and terms.undecided == "refuse"):
+            less = "less than" if recall["verdict"] == INFERIOR else "not shown to equal"
+            yield f"recall of severe {label} is {less} the champion's with a margin of {recall['margin']:.4f}"
 
 
 def undecided(figures: Json) -> Iterator[str]:
     """Yield a sentence for each label that the gate set has too few positives to decide, for the approver."""
     if "candidate" not in figures.get(METRIC, {}):
         return
-    for label, found in figures.get("recall", {}).items():
-        if found.get("verdict") == "too_few":
-            needs = "no number of them" if found["needed"] is None else f"{found['needed']} of them"
+    for label, recall in figures.get("recall", {}).items():
+        if recall.get("verdict") == "too_few":
+            needs = "no number of them" if recall["needed"] is None else f"{recall['needed']} of them"
             yield (
-                f"{label}: {found['groups']} groups with it cannot confirm a recall of {found['floor']:.2f}"
-                f" ({needs} could); its bounds are {found['low']:.2f} and {found['high']:.2f}"
+                f"{label}: {recall['groups']} groups with it cannot confirm a recall of {recall['floor']:.2f}"
+                f" ({needs} could); its bounds are {recall['low']:.2f} and {recall['high']:.2f}"
             )
-    for label, found in figures.get("severe", {}).items():
-        if found["verdict"] not in (INFERIOR, NOT_INFERIOR):
+    for label, recall in figures.get("severe", {}).items():
+        if recall["verdict"] not in (INFERIOR, NOT_INFERIOR):
             yield (
-                f"{label} (severe): with {found['groups']} groups, {found['gained']} gained and {found['lost']} lost,"
-                f" the recall may be lower than the champion's by {-found['low']:.2f};"
-                f" {-found['margin']:.2f} is tolerated"
+                f"{label} (severe): with {recall['groups']} groups, {recall['gained']} gained and"
+                f" {recall['lost']} lost, the recall may be lower than the champion's by {-recall['low']:.2f};"
+                f" {-recall['margin']:.2f} is tolerated"
             )
-
-
-def _macro_f1(board: Board, *, run: Run) -> float:
-    from pipelines.evaluate.model_scores import plain
-
-    return float(plain(board, predicted=board.predicted(run), valid=False)["figures"][METRIC] or 0.0)
 
 
 def _own(scored: Scored, name: str) -> float:

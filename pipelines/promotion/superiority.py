@@ -34,7 +34,6 @@ class Superiority:
     Args:
         p: the p-value of the registered run.
         p_seeds: the p-value of the mean over all runs (seeds); equal to ``p`` with one run.
-        level: the significance level that neither may exceed.
     """
 
     p: float
@@ -48,14 +47,7 @@ class Superiority:
 
 
 def compared(board: Board, *, candidate: Sequence[Run], rivals: Sequence[Run], level: float) -> Superiority:
-    """Compare a candidate's runs, of which the first is the registered one, with every rival; the largest p counts.
-
-    Args:
-        board: the gate set, with at least one item.
-        candidate: its runs.
-        rivals: the answers of the champion, or of the baselines.
-        level: of this look.
-    """
+    """Compare a candidate's runs, of which the first is the registered one, with every rival; the largest p counts."""
     ours, theirs = [_sums(board, run) for run in candidate], [_sums(board, run) for run in rivals]
     p = max(p_value(board, candidate=ours[0], rival=each) for each in theirs)
     mean = np.mean(ours, axis=0)

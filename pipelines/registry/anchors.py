@@ -40,14 +40,14 @@ def write(name: str, *, journal: Journal, settings: Settings) -> None:
 
 def known(settings: Settings, *, cwd: Path) -> dict[str, str]:
     """Return by model the journal row digest in the newest signed tag; ``cwd`` is a clone with all tags."""
-    signer, found = _signer(settings), dict[str, str]()
+    signer, digests = _signer(settings), dict[str, str]()
     # newest first; a tag that another key signed, or none, is skipped
     listed = git("for-each-ref", "--sort=-version:refname", "--format=%(refname)", f"refs/tags/{TAGS}", cwd=cwd)
     for tag in (ref.removeprefix("refs/tags/") for ref in listed.split()):
         name = tag.removeprefix(TAGS).rpartition("/")[0]
-        if name not in found and (digest := signed_tags.read(tag, signer=signer, cwd=cwd)):
-            found[name] = digest
-    return found
+        if name not in digests and (digest := signed_tags.read(tag, signer=signer, cwd=cwd)):
+            digests[name] = digest
+    return digests
 
 
 def published(settings: Settings) -> dict[str, str]:
@@ -62,23 +62,8 @@ def published(settings: Settings) -> dict[str, str]:
 
 
 def check(journal: Journal, *, settings: Settings, cwd: Path) -> None:
-    """Check that the journal is unaltered and has the rows whose digests are in signed tags (``cwd``: a clone).
-
-    Raises:
-        JournalBroken: a row was altered or is missing.
-    """
+    """Check that the journal is unaltered and has the rows whose digests are in signed tags (``cwd``: a clone)."""
     journal.verify(known=known(settings, cwd=cwd))
-
-
-def sign_earlier(settings: Settings, *, who: str) -> list[str]:
-    """Sign the unsigned journal rows that an earlier version of this software wrote; return their models.
-
-    Raises:
-        JournalBroken: the chain of row digests of a model is altered.
-        JournalUnsigned: a tag shows that the journal of a model was signed before, but its rows have no signature.
-    """
-    with Journal.of(settings) as journal:
-        return journal.sign_earlier(who=who, known=published(settings))
 
 
 def _signer(settings: Settings) -> Signer:

@@ -41,12 +41,7 @@ class ApprovalRecord:
     """The decision of a user of Airflow: an answer to the question of a Dag run.
 
     Args:
-        run: the id of the Dag run that asked.
         subject: what the question was about, such as ``promote crisis-posts 2``.
-        yes: whether the answer was yes.
-        who: the user who answered.
-        why: their reason.
-        asked_by: the user who started the run, if any.
     """
 
     run: str
@@ -57,17 +52,13 @@ class ApprovalRecord:
     asked_by: str | None
 
     @classmethod
-    def answered(cls, *, user: str | None, asked_by: str | None, **given: Any) -> ApprovalRecord:
-        """Return the decision of a user of Airflow; a ``user`` of ``None`` means that there was no answer in time.
-
-        Raises:
-            DecisionRefused: the user is anonymous, or a yes has no user.
-        """
-        if user is None and not given["yes"]:
-            return cls(who=NO_ANSWER, asked_by=None, **given)
+    def answered(cls, *, user: str | None, asked_by: str | None, **question: Any) -> ApprovalRecord:
+        """Return the decision of a user of Airflow; a ``user`` of ``None`` means that there was no answer in time."""
+        if user is None and not question["yes"]:
+            return cls(who=NO_ANSWER, asked_by=None, **question)
         if user is None or user.strip().casefold() in ANONYMOUS:
             raise DecisionRefused(detail="the answer came from a user who was not logged in")
-        return cls(who=f"airflow:{user}", asked_by=f"airflow:{asked_by}" if asked_by else None, **given)
+        return cls(who=f"airflow:{user}", asked_by=f"airflow:{asked_by}" if asked_by else None, **question)
 
     def token(self, secret: bytes) -> dict[str, Any]:
         """Return this decision as JSON values with a message authentication code (a token)."""
@@ -75,31 +66,23 @@ class ApprovalRecord:
 
     @classmethod
     def verified(cls, text: str, secret: bytes, *, run: str, subject: str, yes: bool) -> ApprovalRecord:
-        """Return the decision in a token, after checking its code and that it is of this run, subject and answer.
-
-        Raises:
-            DecisionRefused: the token was changed, or is of another run, subject or answer (``yes``).
-        """
+        """Return the decision in a token, after checking its code and that it is of this run, subject and answer."""
         try:
             values = json.loads(text)
             mac = values.pop("mac")
-            found = cls(**values)
+            record = cls(**values)
         except (ValueError, TypeError, KeyError, AttributeError):
             raise DecisionRefused(detail="it is not a decision of this project") from None
         if not hmac.compare_digest(str(mac).encode(), _mac(values, secret).encode()):
             raise DecisionRefused(detail="it was changed after the answer")
-        if (found.run, found.subject, found.yes) != (run, subject, yes):
+        if (record.run, record.subject, record.yes) != (run, subject, yes):
             raise DecisionRefused(detail="the answer was another one, in another run, or about something else")
-        signed(found.who, found.why)
-        return found
+        signed(record.who, record.why)
+        return record
 
 
 def require_two(who: str, *, asked_by: str | None) -> None:
-    """Check that one person asked for a decision (``asked_by``) and another one made it (``who``).
-
-    Raises:
-        SamePerson: they are the same person, or the first one is unknown.
-    """
+    """Check that one person asked for a decision (``asked_by``) and another one made it (``who``)."""
     if not asked_by or _login(who) == _login(asked_by):
         raise SamePerson(who=who)
 

@@ -10,19 +10,43 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow.parquet as pq
+
 from crisis_corpus import integrity
-from crisis_corpus.integrity import NoPack, digest
+from crisis_corpus.integrity import MODEL, RECORDS, NoPack, PackManifest, digest, place, read_manifest
 from crisis_corpus.journal import JournalRow
 from crisis_corpus.versions import Version
 from pipelines.config.models import Promote
 from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
 from pipelines.process import now
-from pipelines.registry.contents import Pack
 from pipelines.registry.journal import Journal
 from pipelines.registry.versions import TAKEN_DOWN, Registry, subject
 from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import workspace
+
+
+@dataclass(frozen=True)
+class Pack:
+    """The model package of a downloaded model version: its folder, manifest and ids of training records."""
+
+    folder: Path
+    manifest: PackManifest
+    records: frozenset[str]
+
+    @classmethod
+    def read(cls, version: Path) -> Pack:
+        folder = place(version)
+        return cls(folder, read_manifest(folder / MODEL), read_records(folder / RECORDS))
+
+
+def read_records(path: Path) -> frozenset[str]:
+    """Return the ids of the records that a model was trained or selected on, from ``records.parquet``."""
+    try:
+        return frozenset(pq.read_table(path, columns=["record_id"])["record_id"].to_pylist())
+    except (OSError, ValueError, KeyError):
+        raise NoPack(detail=f"{RECORDS} is missing or unreadable") from None
+
 
 # The stage outputs that a model is packaged from or tested on.
 CHECKED_OUT = ("split", "gold", "few_shot", "silver", "finetuned", "predictions")

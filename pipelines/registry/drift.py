@@ -48,14 +48,11 @@ class Counts(Section):
     """The counts of a model's predictions by which drift is measured.
 
     Args:
-        answered: the items with an answer; abstentions are not counted.
-        labels: items by label.
         alerting: the labels whose severity is high enough for an alert; empty if the task has none.
         alerts: items with at least one label of ``alerting``.
         confidence: items by the twentieth of their confidence; empty if the model gives no probabilities. The
             confidence of an answer is the probability of its label; of several, the mean probability of the decisions
             for and against each label.
-        language: items by language.
         words: items by number of words, in the classes of :data:`WORDS`.
     """
 
@@ -84,21 +81,21 @@ def count(
 
     Items without a row in ``inputs`` are missing from the counts of languages and words.
     """
-    found, high = list(answers), frozenset(alerting)
-    known = [inputs[item] for item, _, _ in found if item in inputs]
-    labels = Counter(label for _, named, _ in found for label in named)
+    rows, high = list(answers), frozenset(alerting)
+    known = [inputs[item] for item, _, _ in rows if item in inputs]
+    labels = Counter(label for _, named, _ in rows for label in named)
     words = [0] * (len(WORDS) + 1)
     sure = [0] * TWENTIETHS
     for length, _ in known:
         words[bisect_right(WORDS, length)] += 1
-    for _, _, scores in found:
+    for _, _, scores in rows:
         if scores:
             sure[min(int(_confidence(scores, kind=task.kind) * TWENTIETHS), TWENTIETHS - 1)] += 1
     return Counts(
-        answered=len(found),
+        answered=len(rows),
         labels={label: labels[label] for label in task.labels},
         alerting=tuple(label for label in task.labels if label in high),
-        alerts=sum(not high.isdisjoint(named) for _, named, _ in found),
+        alerts=sum(not high.isdisjoint(named) for _, named, _ in rows),
         confidence=tuple(sure) if any(sure) else (),
         language=dict(sorted(Counter(language for _, language in known).items())),
         words=tuple(words),
@@ -107,16 +104,16 @@ def count(
 
 def inputs_of(files: Iterable[Path]) -> dict[Item, tuple[int, str]]:
     """Return the number of words and the language of each item, from tables of the corpus; nothing is decrypted."""
-    found = {}
+    inputs = {}
     for path in files:
         with pq.ParquetFile(path) as file:
             image = ["image"] if "image" in file.schema_arrow.names else []
             table = file.read(columns=["record_id", *image, "words", "language"])
         if not image:
             table = table.append_column("image", [[0] * table.num_rows])
-        of = zip(items_of(table), table["words"].to_pylist(), table["language"].to_pylist(), strict=True)
-        found.update({item: (words or 0, language or "none") for item, words, language in of})
-    return found
+        rows = zip(items_of(table), table["words"].to_pylist(), table["language"].to_pylist(), strict=True)
+        inputs.update({item: (words or 0, language or "none") for item, words, language in rows})
+    return inputs
 
 
 def reference(journal: Journal, *, name: str, version: int) -> Counts | None:
@@ -144,22 +141,22 @@ def compare(test: Counts, month: Counts, *, bounds: Drift) -> Json:
         counted[ALERTS] = (test.alerts, month.alerts)
     sure = min(sum(test.confidence), sum(month.confidence)) >= T_TEST_ITEMS
     alpha = bounds.alpha / (len(counted) + sure + 2)
-    found = {name: _rates(*of, sizes=(test.answered, month.answered)) for name, of in counted.items()}
+    quantities = {name: _rates(*sizes_of, sizes=(test.answered, month.answered)) for name, sizes_of in counted.items()}
     if sure:
-        found[CONFIDENCE] = _means(test.confidence, month.confidence)
+        quantities[CONFIDENCE] = _means(test.confidence, month.confidence)
     languages = sorted({*test.language, *month.language})
-    of_language = ([of.language.get(key, 0) for key in languages] for of in (test, month))
-    found["language"] = _psi(*of_language, alpha=alpha, bound=bounds.psi)
-    found["words"] = _psi(test.words, month.words, alpha=alpha, bound=bounds.psi)
-    exceeded = [name for name, one in found.items() if _exceeds(name, one, alpha=alpha, bounds=bounds)]
-    return {"answered": month.answered, "quantities": found, "exceeded": exceeded}
+    of_language = ([sizes_of.language.get(key, 0) for key in languages] for sizes_of in (test, month))
+    quantities["language"] = _psi(*of_language, alpha=alpha, bound=bounds.psi)
+    quantities["words"] = _psi(test.words, month.words, alpha=alpha, bound=bounds.psi)
+    exceeded = [name for name, quantity in quantities.items() if _exceeds(name, quantity, alpha=alpha, bounds=bounds)]
+    return {"answered": month.answered, "quantities": quantities, "exceeded": exceeded}
 
 
-def _exceeds(name: str, found: Json, *, alpha: float, bounds: Drift) -> bool:
-    if "psi" in found:
-        return bool(found["psi"] > found["bound"])
+def _exceeds(name: str, quantity: Json, *, alpha: float, bounds: Drift) -> bool:
+    if "psi" in quantity:
+        return bool(quantity["psi"] > quantity["bound"])
     bound = bounds.confidence if name == CONFIDENCE else bounds.rate
-    return bool(abs(found["month"] - found["test"]) > bound and found["p"] < alpha)
+    return bool(abs(quantity["month"] - quantity["test"]) > bound and quantity["p"] < alpha)
 
 
 def _confidence(scores: tuple[float, ...], *, kind: str) -> float:
@@ -185,10 +182,10 @@ def _means(before: Iterable[int], now: Iterable[int]) -> Json:
 
 def _moments(counts: Iterable[int]) -> tuple[int, float, float]:
     """Return size, mean and variance of values counted by twentieth."""
-    found = [((i + 0.5) / TWENTIETHS, k) for i, k in enumerate(counts)]
-    n = sum(k for _, k in found)
-    mean = sum(x * k for x, k in found) / max(n, 1)
-    return n, mean, sum(k * (x - mean) ** 2 for x, k in found) / max(n - 1, 1)
+    classes = [((i + 0.5) / TWENTIETHS, k) for i, k in enumerate(counts)]
+    n = sum(k for _, k in classes)
+    mean = sum(x * k for x, k in classes) / max(n, 1)
+    return n, mean, sum(k * (x - mean) ** 2 for x, k in classes) / max(n - 1, 1)
 
 
 def _psi(before: Iterable[int], now: Iterable[int], *, alpha: float, bound: float) -> Json:

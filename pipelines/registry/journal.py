@@ -7,7 +7,7 @@ compare-and-set that MLflow's aliases lack. Rows are signed with a key that is d
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Self, get_args
 
@@ -25,7 +25,6 @@ from crisis_corpus.journal import (
     JournalUnavailable,
     JournalUnsigned,
     canonical,
-    chained,
     journal,
     last_row,
     metadata,
@@ -95,7 +94,6 @@ class Journal(JournalReader):
     """The journal of decisions about all models, in an open database; it has one writer at a time, across processes."""
 
     def __init__(self, engine: Engine, *, clock: Clock, signer: Signer | None) -> None:
-        """Use :meth:`open` instead."""
         super().__init__(engine, key=signer.public if signer else None)
         self.engine, self._clock, self._signer = engine, clock, signer
 
@@ -112,35 +110,24 @@ class Journal(JournalReader):
 
     @classmethod
     def open(cls, url: str, *, clock: Clock = utc_now, secret: bytes | None = None) -> Self:
-        """Open or create the journal of decisions at ``sqlite:///file`` or ``postgresql+psycopg2://...``.
-
-        Raises:
-            BadParams: the address is malformed or of another kind of database.
-            JournalUnavailable: the database does not answer.
-        """
+        """Open or create the journal of decisions at ``sqlite:///file`` or ``postgresql+psycopg2://...``."""
         engine = Engine(url, where="CORPUS_JOURNAL_URL", lock=WRITER_LOCK, unavailable=JournalUnavailable)
         with engine.writing() as connection:
-            there = sa.inspect(connection)
-            new = not there.has_table(journal.name)
+            new = not sa.inspect(connection).has_table(journal.name)
             if new:
                 metadata.create_all(connection)
-            elif "signature" not in {column["name"] for column in there.get_columns(journal.name)}:
-                connection.exec_driver_sql("ALTER TABLE journal ADD COLUMN signature VARCHAR(128)")
-            # in SQLite also later: an earlier version created fewer, and a copy may have lost them
+            # in SQLite also later: a copy may have lost them
             for statement in _APPEND_ONLY[engine.backend] if new or engine.backend == "sqlite" else ():
                 connection.exec_driver_sql(statement)
         return cls(engine, clock=clock, signer=Signer(secret, purpose="journal") if secret else None)
 
     def close(self) -> None:
-        """Close the journal's database."""
         self.engine.close()
 
     def __enter__(self) -> Self:
-        """Return the journal."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the journal."""
         self.close()
 
     def append(
@@ -156,25 +143,9 @@ class Journal(JournalReader):
         files: str | None = None,
         after: int | None = None,
     ) -> JournalRow:
-        """Write the next row of a model's journal and return it.
+        """Write the next row of a model's journal and return it; the values are described in :class:`JournalRow`.
 
-        Args:
-            name: the registered model.
-            event: see :class:`JournalRow`.
-            who: the person or the step that decided; not empty.
-            why: their reason; not empty.
-            from_version: see :class:`JournalRow`.
-            to_version: see :class:`JournalRow`.
-            metrics: the figures of the decision, as JSON values without NaN.
-            files: see :class:`JournalRow`.
-            after: the number that the model's last row must still have (0: no row), or ``None`` to skip this check.
-
-        Raises:
-            BadParams: who or why is empty, too long or not one line; the metrics are not JSON.
-            JournalMoved: there is a row after ``after``; nothing was written.
-            JournalBroken: the row ``after`` does not exist.
-            JournalUnsigned: the last row is not signed, so a signature after it would vouch for it.
-            CannotSign: there is no project secret.
+        ``after`` is the number that the model's last row must still have (0: no row), or ``None`` to skip this check.
         """
         decided = signed(who, why)
         if self._signer is None:
@@ -202,35 +173,16 @@ class Journal(JournalReader):
                 "files": files,
                 "previous": last.digest if last else BEGINNING,
             }
-            if last is not None and event != "checkpoint" and not signed_by(last, key=self._signer.public):
+            if last is not None and not signed_by(last, key=self._signer.public):
                 raise JournalUnsigned(name=name, number=number)
             digest = sealed(values)
             values |= {"digest": digest, "signature": self._signer.sign(to_sign(digest)).hex()}
             connection.execute(sa.insert(journal), values)
         return row_of(values)
 
-    def sign_earlier(self, *, who: str, known: Container[str] = ()) -> list[str]:
-        """Sign, by a checkpoint row, the rows that an earlier version of this software wrote; return their models.
-
-        Raises:
-            JournalBroken: the chain of row digests of a model is altered.
-            JournalUnsigned: the journal of a model in ``known`` was signed before, but its rows have no signature.
-        """
-        chains = chained(self.rows()).items()
-        earlier = [name for name, chain in chains if all(row.signature is None for row in chain)]
-        for name in earlier:
-            if name in known:
-                raise JournalUnsigned(name=name, number=1)
-            self.append(name, event="checkpoint", who=who, why="covers the rows before, which are not signed")
-        return earlier
-
 
 def signed(who: str, why: str) -> dict[str, str]:
-    """Return the person ``who`` and the reason ``why`` as fields of a journal row, without white space at the ends.
-
-    Raises:
-        BadParams: a text is empty, too long or not one line, or the name identifies no one.
-    """
+    """Return the person ``who`` and the reason ``why`` as fields of a journal row, without white space at the ends."""
     decided = {"who": who.strip(), "why": why.strip()}
     for where, text in decided.items():
         if not text or len(text) > CHARACTERS[where] or not text.isprintable():

@@ -19,8 +19,7 @@ from pathlib import Path
 from crisis_corpus.integrity import FILES, MODEL, RECORDS, NoPack, PackManifest, read_manifest
 from crisis_corpus.versions import NAMES, Version
 from pipelines.config.settings import Settings
-from pipelines.registry.candidate import scratch
-from pipelines.registry.contents import read_records
+from pipelines.registry.candidate import read_records, scratch
 from pipelines.registry.versions import Registry
 
 # The tag names a folder, and anyone can write tags: accept only digests.
@@ -32,9 +31,7 @@ class Lineage:
     """The training data of one model version.
 
     Args:
-        version: the model version.
         manifest: kind, task, commit of the corpus, digests of scheme, split and votes, from the model package.
-        records: the ids of the records that the version was trained or selected on.
     """
 
     version: Version
@@ -73,12 +70,7 @@ class Holders:
 
 
 def of_version(version: Version, *, registry: Registry, settings: Settings) -> Lineage:
-    """Return the training data (lineage) of a model version.
-
-    Raises:
-        NoPack: the model package of the version cannot be read.
-        RegistryUnavailable: MLflow does not answer.
-    """
+    """Return the training data (lineage) of a model version."""
     if not DIGESTED.fullmatch(version.digest):
         # without a digest a cached copy could not be matched to the files
         with scratch(settings) as folder:
@@ -95,25 +87,16 @@ def of_version(version: Version, *, registry: Registry, settings: Settings) -> L
 
 
 def versions_of(record_ids: Collection[str], *, registry: Registry, settings: Settings) -> Holders:
-    """Return the model versions that were trained or selected on each of these records.
-
-    Args:
-        record_ids: the ids of the records.
-        registry: the registry with the model versions.
-        settings: for the folder of the cached ids.
-
-    Raises:
-        RegistryUnavailable: MLflow does not answer.
-    """
+    """Return the model versions that were trained or selected on each of these records."""
     wanted = frozenset(record_ids)
-    found: dict[str, list[Version]] = defaultdict(list)
+    versions: dict[str, list[Version]] = defaultdict(list)
     unknown = []
     for version, records in learnt(NAMES, registry=registry, settings=settings):
         if records is None:
             unknown.append(version)
         for record_id in wanted & (records or frozenset()):
-            found[record_id].append(version)
-    return Holders({record_id: tuple(found[record_id]) for record_id in sorted(found)}, tuple(unknown))
+            versions[record_id].append(version)
+    return Holders({record_id: tuple(versions[record_id]) for record_id in sorted(versions)}, tuple(unknown))
 
 
 def learnt(

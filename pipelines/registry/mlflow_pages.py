@@ -32,22 +32,13 @@ def of_commit(settings: Settings, *, corpus: str, commit: str, client: Any = Non
 
     A model's commit has no report of it: that is published after its training. Without a server or a run, there is no
     address.
-
-    Args:
-        settings: provides ``MLFLOW_TRACKING_URI``.
-        corpus: the corpus of the numbers.
-        commit: the commit of the corpus branch.
-        client: MLflow's client, if the process has one.
-
-    Raises:
-        RegistryUnavailable: MLflow does not answer.
     """
     address = web(settings.mlflow_tracking_uri)
     if address is None:
         return {}
     from mlflow import MlflowClient
 
-    client, found = client or MlflowClient(settings.mlflow_tracking_uri), dict[str, str]()
+    client, pages = client or MlflowClient(settings.mlflow_tracking_uri), dict[str, str]()
     with translated():
         place = client.get_experiment_by_name(experiment(corpus))
         if place is None:
@@ -56,10 +47,10 @@ def of_commit(settings: Settings, *, corpus: str, commit: str, client: Any = Non
         same = client.search_runs([place.experiment_id], f"tags.{COMMIT} = '{commit}'", max_results=1)
         for run in (*same, *newest):
             page = f"{address}/#/experiments/{place.experiment_id}/runs/{run.info.run_id}"
-            found.setdefault("run", page)
+            pages.setdefault("run", page)
             if any(file.path == REPORT for file in client.list_artifacts(run.info.run_id, "report")):
-                return found | {"report": f"{page}/artifacts/{REPORT}"}
-    return found
+                return pages | {"report": f"{page}/artifacts/{REPORT}"}
+    return pages
 
 
 def of_version(settings: Settings, *, name: str, version: int) -> str | None:

@@ -30,57 +30,45 @@ def gather(
     """Collect the state of one registered model, or of all models that have a version or a journal row.
 
     Args:
-        name: the registered model, or ``None`` for all models.
-        registry: the source of versions and aliases.
-        journal: the source of the champion and of the decisions.
         known: by model, the digest of a journal row that must exist (:func:`pipelines.registry.anchors.published`).
 
     Returns:
         for each model ``name``, ``champion`` (by the journal), ``aliases`` (by MLflow), ``before`` (the versions for a
         rollback, oldest first), ``open`` (the number of the journal row that began an unfinished change of the
         champion), ``faults`` (sentences on what is wrong), ``versions``, and ``journal`` (its rows).
-
-    Raises:
-        UnknownModel: there is no such name.
-        RegistryUnavailable: MLflow does not answer; JournalUnavailable likewise.
     """
     if name is not None:
         checked(name)
     known = known or {}
-    models = [_model(one, registry=registry, journal=journal, known=known) for one in ([name] if name else NAMES)]
+    models = [_model(each, registry=registry, journal=journal, known=known) for each in ([name] if name else NAMES)]
     return [model for model in models if name or model["versions"] or model["journal"]]
 
 
 def summary(journal: Journal) -> list[Json]:
     """Return by model the champion, number of journal rows, last change, and when a stale champion is removed."""
-    found = []
+    models = []
     for name in NAMES:
         if rows := journal.rows(name):
             last = last_move(journal, name)
-            told = {"event": last.event, "at": last.at, "who": last.who} if last else {}
+            change = {"event": last.event, "at": last.at, "who": last.who} if last else {}
             now = of_rows(name, rows)
             until = {"stale": end} if (end := now.stale.get(now.champion or 0)) else {}
-            found.append({"name": name, "champion": now.champion, "journal": len(rows), **told, **until})
-    return found
+            models.append({"name": name, "champion": now.champion, "journal": len(rows), **change, **until})
+    return models
 
 
 def records_of(name: str, version: int, *, registry: Registry, settings: Settings) -> Json:
-    """Return a model version's lineage and the ids of all records on which it was trained or selected.
-
-    Raises:
-        UnknownVersion: there is no version with this number.
-        NoPack: the model package of the version cannot be read.
-    """
-    found = lineage.of_version(registry.version(name, version), registry=registry, settings=settings)
-    return {**found.summary(), "record_ids": sorted(found.records)}
+    """Return a model version's lineage and the ids of all records on which it was trained or selected."""
+    training = lineage.of_version(registry.version(name, version), registry=registry, settings=settings)
+    return {**training.summary(), "record_ids": sorted(training.records)}
 
 
 def versions_of(record_ids: Sequence[str], *, registry: Registry, settings: Settings) -> Json:
     """Return by record id the model versions trained or selected on it, and the versions whose records are unknown."""
-    found = lineage.versions_of(record_ids, registry=registry, settings=settings)
+    holders = lineage.versions_of(record_ids, registry=registry, settings=settings)
     return {
-        "records": {one: [held.uri for held in found.versions.get(one, ())] for one in record_ids},
-        "unknown": [version.uri for version in found.unknown],
+        "records": {record_id: [held.uri for held in holders.versions.get(record_id, ())] for record_id in record_ids},
+        "unknown": [version.uri for version in holders.unknown],
     }
 
 
@@ -166,7 +154,7 @@ def _version(version: Version, *, now: Standing, aliases: dict[str, int | None])
 
 def _row(row: JournalRow) -> Json:
     """Return a row with the figures of its decision, without its other metrics."""
-    told: Json = {
+    shown_row: Json = {
         "number": row.number,
         "at": row.at,
         "event": row.event,
@@ -177,15 +165,12 @@ def _row(row: JournalRow) -> Json:
     }
     figures = row.metrics.get("figures", {})
     if scores := figures.get("scores"):
-        shown = ("macro_f1", "recall", "severe", "abstained", "rival", "reported")
-        told["figures"] = {key: scores[key] for key in shown if key in scores}
-        test = figures.get("test", {})
-        told["figures"]["test"] = test.get("gate", test.get("n"))
-        if look := scores.get("look"):
-            told["figures"]["look"] = look
+        shown = ("macro_f1", "recall", "severe", "abstained", "rival", "reported", "look")
+        shown_row["figures"] = {key: scores[key] for key in shown if key in scores}
+        shown_row["figures"] |= {"test": figures["test"]["gate"]}
     if reasons := row.metrics.get("reasons"):
-        told["reasons"] = list(reasons)
-    return told
+        shown_row["reasons"] = list(reasons)
+    return shown_row
 
 
 def _version_cells(version: Json) -> list[str]:
@@ -194,21 +179,20 @@ def _version_cells(version: Json) -> list[str]:
 
 
 def _cells(row: Json) -> list[str]:
-    said = [row["event"], *("–" if row[key] is None else str(row[key]) for key in ("from", "to")), row["who"]]
-    return [str(row["number"]), f"{row['at'][:19]}Z", *said, row["why"], "\n".join(_figures(row))]
+    decision = [row["event"], *("–" if row[key] is None else str(row[key]) for key in ("from", "to")), row["who"]]
+    return [str(row["number"]), f"{row['at'][:19]}Z", *decision, row["why"], "\n".join(_figures(row))]
 
 
 def _figures(row: Json) -> list[str]:
     lines = list(row.get("reasons", ()))
-    if found := row.get("figures"):
-        f1, look = found["macro_f1"], found.get("look", {})
-        # verdicts of earlier versions name no p-value
+    if figures := row.get("figures"):
+        f1, look = figures["macro_f1"], figures["look"]
         if "candidate" in f1:
-            sure = f"p = {look['p']:.4f}" if look else f"ahead with {f1['probability']:.3f}"
-            lines.append(f"macro-F1 {f1['candidate']:.3f} against {f1['other']:.3f}, {sure} on {found['test']} items")
+            scores = f"macro-F1 {f1['candidate']:.3f} against {f1['other']:.3f}"
+            lines.append(f"{scores}, p = {look['p']:.4f} on {figures['test']} items")
         if "number" in look:
             lines.append(f"look {look['number']} at level {look['level']:.4g}; {look['left']} remain")
-        if (rest := found.get("reported", {"n": 0}))["n"]:
+        if (rest := figures.get("reported", {"n": 0}))["n"]:
             score = f"{rest['macro_f1']['candidate']:.3f}"
             lines.append(f"to report: macro-F1 {score} on the {rest['n']} items that did not decide")
     return lines

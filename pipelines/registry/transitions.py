@@ -42,14 +42,8 @@ class Move:
     """A change of a model's champion that is decided but not finished.
 
     Args:
-        name: the registered model.
         deed: the event of the journal row that completes the change.
-        champion: the version number of the champion at the time of the decision, if any.
         from_version: the version number of the champion that is replaced, or of the version that is withdrawn.
-        to_version: the version number of the champion afterwards, if any.
-        who: the person or the step that decided.
-        why: their reason.
-        metrics: the figures on which the decision is based.
         files: the digest of the files of the promoted or withdrawn version.
     """
 
@@ -65,11 +59,7 @@ class Move:
 
 
 def intend(move: Move, *, journal: Journal) -> JournalRow:
-    """Record in the journal, before the alias is changed, that a model's champion will change; return the row.
-
-    Raises:
-        PromotionAhead: the champion changed after the decision, or another change is in progress; nothing was recorded.
-    """
+    """Record in the journal, before the alias is changed, that a model's champion will change; return the row."""
     while True:
         now = standing(journal, move.name)
         if now.intention is not None:
@@ -78,28 +68,15 @@ def intend(move: Move, *, journal: Journal) -> JournalRow:
         if now.champion != move.champion and last is not None:
             raise ahead(last)
         try:
-            return journal.append(
-                move.name,
-                event="intended",
-                who=move.who,
-                why=move.why,
-                from_version=move.from_version,
-                to_version=move.to_version,
-                metrics={**move.metrics, "leads_to": move.deed},
-                files=move.files,
-                after=now.head,
-            )
+            metrics = {**move.metrics, "leads_to": move.deed}
+            return journal.append(move.name, event="intended", metrics=metrics, after=now.head, **_decision(move))
         except JournalMoved:
             # another row was written meanwhile, perhaps of another move: check again
             continue
 
 
 def finish(intention: JournalRow, *, registry: Registry, journal: Journal, say: Say) -> JournalRow:
-    """Set the champion alias as an intention row states, and return the journal row that records the change.
-
-    Raises:
-        PromotionAhead: the change was abandoned meanwhile; the alias points to the champion in the journal.
-    """
+    """Set the champion alias as an intention row states, and return the journal row that records the change."""
     name = intention.name
     registry.point(name, CHAMPION, intention.to_version)
     say("moved")
@@ -113,12 +90,7 @@ def finish(intention: JournalRow, *, registry: Registry, journal: Journal, say: 
 
 
 def settle(name: str, *, registry: Registry, journal: Journal) -> int | None:
-    """Set a model's alias to the champion in the journal, unless a change is unfinished; return the champion's version.
-
-    Raises:
-        JournalBroken: the journal was altered.
-        AliasAstray: another process sets the alias at the same time.
-    """
+    """Set a model's alias to the champion in the journal, unless a change is unfinished; return the champion."""
     now = standing(journal, name)
     if now.intention is None:
         registry.point(name, CHAMPION, now.champion)
@@ -143,6 +115,11 @@ def last_move(journal: Journal, name: str) -> JournalRow | None:
     return next((row for row in reversed(journal.rows(name)) if row.event in MOVES), None)
 
 
+def _decision(decided: Move | JournalRow) -> dict[str, Any]:
+    """Return what both rows of a change have in common: person, reason, versions and files."""
+    return {name: getattr(decided, name) for name in ("who", "why", "from_version", "to_version", "files")}
+
+
 def _record(intention: JournalRow, *, journal: Journal) -> JournalRow:
     """Write the row that closes an intention, or return the row of another process that closed it."""
     while True:
@@ -151,16 +128,7 @@ def _record(intention: JournalRow, *, journal: Journal) -> JournalRow:
         if closing := [row for row in later if row.event in (*MOVES, "abandoned")]:
             return closing[0]
         try:
-            return journal.append(
-                intention.name,
-                event=intention.metrics["leads_to"],
-                who=intention.who,
-                why=intention.why,
-                from_version=intention.from_version,
-                to_version=intention.to_version,
-                metrics=intention.metrics,
-                files=intention.files,
-                after=rows[-1].number,
-            )
+            values = {"event": intention.metrics["leads_to"], "metrics": intention.metrics, "after": rows[-1].number}
+            return journal.append(intention.name, **values, **_decision(intention))
         except JournalMoved:
             continue

@@ -48,11 +48,7 @@ class AliasAstray(RegistryError):
 
 
 def subject(name: str, *, params: Params) -> tuple[str, str]:
-    """Return the corpus of a registered model and the label category that it predicts.
-
-    Raises:
-        UnknownModel: the name is not in :data:`crisis_corpus.versions.NAMES`.
-    """
+    """Return the corpus of a registered model and the label category that it predicts."""
     corpus, category = checked(name)
     return corpus, category or params.finetune.category
 
@@ -62,23 +58,18 @@ class Registry(versions.RegistryReader):
 
     @classmethod
     def open(cls, settings: Settings) -> Registry:
-        """Open the registry at ``MLFLOW_TRACKING_URI`` without sending a request.
-
-        Raises:
-            NoRegistry: the variable is not set.
-        """
+        """Open the registry at ``MLFLOW_TRACKING_URI`` without sending a request."""
         if not settings.mlflow_tracking_uri:
             raise NoRegistry()
         return cls(settings.mlflow_tracking_uri)
 
     def names(self) -> list[str]:
-        """Return the names of all registered models, sorted."""
         return sorted(model.name for model in _pages(self.client.search_registered_models))
 
     def versions(self, name: str) -> list[Version]:
         """Return the versions of a model, oldest first; empty if no model is registered as ``name``."""
-        found = _pages(self.client.search_model_versions, filter_string=f"name = '{name}'")
-        return sorted(map(of_mlflow, found), key=lambda version: version.version)
+        pages = _pages(self.client.search_model_versions, filter_string=f"name = '{name}'")
+        return sorted(map(of_mlflow, pages), key=lambda version: version.version)
 
     def add(
         self, name: str, *, source: str, run_id: str | None, tags: Mapping[str, str], description: str = ""
@@ -96,32 +87,26 @@ class Registry(versions.RegistryReader):
                 self.client.create_registered_model(name, description=ABOUT)
             # an MLflow server accepts a logged model as the source only together with its model id
             model_id = source.removeprefix("models:/") if source.startswith("models:/m-") else None
-            given = {"model_id": model_id, "description": description or None}
-            found = self.client.create_model_version(name, source, run_id, dict(tags), **given)
-            return of_mlflow(found)
+            options = {"model_id": model_id, "description": description or None}
+            added = self.client.create_model_version(name, source, run_id, dict(tags), **options)
+            return of_mlflow(added)
 
     def tag(self, version: Version, tags: Mapping[str, str]) -> None:
-        """Set tags of a model version."""
         with translated():
             for key, value in tags.items():
                 self.client.set_model_version_tag(version.name, str(version.version), key, value)
 
     def point(self, name: str, alias: str, version: int | None) -> None:
-        """Set a model's alias to a version, or delete it if the version is ``None``, and verify it; may be repeated.
-
-        Raises:
-            UnknownVersion: the model has no such version.
-            AliasAstray: the alias points elsewhere afterwards.
-        """
+        """Set a model's alias to a version, or delete it if the version is ``None``, and verify it; may be repeated."""
         if self.alias(name, alias) != version:
             try:
                 self._put(name, alias, version)
             except RegistryUnavailable:
                 # MLflow's insert fails if another process inserted the alias meanwhile; the second try updates it
                 self._put(name, alias, version)
-        found = self.alias(name, alias)
-        if found != version:
-            raise AliasAstray(name=name, alias=alias, wanted=version or "nothing", found=found or "nothing")
+        pointed = self.alias(name, alias)
+        if pointed != version:
+            raise AliasAstray(name=name, alias=alias, wanted=version or "nothing", found=pointed or "nothing")
 
     def _put(self, name: str, alias: str, version: int | None) -> None:
         with missing(name=name, version=version):
@@ -132,12 +117,12 @@ class Registry(versions.RegistryReader):
 
     def files(self, version: Version) -> list[str]:
         """Return the sorted paths of a model version's files; no file is downloaded."""
-        repository, found, folders = self.artifacts(version), list[str](), [""]
+        repository, files, folders = self.artifacts(version), list[str](), [""]
         with translated():
             while folders:
                 for entry in repository.list_artifacts(folders.pop() or None):
-                    (folders if entry.is_dir else found).append(entry.path)
-        return sorted(found)
+                    (folders if entry.is_dir else files).append(entry.path)
+        return sorted(files)
 
     def remove(self, version: Version) -> None:
         """Delete a model version and its files; may be repeated if it was interrupted."""
@@ -152,10 +137,10 @@ class Registry(versions.RegistryReader):
         from mlflow.entities import ViewType
 
         with translated():
-            found = self.client.get_experiment_by_name(experiment)
-        if found is not None:
-            given = {"experiment_ids": [found.experiment_id], "run_view_type": ViewType.ALL}
-            yield from _pages(self.client.search_runs, **given)
+            place = self.client.get_experiment_by_name(experiment)
+        if place is not None:
+            options = {"experiment_ids": [place.experiment_id], "run_view_type": ViewType.ALL}
+            yield from _pages(self.client.search_runs, **options)
 
     def run_files(self, run_id: str) -> Any:
         """Return MLflow's artifact repository object for the files of a run."""

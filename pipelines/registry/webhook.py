@@ -1,24 +1,39 @@
-"""Build, sign and send webhook requests about champions and drift.
+"""Deliver webhooks about champion changes in order, and about drift, at least once.
 
-The format is Standard Webhooks 1.0 (https://www.standardwebhooks.com), for which libraries exist. Of a receiver's
-answer only the HTTP status is read, never the body.
+A queue (outbox) is filled from the journal's rows, so no recorded change is lost; notices of drift have no row there,
+because a row between the gate's verdict and the decision would make the decision stale. Each delivery is marked after
+it was answered: if the process is killed between the two, the delivery is sent again under the same id. A webhook
+proves nothing: receivers should query :mod:`crisis_corpus.client`, which trusts only the journal. MLflow's own webhooks
+are not used: they go from a pool of threads in the server's memory, so that they have no order and are lost with it.
+
+The tables of subscribers and deliveries are in the journal's database and hold the signing secrets: consumer accounts
+may read the table ``journal`` but not these tables. The format is Standard Webhooks 1.0
+(https://www.standardwebhooks.com). Of a receiver's answer only the HTTP status is read, never the body.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import ipaddress
+import json
 import secrets
-from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import Self
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+import sqlalchemy as sa
 
 from crisis_corpus.journal import JournalRow, canonical
+from crisis_corpus.state import VISIBLE
+from crisis_corpus.versions import checked
 from crisis_corpus.webhook import PREFIX, signature
-from pipelines.errors import BadArgument
+from pipelines.errors import BadArgument, ConfigError
+from pipelines.registry.journal import Clock, Journal, utc_now
 
 # Delays between attempts (the example schedule of Standard Webhooks: 75 hours in all). The delivery is dead when the
 # attempt after the last delay fails.
@@ -59,11 +74,7 @@ def drift_body(name: str, *, version: int, months: Mapping[str, Sequence[str]], 
 
 
 def check(url: str) -> None:
-    """Check the address of a webhook receiver, and reject an address that is unsafe or malformed.
-
-    Raises:
-        BadArgument: the address is neither https nor on this machine, or has a user name or password.
-    """
+    """Check the address of a webhook receiver, and reject an address that is unsafe or malformed."""
     if not _safe(url):
         raise BadArgument(
             where="url", detail="must be an https address (http on this machine only) without a user name or password"
@@ -87,36 +98,260 @@ def _is_local(host: str) -> bool:
         return host == "localhost"
 
 
-class WebhookSender:
-    """An HTTP client that sends webhooks and follows no redirects, because a request is signed for one address."""
+def post(client: httpx.Client, url: str, *, secret: str, id: str, body: str, now: datetime) -> str:
+    """Send one signed webhook request; return the HTTP status, or the error's name if there was no response.
 
-    def __init__(self) -> None:
-        self._client = httpx.Client(timeout=TIMEOUT_SECONDS, follow_redirects=False)
+    Nothing is sent to an unsafe address, whoever wrote it into the table; :data:`INSECURE` is returned.
+    """
+    if not _safe(url):
+        return INSECURE
+    at, content = int(now.timestamp()), body.encode()
+    headers = {
+        "content-type": "application/json",
+        "webhook-id": id,
+        "webhook-timestamp": str(at),
+        "webhook-signature": signature(secret, id=id, at=at, body=content),
+    }
+    try:
+        with client.stream("POST", url, content=content, headers=headers) as answer:
+            return str(answer.status_code)
+    except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
+        return type(error).__name__
 
-    def __enter__(self) -> Self:
-        """Return the sender."""
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        """Close the connections."""
-        self._client.close()
+WAITING, DELIVERED, DEAD = "waiting", "delivered", "dead"
+# The number of a delivery that is about no row of the journal.
+NOTICE = 0
 
-    def post(self, url: str, *, secret: str, id: str, body: str, now: datetime) -> str:
-        """Send one signed webhook request; return the HTTP status, or the error's name if there was no response.
+metadata = sa.MetaData()
+subscribers = sa.Table(
+    "subscribers",
+    metadata,
+    sa.Column("id", sa.String(16), primary_key=True),
+    sa.Column("url", sa.String(URL_CHARACTERS), nullable=False),
+    sa.Column("name", sa.String(128)),
+    sa.Column("secret", sa.String(64), nullable=False),
+    # model -> number of its last row at the time of subscription
+    sa.Column("since", sa.Text, nullable=False),
+)
+deliveries = sa.Table(
+    "deliveries",
+    metadata,
+    sa.Column("id", sa.String(40), primary_key=True),
+    sa.Column("subscriber", sa.String(16), nullable=False),
+    sa.Column("name", sa.String(128), nullable=False),
+    sa.Column("number", sa.Integer, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("status", sa.String(16), nullable=False),
+    sa.Column("attempts", sa.Integer, nullable=False),
+    sa.Column("due", sa.String(32), nullable=False),
+    sa.Column("answer", sa.String(64)),
+)
 
-        Nothing is sent to an unsafe address that an earlier version accepted; :data:`INSECURE` is returned.
+
+class UnknownSubscriber(ConfigError):
+    """No webhook subscription has this id."""
+
+    message = "There is no subscriber '{id}'."
+    remedy = "List the subscribers: `corpus subscribe`."
+
+
+class SubscribedAlready(ConfigError):
+    """A webhook address is subscribed to the same model already."""
+
+    message = "This address is already subscribed to {name}, as subscriber {id}."
+    remedy = "To get a new secret, remove the subscription first: `corpus subscribe --remove {id}`."
+
+
+@dataclass(frozen=True)
+class Subscriber:
+    """One subscriber of webhooks.
+
+    Args:
+        id: its random id, shown in logs because the address itself may contain a secret.
+        name: the registered model that it subscribes to, or ``None`` for all models.
+    """
+
+    id: str
+    url: str = field(repr=False)
+    name: str | None
+    secret: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """One webhook for one subscriber; ``answer`` is the HTTP status or error of the last attempt to send it.
+
+    ``name`` is the model and ``number`` the journal row that it is about, 0 for drift.
+    """
+
+    id: str
+    subscriber: str
+    name: str
+    number: int
+    body: str = field(repr=False)
+    status: str
+    attempts: int
+    due: str
+    answer: str | None
+
+
+class Watch:
+    """The webhook subscribers and their queue of deliveries, stored in the journal's database."""
+
+    def __init__(self, journal: Journal, *, clock: Clock) -> None:
+        self._journal, self._engine, self._clock = journal, journal.engine, clock
+
+    @classmethod
+    def open(cls, journal: Journal, *, clock: Clock = utc_now) -> Watch:
+        """Open the webhook subscribers and deliveries in the journal's database; create their tables if missing."""
+        with journal.engine.writing() as connection:
+            metadata.create_all(connection)
+        return cls(journal, clock=clock)
+
+    def subscribe(self, url: str, *, name: str | None = None) -> Subscriber:
+        """Subscribe an address to later changes; return the subscriber with its secret, which is shown only here."""
+        if name is not None:
+            checked(name)
+        check(url)
+        since = {row.name: row.number for row in self._journal.rows()}
+        for known in self.subscribers():
+            if (known.url, known.name) == (url, name):
+                raise SubscribedAlready(id=known.id, name=name or "every model")
+        made = Subscriber(secrets.token_hex(4), url, name, new_secret())
+        with self._engine.writing() as connection:
+            connection.execute(sa.insert(subscribers), asdict(made) | {"since": json.dumps(since)})
+        return made
+
+    def unsubscribe(self, subscriber: str) -> None:
+        with self._engine.writing() as connection:
+            if not connection.execute(sa.delete(subscribers).where(subscribers.c.id == subscriber)).rowcount:
+                raise UnknownSubscriber(id=subscriber)
+            connection.execute(sa.delete(deliveries).where(deliveries.c.subscriber == subscriber))
+
+    def drift(self, name: str, *, version: int, months: Mapping[str, Sequence[str]]) -> int:
+        """Queue a webhook about drift of the champion for each subscriber of a model, once; return how many are new.
+
+        ``months`` has by month the names of the quantities that have drifted.
         """
-        if not _safe(url):
-            return INSECURE
-        at, content = int(now.timestamp()), body.encode()
-        headers = {
-            "content-type": "application/json",
-            "webhook-id": id,
-            "webhook-timestamp": str(at),
-            "webhook-signature": signature(secret, id=id, at=at, body=content),
-        }
-        try:
-            with self._client.stream("POST", url, content=content, headers=headers) as answer:
-                return str(answer.status_code)
-        except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
-            return type(error).__name__
+        now, mark = _stamp(self._clock()), drift_body(name, version=version, months=months, at="")
+        body = drift_body(name, version=version, months=months, at=now)
+        wanted = [subscriber for subscriber in self.subscribers() if subscriber.name in (None, name)]
+        return self._queue({_id(subscriber, mark): _row(subscriber, name, NOTICE, body, now) for subscriber in wanted})
+
+    def subscribers(self) -> list[Subscriber]:
+        return [subscriber for subscriber, _ in self._subscribers()]
+
+    def deliveries(self, *, status: str | None = None) -> list[Delivery]:
+        """Return the webhooks to send and sent, or those with a status, sorted by subscriber, model and journal row."""
+        query = sa.select(deliveries).order_by(deliveries.c.subscriber, deliveries.c.name, deliveries.c.number)
+        if status is not None:
+            query = query.where(deliveries.c.status == status)
+        with self._engine.reading() as connection:
+            return [Delivery(**row) for row in connection.execute(query).mappings()]
+
+    def status(self) -> list[dict[str, Any]]:
+        """Return for each subscriber ``id``, ``host``, ``name``, deliveries by status, and the last HTTP ``answer``."""
+        states, deliveries = [], self.deliveries()
+        for subscriber in self.subscribers():
+            own = [delivery for delivery in deliveries if delivery.subscriber == subscriber.id]
+            counts = Counter(delivery.status for delivery in own)
+            state: dict[str, Any] = {
+                "id": subscriber.id,
+                "host": urlsplit(subscriber.url).hostname,
+                "name": subscriber.name,
+            }
+            state |= {status: counts[status] for status in (WAITING, DELIVERED, DEAD)}
+            states.append(state | {"answer": next((d.answer for d in reversed(own) if d.answer), None)})
+        return states
+
+    def deliver(self, *, say: Callable[[str], None] | None = None) -> dict[str, int]:
+        """Queue webhooks for new journal rows, and send those that are due once; a failing subscriber blocks no other.
+
+        A failed delivery holds back the later ones of the same subscriber and model until it is delivered or dead;
+        champion changes and notices of drift do not hold back each other.
+
+        Returns:
+            the numbers of deliveries that were ``delivered``, ``failed`` (and will be retried) and ``dead`` (given up)
+            in this call, and that are ``waiting`` after it.
+        """
+        self._journal.verify()
+        self._fill()
+        results: Counter[str] = Counter()
+        # no redirects: a request is signed for one address
+        with httpx.Client(timeout=TIMEOUT_SECONDS, follow_redirects=False) as client:
+            for subscriber in self.subscribers():
+                held = set[tuple[str, bool]]()
+                for delivery in self.deliveries(status=WAITING):
+                    line = delivery.name, delivery.number == NOTICE
+                    if delivery.subscriber != subscriber.id or line in held:
+                        continue
+                    if delivery.due > _stamp(self._clock()):
+                        held.add(line)
+                        continue
+                    signing = {"secret": subscriber.secret, "id": delivery.id, "body": delivery.body}
+                    answer = post(client, subscriber.url, now=self._clock(), **signing)
+                    if say is not None:
+                        say(delivery.id)
+                    status = self._mark(delivery, answer=answer)
+                    results["failed" if status == WAITING else status] += 1
+                    if status == WAITING:
+                        held.add(line)
+        waiting = len(self.deliveries(status=WAITING))
+        return {key: results[key] for key in (DELIVERED, "failed", DEAD)} | {WAITING: waiting}
+
+    def _subscribers(self) -> list[tuple[Subscriber, dict[str, int]]]:
+        with self._engine.reading() as connection:
+            rows = connection.execute(sa.select(subscribers).order_by(subscribers.c.id)).all()
+        return [(Subscriber(row.id, row.url, row.name, row.secret), json.loads(row.since)) for row in rows]
+
+    def _fill(self) -> None:
+        rows = [row for row in self._journal.rows() if row.event in VISIBLE]
+        now = _stamp(self._clock())
+        self._queue(
+            {
+                _id(subscriber, row.digest): _row(subscriber, row.name, row.number, body(row), now)
+                for subscriber, since in self._subscribers()
+                for row in rows
+                if subscriber.name in (None, row.name) and row.number > since.get(row.name, 0)
+            }
+        )
+
+    def _queue(self, new: Mapping[str, Mapping[str, Any]]) -> int:
+        queued = 0
+        with self._engine.writing() as connection:
+            known = set(connection.execute(sa.select(deliveries.c.id)).scalars())
+            present = set(connection.execute(sa.select(subscribers.c.id)).scalars())
+            for id_, values in new.items():
+                if id_ not in known and values["subscriber"] in present:
+                    connection.execute(sa.insert(deliveries), {"id": id_, **values})
+                    queued += 1
+        return queued
+
+    def _mark(self, delivery: Delivery, *, answer: str) -> str:
+        attempts, due, status = delivery.attempts + 1, delivery.due, WAITING
+        if answer.startswith("2"):
+            status = DELIVERED
+        elif answer in (str(GONE), INSECURE) or attempts > len(DELAYS):
+            status = DEAD
+        else:
+            due = _stamp(self._clock() + DELAYS[attempts - 1])
+        # a concurrent pass may have delivered it: then its result is kept
+        query = sa.update(deliveries).where(deliveries.c.id == delivery.id, deliveries.c.status == WAITING)
+        with self._engine.writing() as connection:
+            connection.execute(query.values(status=status, attempts=attempts, due=due, answer=answer))
+        return status
+
+
+def _id(subscriber: Subscriber, mark: str) -> str:
+    """Return the id of a delivery; ``mark``: the digest of the journal's row, or what identifies a notice."""
+    return f"msg_{hashlib.sha256(f'{subscriber.id} {mark}'.encode()).hexdigest()[:32]}"
+
+
+def _row(subscriber: Subscriber, name: str, number: int, body: str, due: str) -> dict[str, Any]:
+    row = {"subscriber": subscriber.id, "name": name, "number": number, "body": body}
+    return row | {"status": WAITING, "attempts": 0, "due": due}
+
+
+def _stamp(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat(timespec="microseconds")

@@ -48,15 +48,7 @@ class NotGranted(DataError):
 def request(
     name: str, *, researcher: str, institution: str, purpose: str, settings: Settings, now: datetime
 ) -> dict[str, Any]:
-    """Enter a request for a release into its register.
-
-    Returns:
-        ``release``, ``number`` of the request and ``status``.
-
-    Raises:
-        NoSuchRelease: there is no release of this name.
-        BadParams: a text is empty, too long or not one line.
-    """
+    """Enter a request for a release into its register; return ``release``, ``number`` of the request and ``status``."""
     asked = signed(researcher, purpose)
     place = signed(institution, purpose)["who"]
     with locked(settings):
@@ -78,16 +70,7 @@ def decide(
     settings: Settings,
     now: datetime,
 ) -> dict[str, Any]:
-    """Grant a request until a day, or deny it; a later decision on the same request replaces the earlier one.
-
-    Returns:
-        ``release``, ``number``, ``status``, and ``expires`` of a grant.
-
-    Raises:
-        NoSuchRelease: there is no release of this name.
-        NoSuchRequest: the register has no request with this number.
-        BadParams: who or why is empty, too long or not one line, or a grant has no day within two years.
-    """
+    """Grant a request until a day, or deny it; a later decision on the same request replaces the earlier one."""
     decision = signed(who, why)
     if grant and (expires is None or not 0 < (expires - now.date()).days <= MOST_DAYS):
         raise BadParams(where="--expires", detail="must be a day after today and within two years")
@@ -109,11 +92,6 @@ def hand_over(name: str, number: int, *, to: Path, settings: Settings, now: date
 
     Returns:
         ``release``, ``number``, ``package`` and ``key`` (paths).
-
-    Raises:
-        NoSuchRelease: there is no release of this name.
-        NotGranted: the release is not approved, or the request is not granted, or its grant has ended.
-        BadParams: ``to`` exists.
     """
     with locked(settings):
         entry, rows = _read(settings, name)
@@ -137,13 +115,11 @@ def hand_over(name: str, number: int, *, to: Path, settings: Settings, now: date
 
 
 def register(settings: Settings, *, name: str | None = None, now: datetime) -> list[Row]:
-    """Return the requests of one release, or of all, with ``valid``: whether a grant is valid today.
-
-    Raises:
-        NoSuchRelease: there is no release of this name.
-    """
+    """Return the requests of one release, or of all, with ``valid``: whether a grant is valid today."""
     names = [name] if name else [entry.name for entry in entries(settings)]
-    return [{"release": one, **row, "valid": _valid(row, now=now)} for one in names for row in _read(settings, one)[1]]
+    return [
+        {"release": each, **row, "valid": _valid(row, now=now)} for each in names for row in _read(settings, each)[1]
+    ]
 
 
 def _valid(row: Row, *, now: datetime) -> bool:

@@ -13,7 +13,6 @@ from pipelines.release.rekey import release_ids
 from pipelines.release.release_store import (
     APPROVED,
     DRAFT,
-    MANIFEST,
     RETIRED,
     PackageAltered,
     ReleaseEntry,
@@ -64,24 +63,7 @@ class NotApproved(DataError):
 
 
 def approve(name: str, *, who: str, why: str, settings: Settings, vault: Vault, now: datetime) -> dict[str, Any]:
-    """Set the status of a draft release to ``APPROVED``, which ``hydrate`` requires; the call may be repeated.
-
-    Args:
-        name: the name of the release.
-        who: the person who decides; stored in the register (``release.json``), as is the reason.
-        why: their reason.
-        settings: the location of the register.
-        vault: holds the tombstones, to find records of the draft that were taken down meanwhile.
-        now: the current time; its date is published in the manifest.
-
-    Raises:
-        BadParams: who or why is empty, too long or not one line.
-        NoSuchRelease: there is no draft of this name.
-        DraftOutdated: a record of the draft was taken down since it was made.
-        PackageAltered: a file differs from the draft, or an old version of this software made the draft.
-        TooManyAlone: more posts have a unique combination of values than the draft's parameters allow.
-        ReleaseJoinable: more posts can be matched with another release than the draft's parameters allow.
-    """
+    """Set the status of a draft release to ``APPROVED``, which ``hydrate`` requires; the call may be repeated."""
     approval = {**signed(who, why), "approved": now.isoformat()}
     entry = ReleaseEntry.of(settings, name)
     with locked(settings):
@@ -104,11 +86,6 @@ def retire(name: str, *, who: str, why: str, settings: Settings, now: datetime) 
 
     Its list of removed ids is still updated for consumers who have a copy, and they can still match that copy with
     later releases.
-
-    Raises:
-        BadParams: who or why is empty, too long or not one line.
-        NoSuchRelease: there is no release of this name.
-        NotApproved: the release is a draft.
     """
     decision = signed(who, why)
     entry = ReleaseEntry.of(settings, name)
@@ -128,8 +105,6 @@ def retire(name: str, *, who: str, why: str, settings: Settings, now: datetime) 
 
 def _check_limits(state: dict[str, Any], *, settings: Settings) -> None:
     name = state["release"]
-    if "limits" not in state:
-        raise PackageAltered(name=name, file=MANIFEST)
     if state["alone"] > state["limits"]["alone"]:
         raise TooManyAlone(name=name, share=state["alone"])
     for other in (entry.state() for entry in entries(settings)):

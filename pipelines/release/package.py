@@ -19,7 +19,7 @@ from pipelines.config.params import Params
 from pipelines.config.release import Release, Shape
 from pipelines.config.settings import Settings
 from pipelines.errors import BadParams, DataError
-from pipelines.release import approval_text, datasheet, joining, released_posts
+from pipelines.release import anonymity, datasheet, release_tables
 from pipelines.release.anonymity import Person, coarsen
 from pipelines.release.rekey import fetch_row, own_key, release_ids
 from pipelines.release.release_store import (
@@ -37,8 +37,7 @@ from pipelines.release.release_store import (
     program,
     write,
 )
-from pipelines.release.release_tables import Released, categories, files, labelled, written
-from pipelines.release.released_posts import ReleasedPost
+from pipelines.release.release_tables import Released, ReleasedPost, categories, files, labelled, written
 from pipelines.vault.vault import Vault
 from pipelines.workspace.git import git
 
@@ -78,31 +77,17 @@ def run(
     """Write the package of a release as a draft, which replaces an existing draft of the same name.
 
     Args:
-        corpus: the corpus to release; its split, gold, silver and posts are read below ``root``.
         terms: what may be released and how.
-        params: for the scheme and the ensemble.
-        settings: for the register (``<CORPUS_HOME>/releases/<name>``) and the contact.
-        vault: holds the encryption keys and Reddit names.
-        name: the name of the release; ids, addresses and digests depend on it.
-        now: the current time; stored in the register only.
-        root: a clone of the corpus.
         to: the folder of the package; by default the folder ``package`` in the register.
 
     Returns:
         ``release``, ``package`` and ``key`` (paths), ``manifest`` (its digest), ``commit``, ``other_columns`` (approved
         releases of this corpus with other columns: k-anonymity does not hold over both), ``risk`` (the
         re-identification risk in words), ``text`` (Markdown for the person who approves), ``joined`` (by earlier
-        release, the share of posts that :func:`pipelines.release.joining.matched` finds in it), and its counts of
+        release, the share of posts that :func:`pipelines.release.anonymity.matched` finds in it), and its counts of
         items: ``items``, ``records``, ``left_out`` by reason, ``levels`` (rows by metadata level), ``smallest``
         (authors of the smallest class), ``alone`` (posts with a unique combination of values, after such posts have
         lost their metadata), ``splits``, ``labels``.
-
-    Raises:
-        BadParams: no release is configured for the corpus (``terms``), a column may not be released, there is no
-            contact, or ``to`` is another folder that must not be replaced.
-        ReleaseApproved: a release of this name is approved.
-        NothingToRelease: no item can be released.
-        SchemaMismatch: a record that was not taken down has no post.
     """
     shape, contact = _shape(corpus, terms=terms), terms.contact or settings.contact
     if not contact:
@@ -128,8 +113,8 @@ def run(
     }
     with locked(settings):
         target, tables = _target(entry, to=to), files(chosen.rows, shape=shape)
-        given: dict[str, Any] = {"record_ids": chosen.record_ids, "settings": settings, "vault": vault}
-        facts["joined"] = joining.measured(tables, release=name, corpus=corpus, **given)
+        sources: dict[str, Any] = {"record_ids": chosen.record_ids, "settings": settings, "vault": vault}
+        facts["joined"] = anonymity.measured(tables, release=name, corpus=corpus, **sources)
         texts = {
             **tables,
             "fetch.csv": _fetch(chosen, key=own_key(entry.key)),
@@ -167,7 +152,7 @@ def run(
         "commit": facts["data_commit"],
         "other_columns": others,
         "risk": datasheet.risk(facts),
-        "text": approval_text.text(facts, terms=terms, live=live, other_columns=others),
+        "text": datasheet.text(facts, terms=terms, live=live, other_columns=others),
         "joined": facts["joined"],
         **chosen.counts,
     }
@@ -183,10 +168,10 @@ def _choose(
     corpus: str, *, shape: Shape, k: int, release: str, params: Params, vault: Vault, root: Path
 ) -> ReleasedRows:
     """Return the released rows and posts of the corpus, and counts of released and left-out items."""
-    found = categories(corpus, shape=shape, params=params, root=root)
-    items, unlabelled = labelled(corpus, found=found, shape=shape, params=params, root=root)
+    schemes = categories(corpus, shape=shape, params=params, root=root)
+    items, unlabelled = labelled(corpus, categories=schemes, shape=shape, params=params, root=root)
     ids = release_ids({r for r, _ in items}, release=release, vault=vault)
-    opened = released_posts.read(corpus, record_ids=ids.keys(), vault=vault, root=root)
+    opened = release_tables.read(corpus, record_ids=ids.keys(), vault=vault, root=root)
     order = sorted((ids[r], image, r) for r, image in items if r in opened.posts)
     # posts that lose their metadata, and those that would then be left out and keep them
     bare, kept = frozenset[str](), frozenset[str]()
@@ -232,19 +217,19 @@ def _person(post: ReleasedPost, *, bare: bool) -> Person:
 
 def _alone(rows: Sequence[Released], *, metadata: bool = True) -> frozenset[str]:
     """Return the posts with a unique combination of values, by which two releases could be joined."""
-    said: dict[str, list[object]] = {}
+    cells: dict[str, list[object]] = {}
     for row in rows:
         labels, more = tuple(row.labelled.labels.items()), tuple(row.metadata.items()) if metadata else ()
-        said.setdefault(row.id, []).append((row.image, row.labelled.split, row.labelled.agreement, labels, more))
-    of = {release_id: tuple(values) for release_id, values in said.items()}
-    counts = Counter(of.values())
-    return frozenset(release_id for release_id, values in of.items() if counts[values] == 1)
+        cells.setdefault(row.id, []).append((row.image, row.labelled.split, row.labelled.agreement, labels, more))
+    combined = {release_id: tuple(values) for release_id, values in cells.items()}
+    counts = Counter(combined.values())
+    return frozenset(release_id for release_id, values in combined.items() if counts[values] == 1)
 
 
 def _label_counts(rows: Sequence[Released], *, categories: Sequence[str]) -> dict[str, dict[str, int]]:
     """Return the number of items by category and label."""
-    given = {c: Counter(label for row in rows for label in row.labelled.labels[c] or ()) for c in categories}
-    return {c: dict(sorted(found.items())) for c, found in given.items()}
+    counts = {c: Counter(label for row in rows for label in row.labelled.labels[c] or ()) for c in categories}
+    return {c: dict(sorted(count.items())) for c, count in counts.items()}
 
 
 def _fetch(chosen: ReleasedRows, *, key: bytes) -> str:
@@ -257,12 +242,7 @@ def _fetch(chosen: ReleasedRows, *, key: bytes) -> str:
 
 
 def _target(entry: ReleaseEntry, *, to: Path | None) -> Path:
-    """Return the folder of the package, if it may be written.
-
-    Raises:
-        ReleaseApproved: a release of this name is approved.
-        BadParams: the folder exists and is not a draft of this release.
-    """
+    """Return the folder of the package, if it may be written."""
     target = (to or entry.folder / "package").resolve()
     if entry.exists and (state := entry.state())["status"] != DRAFT:
         raise ReleaseApproved(name=entry.name, on=state["approved"][:10])

@@ -23,11 +23,7 @@ NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
 def checked_name(name: str) -> str:
-    """Return the name of a release if it is valid.
-
-    Raises:
-        BadParams: the name is not valid.
-    """
+    """Return the name of a release if it is valid."""
     if not NAME.fullmatch(name):
         raise BadParams(where="release", detail="a name has 1 to 64 lower-case letters, digits and ._- after the first")
     return name
@@ -39,11 +35,7 @@ def release_ids(record_ids: Iterable[str], *, release: str, vault: Vault) -> dic
 
 
 def own_key(path: Path) -> bytes:
-    """Return a release's random key of 32 bytes from its file; create the file with mode 600 on first use.
-
-    Raises:
-        BadParams: the file does not hold a key.
-    """
+    """Return a release's random key of 32 bytes from its file; create the file with mode 600 on first use."""
     if not path.exists():
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         made = path.with_name(f"{path.name}.part")
@@ -67,13 +59,13 @@ class Content:
 
 def fetch_row(key: bytes, *, release_id: str, image: int, fullname: str, content: Content) -> dict[str, str]:
     """Return the row of ``fetch.csv`` with which a consumer fetches an item and verifies its content."""
-    found = hydrate.Address(fullname, hydrate.known_ends(content.text))
+    post = hydrate.Address(fullname, hydrate.known_ends(content.text))
     address = content.pictures[image] if image < len(content.pictures) else ""
-    known = hydrate.picture_digest(key, release_id=release_id, image=image, address=address) if address else ""
+    picture = hydrate.picture_digest(key, release_id=release_id, image=image, address=address) if address else ""
     return {
         "id": release_id,
         "image": str(image),
-        "address": hydrate.seal_address(key, found, release_id=release_id),
-        "text": hydrate.text_digest(key, release_id=release_id, text=content.text, ends=found.ends),
-        "picture": known,
+        "address": hydrate.seal_address(key, post, release_id=release_id),
+        "text": hydrate.text_digest(key, release_id=release_id, text=content.text, ends=post.ends),
+        "picture": picture,
     }

@@ -24,8 +24,6 @@ from pipelines.vault.locks import alone
 # A release that is retired is not handed out any more; its removal list continues.
 DRAFT, APPROVED, RETIRED = "DRAFT", "APPROVED", "RETIRED"
 MANIFEST, REMOVAL = "manifest.json", "removal.json"
-# The list of packages that were made before lists were authenticated.
-OLD_REMOVAL = "removal.csv"
 PROGRAM = "hydrate.py"
 
 
@@ -99,11 +97,7 @@ class ReleaseEntry:
 
     @classmethod
     def of(cls, settings: Settings, name: str) -> ReleaseEntry:
-        """Return the entry of the release ``name``, which need not exist.
-
-        Raises:
-            BadParams: the name is not valid.
-        """
+        """Return the entry of the release ``name``, which need not exist."""
         return cls(name, settings.home / "releases" / checked_name(name))
 
     @property
@@ -116,41 +110,27 @@ class ReleaseEntry:
         return self.folder / str(state["package"])
 
     def state(self) -> dict[str, Any]:
-        """Return the state of the release from ``release.json``.
-
-        Raises:
-            NoSuchRelease: the file does not exist.
-        """
         try:
-            found: dict[str, Any] = json.loads((self.folder / "release.json").read_text())
+            return dict(json.loads((self.folder / "release.json").read_text()))
         except FileNotFoundError:
             raise NoSuchRelease(name=self.name) from None
-        return found
 
     def put(self, state: Mapping[str, Any]) -> None:
-        """Write the state of the release to ``release.json``."""
         write(self.folder / "release.json", dumped(state), mode=0o600)
 
     @property
     def exists(self) -> bool:
-        """Whether a release of this name exists, draft or approved."""
         return (self.folder / "release.json").exists()
 
     def ids(self) -> frozenset[str]:
-        """Return all release ids that the release has ever contained."""
         return frozenset((self.folder / "ids.txt").read_text().split())
 
     def put_ids(self, ids: Collection[str]) -> None:
-        """Store the release ids of a draft."""
         write(self.folder / "ids.txt", "".join(f"{i}\n" for i in sorted(ids)), mode=0o600)
 
     def removal(self) -> dict[str, Any]:
         """Return the list of release ids that were removed, as published: its ``number`` and ``ids``."""
-        path = self.folder / REMOVAL
-        if not path.exists():
-            return {"number": 0, "ids": (self.folder / OLD_REMOVAL).read_text().split()[1:]}
-        found: dict[str, Any] = json.loads(path.read_text())
-        return found
+        return dict(json.loads((self.folder / REMOVAL).read_text()))
 
     def withdrawn(self) -> frozenset[str]:
         """Return the ids, in this release, of the records on its published removal list."""
@@ -165,11 +145,7 @@ class ReleaseEntry:
         return dumped(hydrate.authenticated(own_key(self.key), purpose, facts))
 
     def stamp(self, state: Mapping[str, Any]) -> None:
-        """Update the manifest of the release's package: status, approval date, digests and number of withdrawn ids.
-
-        Raises:
-            PackageAltered: the manifest is missing or belongs to another release.
-        """
+        """Update the manifest of the release's package: status, approval date, digests and number of withdrawn ids."""
         folder = self.package(state)
         if (facts := manifest_of(folder, self.name)) is None:
             raise PackageAltered(name=self.name, file=MANIFEST)
@@ -179,11 +155,7 @@ class ReleaseEntry:
         write(folder / MANIFEST, self.authenticated("manifest", facts))
 
     def check_draft(self, state: Mapping[str, Any]) -> None:
-        """Compare every file of a draft's package with the digest in its state.
-
-        Raises:
-            PackageAltered: a file differs or is missing.
-        """
+        """Compare every file of a draft's package with the digest in its state."""
         for file, known in {**state["files"], MANIFEST: state["manifest"]}.items():
             text = self.text(state, file)
             if text is None or digest(text) != known:
@@ -218,5 +190,5 @@ def summary(settings: Settings) -> list[dict[str, Any]]:
 
 def entries(settings: Settings) -> list[ReleaseEntry]:
     """Return all releases of this deployment, sorted by name."""
-    found = (settings.home / "releases").glob("*/release.json")
-    return [ReleaseEntry(path.parent.name, path.parent) for path in sorted(found)]
+    paths = (settings.home / "releases").glob("*/release.json")
+    return [ReleaseEntry(path.parent.name, path.parent) for path in sorted(paths)]

@@ -1,27 +1,89 @@
 """Build the tables of a release in the form of FigSIM's or CRADLE's dataset, from a fixed set of columns.
 
-Exactly one function produces the cells of each column; columns without such a function cannot be released.
+One function produces the cells of all columns; a column that it does not know cannot be released.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from crisis_corpus.hydrate import FULLNAME, joined
 from pipelines.config.params import Params
 from pipelines.config.release import AGREEMENT, METADATA, Shape
-from pipelines.errors import BadParams
+from pipelines.errors import BadParams, SchemaMismatch
+from pipelines.release.anonymity import Person
+from pipelines.release.rekey import Content
 from pipelines.storage import tables
+from pipelines.storage.seal import open_column
 from pipelines.taxonomy import Category, load
+from pipelines.vault.vault import Vault
 
+COLUMNS = ("author_id", "subreddit", "created")
+SEALED = ("title", "body", "media")
 Item = tuple[str, int]
 TRAIN = "train"
 GOLD = "gold"
 # CRADLE 5.1: what is unanimous is within the consensus
 RELEASED = ("unanimous", "consensus")
+
+
+@dataclass(frozen=True)
+class ReleasedPost:
+    """One post that may be released: Reddit's fullname, author and metadata, and content."""
+
+    fullname: str = field(repr=False)
+    person: Person
+    content: Content
+
+
+@dataclass(frozen=True)
+class ReleaseMaterial:
+    """The posts that may be released, by record id, and the omitted records: taken down, or without a Reddit id."""
+
+    posts: dict[str, ReleasedPost]
+    taken_down: frozenset[str]
+    no_address: frozenset[str]
+
+
+def read(corpus: str, *, record_ids: Collection[str], vault: Vault, root: Path) -> ReleaseMaterial:
+    """Read and decrypt the posts of these records, for a release.
+
+    An imported record may have no Reddit id. Such a record is not released, because consumers could not fetch it, and a
+    deletion on Reddit would never be noticed.
+    """
+    wanted = pa.array(sorted(record_ids), pa.string())
+    people: dict[str, tuple[Person, Content]] = {}
+    for path in sorted((root / "data" / corpus).glob("*/posts.parquet")):
+        table = tables.read(path, name="posts", columns=["record_id", *COLUMNS, *SEALED])
+        table = table.filter(pc.is_in(table["record_id"], value_set=wanted))
+        plain = [open_column(table, name="posts", column=column, vault=vault) for column in SEALED]
+        rows = table.select(["record_id", *COLUMNS]).to_pylist()
+        for row, title, body, media in zip(rows, *plain, strict=True):
+            created = row["created"]
+            month = f"{created:%Y-%m}" if created else None
+            person = Person(row["author_id"] or row["record_id"], month, row["subreddit"])
+            pictures = tuple(addresses[0] for addresses in json.loads(media)) if media else ()
+            text = joined(*((value or b"").decode() for value in (title, body)))
+            people[row["record_id"]] = (person, Content(text, pictures))
+    # checked after opening: a record taken down meanwhile opens as None and must not be taken for an empty post
+    gone = vault.tombstoned(record_ids)
+    fullnames = vault.fullnames([r for r in record_ids if r not in gone])
+    lost = [r for r in fullnames if r not in people]
+    if lost:
+        raise SchemaMismatch(table="posts", detail=f"{len(lost)} records of the split are missing")
+    there = {r: name for r, name in fullnames.items() if FULLNAME.fullmatch(name)}
+    posts = {r: ReleasedPost(name, *people[r]) for r, name in there.items()}
+    # records taken down between the two queries have no name any more
+    gone |= set(record_ids) - gone - fullnames.keys()
+    return ReleaseMaterial(posts, frozenset(gone), frozenset(fullnames.keys() - there.keys()))
 
 
 @dataclass(frozen=True)
@@ -44,11 +106,7 @@ class Released:
 
 
 def categories(corpus: str, *, shape: Shape, params: Params, root: Path) -> dict[str, Category]:
-    """Return by name the label categories that a release of this form (``shape``) contains.
-
-    Raises:
-        BadParams: the label scheme lacks one of them, or the form is not allowed for this corpus.
-    """
+    """Return by name the label categories that a release of this form (``shape``) contains."""
     scheme = load(params.corpora[corpus].scheme, root=root)
     if unknown := [c for c in shape.categories if c not in scheme.categories]:
         known = ", ".join([*METADATA, AGREEMENT, *scheme.categories])
@@ -60,7 +118,7 @@ def categories(corpus: str, *, shape: Shape, params: Params, root: Path) -> dict
 
 
 def labelled(
-    corpus: str, *, found: Mapping[str, Category], shape: Shape, params: Params, root: Path
+    corpus: str, *, categories: Mapping[str, Category], shape: Shape, params: Params, root: Path
 ) -> tuple[dict[Item, Labelled], int]:
     """Return the items of the split that have labels to release, and the number of other items.
 
@@ -70,36 +128,38 @@ def labelled(
     """
     folder = root / "snapshot" / corpus
     splits = tables.read(folder / "split" / "splits.parquet", name="splits").to_pylist()
-    said: dict[Item, dict[str, tuple[str, ...]]] = {}
+    by_item: dict[Item, dict[str, tuple[str, ...]]] = {}
     for row in tables.read(folder / "gold" / "gold.parquet", name="gold").to_pylist():
-        if row["category"] in found:
-            labels = _ordered(row["labels"], category=found[row["category"]])
-            said.setdefault((row["record_id"], row["image"]), {})[row["category"]] = labels
-    silver = _silver(folder, found=found, params=params) if shape.form == "cradle" else {}
+        if row["category"] in categories:
+            labels = _ordered(row["labels"], category=categories[row["category"]])
+            by_item.setdefault((row["record_id"], row["image"]), {})[row["category"]] = labels
+    silver = _silver(folder, categories=categories, params=params) if shape.form == "cradle" else {}
     items: dict[Item, Labelled] = {}
     for row in splits:
         item = (str(row["record_id"]), int(row["image"]))
-        if item in said:
-            known: Mapping[str, tuple[str, ...]] = said[item]
+        if item in by_item:
+            known: Mapping[str, tuple[str, ...]] = by_item[item]
             agreement = GOLD
         elif row["split"] == TRAIN and item[0] in silver:
             agreement, labels = silver[item[0]]
-            known = dict.fromkeys(found, labels)
+            known = dict.fromkeys(categories, labels)
         else:
             continue
-        items[item] = Labelled(str(row["split"]), {c: known.get(c) for c in found}, agreement)
+        items[item] = Labelled(str(row["split"]), {c: known.get(c) for c in categories}, agreement)
     return items, len(splits) - len(items)
 
 
-def _silver(folder: Path, *, found: Mapping[str, Category], params: Params) -> dict[str, tuple[str, tuple[str, ...]]]:
+def _silver(
+    folder: Path, *, categories: Mapping[str, Category], params: Params
+) -> dict[str, tuple[str, tuple[str, ...]]]:
     path = folder / "silver" / params.finetune.ensemble / "silver.parquet"
     if not path.is_file():
         return {}
     columns = ["record_id", "category", "labels", "agreement"]
     return {
-        row["record_id"]: (row["agreement"], _ordered(row["labels"], category=found[row["category"]]))
+        row["record_id"]: (row["agreement"], _ordered(row["labels"], category=categories[row["category"]]))
         for row in tables.read(path, name="silver", columns=columns).to_pylist()
-        if row["category"] in found and row["labels"] is not None and row["agreement"] in RELEASED
+        if row["category"] in categories and row["labels"] is not None and row["agreement"] in RELEASED
     }
 
 
@@ -111,18 +171,10 @@ def _ordered(labels: Iterable[str], *, category: Category) -> tuple[str, ...]:
 
 def files(rows: Sequence[Released], *, shape: Shape) -> dict[str, str]:
     """Return by name the text of each file of labels and splits in a release, sorted by the release's own ids."""
-    cells: dict[str, Callable[[Released], str]] = {
-        "id": lambda row: row.id,
-        "image": lambda row: str(row.image),
-        "split": lambda row: row.labelled.split,
-        AGREEMENT: lambda row: row.labelled.agreement,
-        **{category: _label_cell(category) for category in shape.categories},
-        **{column: _metadata_cell(column) for column in shape.metadata},
-    }
 
     def table(columns: Sequence[str], chosen: Iterable[Released]) -> str:
-        lines = ({c: cells[c](row) for c in columns} for row in sorted(chosen, key=lambda row: (row.id, row.image)))
-        return written(columns, lines)
+        ordered = sorted(chosen, key=lambda row: (row.id, row.image))
+        return written(columns, ({column: _cell(row, column, shape=shape) for column in columns} for row in ordered))
 
     if shape.form == "figsim":
         return {
@@ -135,12 +187,13 @@ def files(rows: Sequence[Released], *, shape: Shape) -> dict[str, str]:
     }
 
 
-def _label_cell(category: str) -> Callable[[Released], str]:
-    return lambda row: "|".join(row.labelled.labels[category] or ())
-
-
-def _metadata_cell(column: str) -> Callable[[Released], str]:
-    return lambda row: row.metadata[column]
+def _cell(row: Released, column: str, *, shape: Shape) -> str:
+    if column in shape.categories:
+        return "|".join(row.labelled.labels[column] or ())
+    if column in shape.metadata:
+        return row.metadata[column]
+    item = row.labelled
+    return {"id": row.id, "image": str(row.image), "split": item.split, AGREEMENT: item.agreement}[column]
 
 
 def written(columns: Sequence[str], rows: Iterable[Mapping[str, str]]) -> str:

@@ -16,7 +16,6 @@ from pipelines.progress import silent
 from pipelines.release.rekey import release_ids
 from pipelines.release.release_store import (
     DRAFT,
-    OLD_REMOVAL,
     PROGRAM,
     REMOVAL,
     ReleaseEntry,
@@ -46,11 +45,7 @@ def refresh(
     published: their rows are removed at once. The program in a package is replaced by the current one.
 
     Args:
-        settings: the location of the register.
-        vault: holds the tombstones.
-        now: the current time; ``None`` publishes no new removals (as in a takedown, whose time reveals its records).
         at_once: publish all removals now, whatever the schedule of the release.
-        say: called after each step.
 
     Returns:
         by release ``withdrawn`` (records in total), ``new`` (of these in this call), ``waiting`` (for a later day),
@@ -59,9 +54,9 @@ def refresh(
         rejects the package.
     """
     with locked(settings):
-        given: dict[str, Any] = {"now": now, "at_once": at_once, "vault": vault, "say": say}
-        given["tombstones"] = vault.tombstones()
-        return {entry.name: _refresh(entry, **given) for entry in entries(settings)}
+        options: dict[str, Any] = {"now": now, "at_once": at_once, "vault": vault, "say": say}
+        options["tombstones"] = vault.tombstones()
+        return {entry.name: _refresh(entry, **options) for entry in entries(settings)}
 
 
 def holding(record_ids: Collection[str], *, settings: Settings, vault: Vault) -> dict[str, int]:
@@ -77,20 +72,15 @@ def holding(record_ids: Collection[str], *, settings: Settings, vault: Vault) ->
 def overdue(entry: ReleaseEntry, *, vault: Vault, now: datetime) -> int:
     """Return how many ids :func:`refresh` would publish as removed now, so that the package is not the current one."""
     new = _new(entry, tombstones=vault.tombstones(), vault=vault)
-    return len(due(new, schedule=entry.state().get("removal"), today=now.date()))
+    return len(due(new, schedule=entry.state()["removal"], today=now.date()))
 
 
-def due(removed: Mapping[str, date], *, schedule: Mapping[str, int] | None, today: date) -> frozenset[str]:
+def due(removed: Mapping[str, date], *, schedule: Mapping[str, int], today: date) -> frozenset[str]:
     """Return the release ids to remove today: records deleted before the last fixed day, if enough or too long ago.
 
-    Args:
-        removed: the release ids that are not yet on the removal list, with the days of their takedown.
-        schedule: the days and the minimum batch of the release, which its datasheet states; ``None`` (an old release)
-            publishes all.
-        today: the current day.
+    ``removed`` has the day of takedown by release id that is not yet on the removal list; ``schedule`` the days and the
+    minimum batch of the release, which its datasheet states.
     """
-    if schedule is None:
-        return frozenset(removed)
     begin = today - timedelta(days=today.toordinal() % schedule["every_days"])
     batch = {i: day for i, day in removed.items() if day < begin}
     deadline = begin + timedelta(days=schedule["every_days"] - schedule["at_most_days"])
@@ -120,22 +110,19 @@ def _refresh(
     if at_once or state["status"] == DRAFT:
         batch = frozenset(new)
     elif now is not None:
-        batch = due(new, schedule=state.get("removal"), today=now.date())
+        batch = due(new, schedule=state["removal"], today=now.date())
     # ids stay on the list, even if a restored vault lacks their tombstones
     gone = before | batch
     removal = entry.removal_text(gone, number=published["number"] + (gone != before))
     write(entry.folder / REMOVAL, removal)
-    (entry.folder / OLD_REMOVAL).unlink(missing_ok=True)
     say("listed")
     folder = entry.package(state)
     there = manifest_of(folder, entry.name) is not None
-    told: dict[str, Any] = {"withdrawn": len(gone), "new": len(batch)}
-    told |= {"waiting": len(new) - len(batch), "package": there, "altered": 0}
+    result: dict[str, Any] = {"withdrawn": len(gone), "new": len(batch)}
+    result |= {"waiting": len(new) - len(batch), "package": there, "altered": 0}
     if there:
         after = {REMOVAL: removal, PROGRAM: program()}
         digests = {file: digest(text) for file, text in after.items()}
-        state["files"].pop(OLD_REMOVAL, None)
-        (folder / OLD_REMOVAL).unlink(missing_ok=True)
         for file in (f for f in state["files"] if f.endswith(".csv")):
             text = entry.text(state, file)
             if text is not None:
@@ -143,7 +130,7 @@ def _refresh(
             if text is not None and _known(text, digested=state["files"][file], withdrawn=before):
                 digests[file] = digest(after[file])
             else:
-                told["altered"] += 1
+                result["altered"] += 1
         # digests first: after a kill, tables older than the register are recognised and rewritten
         state |= {"files": {**state["files"], **digests}, "withdrawn": len(gone)}
         entry.put(state)
@@ -152,7 +139,7 @@ def _refresh(
             write(folder / file, text)
             say("rewritten")
         entry.stamp(state)
-    return told
+    return result
 
 
 def _known(text: str, *, digested: str, withdrawn: frozenset[str]) -> bool:

@@ -222,8 +222,8 @@ SINKS = (
         paths=_home("mlflow", "mlflow.sqlite*"),
         settings=("mlflow_tracking_uri",),
         writers=(
-            "packaging/card", "packaging/model", "packaging/model_code", "packaging/model_described",
-            "packaging/pack", "packaging/pack_memes", "packaging/register", "registry/versions",
+            "packaging/card", "packaging/model", "packaging/model_described",
+            "packaging/pack", "packaging/register", "registry/versions",
             "takedown/affected_models", "train/tracking",
         ),
     ),

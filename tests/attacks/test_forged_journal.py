@@ -123,7 +123,6 @@ def test_no_row_is_written_after_one_that_is_not_signed(settings: Settings, jour
         connection.execute(f"INSERT INTO journal VALUES ({', '.join('?' * len(COLUMNS))})", [*added.values()])
     with pytest.raises(JournalUnsigned, match="row 5"):
         journal.append(NAME, event="gated", to_version=1, **SAID)
-    assert journal.sign_earlier(who="ada") == []
     with pytest.raises(JournalUnsigned, match="row 5"):
         journal.verify()
 
@@ -142,36 +141,8 @@ def test_a_key_that_is_none_is_refused(journal: Journal, settings: Settings, mon
         pass
 
 
-def earlier(settings: Settings) -> None:
-    """Turn the journal into one of an earlier version: no signatures, no column for them."""
-    rows = [row | {"signature": None} for row in rows_of(settings)]
-    forge(settings, rows)
-    with closing(database(settings)) as connection:
-        connection.execute("ALTER TABLE journal DROP COLUMN signature")
-
-
-def test_a_journal_of_an_earlier_version_is_signed_once(settings: Settings, journal: Journal) -> None:
-    earlier(settings)
-    with opened(settings.journal_url) as reader:
-        assert [row.signature for row in reader.rows()] == [None] * 4
-    with Journal.of(settings) as later:
-        with pytest.raises(JournalUnsigned, match="corpus upgrade"):
-            later.append(NAME, event="gated", to_version=1, **SAID)
-        assert later.sign_earlier(who="ada") == [NAME]
-        assert later.sign_earlier(who="ada") == []
-        later.append(NAME, event="gated", to_version=1, **SAID)
-        assert later.verify() == 6
-    rows = rows_of(settings)
-    rows[1]["who"] = "mallory"
-    forge(settings, rows)
-    with Journal.of(settings) as later, pytest.raises(JournalUnsigned):
-        later.verify()
-
-
 def test_a_journal_without_a_corpus_repository_has_no_tags(settings: Settings, journal: Journal) -> None:
     assert anchors.published(settings) == {}
-    earlier(settings)
-    assert anchors.sign_earlier(settings, who="ada") == [NAME]
 
 
 @pytest.fixture
@@ -194,14 +165,12 @@ def test_a_tag_in_the_corpus_repository_reveals_a_cut_journal(settings: Settings
         anchors.check(anchored, settings=settings, cwd=Path(settings.repo))
 
 
-def test_a_journal_whose_signatures_were_removed_is_not_signed_anew(settings: Settings, anchored: Journal) -> None:
+def test_a_journal_whose_signatures_were_removed_is_refused(settings: Settings, anchored: Journal) -> None:
     rows = [row | {"signature": None} for row in rows_of(settings)]
     rows[3]["who"] = "mallory"
     forge(settings, rows)
     with pytest.raises(JournalBroken):
         anchors.check(anchored, settings=settings, cwd=Path(settings.repo))
-    with pytest.raises(JournalUnsigned):
-        anchors.sign_earlier(settings, who="ada")
 
 
 def test_without_the_secret_no_tag_counts(

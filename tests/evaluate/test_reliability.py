@@ -11,7 +11,7 @@ from sklearn.metrics import brier_score_loss
 
 from pipelines.evaluate import reliability
 from pipelines.evaluate.model_scores import Board, Run, Sampling
-from pipelines.promotion.recall_checks import floor_of
+from pipelines.promotion.scores import floor_of
 from pipelines.taxonomy import load
 from pipelines.taxonomy.task import task_of
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.export.hub_server import HubServer
-from tests.registry.conftest import made_registry, small
+from tests.registry.conftest import context, made_registry, small
 from tests.release.conftest import made_release, world
 
-__all__ = ["made_registry", "made_release", "small", "world"]
+__all__ = ["context", "made_registry", "made_release", "small", "world"]
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +26,10 @@ from pipelines.export.folder import NotExportable
 from pipelines.packaging import model
 from pipelines.packaging.register import put
 from pipelines.registry.candidate import Context
-from tests.registry import small_registry
 from tests.registry.test_pack_memes import NAME, Lab, lab
 
 pytestmark = pytest.mark.faults
 __all__ = ["lab"]
-
-
-@pytest.fixture
-def context(small: Path) -> Iterator[Context]:
-    with small_registry.opened(small) as context:
-        yield context
 
 
 def exported(lab: Lab, name: str, *, context: Context, tmp_path: Path) -> tuple[Path, Path]:

@@ -6,7 +6,6 @@ import json
 import pickle
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +33,6 @@ WHO: dict[str, Any] = {"who": "Ada Writer", "why": "a reason of ours"}
 REPO = "my-lab/crisis-posts"
 # Mild words of our own, short enough that no middle is cut.
 TEXTS = ["A long week", "No friend to talk to", "We walked by the river and it was fine", "again the same monday"]
-
-
-@pytest.fixture
-def context(small: Path) -> Iterator[Context]:
-    with small_registry.opened(small) as context:
-        yield context
 
 
 @pytest.fixture

@@ -16,9 +16,10 @@ from pydantic import SecretStr
 from pipelines.cli.takedown import _on_hub
 from pipelines.config.settings import Settings
 from pipelines.errors import BadParams
-from pipelines.export import copies, push, release_folder
+from pipelines.export import hub as copies
+from pipelines.export import release_folder
 from pipelines.export.folder import ExportChanged, NotExportable, RemovalsDue
-from pipelines.export.push import HubRefused, HubUnavailable, NoToken, NotOurs, NotPushed
+from pipelines.export.hub import HubRefused, HubUnavailable, NoToken, NotOurs, NotPushed
 from pipelines.registry.journal import Journal
 from pipelines.release import approval, removal
 from tests.export.hub_server import TOKEN, HubServer, Repository
@@ -80,7 +81,7 @@ def remove_some(world: World) -> set[str]:
 
 
 def test_a_plan_sends_nothing(folder: Path, hub: HubServer, given: dict[str, Any], journal: Journal) -> None:
-    told = push.plan(folder, **given)
+    told = copies.plan(folder, **given)
     assert (told["hub"], told["repo"], told["kind"], told["replaces"]) == (hub.url, REPO, "dataset", False)
     assert told["files"]["data/train.parquet"] == (folder / "data/train.parquet").stat().st_size
     assert sum(told["files"].values()) == told["bytes"] and "export.json" in told["files"]
@@ -90,7 +91,7 @@ def test_a_plan_sends_nothing(folder: Path, hub: HubServer, given: dict[str, Any
 def test_a_push_sends_the_folder_to_a_private_gated_repository(
     folder: Path, hub: HubServer, given: dict[str, Any], journal: Journal
 ) -> None:
-    told = push.push(folder, **WHO, **given)
+    told = copies.push(folder, **WHO, **given)
     repository = on_hub(hub)
     expected = {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
     assert {name: data for name, data in repository.files.items() if name != ".gitattributes"} == expected
@@ -112,7 +113,7 @@ def test_a_push_sends_the_folder_to_a_private_gated_repository(
 def test_it_loads_from_what_the_hub_has(folder: Path, hub: HubServer, given: dict[str, Any], tmp_path: Path) -> None:
     from tests.export.test_release_export import loaded
 
-    push.push(folder, **WHO, **given)
+    copies.push(folder, **WHO, **given)
     for name, data in on_hub(hub).files.items():
         (tmp_path / "copy" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "copy" / name).write_bytes(data)
@@ -123,16 +124,16 @@ def test_it_loads_from_what_the_hub_has(folder: Path, hub: HubServer, given: dic
 def test_after_removals_the_copy_is_outdated_and_a_push_leaves_nothing_of_them(
     folder: Path, world: World, settings: Settings, hub: HubServer, given: dict[str, Any], tmp_path: Path
 ) -> None:
-    push.push(folder, **WHO, **given)
+    copies.push(folder, **WHO, **given)
     later = given | {"now": LATER}
     gone = remove_some(world)
     [copy] = copies.listing(**later)
     assert copy.state == "outdated" and f"corpus export release p1 --repo {REPO} --to" in copy.do
     with pytest.raises(ExportChanged, match="has changed since the export"):
-        push.push(folder, **WHO, **later)
+        copies.push(folder, **WHO, **later)
     new = export(world, settings, tmp_path / "new", now=LATER)
     old = {name: data for name, data in on_hub(hub).files.items() if name.endswith(".parquet")}
-    told = push.push(new, **WHO, **later)
+    told = copies.push(new, **WHO, **later)
     repository = on_hub(hub)
     changed = [data for name, data in old.items() if repository.files[name] != data]
     assert changed and told["deleted"] == len(changed)
@@ -154,7 +155,7 @@ def _ids(data: bytes, place: Path) -> list[str]:
 def test_due_removals_come_first(
     folder: Path, world: World, settings: Settings, hub: HubServer, given: dict[str, Any]
 ) -> None:
-    push.push(folder, **WHO, **given)
+    copies.push(folder, **WHO, **given)
     gone = [world.record(f"t3_p{number:03d}") for number in (2, 8, 9, 12, 13, 18, 22)]
     world.vault.destroy(gone, reason="test", now=NOW)
     assert states(given) == [(REPO, "current")], "they wait for their day, as in the package"
@@ -162,27 +163,27 @@ def test_due_removals_come_first(
     assert copy.state == "outdated" and copy.do.startswith("corpus release refresh; corpus export release p1")
     sent = len(hub.requests)
     with pytest.raises(RemovalsDue):
-        push.push(folder, **WHO, **given | {"now": LATER})
+        copies.push(folder, **WHO, **given | {"now": LATER})
     assert len(hub.requests) == sent
 
 
 def test_a_retired_release_is_to_be_removed_and_is_removed(
     folder: Path, world: World, hub: HubServer, given: dict[str, Any], journal: Journal
 ) -> None:
-    push.push(folder, **WHO, **given)
+    copies.push(folder, **WHO, **given)
     approval.retire("p1", who="A. Person", why="replaced", settings=world.settings, now=NOW)
     [copy] = copies.listing(**given)
     assert (copy.state, copy.do) == ("remove", f"corpus export remove {REPO} --kind dataset --send --who … --why …")
     with pytest.raises(NotExportable, match="retired"):
-        push.push(folder, **WHO, **given)
+        copies.push(folder, **WHO, **given)
     ours: dict[str, Any] = {"kind": "dataset", "settings": given["settings"], "journal": journal}
     sent = len(hub.requests)
-    assert push.remove(REPO, **WHO, **ours, send=False)["sent"] is False
+    assert copies.remove(REPO, **WHO, **ours, send=False)["sent"] is False
     assert len(hub.requests) == sent and ("dataset", REPO) in hub.repos
-    assert push.remove(REPO, **WHO, **ours)["sent"] is True
+    assert copies.remove(REPO, **WHO, **ours)["sent"] is True
     assert hub.repos == {} and states(given) == [] and events(journal)[-1] == ("release/p1", "unpushed")
     with pytest.raises(NotPushed):
-        push.remove(REPO, **WHO, **ours)
+        copies.remove(REPO, **WHO, **ours)
 
 
 def test_a_takedown_names_the_copies_that_are_outdated(
@@ -190,7 +191,7 @@ def test_a_takedown_names_the_copies_that_are_outdated(
 ) -> None:
     monkeypatch.setenv("CORPUS_HOME", str(world.home))
     monkeypatch.setenv("CORPUS_SECRET", SECRET.hex())
-    push.push(folder, **WHO, **given)
+    copies.push(folder, **WHO, **given)
     settings = Settings.from_env()
     # now is years later than the release
     assert _on_hub(settings, vault=world.vault) == {}
@@ -206,7 +207,7 @@ def test_a_repository_with_files_of_others_is_left_alone(
     theirs = hub.repos["dataset", REPO] = Repository(private=False)
     theirs.add({".gitattributes": b"", "data.csv": b"theirs"}, parent=None)
     with pytest.raises(NotOurs, match="1 files"):
-        push.push(folder, **WHO, **given)
+        copies.push(folder, **WHO, **given)
     assert theirs.files["data.csv"] == b"theirs" and theirs.gated is False and events(journal) == []
     assert {method for method, _ in hub.requests} == {"GET"}
 
@@ -226,11 +227,11 @@ def test_a_push_that_fails_is_listed_and_can_be_repeated(
 ) -> None:
     hub.fail = path
     with pytest.raises(HubUnavailable, match="it answered 500"):
-        push.push(folder, **WHO, **given)
+        copies.push(folder, **WHO, **given)
     [copy] = copies.listing(**given)
     assert copy.state == "unfinished" and "corpus export push" in copy.do
     hub.fail = ""
-    push.push(folder, **WHO, **given)
+    copies.push(folder, **WHO, **given)
     assert states(given) == [(REPO, "current")] and len(on_hub(hub).reachable()) == 1
 
 
@@ -238,10 +239,10 @@ def test_a_wrong_token_and_a_hub_that_does_not_answer(
     folder: Path, settings: Settings, hub: HubServer, given: dict[str, Any], journal: Journal
 ) -> None:
     with pytest.raises(NoToken):
-        push.push(folder, **WHO, **given | {"settings": settings.model_copy(update={"hub_token": SecretStr("")})})
+        copies.push(folder, **WHO, **given | {"settings": settings.model_copy(update={"hub_token": SecretStr("")})})
     assert hub.requests == []
     with pytest.raises(HubRefused, match="it answered 401") as caught:
-        push.push(folder, **WHO, **given | {"settings": settings.model_copy(update={"hub_token": SecretStr("no")})})
+        copies.push(folder, **WHO, **given | {"settings": settings.model_copy(update={"hub_token": SecretStr("no")})})
     assert caught.value.exit_code == 77
     assert events(journal) == []
 
@@ -251,25 +252,25 @@ def test_a_token_is_not_sent_without_encryption(
     folder: Path, settings: Settings, given: dict[str, Any], url: str
 ) -> None:
     with pytest.raises(BadParams, match="CORPUS_HUB_URL"):
-        push.plan(folder, **given | {"settings": settings.model_copy(update={"hub_url": url})})
+        copies.plan(folder, **given | {"settings": settings.model_copy(update={"hub_url": url})})
 
 
 def test_a_changed_folder_and_an_unnamed_person_are_refused(
     folder: Path, hub: HubServer, given: dict[str, Any], tmp_path: Path
 ) -> None:
     with pytest.raises(BadParams, match="who"):
-        push.push(folder, who=" ", why="a reason", **given)
+        copies.push(folder, who=" ", why="a reason", **given)
     changed = shutil.copytree(folder, tmp_path / "changed")
     (changed / "posts.txt").write_text("words")
-    for call in (push.plan, lambda folder, **more: push.push(folder, **WHO, **more)):
+    for call in (copies.plan, lambda folder, **more: copies.push(folder, **WHO, **more)):
         with pytest.raises(ExportChanged, match=r"posts\.txt"):
             call(changed, **given)
     assert hub.requests == []
 
 
 def test_other_branches_and_tags_are_named(folder: Path, hub: HubServer, given: dict[str, Any]) -> None:
-    push.push(folder, **WHO, **given)
+    copies.push(folder, **WHO, **given)
     repository = on_hub(hub)
     main = repository.refs["refs/heads/main"]
     repository.refs |= {"refs/tags/v1": main, "refs/pr/1": main}
-    assert push.push(folder, **WHO, **given)["other_refs"] == ["refs/pr/1", "refs/tags/v1"]
+    assert copies.push(folder, **WHO, **given)["other_refs"] == ["refs/pr/1", "refs/tags/v1"]

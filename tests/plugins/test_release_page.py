@@ -8,7 +8,7 @@ import pytest
 
 from dvc_airflow import approval, promotion, release
 from pipelines.config.params import load
-from pipelines.release import approval_text
+from pipelines.release import datasheet
 
 COMMIT = "0123456789abcdef" * 2 + "01234567"
 LINKS = {"commit": COMMIT, "report": "http://127.0.0.1:5000/#/r", "run": "http://127.0.0.1:5000/#/n"}
@@ -24,7 +24,7 @@ FACTS: dict[str, Any] = {
 
 def test_the_page_of_a_release_puts_each_risk_beside_its_limit() -> None:
     terms = load().release.model_copy(update={"max_alone": 0.05, "max_joined": 0.05})
-    text = approval_text.text(FACTS, terms=terms, live=["m1"], other_columns=["m0"])
+    text = datasheet.text(FACTS, terms=terms, live=["m1"], other_columns=["m0"])
     rows = {line.split("|")[1].split(":")[0].strip(): line for line in text.splitlines() if line.startswith("| `")}
     assert "30 of 1,000 (3.0%) | 5.0% | within |" in rows["`max_alone`"]
     assert "matched with release `m1` | 25.0% | 5.0% | **over" in text
@@ -36,7 +36,7 @@ def test_the_page_of_a_release_puts_each_risk_beside_its_limit() -> None:
 
 
 def test_the_page_of_a_first_release_says_that_nothing_can_be_matched() -> None:
-    text = approval_text.text(FACTS | {"joined": {}}, terms=load().release, live=[])
+    text = datasheet.text(FACTS | {"joined": {}}, terms=load().release, live=[])
     assert "first release" in text and "max_joined" not in text
 
 

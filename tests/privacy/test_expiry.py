@@ -19,7 +19,7 @@ from pipelines.config.takedown import Takedown
 from pipelines.packaging.refusals import LearntFromDeleted, LineageAltered, refuse_deleted
 from pipelines.promotion import promote
 from pipelines.registry.candidate import Context
-from pipelines.registry.webhook_delivery import Watch
+from pipelines.registry.webhook import Watch
 from pipelines.takedown import expiry, receipts, takedown
 from pipelines.takedown.selection import Selection
 from pipelines.train.predictors import finetuned, training_records

@@ -14,11 +14,11 @@ import pytest
 from crisis_corpus import client, integrity
 from crisis_corpus.integrity import digest
 from crisis_corpus.state import standing
-from crisis_corpus.verified import FilesChanged
+from crisis_corpus.trusted import FilesChanged
 from crisis_corpus.versions import CHAMPION, DIGEST, Version
 from pipelines.config.takedown import Takedown
 from pipelines.promotion import promote
-from pipelines.registry import contents
+from pipelines.registry import candidate
 from pipelines.registry.candidate import Context, enter, registration
 from pipelines.takedown import affected_models
 from pipelines.takedown.redaction import Gone
@@ -145,7 +145,7 @@ def test_over_the_share_the_champion_is_withdrawn_and_below_it_stays(context: Co
 def test_a_version_is_stale_at_once_for_the_gate_and_for_consumers(context: Context) -> None:
     from pipelines.promotion import gate
     from pipelines.registry import show
-    from pipelines.registry.webhook_delivery import Watch
+    from pipelines.registry.webhook import Watch
 
     ids = trained(context.root)
     add(context, knows=6)
@@ -195,7 +195,7 @@ def test_a_version_altered_elsewhere_loses_the_ids_and_is_not_trusted(context: C
     noted.run(ids[:3], context=context)
     assert enter(version, context=context, folder=tmp_path).faults["files"]
     assert noted.promised == {} and [row.event for row in context.journal.rows(NAME)] == ["registered", "stale"]
-    assert contents.read_records(integrity.place(Path(version.source)) / integrity.RECORDS) == frozenset(ids[3:])
+    assert candidate.read_records(integrity.place(Path(version.source)) / integrity.RECORDS) == frozenset(ids[3:])
 
 
 def test_an_open_move_is_reported_and_nothing_is_changed(context: Context) -> None:

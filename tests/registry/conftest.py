@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pipelines.registry.candidate import Context
 from tests import mlflow_server
 from tests.built_once import built_once
 from tests.registry import small_registry
@@ -28,6 +34,30 @@ def small(made_registry: small_registry.Made, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{home}/mlflow.sqlite")
     monkeypatch.chdir(home)
     return home
+
+
+@pytest.fixture
+def context(small: Path) -> Iterator[Context]:
+    with small_registry.opened(small) as context:
+        yield context
+
+
+@pytest.fixture(scope="module")
+def killer() -> Iterator[Callable[..., int]]:
+    """Give a function that does something in a process of its own, killed after a step, and returns how it ended."""
+    command = [sys.executable, str(Path(__file__).with_name("killed.py"))]
+    env, pipe = {**os.environ, "PYTHONPATH": str(small_registry.REPO)}, subprocess.PIPE
+    with subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True) as process:
+
+        def killed(home: Path, what: str, step: str, **given: Any) -> int:
+            asked = {"what": what, "step": step, "home": str(home), "secret": small_registry.SECRET.hex()}
+            asked |= {"name": small_registry.NAME, "terms": small_registry.TERMS.model_dump(mode="json")}
+            process.stdin.write(json.dumps(asked | {"given": small_registry.WHO | given}) + "\n")
+            process.stdin.flush()
+            return int(process.stdout.readline())
+
+        yield killed
+        process.stdin.close()
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Promotes, rolls back and withdraws in processes of its own that are killed after a step; started by a test.
+"""Registers, promotes, rolls back and withdraws in processes that are killed after a step; started by a test.
 
 One line of JSON in (``what``, ``step``, ``home``, ``secret``, ``terms``, ``name``, ``given``), one number out: how the
 process ended. What takes long to import or to read is so once, before the first is forked.
@@ -27,6 +27,7 @@ from pipelines.config.models import Promote
 from pipelines.config.params import load as load_params
 from pipelines.config.settings import Settings
 from pipelines.datasets import memes
+from pipelines.packaging.register import put
 from pipelines.promotion import promote
 from pipelines.registry.candidate import Context
 from pipelines.registry.journal import Journal
@@ -46,13 +47,16 @@ def act(asked):
             os.kill(os.getpid(), signal.SIGKILL)
 
     home = asked["home"]
+    os.chdir(home)
     os.environ |= {"CORPUS_HOME": home, "MLFLOW_TRACKING_URI": f"sqlite:///{home}/mlflow.sqlite"}
     settings, params = Settings.from_env(), load_params(REPO)
     vault = Vault.open(settings.vault_url, secret=bytes.fromhex(asked["secret"]))
     with vault, Journal.of(settings) as journal:
         terms = Promote.model_validate(asked["terms"])
         context = Context(Registry.open(settings), journal, params, terms, settings, vault, Path(home))
-        getattr(promote, asked["what"])(asked["name"], context=context, say=say, **asked["given"])
+        function = put if asked["what"] == "put" else getattr(promote, asked["what"])
+        given = asked["given"] | ({"folder": Path(asked["given"]["folder"])} if "folder" in asked["given"] else {})
+        function(asked["name"], context=context, say=say, **given)
 
 
 sqlalchemy.orm.configure_mappers()

@@ -12,7 +12,7 @@ import pytest
 
 from pipelines.metrics.alerts import alert
 from pipelines.packaging import card
-from pipelines.packaging.card_failures import failures
+from pipelines.packaging.card import failures
 from pipelines.packaging.model_described import Described
 from pipelines.packaging.pack import measured
 from tests.registry import packs

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,36 +22,18 @@ from crisis_corpus.journal import BEGINNING, JournalBroken, NoJournal
 from crisis_corpus.trusted import (
     AliasUntrusted,
     BadReference,
+    FilesChanged,
     NoChampion,
     NotOnRecord,
     Withdrawn,
 )
-from crisis_corpus.verified import FilesChanged
 from crisis_corpus.versions import CHAMPION, NoRegistry, UnknownModel, UnknownVersion
 from pipelines.packaging.register import put
 from pipelines.promotion.promote import promote, rollback, withdraw
-from pipelines.registry import transitions
 from pipelines.registry.candidate import Context
-from tests.registry.small_registry import GRAVEST, NAME, add, opened, saved
+from tests.registry.small_registry import GRAVEST, NAME, WHO, add, champion, saved
 
-WHO: dict[str, Any] = {"who": "tester", "why": "a test"}
 ASKED = pd.DataFrame({"text": ["the week door", "we go"]})
-
-
-@pytest.fixture
-def context(small: Path) -> Iterator[Context]:
-    with opened(small) as context:
-        yield context
-
-
-def champion(context: Context, version: int, *, before: int | None = None) -> None:
-    """Make a version champion as a move does, without asking the gate, which takes seconds."""
-    journal, registry = context.journal, context.registry
-    files = registry.version(NAME, version).digest
-    move = transitions.Move(NAME, "promoted", before, before, version, "tester", "a test", {}, files)
-    transitions.finish(
-        transitions.intend(move, journal=journal), registry=registry, journal=journal, say=lambda _: None
-    )
 
 
 def damaged(context: Context, statement: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pickle
 import zipfile
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,21 +16,17 @@ from crisis_corpus import integrity
 from crisis_corpus.integrity import NoPack, pickles
 from crisis_corpus.versions import DIGEST, UnknownModel, UnknownVersion
 from pipelines.promotion import gate, holdout
+from pipelines.promotion.gate import summary
+from pipelines.promotion.holdout import Frozen, open_test
 from pipelines.promotion.promote import promote
-from pipelines.promotion.summary import summary
-from pipelines.registry import contents
+from pipelines.registry import candidate
 from pipelines.registry.candidate import Context
 from pipelines.registry.versions import CHALLENGER
 from pipelines.storage import tables
-from tests.registry.small_registry import GRAVEST, NAME, TERMS, add, events, opened, trained
-
-WHO = {"who": "tester", "why": "a test"}
-
-
-@pytest.fixture
-def context(small: Path) -> Iterator[Context]:
-    with opened(small) as context:
-        yield context
+from tests.registry.small_registry import GRAVEST, NAME, TERMS, WHO, add, events, opened, trained
+from tests.small_corpus import own_scheme
+from tests.train import small_posts
+from tests.train.small_posts import SmallPosts
 
 
 def champion(context: Context, version: int) -> None:
@@ -319,4 +314,36 @@ def test_a_pack_that_says_too_little_is_none(tmp_path: Path) -> None:
     (tmp_path / integrity.FILES).write_text("{}")
     (tmp_path / integrity.MODEL).write_text('{"kind": "rule"}')
     with pytest.raises(NoPack, match="labels"):
-        contents.Pack.read(tmp_path)
+        candidate.Pack.read(tmp_path)
+
+
+def test_posts_of_the_test_are_sent_as_title_and_body(tmp_path: Path) -> None:
+    made = small_posts.made()
+    with small_posts.copied(made, to=tmp_path / "copy") as corpus:
+        test = frozen(corpus)
+        assert [item[0] for item in test.board.items] == corpus.of("test")
+        frames = list(test.frames())
+        assert [*frames[0].columns] == ["title", "body"]
+        titles = [title for frame in frames for title in frame["title"]]
+        assert titles == [corpus.posts[record].title for record in corpus.of("test")]
+        assert list(test.board.gold) == [corpus.posts[record].labels for record in corpus.of("test")]
+        assert test.majority in {corpus.posts[record].labels for record in corpus.of("dev")}
+        assert not any(title in repr(test) for title in titles)
+        gone = corpus.of("test")[0]
+        corpus.vault.destroy([gone], reason="test", now=datetime(2023, 2, 1, tzinfo=UTC))
+        after = frozen(corpus)
+    assert len(after.board.items) == len(test.board.items) - 1 and after.taken_down == 1
+    assert after.digest != test.digest and after.split == test.split
+
+
+def test_a_team_s_scheme_is_read_from_the_clone(tmp_path: Path) -> None:
+    with small_posts.copied(small_posts.made(), to=tmp_path / "copy") as corpus:
+        before, scheme = frozen(corpus), own_scheme(corpus.root, like="cradle")
+        posts = corpus.params.corpora["posts"].model_copy(update={"scheme": scheme})
+        params = corpus.params.model_copy(update={"corpora": {**corpus.params.corpora, "posts": posts}})
+        test = open_test("posts", category="labels", params=params, vault=corpus.vault, root=corpus.root)
+    assert test.digest == before.digest
+
+
+def frozen(corpus: SmallPosts) -> Frozen:
+    return open_test("posts", category="labels", params=corpus.params, vault=corpus.vault, root=corpus.root)

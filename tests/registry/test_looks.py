@@ -12,31 +12,23 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pipelines.config import renamed
 from pipelines.config.models import Promote
 from pipelines.errors import BadParams
 from pipelines.evaluate.model_scores import ABSTAINED, VOTE, Board, Run, Sampling, plain
-from pipelines.promotion import gate, looks, scores, superiority
-from pipelines.promotion.gate_set import divide, only, part_of
-from pipelines.promotion.looks import GateSet
+from pipelines.promotion import gate, looks, superiority
+from pipelines.promotion.gate import summary
+from pipelines.promotion.holdout import macro_f1
+from pipelines.promotion.looks import GateSet, divide, only, part_of
 from pipelines.promotion.promote import NotPromoted, promote, rollback
 from pipelines.promotion.scores import reported
-from pipelines.promotion.summary import summary
 from pipelines.promotion.superiority import compared, jackknife
 from pipelines.registry.candidate import Context
 from pipelines.registry.journal import Journal
 from pipelines.taxonomy import load
 from pipelines.taxonomy.task import task_of
-from tests.registry.small_registry import NAME, TERMS, add, events, opened
+from tests.registry.small_registry import NAME, TERMS, WHO, add, events, opened
 
-WHO = {"who": "tester", "why": "a test"}
 GATE = GateSet("memes", "severity", 1, 2, 0)
-
-
-@pytest.fixture
-def context(small: Path) -> Iterator[Context]:
-    with opened(small) as context:
-        yield context
 
 
 def terms(**given: Any) -> Promote:
@@ -54,7 +46,7 @@ def take(journal: Journal, pair: str, *, alpha: float = 0.1, planned: int = 4, g
 
 def verdict_of(journal: Journal, look: Any, *, better: bool) -> None:
     budget = looks.budget(journal.rows(NAME), gate=look.gate, terms=terms(alpha=0.1, looks=4))
-    found = budget.told(look) | {"better": better}
+    found = budget.figures(look) | {"better": better}
     journal.append(NAME, event="refused", metrics={"basis": "b", "figures": {"scores": {"look": found}}}, **WHO)
 
 
@@ -330,7 +322,7 @@ def test_models_of_equal_macro_f1_by_other_means_are_seldom_better_than_each_oth
 def test_a_run_without_a_right_answer_has_a_macro_f1_of_zero() -> None:
     test = board(items=40, resamples=9, seed=2)
     wrong = {item: frozenset(test.task.labels) - gold for item, gold in zip(test.items, test.gold, strict=True)}
-    assert scores._macro_f1(test, run=Run(0, dict.fromkeys(test.items, VOTE), wrong)) == 0
+    assert macro_f1(test, run=Run(0, dict.fromkeys(test.items, VOTE), wrong)) == 0
 
 
 def test_the_jackknife_leaves_out_whole_groups_and_corrects_for_bias() -> None:
@@ -368,12 +360,6 @@ def test_every_rival_must_be_beaten() -> None:
     ours, strong, weak = (run(test, right=right, rng=rng) for right in (0.6, 0.58, 0.2))
     p = [compared(test, candidate=[ours], rivals=rivals, level=0.05).p for rivals in ([strong], [weak], [weak, strong])]
     assert p[1] < p[0] == p[2]
-
-
-def test_terms_of_an_earlier_version_become_a_bound_over_all_looks() -> None:
-    values = {"promote": {"min_probability": 0.9, "min_positives": 5, "tolerance": 0.2}}
-    assert renamed.params(values) == {"promote": {"alpha": 0.1, "tolerance": 0.2}}
-    assert renamed.params({"promote": {"min_probability": 1}})["promote"]["alpha"] > 0
 
 
 def test_parts_follow_groups_and_do_not_move() -> None:

@@ -20,8 +20,8 @@ from mlflow.exceptions import MlflowException
 
 from crisis_corpus import integrity
 from crisis_corpus.integrity import digest, listing
-from pipelines.packaging import model, model_code
-from pipelines.packaging.model_code import NotLocked, TooMuchCode
+from pipelines.packaging import model
+from pipelines.packaging.model import NotLocked, TooMuchCode
 from pipelines.predict import predict_finetuned
 from pipelines.train.predictors import finetuned
 from pipelines.train.predictors.prediction import Prediction
@@ -227,14 +227,14 @@ def test_two_versions_in_one_process_each_run_their_own_code(
     made: Made, loaded: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     roots = ["pipelines.packaging.model_encoder"]
-    one = model_code.write(roots, to=tmp_path / "one")
-    assert model_code.write(roots, to=tmp_path / "again") == one
+    one = model.write(roots, to=tmp_path / "one")
+    assert model.write(roots, to=tmp_path / "again") == one
     copy = tmp_path / "repository"
-    for package in model_code.OURS:
+    for package in model.OURS:
         shutil.copytree(REPO / package, copy / package, ignore=shutil.ignore_patterns("__pycache__"))
     changed = copy / "pipelines/packaging/model_pyfunc.py"
     changed.write_text(changed.read_text().replace("Answer(abstain=True)", 'Answer(("other",), abstain=True)'))
-    monkeypatch.setattr(model_code, "ROOT", copy)
+    monkeypatch.setattr(model, "ROOT", copy)
     saved = model.save(made.pack, to=tmp_path / "saved")
     other = mlflow.pyfunc.load_model(str(saved))
     empty = {"title": "", "body": ""}
@@ -245,7 +245,7 @@ def test_two_versions_in_one_process_each_run_their_own_code(
     assert len(packages) == 2
     assert all(name.startswith("corpus_model_") for name in packages)
     written = [path.read_text() for path in (saved / "code").rglob("*.py")]
-    ours = [f"{verb} {package}" for verb in ("from", "import") for package in model_code.OURS]
+    ours = [f"{verb} {package}" for verb in ("from", "import") for package in model.OURS]
     assert not any(line in text for text in written for line in ours)
 
 
@@ -258,19 +258,19 @@ def test_weights_beside_a_module_go_with_it_and_count_in_the_name(
         (house / name).touch()
     (house / "two.detection.onnx").write_bytes(b"of another module")
     weights = house / "one.detection.onnx"
-    monkeypatch.setattr(model_code, "ROOT", house.parent)
+    monkeypatch.setattr(model, "ROOT", house.parent)
     names = set()
     for content in (b"weights", b"others"):
         weights.write_bytes(content)
-        names.add(name := model_code.write(["pipelines.one"], to=tmp_path / "code"))
+        names.add(name := model.write(["pipelines.one"], to=tmp_path / "code"))
         assert [p.read_bytes() for p in (tmp_path / "code" / name).rglob("*.onnx")] == [content]
     assert len(names) == 2
 
 
 def test_code_that_wants_the_whole_house_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TooMuchCode, match="sqlalchemy"):
-        model_code.write(["pipelines.vault.database"], to=tmp_path)
-    monkeypatch.setattr(model_code, "ROOT", tmp_path)
+        model.write(["pipelines.vault.database"], to=tmp_path)
+    monkeypatch.setattr(model, "ROOT", tmp_path)
     (tmp_path / "pipelines").mkdir()
     (tmp_path / "pipelines/__init__.py").touch()
     (tmp_path / "pipelines/one.py").write_text(
@@ -278,11 +278,11 @@ def test_code_that_wants_the_whole_house_is_refused(tmp_path: Path, monkeypatch:
         "def later():\n    import pipelines.two\n"
     )
     (tmp_path / "pipelines/two.py").write_text("import numpy\ndef later():\n    import dvc\n")
-    assert list(model_code.closure(["pipelines.one"])) == ["pipelines", "pipelines.one", "pipelines.two"]
+    assert list(model.closure(["pipelines.one"])) == ["pipelines", "pipelines.one", "pipelines.two"]
     with pytest.raises(TooMuchCode, match=r"dvc, .*: pipelines\.two"):
-        model_code.write(["pipelines.one"], to=tmp_path / "out")
+        model.write(["pipelines.one"], to=tmp_path / "out")
     (tmp_path / "lock").write_text("torch==2\n")
     with pytest.raises(NotLocked, match="numpy"):
-        model_code.requirements(["pipelines.one"], lock=tmp_path / "lock")
+        model.requirements(["pipelines.one"], lock=tmp_path / "lock")
     (tmp_path / "lock").write_text("numpy==1.0\n")
-    assert model_code.requirements(["pipelines.one"], lock=tmp_path / "lock") == ["numpy==1.0"]
+    assert model.requirements(["pipelines.one"], lock=tmp_path / "lock") == ["numpy==1.0"]

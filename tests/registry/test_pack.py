@@ -23,7 +23,7 @@ from pipelines.packaging.refusals import (
     WeightsDegenerate,
 )
 from pipelines.promotion.holdout import split_digest
-from pipelines.registry.contents import Pack
+from pipelines.registry.candidate import Pack
 from pipelines.taxonomy import load as load_scheme
 from pipelines.train.predictors import finetuned
 from tests.registry import packs

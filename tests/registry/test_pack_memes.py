@@ -34,7 +34,7 @@ from pipelines.packaging import model
 from pipelines.packaging.model_described import Described
 from pipelines.packaging.pack import pack
 from pipelines.packaging.refusals import LearntFromDeleted, NothingToPack, NotPackable, WeightsChanged
-from pipelines.registry.contents import Pack
+from pipelines.registry.candidate import Pack
 from pipelines.storage import tables
 from pipelines.train.classifiers import train as stage
 from pipelines.train.predictors import training_records

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,44 +14,16 @@ from crisis_corpus.integrity import place
 from crisis_corpus.journal import JournalBroken
 from crisis_corpus.state import standing
 from crisis_corpus.versions import CHAMPION
+from pipelines.cli.shared import login
 from pipelines.errors import BadParams, CorpusError
 from pipelines.promotion import gate
 from pipelines.promotion.promote import NothingToUndo, NotPromoted, abandon, promote, reject, rollback, withdraw
 from pipelines.registry import transitions
+from pipelines.registry.approved import SamePerson
 from pipelines.registry.candidate import Context
 from pipelines.registry.transitions import RECORDED, PromotionAhead
 from pipelines.registry.versions import CHALLENGER
-from tests.registry.small_registry import NAME, REPO, SECRET, TERMS, add, events, opened, trained
-
-WHO: dict[str, Any] = {"who": "tester", "why": "a test"}
-
-
-@pytest.fixture
-def context(small: Path) -> Iterator[Context]:
-    with opened(small) as context:
-        yield context
-
-
-@pytest.fixture(scope="module")
-def killer() -> Iterator[subprocess.Popen[str]]:
-    """A process that starts others and tells how they ended."""
-    command = [sys.executable, str(Path(__file__).with_name("killed.py"))]
-    env = {**os.environ, "PYTHONPATH": str(REPO)}
-    quiet = subprocess.DEVNULL
-    with subprocess.Popen(
-        command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=quiet, text=True
-    ) as process:
-        yield process
-        process.stdin.close()
-
-
-def run(killer: subprocess.Popen[str], home: Path, what: str, step: str, **given: Any) -> int:
-    """Do something in a process of its own that is killed after a step; return how it ended."""
-    asked = {"what": what, "step": step, "home": str(home), "secret": SECRET.hex(), "name": NAME}
-    line = json.dumps(asked | {"terms": TERMS.model_dump(mode="json"), "given": WHO | given})
-    killer.stdin.write(line + "\n")
-    killer.stdin.flush()
-    return int(killer.stdout.readline())
+from tests.registry.small_registry import NAME, TERMS, WHO, add, events, opened, trained
 
 
 def consistent(context: Context) -> int | None:
@@ -126,13 +93,11 @@ def test_nothing_happens_without_who_and_why(context: Context, said: dict[str, s
 
 
 @pytest.mark.parametrize("step", ["gated", "intended", "moved", "recorded", "settled"])
-def test_killed_after_any_step_the_retry_ends_the_same(
-    context: Context, killer: subprocess.Popen[str], step: str
-) -> None:
+def test_killed_after_any_step_the_retry_ends_the_same(context: Context, killer: Callable[..., int], step: str) -> None:
     add(context, knows=4)
     promote(NAME, 1, **WHO, context=context)
     add(context, knows=6)
-    assert run(killer, context.root, "promote", step, version=2) == -signal.SIGKILL
+    assert killer(context.root, "promote", step, version=2) == -signal.SIGKILL
     # a reader of the alias meanwhile finds one of the two, and the journal shows that a promotion is open
     now, alias = standing(context.journal, NAME), context.registry.alias(NAME, CHAMPION)
     assert alias == now.champion or (now.intention is not None and alias == now.intention.to_version == 2)
@@ -145,16 +110,14 @@ def test_killed_after_any_step_the_retry_ends_the_same(
 
 
 @pytest.mark.parametrize("step", ["moved", "recorded"])
-def test_a_rollback_and_a_withdrawal_are_finished_too(
-    context: Context, killer: subprocess.Popen[str], step: str
-) -> None:
+def test_a_rollback_and_a_withdrawal_are_finished_too(context: Context, killer: Callable[..., int], step: str) -> None:
     for knows in (4, 6):
         promote(NAME, add(context, knows=knows).version, **WHO, context=context)
-    assert run(killer, context.root, "rollback", step, leaving=2) == -signal.SIGKILL
+    assert killer(context.root, "rollback", step, leaving=2) == -signal.SIGKILL
     for _ in range(2):
         rollback(NAME, **WHO, context=context, leaving=2)
         assert consistent(context) == 1
-    assert run(killer, context.root, "withdraw", step, version=1) == -signal.SIGKILL
+    assert killer(context.root, "withdraw", step, version=1) == -signal.SIGKILL
     for _ in range(2):
         withdraw(NAME, 1, **WHO, context=context)
         assert consistent(context) is None
@@ -207,11 +170,11 @@ def test_a_verdict_against_a_former_champion_is_refused(context: Context) -> Non
     assert consistent(context) == 3
 
 
-def test_a_move_that_is_open_stops_others_until_it_is_given_up(context: Context, killer: subprocess.Popen[str]) -> None:
+def test_a_move_that_is_open_stops_others_until_it_is_given_up(context: Context, killer: Callable[..., int]) -> None:
     promote(NAME, add(context, knows=4).version, **WHO, context=context)
     add(context, knows=5)
     add(context, knows=6)
-    assert run(killer, context.root, "promote", "moved", version=2) == -signal.SIGKILL
+    assert killer(context.root, "promote", "moved", version=2) == -signal.SIGKILL
     assert context.registry.alias(NAME, CHAMPION) == 2
     for call in (lambda: promote(NAME, 3, **WHO, context=context), lambda: rollback(NAME, **WHO, context=context),
                  lambda: withdraw(NAME, 1, **WHO, context=context)):  # fmt: skip
@@ -311,3 +274,36 @@ def test_nothing_is_decided_on_a_broken_journal(context: Context) -> None:
         with pytest.raises(JournalBroken):
             call()
     assert context.registry.alias(NAME, CHAMPION) == 1
+
+
+@pytest.fixture
+def careful(small: Path) -> Iterator[Context]:
+    terms = TERMS.model_copy(update={"four_eyes": True})
+    with opened(small, terms=terms) as careful:
+        add(careful, knows=5)
+        yield careful
+
+
+@pytest.mark.parametrize(
+    ("who", "asked_by"),
+    [
+        ("airflow:ada", "airflow:ada"),
+        # the run was not started by a person
+        ("airflow:ada", ""),
+        ("ada (os:ada)", "bob (os:ada)"),
+        # the same login has run the gate
+        ("another name (os:ada)", None),
+    ],
+)
+def test_four_eyes_are_two_persons(careful: Context, who: str, asked_by: str | None) -> None:
+    gate.run(NAME, 1, context=careful, who="corpus gate (os:ada)")
+    with pytest.raises(SamePerson):
+        promote(NAME, 1, who=who, why="a test", asked_by=asked_by, context=careful)
+    assert [row.event for row in careful.journal.rows(NAME)] == ["registered", "looked", "gated"]
+    assert promote(NAME, 1, who="bob (os:bob)", why="a test", context=careful).champion == 1
+
+
+def test_four_eyes_need_a_gate_that_somebody_ran(careful: Context) -> None:
+    with pytest.raises(SamePerson):
+        promote(NAME, 1, who="ada (os:ada)", why="a test", context=careful)
+    assert login().startswith("os:")

@@ -13,7 +13,7 @@ from scipy.special import xlogy
 
 from pipelines.evaluate.model_scores import Board
 from pipelines.promotion import scores
-from pipelines.promotion.recall_checks import floor_of, paired_bounds, severe_of
+from pipelines.promotion.scores import floor_of, paired_bounds, severe_of
 from pipelines.taxonomy import load
 from pipelines.taxonomy.task import task_of
 

@@ -7,53 +7,38 @@ import os
 import pickle
 import re
 import shutil
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from threading import Barrier
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from safetensors.numpy import save_file
 
 from crisis_corpus import integrity
 from crisis_corpus.client import load
 from crisis_corpus.integrity import digest, listing, sha256
-from crisis_corpus.verified import FilesChanged
+from crisis_corpus.trusted import FilesChanged
 from crisis_corpus.versions import DIGEST, UnknownModel, Version
+from pipelines.config.models import Chosen
 from pipelines.errors import BadParams
-from pipelines.packaging.register import PACK, PLACE, NumberTaken, StoredOtherwise, Unregistrable, put
+from pipelines.evaluate import evaluate
+from pipelines.evaluate.model_scores import Sampling
+from pipelines.packaging.register import PACK, PLACE, NumberTaken, StoredOtherwise, Unregistrable, put, register
 from pipelines.promotion import gate
 from pipelines.registry.candidate import Context
-from tests.registry.small_registry import NAME, REPO, SECRET, TERMS, add, events, opened, saved
-
-WHO: dict[str, Any] = {"who": "tester", "why": "a test"}
-
-
-@pytest.fixture
-def context(small: Path) -> Iterator[Context]:
-    with opened(small) as context:
-        yield context
+from pipelines.registry.versions import Registry
+from tests.registry.small_registry import NAME, WHO, add, events, opened, saved
+from tests.train import small_posts, small_tuned
 
 
 @pytest.fixture
 def folder(context: Context, tmp_path: Path) -> Path:
     return saved(context, to=tmp_path / "model", knows=6)
-
-
-@pytest.fixture(scope="module")
-def killer() -> Iterator[subprocess.Popen[str]]:
-    """A process that starts others and tells how they ended."""
-    command = [sys.executable, str(Path(__file__).with_name("registering.py"))]
-    env = {**os.environ, "PYTHONPATH": str(REPO)}
-    with subprocess.Popen(
-        command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
-        yield process
-        process.stdin.close()
 
 
 def client(context: Context) -> Any:
@@ -152,12 +137,9 @@ def test_the_same_pack_is_the_same_version_and_another_the_next(context: Context
 
 @pytest.mark.parametrize("step", ["stored", "added", "recorded"])
 def test_killed_after_any_step_it_is_finished_by_repeating_it(
-    context: Context, folder: Path, killer: subprocess.Popen[str], step: str
+    context: Context, folder: Path, killer: Callable[..., int], step: str
 ) -> None:
-    given = {"home": str(context.root), "folder": str(folder), "step": step, "name": NAME, "secret": SECRET.hex()}
-    killer.stdin.write(json.dumps(given | {"terms": TERMS.model_dump(mode="json")}) + "\n")
-    killer.stdin.flush()
-    assert int(killer.stdout.readline()) == -9
+    assert killer(context.root, "put", step, folder=str(folder)) == -9
     assert len(context.journal.rows(NAME)) == (step == "recorded")
     version = put(NAME, folder, context=context, **WHO)[0]
     assert put(NAME, folder, context=context, **WHO) == (version, False)
@@ -332,3 +314,27 @@ def test_versions_that_others_registered_stay(context: Context, folder: Path) ->
     add(context, knows=4)
     assert put(NAME, folder, context=context, **WHO)[0].version == 2
     assert [v.version for v in context.registry.versions(NAME)] == [1, 2]
+
+
+CHOSEN = Chosen(model="encoder", subset="consensus")
+
+
+@pytest.mark.faults
+def test_tuned_registered_loaded_and_asked_through_a_server(address: str, small: Path, tmp_path: Path) -> None:
+    made = small_posts.made()
+    with opened(small) as memes, small_posts.copied(made, to=tmp_path / "copy") as corpus:
+        small_tuned.tuned(corpus, memes.settings, model="encoder", recall_floors={})
+        small_tuned.predicted(corpus, memes.settings, model="encoder")
+        evaluate.run("posts", params=small_tuned.params(), root=corpus.root, sampling=Sampling(200, 1))
+        settings = memes.settings.model_copy(update={"mlflow_tracking_uri": address})
+        given: dict[str, Any] = {"settings": settings, "vault": corpus.vault, "root": corpus.root}
+        context = replace(memes, registry=Registry(address), params=small_tuned.params(), **given)
+        version, written = register("crisis-posts", chosen=CHOSEN, context=context, **WHO)
+        assert written and register("crisis-posts", chosen=CHOSEN, context=context, **WHO) == (version, False)
+        model = load("crisis-posts/1", tracking_uri=address)
+        asked = [corpus.posts[record] for record in corpus.of("test")]
+        answer = model.predict(pd.DataFrame({"title": [p.title for p in asked], "body": [p.body for p in asked]}))
+        assert len(answer) == len(asked) and not answer["abstain"].any()
+        # the code of a version that was run is still the code that was registered
+        assert digest(context.settings.home / "models" / version.digest) == version.digest
+        assert gate.judge("crisis-posts", 1, context=context).figures["scores"]

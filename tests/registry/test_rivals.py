@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +13,14 @@ import pytest
 from crisis_corpus import integrity
 from pipelines.errors import BadParams
 from pipelines.promotion import gate, holdout
+from pipelines.promotion.gate import summary
 from pipelines.promotion.promote import promote
-from pipelines.promotion.summary import summary
 from pipelines.registry.candidate import Context
 from pipelines.storage import tables
 from tests.registry.small_registry import GRAVEST, NAME, TERMS, add, opened
 
 WEIGHTS = {"run": "r" * 32, "files": {"model.safetensors": "7" * 64}}
 RECORDS = {"records": 36, "digest": "5" * 64}
-
-
-@pytest.fixture
-def context(small: Path) -> Iterator[Context]:
-    with opened(small) as context:
-        yield context
 
 
 def predict(context: Context, *, model: str, seed: int, right: float, folder: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,36 +21,25 @@ from pipelines.predict import batch_predict, drift_notice, pins
 from pipelines.predict.batch_predict import CannotScore
 from pipelines.predict.pins import NotPinned
 from pipelines.promotion.promote import promote, withdraw
-from pipelines.registry import transitions
 from pipelines.registry.candidate import Context
-from pipelines.registry.webhook_delivery import Watch
+from pipelines.registry.webhook import Watch
 from pipelines.storage import tables
 from pipelines.storage.seal import open_column, write_rows
 from pipelines.takedown import purge
 from pipelines.takedown.redaction import Gone
 from tests.registry import small_registry
 from tests.registry.receiver import Receiver, receiver
-from tests.registry.small_registry import GRAVEST, NAME, add, opened, trained
+from tests.registry.small_registry import GRAVEST, NAME, WHO, add, opened, trained
 from tests.small_corpus import begin, code_of
 from tests.train import small_memes, small_posts
 
 __all__ = ["receiver"]
-WHO: dict[str, Any] = {"who": "tester", "why": "a test"}
 MONTH = "2022-12"
 
 
-@pytest.fixture
-def context(small: Path) -> Iterator[Context]:
-    with opened(small) as context:
-        yield context
-
-
 def champion(context: Context, version: int, *, before: int | None = None, name: str = NAME) -> None:
-    """Make a version champion as a move does, without asking the gate, which takes seconds."""
-    move = transitions.Move(name, "promoted", before, before, version, "tester", "a test", {}, None)
-    given = {"registry": context.registry, "journal": context.journal}
-    transitions.finish(transitions.intend(move, journal=context.journal), say=lambda _: None, **given)
-    pins.pin(name, root=context.root, **given)
+    small_registry.champion(context, version, before=before, name=name)
+    pins.pin(name, root=context.root, registry=context.registry, journal=context.journal)
 
 
 def run(context: Context, corpus: str = "memes") -> dict[str, Any]:

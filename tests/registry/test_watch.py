@@ -20,19 +20,22 @@ import psycopg2
 import pytest
 import sqlalchemy as sa
 
+from crisis_corpus import BadWebhook, verify
 from crisis_corpus.client import changed, token
 from crisis_corpus.journal import JournalBroken, JournalUnavailable
 from crisis_corpus.versions import UnknownModel
+from crisis_corpus.webhook import signature
 from pipelines.errors import BadParams
 from pipelines.registry.journal import Journal
-from pipelines.registry.webhook import DELAYS
-from pipelines.registry.webhook_delivery import (
+from pipelines.registry.webhook import (
     DEAD,
+    DELAYS,
     DELIVERED,
     WAITING,
     SubscribedAlready,
     UnknownSubscriber,
     Watch,
+    new_secret,
     subscribers,
 )
 from tests.postgres import BOTH, address, postgres
@@ -182,7 +185,7 @@ def test_killed_between_sending_and_marking_it_is_sent_again_under_the_same_id(
     script = (
         "import os, signal, sys\n"
         "from pipelines.registry.journal import Journal\n"
-        "from pipelines.registry.webhook_delivery import Watch\n"
+        "from pipelines.registry.webhook import Watch\n"
         "with Journal.open(sys.argv[1]) as journal:\n"
         "    Watch.open(journal).deliver(say=lambda _: os.kill(os.getpid(), signal.SIGKILL))\n"
     )
@@ -312,3 +315,34 @@ def test_a_notice_of_drift_is_sent_once_and_holds_back_no_change_of_champion(
     assert [json.loads(body)["type"] for _, body in receiver.came] == ["model.drift", "model.promoted", "model.drift"]
     assert watch.drift(NAME, version=3, months=months | {"2023-02": ["alerts"]}) == 1
     assert watch.drift(NAME, version=4, months=months) == 1
+
+
+SIGNING, AT = new_secret(), 1_700_000_000
+BODY = b'{"type": "model.promoted", "data": {"name": "crisis-posts"}}'
+
+
+def headers(body: bytes = BODY, *, at: int = AT, secret: str = SIGNING) -> dict[str, str]:
+    signed = signature(secret, id="one", at=at, body=body)
+    return {"Webhook-Id": "one", "Webhook-Timestamp": str(at), "Webhook-Signature": f"v1,AAAA {signed}"}
+
+
+def test_a_signed_request_is_read() -> None:
+    found = verify(SIGNING, headers=headers(), body=BODY, now=AT + 299)
+    assert (found.id, found.type, found.data) == ("one", "model.promoted", {"name": "crisis-posts"})
+
+
+@pytest.mark.parametrize(
+    ("given", "body"),
+    [
+        (headers(), BODY + b" "),
+        (headers(secret=new_secret()), BODY),
+        (headers(at=AT - 301), BODY),
+        (headers(at=AT + 301), BODY),
+        ({**headers(), "Webhook-Timestamp": "soon"}, BODY),
+        ({}, BODY),
+        (headers(b"[]"), b"[]"),
+    ],
+)
+def test_anything_else_is_refused(given: dict[str, str], body: bytes) -> None:
+    with pytest.raises(BadWebhook):
+        verify(SIGNING, headers=given, body=body, now=AT)

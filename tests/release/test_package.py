@@ -19,7 +19,7 @@ from pipelines.release import package
 from pipelines.release.package import NothingToRelease
 from pipelines.release.rekey import Content, own_key
 from pipelines.release.release_store import ReleaseApproved, locked, manifest_of
-from pipelines.release.released_posts import ReleasedPost
+from pipelines.release.release_tables import ReleasedPost
 from pipelines.storage import tables
 from pipelines.vault import locks
 from pipelines.workspace.clone import workspace

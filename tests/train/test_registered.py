@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from crisis_corpus import integrity
-from crisis_corpus.trusted import NotOnRecord
-from crisis_corpus.verified import FilesChanged
+from crisis_corpus.trusted import FilesChanged, NotOnRecord
 from crisis_corpus.versions import DIGEST, NoRegistry
 from pipelines.config.models import RegisteredModel
 from pipelines.config.settings import Settings
