@@ -32,9 +32,6 @@ def gather(settings: Settings) -> dict[str, Any]:
     """Collect the numbers that `corpus status --json` prints; parts without data are left out.
 
     The parts of the memes corpus are at the top level; those of any other corpus are under ``corpora.<corpus>``.
-
-    Raises:
-        NoCorpus: there is no corpus repository yet.
     """
     with workspace(settings) as clone:
         status: dict[str, Any] = {"commit": clone.head}
@@ -59,7 +56,6 @@ def gather(settings: Settings) -> dict[str, Any]:
 
 
 def _coverage(clone: Workspace, settings: Settings) -> dict[str, dict[str, Any]]:
-    """Return, for each corpus, the months with gaps and what waits in the store of refreshes, if it has any of both."""
     months = sorted((clone.path / "data").glob("*"))
     found = {folder.name: coverage.published(clone, folder.name) for folder in months}
     with RefreshStore.existing(settings.refresh_url) as store:
@@ -74,7 +70,6 @@ def _coverage(clone: Workspace, settings: Settings) -> dict[str, dict[str, Any]]
 
 
 def _parts(folder: Path) -> dict[str, Any]:
-    """Return the metrics of one corpus by part."""
     parts: dict[str, Any] = {}
     score, dedupe, split = (_metrics(renamed.metrics(folder, name)) for name in ("quality", "dedupe", "split"))
     if score:
@@ -111,7 +106,6 @@ def _labels(labels: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _drift(model: dict[str, Any]) -> dict[str, Any]:
-    """Return the months that were compared with the test, how many drifted, and the quantities of the newest month."""
     found = model["drift"]
     newest = found["newest"] or {"month": None, "exceeded": ()}
     shown = {"months": found["months"], "drifted": len(found["exceeded"])}
@@ -119,7 +113,6 @@ def _drift(model: dict[str, Any]) -> dict[str, Any]:
 
 
 def _benchmark(task: dict[str, Any]) -> dict[str, Any]:
-    """Return each model's macro-F1 on its valid answers, with its interval, and the majority baseline's."""
     models = {}
     for name, model in task["models"].items():
         found = model["valid"]

@@ -55,7 +55,6 @@ def _add(made: Table, rows: Iterable[tuple[str, str, str]], *, columns: int) -> 
 
 
 def _rows(part: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Yield name and text of every number of a part, with nested names joined."""
     if not isinstance(value, Mapping):
         yield "", text_of(value)
         return

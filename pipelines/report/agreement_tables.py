@@ -153,7 +153,6 @@ def _columns(ours: Ours | None) -> tuple[str, ...]:
 
 
 def _own(found: Ours | None, *, statistic: str, shown: Ours | None) -> tuple[str, ...]:
-    """Return our cells of a row: figure, number of items and reading; no cells if ours are not shown."""
     if not shown:
         return ()
     if not found:
@@ -176,7 +175,6 @@ def _text(figure: Ours) -> str:
 
 
 def _rows(categories: Ours) -> Iterator[tuple[str, ...]]:
-    """Yield one row per category: its name, items, every statistic and the reading of alpha."""
     for key, found in categories.items():
         cells = [_text(found[name]) if name in found else "" for name in STATISTICS]
         yield (key, f"{found['items']:,}", *cells, found["alpha"].get("word", UNDEFINED))
@@ -227,11 +225,7 @@ def own_tables(ours: Ours) -> Iterator[Sheet]:
 
 
 def of_corpus(settings: Settings, *, corpus: str) -> tuple[list[Sheet], bool]:
-    """Return the agreement tables of a corpus (its paper's and its own, as committed), and whether it has annotations.
-
-    Raises:
-        NoCorpus: there is no corpus repository yet.
-    """
+    """Return the committed agreement tables of a corpus (its paper's and its own), and whether it has annotations."""
     with workspace(settings) as clone:
         metrics = gather(clone.path, corpus)
         scheme = load(clone.path).corpora[corpus].scheme

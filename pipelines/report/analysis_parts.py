@@ -52,13 +52,7 @@ READING = (
 
 
 def sections(metrics: Json | None, *, agreement: Json | None, paper: bool) -> list[PageSection]:
-    """Return the sections that have content.
-
-    Args:
-        metrics: ``analysis.json``, if the stage has run.
-        agreement: ``agreement.json``, if there are annotation rounds.
-        paper: whether the titles name a paper's figures.
-    """
+    """Return the sections that have content."""
     if metrics is None:
         return []
     metrics = in_order(metrics)
@@ -183,7 +177,6 @@ def _items(metrics: Json) -> Iterator[Block]:
 
 
 def _block(block: str, metrics: Json, *, agreement: Json | None) -> Iterator[Block]:
-    """Yield the tests of one block of features by every factor, or why the block has none."""
     for lexicon in metrics["lexicons"]:
         if lexicon["name"] == block and lexicon["message"]:
             yield Notice(lexicon["message"])
@@ -217,7 +210,6 @@ def levels_of(factor: str, *, scheme: str) -> str:
 
 
 def _alpha(factor: str, agreement: Json | None) -> Json | None:
-    """Return Krippendorff's alpha of the raters of a category, with its items; ``None`` without rounds."""
     if not agreement or not agreement.get("rounds"):
         return None
     found: Json | None = agreement["overall"]["categories"].get(factor)

@@ -177,7 +177,6 @@ def _task(key: str, a: Json | None, b: Json | None) -> Iterator[Block]:
 
 
 def _drawing(key: str, cells: Mapping[str, tuple[Json, Json]]) -> Drawing:
-    """Draw the macro-F1 of every model at A (open) and B (filled)."""
     drawn = []
     for name, (one, other) in cells.items():
         for side, figures in (("A", one), ("B", other)):
@@ -210,7 +209,6 @@ def _further(key: str, cells: Mapping[str, tuple[Json, Json]]) -> Sheet:
 
 
 def _labels(key: str, a: Json, b: Json, *, names: Sequence[str]) -> Sheet:
-    """Return the differences of F1 by label for the models that both commits have."""
     rows = []
     for label in [*a["labels"], *(label for label in b["labels"] if label not in a["labels"])]:
         found = []

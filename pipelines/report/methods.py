@@ -26,12 +26,7 @@ def paragraphs(
     """Yield what was run, in sentences: dataset, raters, models with their seeds, metrics, and tests.
 
     Args:
-        metrics: ``evaluate.json``.
-        analysis: ``analysis.json``, if the stage has run.
-        agreement: ``agreement.json``.
         source: ``subreddits``, ``first_month`` and ``last_month`` of the corpus's parameters, as words.
-        synthetic: whether the records are simulated.
-        moderation: ``moderation.json``.
     """
     noun = noun_of(metrics)
     items = listed([f"{n:,} {noun} of {split}" for split, n in metrics["items"].items()])
@@ -54,7 +49,6 @@ def listed(words: Sequence[str]) -> str:
 
 
 def _period(analysis: Json | None, source: Mapping[str, str]) -> str:
-    """Return the months of the items with gold; without them, those that the corpus may have."""
     months = sorted(analysis["months"]) if analysis else []
     if months:
         return f" (those with gold: {months[0]} to {months[-1]})" if len(months) > 1 else f" of {months[0]}"
@@ -95,7 +89,6 @@ def _models(metrics: Json, *, noun: str) -> Iterator[str]:
 
 
 def _model(name: str, model: Json) -> str:
-    """Return a model's name, kind and base, and its seeds; a model that is not fitted has runs or none."""
     told = [model["kind"] or "no longer in params.yaml"]
     if model["base"]:
         told.append(str(model["base"]))

@@ -258,7 +258,6 @@ def _breakable(cell: str) -> str:
 
 
 def _columns(sheet: Sheet) -> Iterator[Sequence[str]]:
-    """Yield the cells of each column, its head included; a row that is a heading spans all columns."""
     rows = [row for row in sheet.rows if any(row[1:])]
     yield from zip(sheet.columns, *rows, strict=True)
 

@@ -292,7 +292,6 @@ def misses_drawing(key: str, task: Json, *, number: int | None = None) -> Drawin
 
 
 def _rate(rate: Json, *, runs: int) -> str:
-    """Return a count and its total, per run, and the share."""
     return _count(rate, runs=runs) + ("" if rate["rate"] is None else f" ({100 * rate['rate']:.0f}%)")
 
 
@@ -304,7 +303,6 @@ def conditions(metrics: Json, *, published: Callable[[str], Mapping[str, str]]) 
     """Return a table of the share of memes that the best models misclassify, by context and modality.
 
     Args:
-        metrics: ``evaluate.json``.
         published: returns for a task the counts that the paper prints, by label.
     """
     rows: list[tuple[str, ...]] = []

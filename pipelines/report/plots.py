@@ -123,7 +123,6 @@ def short(value: float) -> str:
 
 
 def _range(low: float, high: float) -> tuple[float, float, float]:
-    """Return round ends of an axis, and the round distance of at most six ticks."""
     spread = max(high - low, 1e-6)
     unit = 10.0
     while spread * unit < 100:

@@ -52,22 +52,8 @@ def write(
     """Write ``report.*``, or ``comparison.*`` with ``against``, and the folder ``tables`` into the folder ``to``.
 
     Args:
-        corpus: the name of the corpus.
-        settings: the corpus repository.
         to: a new or empty folder.
-        form: a name of :data:`FORMATS`.
-        commit: the commit to report on; the newest by default.
         against: an earlier commit (or any other) that is compared with it.
-
-    Returns:
-        ``commit``, ``against`` if given, ``file`` (the path of the page), and ``tables`` (their number, each as CSV and
-        LaTeX).
-
-    Raises:
-        NoCorpus: there is no corpus repository.
-        UnknownName: the repository has no such commit.
-        NotPublished: a commit has no metrics of the corpus's models.
-        MetricsOutdated: the metrics of a commit cannot be read by this code.
     """
     with workspace(settings, revision=commit) as clone, _readable(corpus, clone):
         told = {"commit": clone.head}
@@ -88,12 +74,6 @@ def write(
 
 @contextmanager
 def _readable(corpus: str, clone: Workspace) -> Iterator[None]:
-    """Translate the failures of reading the metrics of a commit.
-
-    Raises:
-        NotPublished: there are none; the error names the newest commits that have some.
-        MetricsOutdated: a field is missing, or has another type.
-    """
     short = clone.head[:12]
     if not (clone.path / "metrics" / corpus / "evaluate.json").is_file():
         raise NotPublished(commit=short, corpus=corpus, known=_known(corpus, clone))
@@ -142,7 +122,6 @@ def _version(corpus: str, clone: Workspace) -> ReportedCommit:
 
 
 def _test(corpus: str, clone: Workspace) -> commit_comparison.TestItems | None:
-    """Return the gold of the test items by category, or ``None`` if their tables are no longer stored."""
     folder = f"snapshot/{corpus}"
     try:
         clone.checkout(*(f"{folder}/{name}" for name in ("split", "gold", "few_shot")))

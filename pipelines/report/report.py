@@ -56,9 +56,6 @@ def run(corpus: str, *, params: Params, root: Path = Path()) -> dict[str, Any]:
         ``best``: by task the best model, its macro-F1 and the baselines' (0 to 1); ``models``: number of
         models by task; ``sha256`` of both files; ``tables``: number of tables in
         ``tables``, each as CSV and LaTeX.
-
-    Raises:
-        NotEvaluated: the corpus has no ``evaluate.json``.
     """
     metrics = measured(corpus, root=root)
     page = page_of(corpus, metrics=metrics, params=params, root=root)
@@ -76,11 +73,7 @@ def run(corpus: str, *, params: Params, root: Path = Path()) -> dict[str, Any]:
 
 
 def measured(corpus: str, *, root: Path) -> Json:
-    """Return the content of a corpus's ``evaluate.json``.
-
-    Raises:
-        NotEvaluated: there is none.
-    """
+    """Return the content of a corpus's ``evaluate.json``."""
     metrics = _read(root / "metrics" / corpus / "evaluate.json")
     if metrics is None:
         raise NotEvaluated(corpus=corpus)
@@ -111,7 +104,6 @@ def title_of(corpus: str, *, params: Params, root: Path) -> str:
 
 
 def _source(corpus: Corpus) -> dict[str, str]:
-    """Return the words of a methods paragraph on where the items are from."""
     names = ", ".join(f"r/{name}" for name in corpus.subreddits)
     return {"subreddits": names, "first_month": corpus.first_month, "last_month": corpus.last_month or ""}
 
@@ -146,21 +138,7 @@ def build(
     moderation: Json | None = None,
     prompts: Mapping[str, Sequence[Json]] | None = None,
 ) -> Page:
-    """Build a corpus's report page from its metrics.
-
-    Args:
-        metrics: ``evaluate.json``.
-        corpus: the name of the corpus.
-        synthetic: whether the records are simulated (of the sandbox).
-        title: the title of the page.
-        silver: metrics of the silver labels that models learnt from.
-        models: the entries of ``params.models`` that are fine-tuned, by name.
-        analysis: ``analysis.json``, the description of the corpus.
-        agreement: ``agreement.json``, of the raters.
-        source: where the items are from; see :mod:`pipelines.report.methods`.
-        moderation: ``moderation.json``.
-        prompts: the origins of each model's prompts; see :func:`pipelines.report.prompt_notes.origins`.
-    """
+    """Build a corpus's report page from its metrics."""
     metrics = prompt_notes.noted(report_parts.in_order(metrics), prompts=prompts or {})
     if metrics["scheme"] in WITH_PAPER:
         metrics = told_apart(metrics, paper=metrics["scheme"])

@@ -31,7 +31,6 @@ def pairs(metrics: Json) -> Iterator[Block]:
 
 
 def _pair_sheets(key: str, task: Json) -> Iterator[Sheet]:
-    """Yield two tables of paired tests: the best model against every other model, and all other pairs."""
     against: list[tuple[str, ...]] = []
     rest: list[tuple[str, ...]] = []
     for pair in task["pairs"]:

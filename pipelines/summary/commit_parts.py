@@ -34,10 +34,6 @@ def read(settings: Settings, *, before: Mapping[str, Any]) -> tuple[Json, list[s
 
     The first part has ``commit``, ``commits`` (those of the numbers, and the latest), ``origin`` (metrics file or
     month's folder -> its last commit) and ``corpora``.
-
-    Args:
-        settings: the location of the corpus.
-        before: the summary of an earlier commit, from which unchanged origins are taken.
     """
     with history(settings) as repository, scratch_folder(settings.home) as folder:
         where = ("--git-dir", str(repository))
@@ -130,7 +126,6 @@ def _model(found: Mapping[str, Any]) -> Json:
 
 
 def _gaps(root: Path, corpus: str) -> dict[str, str]:
-    """Return the digest of the table of gaps by month."""
     found = sorted((root / "data" / corpus).glob(f"*/{GAPS}.dvc"))
     return {path.parent.name: read_pointer(path.read_text()).md5 for path in found}
 
@@ -158,7 +153,6 @@ def _commits(repository: Path, *, before: Mapping[str, Any]) -> Json:
 
 
 def _reaches(repository: Path, commit: str) -> bool:
-    """Return whether the corpus branch has grown from a commit."""
     try:
         git("--git-dir", str(repository), "merge-base", "--is-ancestor", commit, BRANCH)
     except GitFailed:
@@ -177,7 +171,6 @@ def _entries(log: str) -> Iterable[tuple[Json, list[str]]]:
 
 
 def _key(file: str) -> str:
-    """Return a metrics file itself, or the folder of a month's file."""
     names = PurePosixPath(file).parts
     return "/".join(names[:3]) if names[0] == "data" else file
 

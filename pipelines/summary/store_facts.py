@@ -48,7 +48,6 @@ def gap_hours(digests: Mapping[str, Mapping[str, str]], *, before: Mapping[str, 
     Args:
         digests: corpus -> month -> digest, at the newest commit.
         before: digest -> hours, as an earlier summary knew them.
-        settings: the location of the corpus.
     """
     wanted = {digest for months in digests.values() for digest in months.values()}
     known = {digest: before[digest] for digest in wanted if digest in before}
@@ -106,7 +105,6 @@ def _row(row: journal.JournalRow) -> Json:
 
 
 def _runs(chain: list[journal.JournalRow]) -> dict[str, Json]:
-    """Return for each registered version its MLflow run and the commit of its data."""
     versions = {row.to_version: row for row in chain if row.event == "registered"}
     return {
         str(version): {"run": row.metrics.get("run"), "data_commit": row.metrics.get("data_commit")}

@@ -43,13 +43,7 @@ def write(
     Writers of one host take turns, so that the last one to write has seen the newest state.
 
     Args:
-        settings: the location of the corpus.
-        at: the time of writing; default: now.
         tracked: by corpus, what ``corpus track`` returned: the MLflow run with the numbers of the newest commit.
-
-    Raises:
-        NoCorpus: there is no corpus repository yet.
-        CorpusError: a database or the repository cannot be read.
     """
     path = place(settings)
     with locks.of_host(settings, "summary"):
@@ -119,7 +113,6 @@ def _gather(settings: Settings, *, before: Json, at: datetime) -> Json:
 def _months(
     corpus: str, *, pointers: list[str], counts: dict[str, Json], gaps: dict[str, dict[str, str]], hours: Json
 ) -> dict[str, Json]:
-    """Return for each month with data or records: whether it is published, its counts and its gap in hours."""
     published = {path.split("/")[2] for path in pointers if path.startswith(f"data/{corpus}/")}
     found: dict[str, Json] = {}
     for month in sorted(published | counts.keys()):

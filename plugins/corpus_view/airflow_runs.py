@@ -62,7 +62,6 @@ def _age(run: SeenRun) -> float:
 
 
 def _months(session: Session, dags: Collection[str]) -> dict[int, SeenRun]:
-    """Return the latest run of each month of the Dags that collect."""
     newest = (
         select(func.max(DagRun.id))
         .where(DagRun.dag_id.in_(dags), DagRun.partition_key.is_not(None))
@@ -112,7 +111,6 @@ def _with_tasks(session: Session, runs: list[SeenRun]) -> list[SeenRun]:
 
 
 def _late(session: Session, dags: Collection[str]) -> list[SeenRun]:
-    """Return the unfinished runs that missed their deadline."""
     query = (
         select(DagRun.dag_id, DagRun.run_id, DagRun.state, DagRun.partition_key, Deadline.deadline_time)
         .join(Deadline, Deadline.dagrun_id == DagRun.id)

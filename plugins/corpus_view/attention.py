@@ -55,15 +55,7 @@ class Item:
 
 
 def items(summary: Json, *, fault: str, runs: Runs, shown: Mapping[str, Json], now: datetime) -> list[Item]:
-    """Return everything that needs a person, in the order failed, late, waiting, to be checked.
-
-    Args:
-        summary: the content of the summary file.
-        fault: why there is no summary, or an empty text.
-        runs: what the user may see of Airflow.
-        shown: the sections of the page by corpus, as the user may see them.
-        now: the present time.
-    """
+    """Return everything that needs a person, in the order failed, late, waiting, to be checked."""
     found = [*_runs(runs), *_deletions(summary, runs=runs, now=now), *_people(shown)]
     found += [
         *_decisions(summary, runs=runs),

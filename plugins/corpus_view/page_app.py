@@ -42,12 +42,7 @@ def _now() -> datetime:
 
 
 def build(summary: SummaryFile | None = None, *, clock: Clock = _now) -> FastAPI:
-    """Return the application of the page.
-
-    Args:
-        summary: the file to read; default: that of ``CORPUS_HOME``.
-        clock: returns the present time; tests use another one.
-    """
+    """Return the application of the page."""
     app = FastAPI(title="Corpus page", docs_url=None, redoc_url=None, openapi_url=None)
     file, template = summary or SummaryFile(), environment().get_template("page.html")
 

@@ -101,7 +101,6 @@ def calendar(corpus: str, part: Json, *, runs: Runs, sources: Sources, now: date
 
 
 def _keys(part: Json, months: Json, *, now: datetime) -> list[str]:
-    """Return the months from the first to the last of a corpus's period, and any others that have data."""
     first, last = (*(part.get("period") or ()), None, None)[:2]
     present = f"{now:%Y-%m}"
     first = min([key for key in (first, *months) if key], default=present)

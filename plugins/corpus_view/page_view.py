@@ -88,7 +88,6 @@ def _reports(found: Mapping[str, Any], *, shown: Collection[str]) -> list[dict[s
 
 
 def _used(shown: Mapping[str, Any]) -> set[str]:
-    """Return the commits from which the numbers of these corpora come."""
     used = {month["commit"] for part in shown.values() for year in part["calendar"] for month in year["months"]}
     for part in shown.values():
         rows = [*part["funnel"], *part["rounds"], *part["alerts"], *part["votes"]["labellers"]]

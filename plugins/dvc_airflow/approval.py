@@ -94,11 +94,7 @@ def approve(*, about: str, subject: str, body: str, yes: str, then: str, otherwi
 
 
 def links(found: Mapping[str, str]) -> str:
-    """Return a line of Markdown with links to the pages of a version, its report, its numbers and its commit.
-
-    Args:
-        found: the addresses by kind, and the ``commit``, which is a row of the Corpus page.
-    """
+    """Return a line of Markdown with links to the pages of a version, its report, its numbers and its commit."""
     shown = [f"[{title}]({found[kind]})" for kind, title in LINKS.items() if kind in found]
     if commit := found.get("commit"):
         below = urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")

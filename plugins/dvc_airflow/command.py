@@ -66,13 +66,6 @@ def run(*argv: str, given: str | None = None) -> dict[str, Any]:
     The child's environment also has the variables that :mod:`dvc_airflow.connections` reads from Airflow. Its stderr
     goes to the task's log while it runs: at INFO, and its last message at ERROR if it fails. The child leads its own
     session, which ends together with this task.
-
-    Args:
-        *argv: the command of `corpus` and its arguments.
-        given: the child's stdin, for input that is too large for a command line.
-
-    Raises:
-        CommandFailed: the exit status was not 0.
     """
     messages, secrets = Messages(), connections.environment()
     with (

@@ -16,9 +16,6 @@ def environment() -> dict[str, str]:
     The variables are only for the environment of a child process; Airflow masks the values in the task's log. Airflow
     also answers "not found" while its database does not answer, and a command without an address would use another
     database or skip a step. So connections that were not found are asked for again, after a request that fails then.
-
-    Raises:
-        AirflowRuntimeError: Airflow's database does not answer; Airflow retries the task.
     """
     wanted = {
         name: unset
@@ -33,7 +30,6 @@ def environment() -> dict[str, str]:
 
 
 def _read(wanted: Mapping[str, Mapping[str, str]]) -> tuple[dict[str, str], dict[str, Mapping[str, str]]]:
-    """Return the values of connections by variable, and the fields of the connections that were not found."""
     found: dict[str, str] = {}
     missing: dict[str, Mapping[str, str]] = {}
     for name, fields in wanted.items():
@@ -45,7 +41,6 @@ def _read(wanted: Mapping[str, Mapping[str, str]]) -> tuple[dict[str, str], dict
 
 
 def _running_task() -> Any:
-    """Return the task instance in whose process this is, or ``None`` outside of a task."""
     from airflow.sdk import get_current_context
 
     try:

@@ -65,12 +65,7 @@ def corpus_dag(
     """Open a Dag with this project's names, defaults and notifier; at its end, set the options of its tasks.
 
     Args:
-        name: the Dag's name without the prefix, which is also the name of its file.
-        doc: the Dag's documentation; the first sentence becomes the description.
-        tags: the Dag's tags without the prefix.
-        schedule: the Dag's timetable, its assets or ``None``.
         hours: the deadline of a run in hours after it was queued; 0: no deadline.
-        **options: further arguments of the Dag.
     """
     with DAG(
         dag_id=named(name),
@@ -94,9 +89,7 @@ def collect_dag(corpus: str, *, items: str, doc: str) -> DAG:
     The tasks are ``collect`` → ``items`` (mapped) → ``partition`` → ``publish``.
 
     Args:
-        corpus: the name of the corpus, which is also the name of the asset that a publish emits.
         items: the step that processes each item, ``images`` or ``texts``; it writes the folder of the same name.
-        doc: the Dag's documentation.
     """
     first, last = period(corpus)
     with corpus_dag(

@@ -63,11 +63,6 @@ def resolved(root: Path | None = None, *, profile: str | None = settings.PROFILE
 
     Args:
         root: a checkout whose graph to read, whether or not there is a corpus.
-        profile: the profile of the checkout.
-
-    Raises:
-        RuntimeError: DVC cannot resolve the graph; the error contains DVC's message, which Airflow shows as an import
-            error of the Dag.
     """
     path = settings.HOME / "graph" / "corpus.json"
     if root or not path.exists():

@@ -35,9 +35,7 @@ def plan(
     of two or more values are a group for each first value, such as `train__severity`.
 
     Args:
-        stages: the stages of the Dag in topological order.
         waiting: the steps whose tasks wait for further tasks, which may depend on all stages before.
-        docs: the first sentence of each package's documentation.
     """
     counts, steps = Counter(stage.step for stage in stages), {stage.step for stage in stages}
     chosen: set[str] = set()

@@ -24,11 +24,6 @@ def ask(corpus: str, *, base: Any, few_shot: Any) -> list[Any]:
     ``estimate`` runs first and fails if the cost exceeds the budget. Each provider then has a mapped task in its own
     pool with one slot, which keeps the provider's limits across runs. Answers go only to the sealed store; a retry
     after a kill sends no answered request again.
-
-    Args:
-        corpus: the corpus of the records.
-        base: the commit that the run works on.
-        few_shot: the task of the stage ``few_shot``, whose result is the examples of the prompts.
     """
 
     estimated = estimate(corpus, "votes", "injection_test", base=base, results=[few_shot])
@@ -41,12 +36,6 @@ def estimate(corpus: str, *steps: str, base: Any, results: Sequence[Any]) -> Any
     """Return the task ``estimate``, which fails if the steps cost more than what is left of the budget.
 
     Its result are the jobs of labellers; its log has who would receive what.
-
-    Args:
-        corpus: the corpus of the records.
-        steps: the steps that ask providers.
-        base: the commit that the run works on.
-        results: the stage tasks of this run whose results the steps read.
     """
 
     @task(task_id="estimate", doc_md="estimate the cost of asking providers; fail if it exceeds the budget")

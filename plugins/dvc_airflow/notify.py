@@ -29,11 +29,7 @@ class BadNotifier(ValueError):
 
 
 def target() -> tuple[str, dict[str, Any]] | None:
-    """Return path and keyword arguments of the notifier in CORPUS_AIRFLOW_NOTIFY, or ``None``; nothing is imported.
-
-    Raises:
-        BadNotifier: the setting is neither a path nor JSON with a path and kwargs.
-    """
+    """Return path and keyword arguments of the notifier in CORPUS_AIRFLOW_NOTIFY, or ``None``; nothing is imported."""
     given = settings.NOTIFY.strip()
     if not given:
         return None

@@ -34,11 +34,7 @@ class BadTaskOptions(ValueError):
 
 
 def checked(options: Any, *, where: str) -> dict[str, Any]:
-    """Validate the options of a task, and return them as arguments of an Airflow operator.
-
-    Raises:
-        BadTaskOptions: an option is unknown or has a wrong type.
-    """
+    """Validate the options of a task, and return them as arguments of an Airflow operator."""
     if not isinstance(options, dict):
         raise BadTaskOptions(f"{where}: a task needs a mapping of options, such as {{queue: gpu}}.")
     for key, value in options.items():
@@ -66,12 +62,7 @@ def for_every_task() -> dict[str, Any]:
 
 
 def place(tasks: Mapping[str, Any], *, dag: str) -> None:
-    """Set the options (pool, queue and so on) of the tasks of a Dag.
-
-    Args:
-        tasks: the operators by task id.
-        dag: the Dag's name without the prefix.
-    """
+    """Set the options (pool, queue and so on) of the tasks of a Dag."""
     project, deployment = _project(), _deployment()
     _known(deployment, project=project)
     for task_id, task in tasks.items():
@@ -118,7 +109,6 @@ def _deployment() -> dict[str, Any]:
 
 
 def _known(deployment: Mapping[str, Any], *, project: Mapping[str, Any]) -> None:
-    """Refuse a key that matches no Dag or no task."""
     if not deployment:
         return
     steps = {stage.step for stage in graph().values()} | {str(key).rpartition(".")[2] for key in project}

@@ -39,12 +39,7 @@ SUPERSEDED = "superseded by a newer month: clear `pin` and its downstream tasks"
 
 
 def month_of(dag_run: Any) -> str:
-    """Return the month of a Dag run: its partition key, or its logical date's month under ``dag.test()``.
-
-    Raises:
-        AirflowFailException: the run has neither a partition key nor a logical date; the message gives the option to
-            pass.
-    """
+    """Return the month of a Dag run: its partition key, or its logical date's month under ``dag.test()``."""
     if key := getattr(dag_run, "partition_key", None):
         return str(key)
     if moment := getattr(dag_run, "logical_date", None):
@@ -78,18 +73,15 @@ def snapshot(
     publishes, and returns a token of its result for its downstream tasks and the publish. The asset is emitted only
     after the commit, and not by a superseded run.
 
+    Returns the publish task.
+
     Args:
-        targets: stages, such as ``quality@memes``.
-        corpus: the corpus of the stages.
-        asset: the asset that the publish task emits.
         base: the result of a :func:`pin` task that the Dag already has.
         below: stages that another Dag has run on this commit; these stages and all stages upstream of them are not
             rendered.
         woken: whether the event that supersedes a run also starts a new run; if not, a superseded run fails.
         waits: by step, a function that makes the tasks which the stages of the step wait for and which may be skipped;
             its argument is the stage tasks made so far, by stage.
-
-    Returns the publish task.
     """
     stages, waits = graph(), waits or {}
     given = {stage.name for stage in closure(stages, targets=below)}
@@ -201,9 +193,6 @@ def publish_partition(
     """Return the task that commits a month's DVC pointers; the asset event carries the month and its gaps.
 
     Args:
-        pointers: the result of the task before.
-        corpus: the corpus of the month.
-        asset: the asset to emit.
         of: returns the month from the run and the task instance.
         partitioned: whether the runs have a partition key; without one, the event gets the month as its key.
     """

@@ -41,7 +41,6 @@ def _words(name: str) -> str:
 
 
 def _crises(task: Json) -> dict[str, Json]:
-    """Return the crisis metrics of each model that answered anything, by name."""
     return {name: m["crises"] for name, m in sorted(task["models"].items()) if m.get("crises") and m["valid"]}
 
 
@@ -49,7 +48,6 @@ def refusals(task: Json, *, paper: Mapping[str, Mapping[str, int]], carried: Map
     """Return a table of the share of posts that a model left unanswered, by gold label and model.
 
     Args:
-        task: ``Task`` of ``evaluate.json``.
         paper: title of a column -> label -> number of posts that the paper's model left unanswered.
         carried: label -> number of the paper's posts with this label.
     """

@@ -55,9 +55,7 @@ def sections(
     """Return the sections of the report on post models that have content.
 
     Args:
-        metrics: ``evaluate.json`` with its tasks in order.
         silver: metrics of the silver (ensemble) labels that models learnt from (CRADLE Tables 5 and 11).
-        models: the entries of ``params.models`` that are fine-tuned, by name (CRADLE appendix F).
     """
     paper = metrics["scheme"] == SCHEME
 

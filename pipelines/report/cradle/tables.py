@@ -78,7 +78,6 @@ def table_4(ours: Json | None = None) -> Sheet:
 
 
 def _described(text: str, model: Json) -> str:
-    """Return the description of our row, with what its recipe computes differently from the paper's."""
     # metrics of earlier versions have no deviations
     deviations = model.get("deviations") or ()
     return f"{text}; not the paper's recipe: {', '.join(deviations)}" if deviations else text

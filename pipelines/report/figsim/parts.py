@@ -93,7 +93,6 @@ def _subtypes(metrics: Json) -> Iterator[Block]:
 
 
 def _bearing(metrics: Json) -> dict[str, str]:
-    """Return our best severity model's figures on the claims about context, modality and figurative subtypes."""
     task = metrics["tasks"].get("severity")
     best = best_of(task) if task else None
     if best is None:

@@ -235,7 +235,6 @@ def _printed(mean: float, deviation: float | None = None) -> str:
 
 
 def _ours(cell: Json | float | None) -> str:
-    """Return a model's cell, or a baseline's figure, times 100."""
     if isinstance(cell, dict):
         deviation = cell["std"]
         return (
