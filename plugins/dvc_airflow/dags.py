@@ -1,4 +1,7 @@
-"""Build the Dags of every corpus: collect a month, build the dataset of all months, label it with the champions."""
+"""Build the Dags of every corpus: collect a month, build the dataset of all months, label it with the champions.
+
+The corpora ``memes`` and ``posts`` have Dag files of their own; :func:`dags_of` builds those that a profile adds.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from airflow.sdk import (
 )
 
 from dvc_airflow import notify, settings, task_options
-from dvc_airflow.graph import ensembles, period, refreshes, scoring
+from dvc_airflow.graph import corpora, ensembles, period, refreshes, resolved, scoring
 from dvc_airflow.label import ask, before
 from dvc_airflow.names import asset, description, mentioned, named
 from dvc_airflow.tasks import (
@@ -269,3 +272,46 @@ def snapshot_dag(corpus: str, name: str, *, wakes_on: str, doc: str) -> Iterator
         params=explained("Months", OF_SNAPSHOT),
     ) as dag:
         yield dag
+
+
+WITH_FILES = ("memes", "posts")
+DOES = {
+    "collect": "Collect one month",
+    "refresh": "Read the listings between two months",
+    "dataset": "Build the dataset",
+    "label": "Label the records",
+    "finetune": "Fine-tune and compare models",
+    "benchmark": "Train and compare models",
+    "scoring": "Label every record with the champions",
+}
+
+
+OF_STAGES = {
+    "dataset": dataset_dag,
+    "label": label_dag,
+    "finetune": finetune_dag,
+    "benchmark": benchmark_dag,
+    "scoring": scoring_dag,
+}
+
+
+def added() -> list[str]:
+    """Return the names of the corpora without Dag files of their own."""
+    return [corpus for corpus in corpora() if corpus not in WITH_FILES]
+
+
+def dags_of(corpus: str) -> dict[str, DAG]:
+    """Return the Dags of a corpus by Dag name (without the prefix)."""
+    content = resolved()["corpora"][corpus]["content"]
+    like, kinds = ("posts", ("label", "finetune")) if content == "texts" else ("memes", ("benchmark",))
+    kinds = ("dataset", *kinds, *(("scoring",) if scoring(corpus) else ()))
+    made = {
+        "collect": collect_dag(corpus, items=content, doc=_doc(corpus, "collect", like=like)),
+        "refresh": refresh_dag(corpus, items=content, doc=_doc(corpus, "refresh", like=like)),
+    }
+    made |= {kind: OF_STAGES[kind](corpus, doc=_doc(corpus, kind, like=like)) for kind in kinds}
+    return {f"{corpus}_{kind}": dag for kind, dag in made.items()}
+
+
+def _doc(corpus: str, kind: str, *, like: str) -> str:
+    return f"### {corpus}_{kind}\n\n{DOES[kind]} of the corpus `{corpus}`. The tasks are those of `{like}_{kind}`."

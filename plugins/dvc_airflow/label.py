@@ -10,8 +10,7 @@ from typing import Any
 from airflow.sdk import task
 
 from dvc_airflow.command import run
-from dvc_airflow.graph import asking, providers
-from dvc_airflow.groups import group
+from dvc_airflow.graph import asking, group, providers
 from dvc_airflow.names import named
 from dvc_airflow.tasks import run_of
 

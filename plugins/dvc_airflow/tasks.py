@@ -14,8 +14,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from dvc_airflow import settings
 from dvc_airflow.command import ByFailure, run
-from dvc_airflow.graph import Stage, closure, graph
-from dvc_airflow.groups import Groups
+from dvc_airflow.graph import Groups, Stage, closure, graph
 
 DEFAULT_ARGS: dict[str, Any] = {
     "owner": "corpus",
