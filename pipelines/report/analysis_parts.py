@@ -11,10 +11,10 @@ from typing import Any
 
 from pipelines.evaluate.model_scores import Json
 from pipelines.metrics.label_tables import UNDEFINED, Sheet, percent
-from pipelines.report import plots
+from pipelines.report import charts
+from pipelines.report.charts import Mark, Row, short
 from pipelines.report.page import Block, Drawing, Folded, Heat, Notice, PageSection, Points
 from pipelines.report.parts import title_of
-from pipelines.report.plots import Bar, Dot, short
 from pipelines.report.sections import p_value, section
 
 BLOCKS = {
@@ -128,9 +128,9 @@ def _labels(metrics: Json, *, cradle: bool) -> Iterator[Block]:
 
 def _counted(caption: str, counts: Mapping[str, int], *, whole: int, first: str) -> Drawing:
     shares = {name: percent(n, whole, digits=1) for name, n in counts.items()}
-    rows = [Bar(name, n, f"{n:,} ({shares[name]} %)") for name, n in counts.items()]
+    rows = [Row(name, (Mark(n, words=f"{n:,} ({shares[name]} %)"),)) for name, n in counts.items()]
     numbers = tuple((name, f"{n:,}", shares[name]) for name, n in counts.items())
-    return Drawing(caption, plots.bars(rows, title=caption), Sheet(caption, (first, "Items", "%"), numbers))
+    return Drawing(caption, charts.bars(rows, title=caption), Sheet(caption, (first, "Items", "%"), numbers))
 
 
 def _together(metrics: Json) -> Iterator[Block]:
@@ -160,18 +160,19 @@ def _items(metrics: Json) -> Iterator[Block]:
     months, lengths = metrics["months"], metrics["lengths"]
     if months:
         caption = "Items with gold by month of creation"
-        rows = [Bar(month, n, "") for month, n in months.items()]
         numbers = tuple((month, least if n is None else f"{n:,}") for month, n in months.items())
-        yield Drawing(caption, plots.columns(rows, title=caption), Sheet(caption, ("Month", "Items"), numbers))
+        yield Drawing(
+            caption, charts.columns([*months.items()], title=caption), Sheet(caption, ("Month", "Items"), numbers)
+        )
         if None in months.values():
             yield f"A dot marks a month that is hidden, because fewer than {least[1:]} authors posted in it."
     if lengths["n"]:
         caption = "Words per item"
         used = [i for i, n in enumerate(lengths["classes"].values()) if n != 0]
         classes = list(lengths["classes"].items())[used[0] : used[-1] + 1]
-        rows = [Bar(name, n, least if n is None else f"{n:,}") for name, n in classes]
-        numbers = tuple((row.label, row.words) for row in rows)
-        yield Drawing(caption, plots.bars(rows, title=caption), Sheet(caption, ("Words", "Items"), numbers))
+        numbers = tuple((name, least if n is None else f"{n:,}") for name, n in classes)
+        rows = [Row(name, (Mark(n, words=words),)) for (name, n), (_, words) in zip(classes, numbers, strict=True)]
+        yield Drawing(caption, charts.bars(rows, title=caption), Sheet(caption, ("Words", "Items"), numbers))
         low, middle, high = (short(q) for q in lengths["quartiles"])
         yield f"Words per item: mean {short(lengths['mean'])}, median {middle}, quartiles {low} and {high}."
 
@@ -233,9 +234,9 @@ def _factor(
     order = sorted(done, key=lambda name: (-done[name]["eta_squared"]["value"], name))
     caption = f"{by}: effect sizes" + (f", the {MOST_ROWS} largest" if len(order) > MOST_ROWS else "")
     effects = {name: done[name]["eta_squared"] for name in order[:MOST_ROWS]}
-    drawn = [Dot(name_of(name), *_three(cell), done[name]["significant"]) for name, cell in effects.items()]
+    drawn = [_dot(name_of(name), *_three(cell), filled=done[name]["significant"]) for name, cell in effects.items()]
     numbers = tuple((name_of(name), *_cells(cell)) for name, cell in effects.items())
-    svg = plots.estimates(drawn, title=caption, zero=True, words=("significant", "not significant"))
+    svg = charts.dots(drawn, title=caption, zero=True, words=("significant", "not significant"))
     yield Drawing(caption, svg, Sheet(caption, ("Feature", "η²", "Low", "High"), numbers))
     yield from (_means(name, done[name], by=levels) for name in order[:MOST_PLOTS] if name in sure)
     yield _tests(f"{by}: tests", tests, alpha=alpha)
@@ -267,17 +268,21 @@ def _cells(cell: Json, *, digits: int = 3) -> tuple[str, str, str]:
     return value, low, high
 
 
+def _dot(label: str, value: float, low: float | None, high: float | None, *, filled: bool = True) -> Row:
+    return Row(label, (Mark(value, low, high, short(value), "filled" if filled else "open"),))
+
+
 def _means(feature: str, test: Json, *, by: str) -> Drawing:
     caption = f"{name_of(feature)} by {by.lower()}: mean"
     rows = [
-        Dot(f"{level} ({found['n']:,})", found["mean"], found["low"], found["high"])
+        _dot(f"{level} ({found['n']:,})", found["mean"], found["low"], found["high"])
         for level, found in test["levels"].items()
     ]
     numbers = tuple(
         (level, f"{found['n']:,}", *(short(found[key]) for key in ("mean", "low", "high")))
         for level, found in test["levels"].items()
     )
-    svg = plots.estimates(rows, title=caption, zero=False)
+    svg = charts.dots(rows, title=caption, zero=False)
     return Drawing(caption, svg, Sheet(caption, ("Level", "n", "Mean", "Low", "High"), numbers))
 
 

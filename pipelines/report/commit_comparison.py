@@ -14,10 +14,10 @@ from typing import Any
 
 from pipelines.evaluate.model_scores import Json
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
-from pipelines.report import parts, plots
+from pipelines.report import charts, parts
+from pipelines.report.charts import Mark, Row
 from pipelines.report.page import Block, Drawing, Folded, Notice, Page, Points
 from pipelines.report.parts import interval, noun_of, title_of
-from pipelines.report.plots import Dot
 from pipelines.report.sections import section
 from pipelines.taxonomy.task import TASKS
 
@@ -183,12 +183,15 @@ def _drawing(key: str, cells: Mapping[str, tuple[Json, Json]]) -> Drawing:
             cell = figures.get("macro_f1")
             if cell and cell["mean"] is not None:
                 low, high = (None if end is None else 100 * end for end in (cell["low"], cell["high"]))
-                drawn.append(Dot(f"{name}, {side}", 100 * cell["mean"], low, high, side == "B"))
+                value, kind = 100 * cell["mean"], "filled" if side == "B" else "open"
+                drawn.append(Row(f"{name}, {side}", (Mark(value, low, high, charts.short(value), kind),)))
     caption = f"{title_of(key)}: macro-F1 at A and B"
     numbers = tuple(
-        (dot.label, *(UNDEFINED if x is None else f"{x:.1f}" for x in (dot.value, dot.low, dot.high))) for dot in drawn
+        (row.label, *(UNDEFINED if x is None else f"{x:.1f}" for x in (mark.value, mark.low, mark.high)))
+        for row in drawn
+        for mark in row.marks
     )
-    svg = plots.estimates(drawn, title=caption, zero=True, words=("B", "A"))
+    svg = charts.dots(drawn, title=caption, zero=True, words=("B", "A"))
     return Drawing(caption, svg, Sheet(caption, ("Model", "Macro-F1", "Low", "High"), numbers))
 
 

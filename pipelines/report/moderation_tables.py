@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 
 from pipelines.evaluate.model_scores import Json
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
-from pipelines.report import figures
+from pipelines.report import charts
+from pipelines.report.charts import BLUE, ORANGE, Mark, Row
 from pipelines.report.page import Block, Drawing, Folded, PageSection, Points
 from pipelines.report.papers import printed
 from pipelines.report.sections import p_value, section
@@ -95,12 +96,9 @@ def scores(name: str, system: Json, *, levels: list[str]) -> Drawing:
     kinds = KINDS if any(found[EVERY][kind]["n"] != 0 for kind in KINDS) else (EVERY,)
     caption = f"{name}: mean self-harm score ({system['scale']}) by level"
     caption += " and figurative language" if len(kinds) > 1 else ""
+    colours = dict(zip(kinds, (BLUE, ORANGE), strict=False))
     rows = [
-        figures.Means(
-            _titled(level),
-            tuple((kind, *_ends(found[level][kind])) for kind in kinds),
-            tuple(kind for kind in kinds if found[level][kind]["n"] is None),
-        )
+        Row(_titled(level), tuple(_mark(kind, found[level][kind], colour=colours[kind]) for kind in kinds))
         for level in (*levels, EVERY)
     ]
     cells = tuple(
@@ -108,7 +106,14 @@ def scores(name: str, system: Json, *, levels: list[str]) -> Drawing:
     )
     heads = [head for kind in kinds for head in (f"{kind.capitalize()} [95 %]", f"{kind.capitalize()}, n")]
     sheet = Sheet(caption, ("Level", *heads), cells)
-    return Drawing(caption, figures.means(rows, title=caption, most=MOST[system["scale"]]), sheet)
+    keys = [(colour, kind) for kind, colour in colours.items()]
+    return Drawing(caption, charts.bars(rows, title=caption, most=MOST[system["scale"]], keys=keys), sheet)
+
+
+def _mark(kind: str, cell: Json, *, colour: str) -> Mark:
+    value, missing = cell["mean"], HIDDEN if cell["n"] is None else "no item"
+    words = f"{missing}, {kind}" if value is None else f"{value:.2f} {kind}"
+    return Mark(value, cell["low"], cell["high"], words, kind=colour)
 
 
 def _figurative(name: str, system: Json) -> Iterator[str]:
@@ -168,10 +173,6 @@ def _interval(cell: Json, *, value: float | None, digits: int) -> str:
     if cell["low"] is None:
         return decimals(value, digits=digits)
     return f"{value:.{digits}f} [{cell['low']:.{digits}f}, {cell['high']:.{digits}f}]"
-
-
-def _ends(cell: Json) -> tuple[float | None, float | None, float | None]:
-    return cell["mean"], cell["low"], cell["high"]
 
 
 def _score(cell: Json) -> tuple[str, str]:

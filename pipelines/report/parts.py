@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pipelines.evaluate.model_scores import Json
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
-from pipelines.report import figures
+from pipelines.report import charts
+from pipelines.report.charts import BLUE, ORANGE, Mark, Row
 from pipelines.report.page import Drawing, Heat
 from pipelines.taxonomy.task import TASKS
 
@@ -252,16 +253,22 @@ def labels_sheet(key: str, task: Json) -> Sheet | None:
 
 
 def _scores_drawing(caption: str, cells: Mapping[str, Json], *, paper: Mapping[str, float], first: str) -> Drawing:
-    rows = [
-        figures.Score(name, cell["mean"], cell["low"], cell["high"], paper.get(name)) for name, cell in cells.items()
-    ]
+    rows = [Row(name, (_score(cell, paper=paper.get(name)),)) for name, cell in cells.items()]
+    keys = [(BLUE, "ours, with its interval"), *([("paper", "the paper's")] if paper.keys() & cells.keys() else [])]
     printed = [f"{100 * paper[name]:.2f}" if name in paper else UNDEFINED for name in cells]
     numbers = tuple(
         (name, paper_value, interval(cell), f"{cell['n']}")
         for (name, cell), paper_value in zip(cells.items(), printed, strict=True)
     )
     sheet = Sheet(caption, (first, "Paper", "Ours [95 %]", "Runs"), numbers)
-    return Drawing(caption, figures.scores(rows, title=caption), sheet)
+    return Drawing(caption, charts.bars(rows, title=caption, most=100, keys=keys), sheet)
+
+
+def _score(cell: Json, *, paper: float | None) -> Mark:
+    value, low, high, printed = (
+        None if x is None else 100 * x for x in (cell["mean"], cell["low"], cell["high"], paper)
+    )
+    return Mark(value, low, high, "no result of ours" if value is None else f"{value:.1f}", paper=printed)
 
 
 def misses_drawing(key: str, task: Json, *, number: int | None = None) -> Drawing | None:
@@ -274,10 +281,12 @@ def misses_drawing(key: str, task: Json, *, number: int | None = None) -> Drawin
         return None
     runs = best["runs"]
     counts = {label: best["errors"]["by_label"][label] for label in task["labels"]}
-    rows = [
-        figures.Miss(label, n["over"]["count"] / runs, n["under"]["count"] / runs, task["support"].get(label))
-        for label, n in counts.items()
-    ]
+    kinds = {"over": ORANGE, "under": BLUE}
+    rows = []
+    for label, n in counts.items():
+        told = {kind: n[kind]["count"] / runs for kind in kinds}
+        marks = tuple(Mark(x, words=f"{charts.short(x)} {kind}", kind=kinds[kind]) for kind, x in told.items())
+        rows.append(Row(f"{label} ({task['support'][label]:,})" if label in task["support"] else label, marks))
     by = "true severity" if task["ordinal"] else "label"
     figure = "" if number is None else f"Figure {number}. "
     caption = f"{figure}{title_of(key)}: over- and underprediction by {by}, {task['best']}"
@@ -288,7 +297,8 @@ def misses_drawing(key: str, task: Json, *, number: int | None = None) -> Drawin
         for label, n in counts.items()
     )
     sheet = Sheet(caption, ("Label", "Gold", "Over (of)", "Under (of)"), numbers)
-    return Drawing(caption, figures.misses(rows, title=caption), sheet)
+    keys = [(colour, kind) for kind, colour in kinds.items()]
+    return Drawing(caption, charts.bars(rows, title=caption, keys=keys), sheet)
 
 
 def _rate(rate: Json, *, runs: int) -> str:

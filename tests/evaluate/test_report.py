@@ -122,7 +122,9 @@ class Reader(HTMLParser):
         if tag not in ("meta", "wbr"):
             self.open.append(tag)
         self.ids.add(found.get("id") or "")
-        self.links += [found[name] or "" for name in ("href", "src", "action", "data") if name in found]
+        links = [found[name] or "" for name in ("href", "src", "action", "data") if name in found]
+        # a shape of a chart that is used twice
+        self.links += links if tag != "use" or not links[0].startswith("#") else []
         assert not any(name.startswith("on") for name in found)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:

@@ -13,7 +13,7 @@ from statistics import fmean
 from pipelines.evaluate.model_scores import Json
 from pipelines.metrics.alerts import VERDICTS
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
-from pipelines.report import figures
+from pipelines.report import charts
 from pipelines.report.page import Drawing
 from pipelines.report.parts import FIGURES, interval
 
@@ -277,7 +277,7 @@ def reliability(task: Json) -> Iterator[Drawing]:
     """Yield the reliability plots of all models that give probabilities."""
     for name, found in _calibrated(task).items():
         filled = [row for row in found["bins"] if row["n"]]
-        bins = [figures.Bin(row["said"], row["seen"], row["n"]) for row in filled]
+        bins = [(row["said"], row["seen"], row["n"]) for row in filled]
         caption = f"Reliability of {name}'s probabilities"
         rows = tuple(
             (
@@ -289,7 +289,7 @@ def reliability(task: Json) -> Iterator[Drawing]:
             for row in filled
         )
         sheet = Sheet(caption, ("Predicted, %", "Mean", "Observed, %", "Answers"), rows)
-        yield Drawing(caption, figures.reliability(bins, title=caption), sheet)
+        yield Drawing(caption, charts.reliability(bins, title=caption), sheet)
 
 
 def dev(task: Json) -> Sheet | None:
