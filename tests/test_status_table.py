@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from pipelines.status_table import table, text_of
+from pipelines.status import table, text_of
 
 SCORE = {"mean": 0.61234567, "low": 0.5, "high": 0.7}
 STATUS: dict[str, Any] = {

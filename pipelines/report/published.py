@@ -15,14 +15,14 @@ from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.errors import CorpusError, DataError
 from pipelines.evaluate.inputs import TEST, EvaluationGold
-from pipelines.report import commit_comparison, export, latex, report
+from pipelines.report import commit_comparison, export, report
 from pipelines.report import page as report_page
 from pipelines.report.commit_comparison import ReportedCommit
 from pipelines.report.page import Page
 from pipelines.workspace.clone import BRANCH, Workspace, workspace
 from pipelines.workspace.git import git
 
-FORMATS = {"html": ("html", report_page.html), "md": ("md", report_page.markdown), "latex": ("tex", latex.latex)}
+FORMATS = {"html": ("html", report_page.html), "md": ("md", report_page.markdown), "latex": ("tex", export.latex)}
 MOST_KNOWN = 3
 
 

@@ -18,15 +18,14 @@ from pipelines.config.collect import Corpus
 from pipelines.config.params import Params
 from pipelines.errors import DataError
 from pipelines.evaluate.model_scores import Json
-from pipelines.report import analysis_parts, dvc_data, export, methods, moderation_tables, prompt_notes
+from pipelines.report import analysis_parts, dvc_data, export, figsim, methods, moderation_tables, prompt_notes
 from pipelines.report import page as report_page
 from pipelines.report import parts as report_parts
 from pipelines.report.cradle import parts as cradle_parts
-from pipelines.report.figsim import parts as figsim_parts
 from pipelines.report.page import Block, Notice, Page
+from pipelines.report.papers import stands_for
 from pipelines.report.parts import best_of, noun_of
 from pipelines.report.sections import section
-from pipelines.report.successors import told_apart
 from pipelines.taxonomy import load
 
 SANDBOX = "These are the sandbox's synthetic {noun} and tiny models."
@@ -152,7 +151,7 @@ def build(
         head.append(Notice(OTHER.format(noun=noun)))
     head.append(report_parts.scoreboard(metrics) if len(metrics["tasks"]) == 1 else report_parts.glance(metrics))
     if metrics["scheme"] == "figsim":
-        sections = figsim_parts.sections(metrics)
+        sections = figsim.sections(metrics)
     else:
         sections = cradle_parts.sections(metrics, silver=silver, models=models or {})
     if asked := prompt_notes.sheet(metrics, prompts=prompts or {}):
@@ -165,3 +164,27 @@ def build(
         more.append(section("methods", "Methods, for a paper", [*told, FILES]))
     ending = [part for part in sections if part.key in ("discrepancies", "reading")]
     return Page(title, tuple(head), (*(part for part in sections if part not in ending), *more, *ending))
+
+
+def told_apart(metrics: Json, *, paper: str) -> Json:
+    """Return the content of ``evaluate.json`` with each model named ``entry (weights)`` that is not its row's model."""
+    names = {
+        name: f"{name} ({model['base']})"
+        for task in metrics["tasks"].values()
+        for name, model in task["models"].items()
+        if not stands_for(paper, model["name"], base=model["base"])
+    }
+    if not names:
+        return metrics
+    decoding = {names.get(name, name): told for name, told in metrics["decoding"].items()}
+    tasks = {key: _renamed(task, names=names) for key, task in metrics["tasks"].items()}
+    return {**metrics, "decoding": decoding, "tasks": tasks}
+
+
+def _renamed(task: Json, *, names: dict[str, str]) -> Json:
+    models = {
+        names.get(name, name): {**model, "untuned": names.get(model["untuned"], model["untuned"])}
+        for name, model in task["models"].items()
+    }
+    pairs = [{**pair, **{side: names.get(pair[side], pair[side]) for side in ("a", "b")}} for pair in task["pairs"]]
+    return {**task, "models": models, "best": names.get(task["best"], task["best"]), "pairs": pairs}
