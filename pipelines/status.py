@@ -43,13 +43,13 @@ def gather(settings: Settings) -> dict[str, Any]:
     status |= parts.pop(FIRST, {})
     status["corpora"] = parts or None
     # only the posts corpus is labelled by ensembles
-    votes = next((found for found in labelled.values() if "votes" in found), None)
+    votes = next((voted for voted in labelled.values() if "votes" in voted), None)
     if votes:
         status["votes"] = votes_report.summary(votes_report.count_hits(votes, settings))
     with Vault.existing(settings) as vault:
         status["vault"] = vault.counts()
     with Journal.of(settings) as journal:
-        status["registry"] = {one.pop("name"): one for one in show_models.summary(journal)} or None
+        status["registry"] = {model.pop("name"): model for model in show_models.summary(journal)} or None
     takedowns = receipts.told(settings, now=now())
     status["takedowns"] = takedowns if takedowns["open"] or takedowns["done"] else None
     return {key: value for key, value in status.items() if value is not None}
@@ -57,7 +57,7 @@ def gather(settings: Settings) -> dict[str, Any]:
 
 def _coverage(clone: Workspace, settings: Settings) -> dict[str, dict[str, Any]]:
     months = sorted((clone.path / "data").glob("*"))
-    found = {folder.name: coverage.published(clone, folder.name) for folder in months}
+    by_corpus = {folder.name: coverage.published(clone, folder.name) for folder in months}
     with RefreshStore.existing(settings.refresh_url) as store:
         if store:
             from pipelines.collect import refresh
@@ -65,8 +65,8 @@ def _coverage(clone: Workspace, settings: Settings) -> dict[str, dict[str, Any]]
             params = load(clone.path)
             for corpus in (name for name, described in params.corpora.items() if described.listed):
                 part = refresh.ledger(corpus, params=params, store=store)
-                found[corpus] = found.get(corpus, {}) | part | {"revise": ", ".join(part["revise"]) or "none"}
-    return {corpus: part for corpus, part in found.items() if part}
+                by_corpus[corpus] = by_corpus.get(corpus, {}) | part | {"revise": ", ".join(part["revise"]) or "none"}
+    return {corpus: part for corpus, part in by_corpus.items() if part}
 
 
 def _parts(folder: Path) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def _parts(folder: Path) -> dict[str, Any]:
         known = {key: split[key] for key in ("separated_pairs", "withheld") if split.get(key)}
         parts["split"] = {key: split[key] for key in shown} | known | _labels(split.get("labels"))
     if evaluated := _metrics(folder / "evaluate.json"):
-        parts["benchmark"] = {task: _benchmark(found) for task, found in evaluated["tasks"].items()}
+        parts["benchmark"] = {task: _benchmark(task_metrics) for task, task_metrics in evaluated["tasks"].items()}
     predicted = _metrics(folder / "batch_predict.json") or {}
     if compared := {name: _drift(model) for name, model in predicted.items() if model.get("drift")}:
         parts["drift"] = compared
@@ -106,17 +106,17 @@ def _labels(labels: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _drift(model: dict[str, Any]) -> dict[str, Any]:
-    found = model["drift"]
-    newest = found["newest"] or {"month": None, "exceeded": ()}
-    shown = {"months": found["months"], "drifted": len(found["exceeded"])}
+    drift = model["drift"]
+    newest = drift["newest"] or {"month": None, "exceeded": ()}
+    shown = {"months": drift["months"], "drifted": len(drift["exceeded"])}
     return shown | {"newest": newest["month"], "exceeded": ", ".join(newest["exceeded"]) or "none"}
 
 
 def _benchmark(task: dict[str, Any]) -> dict[str, Any]:
     models = {}
     for name, model in task["models"].items():
-        found = model["valid"]
-        cell = found["figures"]["macro_f1"] if found else {"mean": None, "low": None, "high": None}
+        valid = model["valid"]
+        cell = valid["figures"]["macro_f1"] if valid else {"mean": None, "low": None, "high": None}
         models[name] = {key: cell[key] for key in ("mean", "low", "high")}
     return {"majority": task["baselines"]["majority"]["figures"]["macro_f1"], **models}
 
@@ -131,9 +131,9 @@ def _annotation(root: Path, corpus: str) -> dict[str, Any]:
         return {}
     part: dict[str, Any] = {"rounds": rounds}
     measured = _metrics(root / "metrics" / corpus / "agreement.json") or {"rounds": {}}
-    if found := list(measured["rounds"].values()):
+    if measured_rounds := list(measured["rounds"].values()):
         overall = measured["overall"]
-        shown = overall if overall["rounds"] else max(found, key=lambda one: one["order"])
+        shown = overall if overall["rounds"] else max(measured_rounds, key=lambda each: each["order"])
         part["agreement"] = {key: figures["kappa"]["value"] for key, figures in shown["categories"].items()}
     return {"annotation": part}
 
@@ -168,7 +168,7 @@ def track(settings: Settings, *, corpus: str) -> dict[str, Any]:
     with mlflow.start_run(experiment_id=experiment, run_name=title) as active:
         mlflow.set_tag(mlflow_pages.COMMIT, status["commit"])
         mlflow.log_metrics(dict(_flat(status)))
-        told = {"run": active.info.run_id}
+        result = {"run": active.info.run_id}
         with workspace(settings, revision=status["commit"]) as clone:
             evaluated = _metrics(clone.path / "metrics" / corpus / "evaluate.json")
             if evaluated:
@@ -176,15 +176,15 @@ def track(settings: Settings, *, corpus: str) -> dict[str, Any]:
                     mlflow.log_table(columns, file)
                 _log_test_scores(scores_on_test.of_runs(clone.path, corpus=corpus, metrics=evaluated))
             # the published report, which contains no items
-            folder, found = f"snapshot/{corpus}/report", f"report@{corpus}" in clone.lock()
-            if found:
+            folder, reported = f"snapshot/{corpus}/report", f"report@{corpus}" in clone.lock()
+            if reported:
                 clone.checkout(folder)
                 mlflow.log_artifacts(str(clone.path / folder), "report")
         address = mlflow_pages.web(settings.mlflow_tracking_uri) or settings.mlflow_tracking_uri
-        if found:
+        if reported:
             where = f"{address}/#/experiments/{experiment}/runs/{active.info.run_id}"
-            told["report"] = f"{where}/artifacts/{mlflow_pages.REPORT}"
-    return told
+            result["report"] = f"{where}/artifacts/{mlflow_pages.REPORT}"
+    return result
 
 
 def _log_test_scores(scores: Mapping[str, Mapping[str, float]]) -> None:
@@ -194,10 +194,10 @@ def _log_test_scores(scores: Mapping[str, Mapping[str, float]]) -> None:
     from mlflow.exceptions import MlflowException
 
     client, at = MlflowClient(), int(now().timestamp() * 1000)
-    for run, found in scores.items():
+    for run, values in scores.items():
         with suppress(MlflowException):
             known = client.get_run(run).data.metrics
-            new = [Metric(name, value, at, 0) for name, value in found.items() if known.get(name) != value]
+            new = [Metric(name, value, at, 0) for name, value in values.items() if known.get(name) != value]
             if new:
                 client.log_batch(run, metrics=new)
 
@@ -242,8 +242,8 @@ def table(status: Mapping[str, Any], *, more: Iterable[tuple[str, str, str]] = (
     for corpus in corpora:
         made.add_column(corpus, justify="right", overflow="fold")
     for part, rows in cells.items():
-        for place, (number, found) in enumerate(rows.items()):
-            made.add_row("" if place else part, number, *(found.get(corpus, "") for corpus in corpora))
+        for place, (number, numbers) in enumerate(rows.items()):
+            made.add_row("" if place else part, number, *(numbers.get(corpus, "") for corpus in corpora))
         made.add_section()
     whole = {key: value for key, value in status.items() if key not in (*PARTS, "votes", "corpora", "commit")}
     _add(made, [(part, *row) for part, value in whole.items() for row in _rows(part, value)], columns=len(corpora))

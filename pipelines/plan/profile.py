@@ -198,8 +198,8 @@ class Planning:
                 key, spec=spec, params=self.params, posts=self.items("train"), runs=runs, of_gb=self.of_gb
             )
             listed = {"finetune.models": key, "finetune.subsets": subset, "baselines.models": base}
-            told = f"finetune on {subset}, {runs} seeds; predict_finetuned"
-            yield self._row(row, told, listed, need=need, ensemble=section.ensemble)
+            text = f"finetune on {subset}, {runs} seeds; predict_finetuned"
+            yield self._row(row, text, listed, need=need, ensemble=section.ensemble)
 
     def _moderated(self, name: str) -> RowPlan:
         spec, items = self.params.moderators[name], self.params.sample[self.corpus].size

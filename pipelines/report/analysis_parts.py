@@ -58,7 +58,7 @@ def sections(metrics: Json | None, *, agreement: Json | None, paper: bool) -> li
     metrics = in_order(metrics)
     figsim, cradle = (paper and metrics["scheme"] == name for name in ("figsim", "cradle"))
     titles = (" (Figure 2)" if figsim else " (Figure 1)" if cradle else ""), (" (Figure 6)" if figsim else "")
-    found = [
+    parts = [
         section("labels-of-items", f"Labels of the corpus{titles[0]}", _labels(metrics, cradle=cradle)),
         section("labels-together", f"Labels that occur together{titles[1]}", _together(metrics)),
         section("items", "Months and lengths", _items(metrics)),
@@ -68,8 +68,8 @@ def sections(metrics: Json | None, *, agreement: Json | None, paper: bool) -> li
         ),
     ]
     if metrics["family"]:
-        found.append(section("features-reading", "How to read the tests", [Points(READING)]))
-    return [part for part in found if part.blocks]
+        parts.append(section("features-reading", "How to read the tests", [Points(READING)]))
+    return [part for part in parts if part.blocks]
 
 
 def in_order(metrics: Json) -> Json:
@@ -97,8 +97,8 @@ def in_order(metrics: Json) -> Json:
     return {**metrics, "labels": labels, "pairs": pairs, "factors": factors, "lengths": lengths}
 
 
-def _by(found: Mapping[str, Any], order: Sequence[str]) -> dict[str, Any]:
-    return {name: found[name] for name in order if name in found}
+def _by(values: Mapping[str, Any], order: Sequence[str]) -> dict[str, Any]:
+    return {name: values[name] for name in order if name in values}
 
 
 def _labels(metrics: Json, *, cradle: bool) -> Iterator[Block]:
@@ -109,8 +109,8 @@ def _labels(metrics: Json, *, cradle: bool) -> Iterator[Block]:
         f"{least} are hidden."
     )
     for key, counts in metrics["labels"].items():
-        of = "items by label" if counts["kind"] == "single" else "items by label, several each"
-        yield _counted(f"{title_of(key)}: {of}", counts["labels"], whole=counts["items"], first="Label")
+        words = "items by label" if counts["kind"] == "single" else "items by label, several each"
+        yield _counted(f"{title_of(key)}: {words}", counts["labels"], whole=counts["items"], first="Label")
         if "types" in counts:
             # CRADLE's percentages are of labels
             labels = sum(counts["types"].values())
@@ -143,9 +143,9 @@ def _together(metrics: Json) -> Iterator[Block]:
             (label, *(_share(cells[c], n=pair["counts"][label][c], least=least) for c in columns))
             for label, cells in pair["shares"].items()
         )
-        one, other = title_of(pair["rows"]), title_of(pair["columns"]).lower()
-        of = f"{one}: labels of one item (diagonal: alone)" if same else f"{one} by {other}"
-        title = f"{of}, in percent of the row, and items"
+        first, second = title_of(pair["rows"]), title_of(pair["columns"]).lower()
+        subject = f"{first}: labels of one item (diagonal: alone)" if same else f"{first} by {second}"
+        title = f"{subject}, in percent of the row, and items"
         yield Heat(Sheet(title, ("Label", *columns), rows), values)
 
 
@@ -213,8 +213,8 @@ def levels_of(factor: str, *, scheme: str) -> str:
 def _alpha(factor: str, agreement: Json | None) -> Json | None:
     if not agreement or not agreement.get("rounds"):
         return None
-    found: Json | None = agreement["overall"]["categories"].get(factor)
-    return found
+    category: Json | None = agreement["overall"]["categories"].get(factor)
+    return category
 
 
 def _factor(
@@ -248,10 +248,10 @@ def _factor(
 def _rated(alpha: Json | None) -> str:
     if alpha is None or alpha["alpha"]["value"] is None:
         return "The agreement of the raters is not known: no item of this corpus has two answers of annotation rounds."
-    found, kappa = alpha["alpha"], alpha["kappa"]["value"]
-    around = "" if found["low"] is None else f" [{found['low']:.2f}, {found['high']:.2f}]"
-    told = "" if kappa is None else f", mean κ {kappa:.2f}"
-    return f"Agreement of the raters: α {found['value']:.2f}{around}{told} over {alpha['items']:,} items."
+    figure, kappa = alpha["alpha"], alpha["kappa"]["value"]
+    around = "" if figure["low"] is None else f" [{figure['low']:.2f}, {figure['high']:.2f}]"
+    mean = "" if kappa is None else f", mean κ {kappa:.2f}"
+    return f"Agreement of the raters: α {figure['value']:.2f}{around}{mean} over {alpha['items']:,} items."
 
 
 def name_of(feature: str) -> str:
@@ -275,12 +275,12 @@ def _dot(label: str, value: float, low: float | None, high: float | None, *, fil
 def _means(feature: str, test: Json, *, by: str) -> Drawing:
     caption = f"{name_of(feature)} by {by.lower()}: mean"
     rows = [
-        _dot(f"{level} ({found['n']:,})", found["mean"], found["low"], found["high"])
-        for level, found in test["levels"].items()
+        _dot(f"{level} ({cell['n']:,})", cell["mean"], cell["low"], cell["high"])
+        for level, cell in test["levels"].items()
     ]
     numbers = tuple(
-        (level, f"{found['n']:,}", *(short(found[key]) for key in ("mean", "low", "high")))
-        for level, found in test["levels"].items()
+        (level, f"{cell['n']:,}", *(short(cell[key]) for key in ("mean", "low", "high")))
+        for level, cell in test["levels"].items()
     )
     svg = charts.dots(rows, title=caption, zero=False)
     return Drawing(caption, svg, Sheet(caption, ("Level", "n", "Mean", "Low", "High"), numbers))
@@ -319,8 +319,8 @@ def _pairs(title: str, tests: Mapping[str, Json]) -> Sheet | None:
 
 def _levels(title: str, tests: Mapping[str, Json]) -> Sheet:
     rows = tuple(
-        (f"{name_of(name)}: {level}", f"{found['n']:,}", *(short(found[key]) for key in ("mean", "sd", "median")))
+        (f"{name_of(name)}: {level}", f"{cell['n']:,}", *(short(cell[key]) for key in ("mean", "sd", "median")))
         for name, test in tests.items()
-        for level, found in test["levels"].items()
+        for level, cell in test["levels"].items()
     )
     return Sheet(title, ("Feature and level", "n", "Mean", "SD", "Median"), rows)

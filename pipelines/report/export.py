@@ -75,8 +75,8 @@ def to_csv(sheet: Sheet) -> str:
 
 
 def _cells(cell: str, *, three: bool) -> Sequence[str]:
-    if found := INTERVAL.fullmatch(cell):
-        return [_machine(part) for part in found.groups()]
+    if interval := INTERVAL.fullmatch(cell):
+        return [_machine(part) for part in interval.groups()]
     value = "" if cell == UNDEFINED else _machine(cell) if PLAIN.fullmatch(cell) else _inert(cell)
     return [value, "", ""] if three else [value]
 

@@ -82,9 +82,9 @@ def table_3(ours: Json | None = None) -> Sheet:
     ):
         rows += _model_rows(name, (kind or UNDEFINED).capitalize(), key=name, paper={}, tasks=tasks)
     for name, title in BASELINES.items():
-        found = {key: task["baselines"][name] for key, task in tasks.items() if name in task["baselines"]}
-        if found:
-            rows.append((title, "Nothing", UNDEFINED, *_cells({}, ours=found), ""))
+        baselines = {key: task["baselines"][name] for key, task in tasks.items() if name in task["baselines"]}
+        if baselines:
+            rows.append((title, "Nothing", UNDEFINED, *_cells({}, ours=baselines), ""))
     columns = [f"{title} {figure}, {whose}" for title in NAMES.values() for figure, whose in _HEADS]
     heads = ("Model", "Input", "Our runs", *columns, "Note")
     if not any(row[-1] for row in rows):
@@ -96,27 +96,27 @@ _HEADS = [(figure, whose) for figure in ("macro-F1", "weighted-F1") for whose in
 
 
 def _paper_rows() -> list[dict[str, Any]]:
-    found = []
-    for key, name, given, *numbers in published()["table_3"]["rows"]:
+    rows = []
+    for key, name, inputs, *numbers in published()["table_3"]["rows"]:
         scores = [[numbers[i : i + 2], numbers[i + 2 : i + 4]] for i in range(0, len(numbers), 4)]
         known = [pair if pair[0][0] is not None else None for pair in scores]
-        found.append({"key": key, "name": name, "input": given, **dict(zip(NAMES, known, strict=True))})
-    return found
+        rows.append({"key": key, "name": name, "input": inputs, **dict(zip(NAMES, known, strict=True))})
+    return rows
 
 
 def _model_rows(
-    title: str, given: str, *, key: str, paper: Mapping[str, Any], tasks: Mapping[str, Any]
+    title: str, inputs: str, *, key: str, paper: Mapping[str, Any], tasks: Mapping[str, Any]
 ) -> Iterator[tuple[str, ...]]:
-    models = {task: found["models"][key] for task, found in tasks.items() if key in found["models"]}
+    models = {task: measured["models"][key] for task, measured in tasks.items() if key in measured["models"]}
     notes = dict.fromkeys(filter(None, (SOURCE_NOTES.get(model["kind"]) for model in models.values())))
     note = "; ".join(notes)
     prompts = "".join(dict.fromkeys(beside(model) for model in models.values()))
     runs = list(dict.fromkeys(str(models[task]["runs"]) for task in NAMES if task in models))
     answered = {task: model["valid"] for task, model in models.items() if model["valid"]}
-    yield (f"{title}{prompts}", given, "/".join(runs) or UNDEFINED, *_cells(paper, ours=answered), note)
+    yield (f"{title}{prompts}", inputs, "/".join(runs) or UNDEFINED, *_cells(paper, ours=answered), note)
     whole = {task: model["all"] for task, model in models.items() if set(model["outcomes"]) - {"vote"}}
     if whole:
-        yield (f"{title}, all records", given, "/".join(runs), *_cells({}, ours=whole), note)
+        yield (f"{title}, all records", inputs, "/".join(runs), *_cells({}, ours=whole), note)
 
 
 def _cells(paper: Mapping[str, Any], *, ours: Mapping[str, Json]) -> Iterator[str]:
@@ -130,20 +130,20 @@ def table_4(ours: Json | None = None) -> Sheet:
     """Return FigSIM's Table 4: the F1 by label of the best model for each task, in the paper and in our runs."""
     rows: list[tuple[str, ...]] = []
     for task, paper in published()["table_4"].items():
-        found = ours["tasks"].get(task) if ours else None
-        best = found["models"][found["best"]] if found and found["best"] else None
+        measured = ours["tasks"].get(task) if ours else None
+        best = measured["models"][measured["best"]] if measured and measured["best"] else None
         own = best["valid"] if best else None
-        rows.append((paper["title"], paper["model"], "", found["best"] if found and best else UNDEFINED, "", ""))
+        rows.append((paper["title"], paper["model"], "", measured["best"] if measured and best else UNDEFINED, "", ""))
         for label, scores in paper["labels"].items():
             cell = own["labels"].get(label, {}).get("f1") if own else None
-            memes = f"{found['support'].get(label, 0):,}" if found else UNDEFINED
+            memes = f"{measured['support'].get(label, 0):,}" if measured else UNDEFINED
             rows.append((label, _printed(*scores), "", *_with_interval(cell), memes))
         printed = {row["key"]: row[task] for row in _paper_rows()}[paper["key"]]
         means = (paper["average"], printed[1][0])
         titles = ("Average (macro-F1)", "Weighted average")
         for title, figure, mean, again in zip(titles, FIGURES, means, recomputed(task), strict=True):
             cell = own["figures"][figure] if own else None
-            memes = f"{found['n']:,}" if found else UNDEFINED
+            memes = f"{measured['n']:,}" if measured else UNDEFINED
             rows.append((title, _printed(mean), _rounded(again, digits=3), *_with_interval(cell), memes))
     columns = ("Label", "F1, paper", "Recomputed", "F1, ours", "95 % interval, ours", "Test memes, ours")
     return Sheet("Table 4: F1 by label of the best model of each task", columns, tuple(rows))
@@ -153,12 +153,12 @@ def table_8(ours: Json | None = None) -> Sheet:
     """Return FigSIM's Table 8: the number of memes with each gold label, by split."""
     paper = published()["table_8"]
     scheme = load("figsim")
-    found = ours["composition"] if ours else {}
+    composition = ours["composition"] if ours else {}
     rows = []
     for key, counts in paper["categories"].items():
         names = {label.code: label.name for label in scheme.category(key).labels}
         for code, numbers in counts.items():
-            own = [found.get(split, {}).get(key, {}).get(names[code]) for split in paper["splits"]]
+            own = [composition.get(split, {}).get(key, {}).get(names[code]) for split in paper["splits"]]
             rows.append((f"{code} {names[code]}", *_counts(numbers, own=own)))
     items = [ours["items"].get(split) if ours else None for split in paper["splits"]]
     rows.append(("Total", *_counts(paper["items"], own=items)))
@@ -203,8 +203,8 @@ def _sent(asked: Json, *, parameter: str | None) -> str:
 
 def table_12(ours: Json | None = None) -> Sheet:
     """Return FigSIM's Table 12: how often severity is underpredicted, by figurative subtype."""
-    found = ours["tasks"].get("severity") if ours else None
-    best = found["models"][found["best"]]["errors"]["by_figurative"] if found and found["best"] else {}
+    task = ours["tasks"].get("severity") if ours else None
+    best = task["models"][task["best"]]["errors"]["by_figurative"] if task and task["best"] else {}
     paper = published()["table_12"]
     rows = []
     for name in dict.fromkeys((*paper, *best)):
@@ -281,7 +281,7 @@ def sections(metrics: Json) -> list[PageSection]:
     conditions = [parts.conditions(metrics, published=misclassified)]
     setup = [table_8(metrics), table_9(metrics), table_10(metrics)]
     claims = report_sections.standing("figsim", ours=_bearing(metrics))
-    found = [
+    parts_of_page = [
         section("results", "Results of all models (Table 3)", _results(metrics)),
         section("labels", "Results by label (Table 4)", _labels(metrics)),
         section("pairs", "Which differences are significant", report_sections.pairs(metrics)),
@@ -293,7 +293,7 @@ def sections(metrics: Json) -> list[PageSection]:
         section("discrepancies", "Where the paper's claims and numbers disagree", claims),
         section("reading", "How to read this page", [Points(READING)]),
     ]
-    return [part for part in found if part.blocks]
+    return [part for part in parts_of_page if part.blocks]
 
 
 def _results(metrics: Json) -> Iterator[Block | None]:
@@ -341,7 +341,7 @@ def _bearing(metrics: Json) -> dict[str, str]:
     if best is None:
         return {}
     errors = best["errors"]
-    found = {
+    figures = {
         key: "Severity, wrong: " + ", ".join(f"{label} {_percent(rate)}" for label, rate in rates.items()) + "."
         for key, rates in errors["by_category"].items()
     }
@@ -350,8 +350,8 @@ def _bearing(metrics: Json) -> dict[str, str]:
         present, absent = (_percent(rates[presence]["of_wrong"]) for presence in ("present", "absent"))
         subtypes.append(f"{'any of them' if name == ANY else name} {present} with, {absent} without")
     if subtypes:
-        found["subtypes"] = f"Too low, of wrong answers: {'; '.join(subtypes)}."
-    return found
+        figures["subtypes"] = f"Too low, of wrong answers: {'; '.join(subtypes)}."
+    return figures
 
 
 def _percent(rate: Json) -> str:

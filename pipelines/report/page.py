@@ -127,23 +127,23 @@ def markdown(page: Page) -> str:
 def _html(block: Block) -> str:
     match block:
         case Points(items):
-            found = f"<ul>{''.join(f'<li>{escape(item)}</li>' for item in items)}</ul>"
+            shown = f"<ul>{''.join(f'<li>{escape(item)}</li>' for item in items)}</ul>"
         case Notice(text):
-            found = f'<p class="notice" role="note">{escape(text)}</p>'
+            shown = f'<p class="notice" role="note">{escape(text)}</p>'
         case Sheet():
-            found = f"<figure><figcaption>{escape(block.title)}</figcaption>{_table(block)}</figure>"
+            shown = f"<figure><figcaption>{escape(block.title)}</figcaption>{_table(block)}</figure>"
         case Prose(sheet):
-            found = f"<figure><figcaption>{escape(sheet.title)}</figcaption>{_table(sheet, prose=True)}</figure>"
+            shown = f"<figure><figcaption>{escape(sheet.title)}</figcaption>{_table(sheet, prose=True)}</figure>"
         case Folded(sheet):
-            found = f"<details><summary>{escape(sheet.title)}</summary>{_table(sheet)}</details>"
+            shown = f"<details><summary>{escape(sheet.title)}</summary>{_table(sheet)}</details>"
         case Heat(sheet, values):
-            found = f"<figure><figcaption>{escape(sheet.title)}</figcaption>{_table(sheet, heat=values)}</figure>"
+            shown = f"<figure><figcaption>{escape(sheet.title)}</figcaption>{_table(sheet, heat=values)}</figure>"
         case Drawing(caption, svg, sheet):
             numbers = f"<details><summary>The numbers</summary>{_table(sheet)}</details>"
-            found = f'<figure class="drawing"><figcaption>{escape(caption)}</figcaption>{svg}{numbers}</figure>'
+            shown = f'<figure class="drawing"><figcaption>{escape(caption)}</figcaption>{svg}{numbers}</figure>'
         case str():
-            found = f"<p>{escape(block)}</p>"
-    return found
+            shown = f"<p>{escape(block)}</p>"
+    return shown
 
 
 def _table(sheet: Sheet, *, prose: bool = False, heat: Sequence[Sequence[float | None]] = ()) -> str:
@@ -180,8 +180,8 @@ def _table(sheet: Sheet, *, prose: bool = False, heat: Sequence[Sequence[float |
 
 def _breakable(cell: str) -> str:
     """Return a cell whose long names may break after an underscore, and whose intervals may not."""
-    found = INTERVAL.sub(lambda match: f'<span class="i">{match[0]}</span>', escape(cell))
-    return found.replace("_", "_<wbr>")
+    text = INTERVAL.sub(lambda match: f'<span class="i">{match[0]}</span>', escape(cell))
+    return text.replace("_", "_<wbr>")
 
 
 def _columns(sheet: Sheet) -> Iterator[Sequence[str]]:
@@ -208,20 +208,20 @@ def _heads(row: Sequence[str], numeric: Sequence[bool]) -> bool:
 def _markdown(block: Block) -> str:
     match block:
         case Points(items):
-            found = "\n".join(f"- {_plain(item)}" for item in items)
+            shown = "\n".join(f"- {_plain(item)}" for item in items)
         case Notice(text):
-            found = f"> {_plain(text)}"
+            shown = f"> {_plain(text)}"
         case Sheet():
-            found = _safe(block).markdown()
+            shown = _safe(block).markdown()
         case Folded(sheet) | Heat(sheet, _):
-            found = _safe(sheet).markdown()
+            shown = _safe(sheet).markdown()
         case Prose(sheet):
-            found = _safe(sheet).markdown().replace("---:|", "---|")
+            shown = _safe(sheet).markdown().replace("---:|", "---|")
         case Drawing(caption, _, sheet):
-            found = _safe(Sheet(caption, sheet.columns, sheet.rows)).markdown()
+            shown = _safe(Sheet(caption, sheet.columns, sheet.rows)).markdown()
         case str():
-            found = _plain(block)
-    return found
+            shown = _plain(block)
+    return shown
 
 
 def _safe(sheet: Sheet) -> Sheet:

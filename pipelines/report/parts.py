@@ -72,8 +72,8 @@ def interval(cell: Json | None, *, scale: float = 100, digits: int = 1) -> str:
 
 def best_of(task: Json) -> Json | None:
     """Return the metrics of a task's best model (its ``best`` in ``evaluate.json``); ``None`` if no model answered."""
-    found: Json | None = task["models"].get(task["best"])
-    return found
+    best: Json | None = task["models"].get(task["best"])
+    return best
 
 
 def glance(metrics: Json) -> Sheet:
@@ -120,8 +120,8 @@ def scoreboard(metrics: Json) -> Sheet:
 
 
 def _valid(model: Json | None) -> Json:
-    found: Json = model["valid"]["figures"] if model and model["valid"] else {}
-    return found
+    figures: Json = model["valid"]["figures"] if model and model["valid"] else {}
+    return figures
 
 
 def _board(task: Json) -> tuple[str, ...]:
@@ -160,7 +160,7 @@ WITH_AND_WITHOUT = ("all", "not flagged", "change")
 
 
 def _over_runs(by_seed: Json, *, figure: str) -> float | None:
-    values = [one["valid"]["figures"][figure] for one in by_seed.values() if one["valid"]]
+    values = [run["valid"]["figures"][figure] for run in by_seed.values() if run["valid"]]
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
 
@@ -247,7 +247,7 @@ def heat(key: str, task: Json, *, paper: Mapping[str, Mapping[str, float]]) -> H
 def labels_sheet(key: str, task: Json) -> Sheet | None:
     """Return a table of F1 by label (rows) for every model that answered at least one item, with intervals."""
     models = {name: model["valid"]["labels"] for name, model in sorted(task["models"].items()) if model["valid"]}
-    rows = [(label, *(interval(found[label]["f1"]) for found in models.values())) for label in task["labels"]]
+    rows = [(label, *(interval(labels[label]["f1"]) for labels in models.values())) for label in task["labels"]]
     title = f"{title_of(key)}: F1 by label with 95 % intervals"
     return Sheet(title, ("Label", *models), tuple(rows)) if models else None
 
@@ -284,8 +284,8 @@ def misses_drawing(key: str, task: Json, *, number: int | None = None) -> Drawin
     kinds = {"over": ORANGE, "under": BLUE}
     rows = []
     for label, n in counts.items():
-        told = {kind: n[kind]["count"] / runs for kind in kinds}
-        marks = tuple(Mark(x, words=f"{charts.short(x)} {kind}", kind=kinds[kind]) for kind, x in told.items())
+        per_run = {kind: n[kind]["count"] / runs for kind in kinds}
+        marks = tuple(Mark(x, words=f"{charts.short(x)} {kind}", kind=kinds[kind]) for kind, x in per_run.items())
         rows.append(Row(f"{label} ({task['support'][label]:,})" if label in task["support"] else label, marks))
     by = "true severity" if task["ordinal"] else "label"
     figure = "" if number is None else f"Figure {number}. "
@@ -336,10 +336,10 @@ def unanswered(metrics: Json) -> Sheet | None:
     """
     rows: list[tuple[str, ...]] = []
     for key, task in metrics["tasks"].items():
-        found = [_lost(name, model) for name, model in task["models"].items() if set(model["outcomes"]) - {"vote"}]
-        if found:
+        lost = [_lost(name, model) for name, model in task["models"].items() if set(model["outcomes"]) - {"vote"}]
+        if lost:
             rows.append((title_of(key), "", "", ""))
-            rows += found
+            rows += lost
     whole = f"Macro-F1 over all {noun_of(metrics)}"
     columns = ("Model", "Not answered (all runs)", "Macro-F1 over answers", whole)
     return Sheet("By task and model", columns, tuple(rows)) if rows else None

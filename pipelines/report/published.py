@@ -56,20 +56,20 @@ def write(
         against: an earlier commit (or any other) that is compared with it.
     """
     with workspace(settings, revision=commit) as clone, _readable(corpus, clone):
-        told = {"commit": clone.head}
+        result = {"commit": clone.head}
         if against is None:
             name, page = "report", _report(corpus, clone)
         else:
             newer = _version(corpus, clone)
     if against is not None:
         with workspace(settings, revision=against) as clone, _readable(corpus, clone):
-            told["against"] = clone.head
+            result["against"] = clone.head
             name, page = "comparison", commit_comparison.build(_version(corpus, clone), newer, corpus=corpus)
     ending, render = FORMATS[form]
     to.mkdir(parents=True, exist_ok=True)
     path = to / f"{name}.{ending}"
     path.write_bytes(render(page).encode())
-    return told | {"file": str(path), "tables": len(export.write(page, to / report.TABLES))}
+    return result | {"file": str(path), "tables": len(export.write(page, to / report.TABLES))}
 
 
 @contextmanager

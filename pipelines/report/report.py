@@ -108,8 +108,8 @@ def _source(corpus: Corpus) -> dict[str, str]:
 
 
 def _read(path: Path) -> Json | None:
-    found: Json | None = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
-    return found
+    metrics: Json | None = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    return metrics
 
 
 def summary(metrics: Json) -> dict[str, Any]:
@@ -159,9 +159,9 @@ def build(
     more = moderation_tables.sections(moderation, scheme=metrics["scheme"])
     more += analysis_parts.sections(analysis, agreement=agreement, paper=published)
     if source:
-        given = {"analysis": analysis, "agreement": agreement, "moderation": moderation}
-        told = methods.paragraphs(metrics, source=source, synthetic=synthetic, **given)
-        more.append(section("methods", "Methods, for a paper", [*told, FILES]))
+        described = {"analysis": analysis, "agreement": agreement, "moderation": moderation}
+        sentences = methods.paragraphs(metrics, source=source, synthetic=synthetic, **described)
+        more.append(section("methods", "Methods, for a paper", [*sentences, FILES]))
     ending = [part for part in sections if part.key in ("discrepancies", "reading")]
     return Page(title, tuple(head), (*(part for part in sections if part not in ending), *more, *ending))
 
@@ -176,7 +176,7 @@ def told_apart(metrics: Json, *, paper: str) -> Json:
     }
     if not names:
         return metrics
-    decoding = {names.get(name, name): told for name, told in metrics["decoding"].items()}
+    decoding = {names.get(name, name): settings for name, settings in metrics["decoding"].items()}
     tasks = {key: _renamed(task, names=names) for key, task in metrics["tasks"].items()}
     return {**metrics, "decoding": decoding, "tasks": tasks}
 

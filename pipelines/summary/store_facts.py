@@ -36,10 +36,10 @@ def by_month(vault: Vault) -> dict[str, dict[str, Json]]:
     query = sa.select(records.c.corpus, records.c.month, sa.func.count(), sa.func.count(records.c.deleted_at))
     with vault.database.reading() as connection:
         rows = connection.execute(query.group_by(records.c.corpus, records.c.month)).all()
-    found: dict[str, dict[str, Json]] = {}
+    counts: dict[str, dict[str, Json]] = {}
     for corpus, month, total, deleted in rows:
-        found.setdefault(corpus, {})[month] = {"records": total - deleted, "deleted": deleted}
-    return found
+        counts.setdefault(corpus, {})[month] = {"records": total - deleted, "deleted": deleted}
+    return counts
 
 
 def gap_hours(digests: Mapping[str, Mapping[str, str]], *, before: Mapping[str, float], settings: Settings) -> Json:
@@ -73,12 +73,12 @@ def registry(settings: Settings) -> Json:
         return {}
     with journal.opened(settings.journal_url) as opened:
         rows = opened.rows()
-    found: Json = {}
+    models: Json = {}
     # the journal also has the copies of releases on a hub
     for name in sorted({row.name for row in rows} & NAMES.keys()):
         chain = [row for row in rows if row.name == name]
         standing = of_rows(name, chain)
-        found[name] = {
+        models[name] = {
             "champion": standing.champion,
             "open": standing.intention.number if standing.intention else None,
             "stale": {str(version): until for version, until in standing.stale.items()},
@@ -87,11 +87,11 @@ def registry(settings: Settings) -> Json:
             "journal": [_row(row) for row in chain[-ROWS:]],
             "runs": _runs(chain),
         }
-    return found
+    return models
 
 
 def _row(row: journal.JournalRow) -> Json:
-    told = {
+    fields = {
         "number": row.number,
         "at": row.at,
         "event": row.event,
@@ -101,7 +101,7 @@ def _row(row: journal.JournalRow) -> Json:
         "why": row.why,
     }
     reasons = row.metrics.get("reasons")
-    return told | ({"reasons": list(reasons)} if reasons else {})
+    return fields | ({"reasons": list(reasons)} if reasons else {})
 
 
 def _runs(chain: list[journal.JournalRow]) -> dict[str, Json]:
@@ -145,8 +145,8 @@ def releases(settings: Settings) -> list[Json]:
     return release_store.summary(settings)
 
 
-def _moment(found: datetime | None) -> str | None:
-    return found.isoformat() if found else None
+def _moment(time: datetime | None) -> str | None:
+    return time.isoformat() if time else None
 
 
 def _exists(url: str) -> bool:

@@ -49,9 +49,9 @@ def write(
     with locks.of_host(settings, "summary"):
         before = _before(path)
         runs = {
-            corpus: {"run": told["run"], "report": mlflow_pages.web(told.get("report"))}
-            for corpus, told in (tracked or {}).items()
-            if "run" in told
+            corpus: {"run": run_of["run"], "report": mlflow_pages.web(run_of.get("report"))}
+            for corpus, run_of in (tracked or {}).items()
+            if "run" in run_of
         }
         before["tracked"] = before.get("tracked", {}) | runs
         made = _gather(settings, before=before, at=at or now())
@@ -84,22 +84,22 @@ def quietly(writer: Callable[[Settings], object]) -> None:
 
 
 def _gather(settings: Settings, *, before: Json, at: datetime) -> Json:
-    told, pointers, text = commit_parts.read(settings, before=before)
+    facts, pointers, text = commit_parts.read(settings, before=before)
     params = validate(parse(text, where="params.yaml"), where="params.yaml")
-    digests = {corpus: part.pop("gaps") for corpus, part in told["corpora"].items()}
+    digests = {corpus: part.pop("gaps") for corpus, part in facts["corpora"].items()}
     hours = store_facts.gap_hours(digests, before=before.get("gap_hours", {}), settings=settings)
     with Vault.existing(settings) as vault:
         counts = store_facts.by_month(vault)
         takedowns = store_facts.takedowns(settings, params=params, vault=vault)
     for corpus in params.corpora:
-        part = told["corpora"].setdefault(corpus, {})
+        part = facts["corpora"].setdefault(corpus, {})
         part["period"] = [params.corpora[corpus].first_month, params.corpora[corpus].last_month]
         part["months"] = _months(corpus, pointers=pointers, counts=counts.get(corpus, {}), gaps=digests, hours=hours)
         part["swept"] = takedowns["swept"].get(corpus)
     return {
         "version": VERSION,
         "written": at.isoformat(),
-        **told,
+        **facts,
         "gap_hours": hours,
         "budget": store_facts.budget(settings, params=params),
         "registry": store_facts.registry(settings),
@@ -114,16 +114,16 @@ def _months(
     corpus: str, *, pointers: list[str], counts: dict[str, Json], gaps: dict[str, dict[str, str]], hours: Json
 ) -> dict[str, Json]:
     published = {path.split("/")[2] for path in pointers if path.startswith(f"data/{corpus}/")}
-    found: dict[str, Json] = {}
+    months: dict[str, Json] = {}
     for month in sorted(published | counts.keys()):
         gap = hours.get(gaps.get(corpus, {}).get(month, ""))
-        found[month] = {"published": month in published, "gap_hours": gap, **counts.get(month, {})}
-    return found
+        months[month] = {"published": month in published, "gap_hours": gap, **counts.get(month, {})}
+    return months
 
 
 def _before(path: Path) -> Json:
     try:
-        found = json.loads(path.read_bytes())
+        summary = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) and found.get("version") == VERSION else {}
+    return summary if isinstance(summary, dict) and summary.get("version") == VERSION else {}

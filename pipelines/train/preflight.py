@@ -177,9 +177,9 @@ def activations(spec: SftModel, *, sizes: Architecture, recompute: bool) -> int:
     from pipelines.train.sft.recipe import ACTIVATION_BYTES, row_of
 
     tokens = row_of(spec)
-    one = ACTIVATION_BYTES * tokens * sizes.width
+    layer = ACTIVATION_BYTES * tokens * sizes.width
     # of each layer only its input, in float32; and the final norm
-    return WORD * tokens * sizes.width * (sizes.layers + 4) + one if recompute else one * sizes.layers
+    return WORD * tokens * sizes.width * (sizes.layers + 4) + layer if recompute else layer * sizes.layers
 
 
 def _gathered(spec: SftModel, *, sizes: Architecture, shared: bool) -> int:

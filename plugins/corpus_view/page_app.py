@@ -61,13 +61,13 @@ def build(summary: SummaryFile | None = None, *, clock: Clock = _now) -> FastAPI
     @app.get("/", response_class=HTMLResponse)
     def page(user: GetUserDep, session: SessionDep) -> Response:
         """Return the page with what the user may see."""
-        found = file.read()
+        content = file.read()
         permitted = get_auth_manager().get_authorized_dag_ids(user=user, method="GET", session=session)
-        corpora = tuple(found.found.get("corpora", ()))
+        corpora = tuple(content.found.get("corpora", ()))
         runs = read(session, permitted=permitted, corpora=corpora, now=clock())
         if not runs.known:
             raise HTTPException(403, "You may read none of this project's Dags.")
-        body = template.render(model(found, runs=runs, now=clock()))
+        body = template.render(model(content, runs=runs, now=clock()))
         return HTMLResponse(body, headers=HEADERS | {"Cache-Control": "no-store"})
 
     @app.get("/{name}")
@@ -197,9 +197,9 @@ def _questions(session: Session, dags: Collection[str]) -> list[Question]:
         .order_by(HITLDetail.created_at)
         .limit(MOST)
     )
-    found = []
+    questions = []
     for dag, run_id, task, index, subject, since in session.execute(query):
         mapped = ("mapped", str(index)) if index >= 0 else ()
         where = path("dags", dag, "runs", run_id, "tasks", task, *mapped, "required_actions")
-        found.append(Question(dag, subject, since, where))
-    return found
+        questions.append(Question(dag, subject, since, where))
+    return questions

@@ -42,13 +42,13 @@ class Approve(HITLBranchOperator):
         if chosen := event.get("chosen_options"):
             user = event.get("responded_by_user")
             why = (event.get("params_input") or {}).get("why") or context["params"].get("reason")
-            given = {
+            answer = {
                 "user": user and (user.get("name") or user.get("id") or ""),
                 "asked_by": getattr(context["dag_run"], "triggering_user_name", None),
                 "yes": REJECT not in chosen,
                 "why": why or f"answered: {chosen[0]}",
             }
-            done = run("task", "approve", self.about, *run_of(context["dag_run"]), given=json.dumps(given))
+            done = run("task", "approve", self.about, *run_of(context["dag_run"]), given=json.dumps(answer))
             context["ti"].xcom_push(key=DECISION, value=done["token"])
         return super().execute_complete(context, event)
 
@@ -93,10 +93,10 @@ def approve(*, about: str, subject: str, body: str, yes: str, then: str, otherwi
     )
 
 
-def links(found: Mapping[str, str]) -> str:
+def links(addresses: Mapping[str, str]) -> str:
     """Return a line of Markdown with links to the pages of a version, its report, its numbers and its commit."""
-    shown = [f"[{title}]({found[kind]})" for kind, title in LINKS.items() if kind in found]
-    if commit := found.get("commit"):
+    shown = [f"[{title}]({addresses[kind]})" for kind, title in LINKS.items() if kind in addresses]
+    if commit := addresses.get("commit"):
         below = urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")
         shown.append(f"[commit {commit[:12]}]({below}/{named('corpus')}/#commit-{commit[:12]})")
     return f"Open: {', '.join(shown)}." if shown else ""

@@ -173,22 +173,22 @@ def environment() -> dict[str, str]:
         for name, fields in _fields().items()
         if (unset := {field: variable for field, variable in fields.items() if not os.environ.get(variable)})
     }
-    found, missing = _read(wanted)
+    values, missing = _read(wanted)
     if missing and (task := _running_task()) is not None:
         task.get_dagrun_state(task.dag_id, task.run_id)
-        found |= _read(missing)[0]
-    return found
+        values |= _read(missing)[0]
+    return values
 
 
 def _read(wanted: Mapping[str, Mapping[str, str]]) -> tuple[dict[str, str], dict[str, Mapping[str, str]]]:
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     missing: dict[str, Mapping[str, str]] = {}
     for name, fields in wanted.items():
         connection = _connection(connection_id(name))
         if connection is None:
             missing[name] = fields
-        found |= {variable: str(value) for f, variable in fields.items() if (value := getattr(connection, f, None))}
-    return found, missing
+        values |= {variable: str(value) for f, variable in fields.items() if (value := getattr(connection, f, None))}
+    return values, missing
 
 
 def _running_task() -> Any:

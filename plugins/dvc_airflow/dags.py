@@ -136,11 +136,11 @@ def _month_tasks(corpus: str, *, items: str, of: Callable[[Any, Any], str], part
         """Bring the month's submissions into a sealed table, and return one job per shard."""
         month = of(dag_run, ti)
         done = step("collect", corpus, "--month", month, out=[f"work/{corpus}/{month}/*.parquet"])
-        found = done["result"]
-        if found["gaps"]:
+        result = done["result"]
+        if result["gaps"]:
             text = "%s of %s: no source shows %d intervals, %.1f h in all; they are on record"
-            log.warning(text, month, corpus, found["gaps"], found["gap_hours"])
-        shards = range(found["first"], found["first"] + found["shards"])
+            log.warning(text, month, corpus, result["gaps"], result["gap_hours"])
+        shards = range(result["first"], result["first"] + result["shards"])
         return [{"shard": shard, "pointers": done["pointers"]} for shard in shards]
 
     @task(task_id=items)
@@ -149,8 +149,8 @@ def _month_tasks(corpus: str, *, items: str, of: Callable[[Any, Any], str], part
         month, pointers = of(dag_run, ti), job["pointers"]
         out = [f"data/{corpus}/{month}/{items}/*.parquet", f"work/{corpus}/{month}/drops/*.parquet"]
         argv = (items, corpus, "--month", month, "--shard", str(job["shard"]))
-        found: dict[str, str] = step(*argv, out=out, pointers=pointers)["pointers"]
-        return {**pointers, **found}
+        written: dict[str, str] = step(*argv, out=out, pointers=pointers)["pointers"]
+        return {**pointers, **written}
 
     @task
     def partition(shards: Any, *, dag_run: Any = None, ti: Any = None) -> dict[str, str]:

@@ -74,23 +74,23 @@ def resolved(root: Path | None = None, *, profile: str | None = settings.PROFILE
     path = settings.HOME / "graph" / "corpus.json"
     if root or not path.exists():
         path = _of_checkout(root or settings.ROOT, profile=profile)
-    found: dict[str, Any] = json.loads(path.read_text())
-    return found
+    content: dict[str, Any] = json.loads(path.read_text())
+    return content
 
 
 def _of_checkout(root: Path, *, profile: str | None) -> Path:
     texts = {name: (root / name).read_text() for name in ("dvc.yaml", "params.yaml")}
     texts |= {"profile": (root / "profiles" / f"{profile}.yaml").read_text()} if profile else {}
-    given = json.dumps(texts)
+    text = json.dumps(texts)
     # with the module that writes the file, and changes with its form
     writer = root / "pipelines" / "workspace" / "dag_graph.py"
-    key = hashlib.sha256(given.encode() + writer.read_bytes()).hexdigest()[:16]
+    key = hashlib.sha256(text.encode() + writer.read_bytes()).hexdigest()[:16]
     cached = settings.HOME / "graph" / f"{key}.json"
     if not cached.exists():
         done = subprocess.run(
             [settings.PYTHON, "-m", "pipelines.workspace.dag_graph", str(cached)],
             cwd=root,
-            input=given,
+            input=text,
             capture_output=True,
             text=True,
             check=False,
@@ -149,8 +149,8 @@ def scoring(corpus: str) -> list[str]:
 
 def refreshes(corpus: str) -> str | None:
     """Return the cron schedule on which the listings of a corpus are read, or ``None`` if it reads none."""
-    found = resolved()
-    return found.get("refresh") if "reddit" in _listed(found["corpora"][corpus]["source"]) else None
+    content = resolved()
+    return content.get("refresh") if "reddit" in _listed(content["corpora"][corpus]["source"]) else None
 
 
 def _listed(source: str | list[str]) -> list[str]:
@@ -220,15 +220,15 @@ def groups_of(
     firsts: dict[str, Counter[str]] = defaultdict(Counter)
     for stage in stages:
         firsts[stage.step][stage.first] += 1
-    found = {}
+    groups = {}
     for stage in stages:
         path = [ShownGroup(stage.package, (docs or {}).get(stage.package, ""))] if stage.package in chosen else []
         if counts[stage.step] > 1:
             path.append(ShownGroup(stage.step, stage.desc))
             if stage.first and len(firsts[stage.step]) > 1 and firsts[stage.step][stage.first] > 1:
                 path.append(ShownGroup(f"{stage.step}__{stage.first}"))
-        found[stage.name] = tuple(path)
-    return found
+        groups[stage.name] = tuple(path)
+    return groups
 
 
 def group(name: str, *, tooltip: str) -> Any:
@@ -247,21 +247,21 @@ class Groups:
     def of(self, stage: Stage) -> Iterator[None]:
         """Open the groups of a stage's task."""
         with ExitStack() as opened:
-            for one in self._plan[stage.name]:
-                if one.name not in self._made:
-                    self._made[one.name] = group(one.name, tooltip=one.tooltip)
-                opened.enter_context(self._made[one.name])
+            for shown in self._plan[stage.name]:
+                if shown.name not in self._made:
+                    self._made[shown.name] = group(shown.name, tooltip=shown.tooltip)
+                opened.enter_context(self._made[shown.name])
             yield
 
 
 def _acyclic(stages: Sequence[Stage], chosen: Collection[str], *, waiting: Collection[str]) -> bool:
     """Return whether these packages as groups do not depend on each other in a circle, waiting tasks included."""
-    of = {stage.name: f"package {stage.package}" if stage.package in chosen else stage.name for stage in stages}
+    nodes = {stage.name: f"package {stage.package}" if stage.package in chosen else stage.name for stage in stages}
     edges: dict[str, set[str]] = defaultdict(set)
     before: list[str] = []
     for stage in stages:
-        node = of[stage.name]
-        edges[node] |= {of[name] for name in stage.upstream if name in of} - {node}
+        node = nodes[stage.name]
+        edges[node] |= {nodes[name] for name in stage.upstream if name in nodes} - {node}
         if stage.step in waiting:
             edges[f"wait {stage.step}"] |= set(before)
             edges[node].add(f"wait {stage.step}")

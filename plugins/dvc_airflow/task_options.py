@@ -87,25 +87,25 @@ def _set(task: Any, key: str, value: Any) -> None:
 
 
 def _project() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((settings.ROOT / "profiles" / "tasks.json").read_text())
-    return found
+    options: dict[str, Any] = json.loads((settings.ROOT / "profiles" / "tasks.json").read_text())
+    return options
 
 
 def _deployment() -> dict[str, Any]:
-    given = settings.TASKS.strip()
-    if not given:
+    setting = settings.TASKS.strip()
+    if not setting:
         return {}
     import yaml
 
     try:
-        found = yaml.safe_load(given if given.startswith("{") else Path(given).read_text())
+        options = yaml.safe_load(setting if setting.startswith("{") else Path(setting).read_text())
     except OSError as error:
         raise BadTaskOptions(f"CORPUS_AIRFLOW_TASKS: the file cannot be read ({type(error).__name__}).") from None
     except yaml.YAMLError:
         raise BadTaskOptions("CORPUS_AIRFLOW_TASKS: the value is neither JSON nor the path of a YAML file.") from None
-    if not isinstance(found or {}, dict):
+    if not isinstance(options or {}, dict):
         raise BadTaskOptions("CORPUS_AIRFLOW_TASKS: the file needs a mapping of tasks to options.")
-    return found or {}
+    return options or {}
 
 
 def _known(deployment: Mapping[str, Any], *, project: Mapping[str, Any]) -> None:

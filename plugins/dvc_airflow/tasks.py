@@ -83,8 +83,8 @@ def snapshot(
             its argument is the stage tasks made so far, by stage.
     """
     stages, waits = graph(), waits or {}
-    given = {stage.name for stage in closure(stages, targets=below)}
-    rendered = [stage for stage in closure(stages, targets=targets) if stage.name not in given]
+    built = {stage.name for stage in closure(stages, targets=below)}
+    rendered = [stage for stage in closure(stages, targets=targets) if stage.name not in built]
     groups = Groups(rendered, waiting=waits)
     base = pin() if base is None else base
     made: dict[str, Any] = {}
@@ -114,13 +114,13 @@ def pin(corpus: str | None = None) -> Any:
 
     @task(task_id="pin", doc_md="the commit that this run works on")
     def pin(*, ti: Any = None, triggering_asset_events: Any = None) -> str:
-        events = [event for found in (triggering_asset_events or {}).values() for event in found]
+        events = [event for events_of in (triggering_asset_events or {}).values() for event in events_of]
         commits = [event.extra.get("commit") for event in events]
         # a second try is a person's wish, or harmless
-        given: list[str] = []
+        options: list[str] = []
         if corpus and all(commits) and ti.try_number == 1:
-            given = ["--corpus", corpus, *(word for commit in commits for word in ("--woken-by", commit))]
-        pinned = run("task", "pin", *given)
+            options = ["--corpus", corpus, *(word for commit in commits for word in ("--woken-by", commit))]
+        pinned = run("task", "pin", *options)
         if pinned["later"]:
             raise AirflowSkipException("a later month is published; the run that it triggers works on all months")
         return str(pinned["commit"])
@@ -251,10 +251,10 @@ def drift(corpus: str) -> Any:
 
     @task(task_id="drift", doc_md="compare the predictions of each month with those of the test; notify of drift")
     def notify_of_drift() -> dict[str, Any]:
-        found = run("task", "drift", corpus)
-        if found["drift"]:
-            logging.getLogger(__name__).warning("predictions have drifted from those of the test: %s", found["drift"])
-        return found
+        result = run("task", "drift", corpus)
+        if result["drift"]:
+            logging.getLogger(__name__).warning("predictions have drifted from those of the test: %s", result["drift"])
+        return result
 
     return notify_of_drift()
 
@@ -273,8 +273,8 @@ def register(corpus: str, *, published: Any) -> Any:
 def doctor() -> dict[str, int]:
     """Run every check of `corpus doctor`; this task fails if a check fails, after its retries, and logs the fixes."""
     # beside the tasks of other Dags, imports alone may exceed the command's 10 s
-    found: dict[str, Any] = run("doctor", "--json", "--timeout", "60")
-    return {status: found[status] for status in ("ok", "warning", "failure")}
+    counts: dict[str, Any] = run("doctor", "--json", "--timeout", "60")
+    return {status: counts[status] for status in ("ok", "warning", "failure")}
 
 
 @task(task_id="backup")
@@ -290,7 +290,7 @@ def housekeeping() -> dict[str, Any]:
     """Remove old logs, rows and runs as `corpus housekeeping` does; what this host cannot reach is logged and left."""
     # of this interpreter's Airflow: the one of the pipelines may be another version, or none
     done = run("housekeeping", "--yes", "--airflow", sys.executable)
-    for name, found in done.items():
-        for reason in filter(None, (found.get("skipped"), found.get("not_collected"))):
+    for name, part in done.items():
+        for reason in filter(None, (part.get("skipped"), part.get("not_collected"))):
             logging.getLogger(__name__).warning("%s: %s", name, reason)
     return done

@@ -69,11 +69,11 @@ def table_4(ours: Json | None = None) -> Sheet:
             rows += [
                 (n, _described(m["kind"] or UNDEFINED, m) + beside(m), *_answers(m)) for n, m in sorted(here.items())
             ]
-    found = {BASELINES[name]: row for name, row in (task["baselines"] if task else {}).items() if name in BASELINES}
-    if task and found:
+    baselines = {BASELINES[name]: row for name, row in (task["baselines"] if task else {}).items() if name in BASELINES}
+    if task and baselines:
         rows.append(("Baselines that ignore their input", "", "", *[""] * len(SCORES)))
         n = f"{task['n']:,}/{task['n']:,}"
-        rows += [(name, "baseline", n, *_plain(row["figures"])) for name, row in found.items()]
+        rows += [(name, "baseline", n, *_plain(row["figures"])) for name, row in baselines.items()]
     return Sheet("Table 4: models on the test set", ("Model", "", "Answered", *SCORES.values()), tuple(rows))
 
 
@@ -243,13 +243,13 @@ def _labels(model: Json, *, labels: Sequence[str]) -> Iterator[str]:
 def table_11(ours: Json | None = None, *, silver: Json | None = None) -> Sheet:
     """Return CRADLE's Table 11: the posts by label, split and training subset, in the paper and in our corpus."""
     paper = published()["table_11"]
-    gold = {split: found.get(TASK, {}) for split, found in (ours["composition"] if ours else {}).items()}
-    given = silver["distributions"] if silver else {}
+    gold = {split: composition.get(TASK, {}) for split, composition in (ours["composition"] if ours else {}).items()}
+    distributions = silver["distributions"] if silver else {}
     rows = []
     for label, row in paper["labels"].items():
         cells = []
         for split, n in zip(paper["splits"], row, strict=True):
-            own = given.get(split, {}).get("labels") if split.startswith("train") else gold.get(split)
+            own = distributions.get(split, {}).get("labels") if split.startswith("train") else gold.get(split)
             cells += [f"{n:,}", UNDEFINED if own is None else f"{own.get(label, 0):,}"]
         rows.append((label, *cells))
     titles = [split.replace("train_", "Train-").capitalize() for split in paper["splits"]]
