@@ -1,7 +1,7 @@
 """State in the report whose prompt each model was asked with, and mark rows whose prompt knows of printed test errors.
 
 The stages that ask models write the prompt's origin (:attr:`pipelines.llm.prompting.prompts.Prompt.origin`) into their
-metrics. Texts of prompts are not read here. Metrics of earlier versions have no origin, and such a row has no note.
+metrics. Texts of prompts are not read here.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ from typing import Any
 
 from pipelines.annotate.forms.manifest import FILE, opened
 from pipelines.collect.month_ledger import GAPS
-from pipelines.config import renamed
 from pipelines.config.settings import Settings
 from pipelines.errors import GitFailed
 from pipelines.label import votes_report
@@ -65,7 +64,7 @@ def parts(root: Path, corpus: str) -> Json:
     folder = root / "metrics" / corpus
     votes = votes_report.gather(root, corpus)
     shown = {name: _metrics(folder / f"{name}.json") or {} for name in ("dedupe", "gold", "sample", "split")}
-    quality = _metrics(renamed.metrics(folder, "quality")) or {}
+    quality = _metrics(folder / "quality.json") or {}
     agreement = (_metrics(folder / "agreement.json") or {}).get("rounds", {})
     return {
         "funnel": {
@@ -78,10 +77,8 @@ def parts(root: Path, corpus: str) -> Json:
         "ocr": quality.get("ocr") or {},
         "rounds": [_round(manifest, measured=agreement.get(manifest.round)) for manifest in opened(root, corpus)],
         "votes": {name: _some(labeller, *VOTES) for name, labeller in votes.get("votes", {}).items()},
-        "silver": {name: _silver(labeller) for name, labeller in votes.get("silver", {}).items()},
-        "models": {
-            name: _model(labeller) for name, labeller in (_metrics(folder / "batch_predict.json") or {}).items()
-        },
+        "silver": {name: _silver(ensemble) for name, ensemble in votes.get("silver", {}).items()},
+        "models": {name: _model(model) for name, model in (_metrics(folder / "batch_predict.json") or {}).items()},
     }
 
 

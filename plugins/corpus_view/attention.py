@@ -107,8 +107,8 @@ def _deletions(summary: Json, *, runs: Runs, now: datetime) -> Iterator[Item]:
         what = f"Takedown {request['request']} is not complete after {hours(age)}{places}"
         term = f"{left:.0f} days remain" if left >= 0 else "its month is over"
         yield Item(kind, what, f"Resume it; {term}.", "#deletions", begun, "corpus takedown run-pending")
-    for corpus, request in takedowns.get("swept", {}).items():
-        since, limit = moment(request.get("last")) or moment(request.get("first_seen")), takedowns.get("sweep_hours")
+    for corpus, sweep in takedowns.get("swept", {}).items():
+        since, limit = moment(sweep.get("last")) or moment(sweep.get("first_seen")), takedowns.get("sweep_hours")
         if since and limit and (now - since).total_seconds() > 3600 * limit:
             what = f"The last complete deletion sweep of {corpus} is older than {limit} h"
             yield Item(LATE, what, "Start a run of the Dag deletion_sweep, and read its log.", "#deletions", since)

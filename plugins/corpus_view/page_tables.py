@@ -105,13 +105,13 @@ def _keys(part: Json, months: Json, *, now: datetime) -> list[str]:
     present = f"{now:%Y-%m}"
     first = min([key for key in (first, *months) if key], default=present)
     last = max([key for key in (last or present, *months) if key])
-    months_: list[str] = []
+    keys: list[str] = []
     year, month = int(first[:4]), int(first[5:])
     # a period of a century is an error of its file
-    while (key := f"{year}-{month:02}") <= last and len(months_) < 1200:
-        months_.append(key)
+    while (key := f"{year}-{month:02}") <= last and len(keys) < 1200:
+        keys.append(key)
         year, month = (year, month + 1) if month < 12 else (year + 1, 1)
-    return months_
+    return keys
 
 
 def _state(key: str, month: Json, *, run: SeenRun | None, first: str | None, now: datetime) -> str:
@@ -154,7 +154,6 @@ def funnel(corpus: str, part: Json, *, sources: Sources) -> list[dict[str, Any]]
         if step == "gold":
             # `records` are those with gold; the others of the sample have none, or were found unfit
             comes = sum(counts.get(key, 0) for key in ("records", "without", "unfit"))
-        file = "score" if step == "collect" and not sources.of(f"metrics/{corpus}/quality.json").commit else step
         rows.append(
             {
                 "step": step,
@@ -163,7 +162,7 @@ def funnel(corpus: str, part: Json, *, sources: Sources) -> list[dict[str, Any]]
                 "sizes": sizes,
                 "items": counts.get("items") if step == "collect" else None,
                 "excluded": dict(sorted(excluded.items(), key=lambda reason: (-reason[1], reason[0]))),
-                "source": sources.of(f"metrics/{corpus}/{'quality' if file == 'collect' else file}.json"),
+                "source": sources.of(f"metrics/{corpus}/{'quality' if step == 'collect' else step}.json"),
             }
         )
     return rows

@@ -108,8 +108,7 @@ def graph(root: Path | None = None, *, profile: str | None = settings.PROFILE) -
 
 def packages() -> dict[str, str]:
     """Return the first sentence of the documentation of each package of `pipelines` that has a stage."""
-    # the file of a corpus that an earlier version wrote has none, until the next commit
-    return dict(resolved().get("packages", {}))
+    return dict(resolved()["packages"])
 
 
 def ensembles() -> list[str]:

@@ -78,7 +78,6 @@ def table_4(ours: Json | None = None) -> Sheet:
 
 
 def _described(text: str, model: Json) -> str:
-    # metrics of earlier versions have no deviations
     deviations = model.get("deviations") or ()
     return f"{text}; not the paper's recipe: {', '.join(deviations)}" if deviations else text
 
@@ -122,9 +121,8 @@ def table_5(silver: Json | None = None) -> Sheet:
     columns: dict[str, Mapping[str, int]] = {}
     for split, title in names_of.items():
         columns[f"{title}, paper"] = published()["table_5"][split]
-        # metrics of earlier versions have the members' agreement as "agreement"
         if silver and split in silver["agreement"]:
-            columns[f"{title}, ours"] = (silver.get("agreement_paper") or silver["agreement"])[split]
+            columns[f"{title}, ours"] = silver["agreement_paper"][split]
     members = len(silver["members"]) if silver else 3
     sheet = label_tables.table_5(columns, members=members)
     return Sheet(f"Table 5: {sheet.title[0].lower()}{sheet.title[1:]}", sheet.columns, sheet.rows)
