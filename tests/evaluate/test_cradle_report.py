@@ -74,7 +74,12 @@ def text(metrics: dict[str, Any]) -> str:
 def test_a_run_writes_both_files_with_the_silvers_agreement(params: Params, tmp_path: Path) -> None:
     made(tmp_path, params)
     agreed = {"unanimous": 11, "consensus": 5, "none": 4}
-    silver = {"members": ["gpt", "claude", "gemini"], "agreement": {"train": agreed}, "distributions": {}}
+    silver = {
+        "members": ["gpt", "claude", "gemini"],
+        "agreement": {"train": agreed},
+        "agreement_paper": {"train": agreed},
+        "distributions": {},
+    }
     (tmp_path / "metrics/posts/silver-cradle.json").write_text(json.dumps(silver))
     answer = report.run("posts", params=params, root=tmp_path)
     assert answer["best"]["labels"]["model"] == "cradle"
