@@ -128,20 +128,13 @@ def pin(corpus: str | None = None) -> Any:
     return pin()
 
 
-def champions(corpus: str) -> Any:
-    """Return the task that commits which champions label a corpus, and pins the commit on which a run works.
-
-    The remaining tasks of the run are skipped if none of the corpus's models has a champion.
-    """
-
-    @task(task_id="champions", doc_md="commit the champions, so that predictions name their models")
-    def commit_champions() -> str:
-        pinned = run("task", "champions", corpus)
-        if not pinned["champions"]:
-            raise AirflowSkipException("no champion is registered for any model of this corpus")
-        return str(pinned["commit"])
-
-    return commit_champions()
+@task(task_id="champions", doc_md="commit the champions, so that predictions name their models")
+def champions(corpus: str) -> str:
+    """Commit which champions label a corpus; return the commit, or skip the run if no model has a champion."""
+    pinned = run("task", "champions", corpus)
+    if not pinned["champions"]:
+        raise AirflowSkipException("no champion is registered for any model of this corpus")
+    return str(pinned["commit"])
 
 
 def _stage_task(stage: Stage, *, base: Any, upstream: Sequence[Any], rule: str) -> Any:
@@ -212,20 +205,16 @@ def publish_partition(
     return publish(pointers)
 
 
-def refresh(corpus: str) -> Any:
-    """Return the task that reads the listings that are due and hands on a published month that has gained posts."""
-
-    @task(task_id="refresh", doc_md="read the subreddits that are due; fill the gaps of published months")
-    def refresh_listings(*, ti: Any = None) -> dict[str, Any]:
-        done: dict[str, Any] = step("refresh", corpus)["result"]
-        if done["gaps"]:
-            text = "the listings of %s have %d gaps, %.1f h in all; other sources fill them when the month closes"
-            logging.getLogger(__name__).warning(text, corpus, done["gaps"], done["gap_hours"])
-        # one month a run: the next run has the next one
-        ti.xcom_push(key=REVISED, value=next(iter(done["revise"]), None))
-        return done
-
-    return refresh_listings()
+@task(task_id="refresh", doc_md="read the subreddits that are due; fill the gaps of published months")
+def refresh(corpus: str, *, ti: Any = None) -> dict[str, Any]:
+    """Read the listings that are due, and hand on a published month that has gained posts."""
+    done: dict[str, Any] = step("refresh", corpus)["result"]
+    if done["gaps"]:
+        text = "the listings of %s have %d gaps, %.1f h in all; other sources fill them when the month closes"
+        logging.getLogger(__name__).warning(text, corpus, done["gaps"], done["gap_hours"])
+    # one month a run: the next run has the next one
+    ti.xcom_push(key=REVISED, value=next(iter(done["revise"]), None))
+    return done
 
 
 def revised(_: Any, ti: Any) -> str:
@@ -236,37 +225,25 @@ def revised(_: Any, ti: Any) -> str:
     return str(month)
 
 
-def track(corpus: str) -> Any:
-    """Return the task that logs the metrics of the published commit to MLflow, if a tracking server is configured."""
-
-    @task(task_id="track", doc_md="log the numbers of the publish to MLflow")
-    def track_numbers() -> dict[str, Any]:
-        return run("track", corpus)
-
-    return track_numbers()
+@task(task_id="track", doc_md="log the numbers of the publish to MLflow")
+def track(corpus: str) -> dict[str, Any]:
+    """Log the metrics of the published commit to MLflow, if a tracking server is configured."""
+    return run("track", corpus)
 
 
-def drift(corpus: str) -> Any:
-    """Return the task that reports drift of the published predictions and notifies the subscribers by webhook."""
-
-    @task(task_id="drift", doc_md="compare the predictions of each month with those of the test; notify of drift")
-    def notify_of_drift() -> dict[str, Any]:
-        result = run("task", "drift", corpus)
-        if result["drift"]:
-            logging.getLogger(__name__).warning("predictions have drifted from those of the test: %s", result["drift"])
-        return result
-
-    return notify_of_drift()
+@task(task_id="drift", doc_md="compare the predictions of each month with those of the test; notify of drift")
+def drift(corpus: str) -> dict[str, Any]:
+    """Report drift of the published predictions and notify the subscribers by webhook."""
+    result = run("task", "drift", corpus)
+    if result["drift"]:
+        logging.getLogger(__name__).warning("predictions have drifted from those of the test: %s", result["drift"])
+    return result
 
 
-def register(corpus: str, *, published: Any) -> Any:
-    """Return the task that registers a corpus's models in parameter `registry`, as trained at the published commit."""
-
-    @task(task_id="register", doc_md="register each model in section `registry` that is not registered yet")
-    def register_models(published: dict[str, Any]) -> dict[str, Any]:
-        return run("register", "--corpus", corpus, "--base", published["commit"])
-
-    return register_models(published)
+@task(task_id="register", doc_md="register each model in section `registry` that is not registered yet")
+def register(corpus: str, *, published: dict[str, Any]) -> dict[str, Any]:
+    """Register a corpus's models in parameter `registry`, as trained at the published commit."""
+    return run("register", "--corpus", corpus, "--base", published["commit"])
 
 
 @task(task_id="doctor")
