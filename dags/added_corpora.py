@@ -8,7 +8,7 @@ A corpus that a profile adds has the Dags of `memes` or of `posts`, depending on
 
 from __future__ import annotations
 
-from dvc_airflow.added_corpora import added, dags_of
+from dvc_airflow.dags import added, dags_of
 
 for corpus in added():
     globals().update(dags_of(corpus))

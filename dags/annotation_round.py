@@ -21,8 +21,7 @@ from airflow.sdk import Param
 
 from dvc_airflow import annotation
 from dvc_airflow.dags import corpus_dag
-from dvc_airflow.graph import protocols
-from dvc_airflow.groups import group
+from dvc_airflow.graph import group, protocols
 from dvc_airflow.tasks import pin
 
 ROUND = "Round {{ params.round }} of {{ params.corpus }}"

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from airflow.sdk import CronTriggerTimetable
 
-from dvc_airflow import promotion
+from dvc_airflow import approval
 from dvc_airflow.dags import corpus_dag
 
 with corpus_dag(
@@ -22,4 +22,4 @@ with corpus_dag(
     start_date=datetime(2022, 1, 1, tzinfo=UTC),
     max_active_runs=1,
 ) as dag:
-    promotion.deliver()
+    approval.deliver()

@@ -15,8 +15,7 @@ from __future__ import annotations
 
 from airflow.sdk import Param
 
-from dvc_airflow import promotion
-from dvc_airflow.approval import REASON
+from dvc_airflow import approval
 from dvc_airflow.dags import corpus_dag
 from dvc_airflow.graph import models
 
@@ -36,11 +35,11 @@ with corpus_dag(
             minimum=1,
             description="the number of the candidate; MLflow and the Corpus page list them",
         ),
-        "reason": REASON,
+        "reason": approval.REASON,
     },
 ) as dag:
-    promoted, rejected = promotion.promote(), promotion.reject()
-    approved = promotion.approve()
-    promotion.gate() >> [approved, promotion.refused()]
+    promoted, rejected = approval.promote(), approval.reject()
+    approved = approval.approve_promotion()
+    approval.gate() >> [approved, approval.refused()]
     approved >> [promoted, rejected]
-    [promoted, rejected] >> promotion.deliver()
+    [promoted, rejected] >> approval.deliver()

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from airflow.sdk import Param
 
-from dvc_airflow import release
-from dvc_airflow.approval import REASON
+from dvc_airflow import approval
 from dvc_airflow.dags import corpus_dag
 from dvc_airflow.graph import corpora
 
@@ -26,8 +25,8 @@ with corpus_dag(
     params={
         "corpus": Param(corpora()[0], type="string", enum=corpora(), description="the corpus of the labels"),
         "name": Param("draft-1", type="string", pattern="^[a-z0-9][a-z0-9-]*$", description="the name of the release"),
-        "reason": REASON,
+        "reason": approval.REASON,
     },
 ) as dag:
-    approved = release.approve()
-    release.make() >> approved >> [release.sign(), release.keep()]
+    approved = approval.approve_release()
+    approval.make_release() >> approved >> [approval.sign_release(), approval.keep_draft()]

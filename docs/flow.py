@@ -64,8 +64,8 @@ class Box:
 
 def connected(written: str, dep: str) -> bool:
     """Return whether one of two paths of dvc.yaml contains the other; a template matches any name."""
-    one, two = (re.sub(r"\$\{.*?\}", "*", path).split("/") for path in (written, dep))
-    return all(fnmatchcase(a, b) or fnmatchcase(b, a) for a, b in zip(one, two, strict=False))
+    first, second = (re.sub(r"\$\{.*?\}", "*", path).split("/") for path in (written, dep))
+    return all(fnmatchcase(a, b) or fnmatchcase(b, a) for a, b in zip(first, second, strict=False))
 
 
 def graph() -> dict[str, Box]:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 
 from pipelines.annotate.forms.manifest import opened
 from pipelines.collect import coverage
 from pipelines.collect.refresh_store import RefreshStore
-from pipelines.config import renamed
 from pipelines.config.params import ALL_CORPORA, load
 from pipelines.config.settings import Settings
 from pipelines.label import votes_report
@@ -22,7 +22,6 @@ from pipelines.process import now
 from pipelines.registry import mlflow_pages
 from pipelines.registry import show as show_models
 from pipelines.registry.journal import Journal
-from pipelines.status_table import FIRST, table
 from pipelines.takedown import receipts
 from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import Workspace, workspace
@@ -32,9 +31,6 @@ def gather(settings: Settings) -> dict[str, Any]:
     """Collect the numbers that `corpus status --json` prints; parts without data are left out.
 
     The parts of the memes corpus are at the top level; those of any other corpus are under ``corpora.<corpus>``.
-
-    Raises:
-        NoCorpus: there is no corpus repository yet.
     """
     with workspace(settings) as clone:
         status: dict[str, Any] = {"commit": clone.head}
@@ -46,22 +42,21 @@ def gather(settings: Settings) -> dict[str, Any]:
     status |= parts.pop(FIRST, {})
     status["corpora"] = parts or None
     # only the posts corpus is labelled by ensembles
-    votes = next((found for found in labelled.values() if "votes" in found), None)
+    votes = next((voted for voted in labelled.values() if "votes" in voted), None)
     if votes:
         status["votes"] = votes_report.summary(votes_report.count_hits(votes, settings))
     with Vault.existing(settings) as vault:
         status["vault"] = vault.counts()
     with Journal.of(settings) as journal:
-        status["registry"] = {one.pop("name"): one for one in show_models.summary(journal)} or None
+        status["registry"] = {model.pop("name"): model for model in show_models.summary(journal)} or None
     takedowns = receipts.told(settings, now=now())
     status["takedowns"] = takedowns if takedowns["open"] or takedowns["done"] else None
     return {key: value for key, value in status.items() if value is not None}
 
 
 def _coverage(clone: Workspace, settings: Settings) -> dict[str, dict[str, Any]]:
-    """Return, for each corpus, the months with gaps and what waits in the store of refreshes, if it has any of both."""
     months = sorted((clone.path / "data").glob("*"))
-    found = {folder.name: coverage.published(clone, folder.name) for folder in months}
+    by_corpus = {folder.name: coverage.published(clone, folder.name) for folder in months}
     with RefreshStore.existing(settings.refresh_url) as store:
         if store:
             from pipelines.collect import refresh
@@ -69,14 +64,13 @@ def _coverage(clone: Workspace, settings: Settings) -> dict[str, dict[str, Any]]
             params = load(clone.path)
             for corpus in (name for name, described in params.corpora.items() if described.listed):
                 part = refresh.ledger(corpus, params=params, store=store)
-                found[corpus] = found.get(corpus, {}) | part | {"revise": ", ".join(part["revise"]) or "none"}
-    return {corpus: part for corpus, part in found.items() if part}
+                by_corpus[corpus] = by_corpus.get(corpus, {}) | part | {"revise": ", ".join(part["revise"]) or "none"}
+    return {corpus: part for corpus, part in by_corpus.items() if part}
 
 
 def _parts(folder: Path) -> dict[str, Any]:
-    """Return the metrics of one corpus by part."""
     parts: dict[str, Any] = {}
-    score, dedupe, split = (_metrics(renamed.metrics(folder, name)) for name in ("quality", "dedupe", "split"))
+    score, dedupe, split = (_metrics(folder / f"{name}.json") for name in ("quality", "dedupe", "split"))
     if score:
         parts |= {key: score[key] for key in ("collect", "ocr", "truth") if key in score}
     if dedupe:
@@ -91,7 +85,7 @@ def _parts(folder: Path) -> dict[str, Any]:
         known = {key: split[key] for key in ("separated_pairs", "withheld") if split.get(key)}
         parts["split"] = {key: split[key] for key in shown} | known | _labels(split.get("labels"))
     if evaluated := _metrics(folder / "evaluate.json"):
-        parts["benchmark"] = {task: _benchmark(found) for task, found in evaluated["tasks"].items()}
+        parts["benchmark"] = {task: _benchmark(task_metrics) for task, task_metrics in evaluated["tasks"].items()}
     predicted = _metrics(folder / "batch_predict.json") or {}
     if compared := {name: _drift(model) for name, model in predicted.items() if model.get("drift")}:
         parts["drift"] = compared
@@ -111,19 +105,17 @@ def _labels(labels: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _drift(model: dict[str, Any]) -> dict[str, Any]:
-    """Return the months that were compared with the test, how many drifted, and the quantities of the newest month."""
-    found = model["drift"]
-    newest = found["newest"] or {"month": None, "exceeded": ()}
-    shown = {"months": found["months"], "drifted": len(found["exceeded"])}
+    drift = model["drift"]
+    newest = drift["newest"] or {"month": None, "exceeded": ()}
+    shown = {"months": drift["months"], "drifted": len(drift["exceeded"])}
     return shown | {"newest": newest["month"], "exceeded": ", ".join(newest["exceeded"]) or "none"}
 
 
 def _benchmark(task: dict[str, Any]) -> dict[str, Any]:
-    """Return each model's macro-F1 on its valid answers, with its interval, and the majority baseline's."""
     models = {}
     for name, model in task["models"].items():
-        found = model["valid"]
-        cell = found["figures"]["macro_f1"] if found else {"mean": None, "low": None, "high": None}
+        valid = model["valid"]
+        cell = valid["figures"]["macro_f1"] if valid else {"mean": None, "low": None, "high": None}
         models[name] = {key: cell[key] for key in ("mean", "low", "high")}
     return {"majority": task["baselines"]["majority"]["figures"]["macro_f1"], **models}
 
@@ -138,9 +130,9 @@ def _annotation(root: Path, corpus: str) -> dict[str, Any]:
         return {}
     part: dict[str, Any] = {"rounds": rounds}
     measured = _metrics(root / "metrics" / corpus / "agreement.json") or {"rounds": {}}
-    if found := list(measured["rounds"].values()):
+    if measured_rounds := list(measured["rounds"].values()):
         overall = measured["overall"]
-        shown = overall if overall["rounds"] else max(found, key=lambda one: one["order"])
+        shown = overall if overall["rounds"] else max(measured_rounds, key=lambda each: each["order"])
         part["agreement"] = {key: figures["kappa"]["value"] for key, figures in shown["categories"].items()}
     return {"annotation": part}
 
@@ -175,7 +167,7 @@ def track(settings: Settings, *, corpus: str) -> dict[str, Any]:
     with mlflow.start_run(experiment_id=experiment, run_name=title) as active:
         mlflow.set_tag(mlflow_pages.COMMIT, status["commit"])
         mlflow.log_metrics(dict(_flat(status)))
-        told = {"run": active.info.run_id}
+        result = {"run": active.info.run_id}
         with workspace(settings, revision=status["commit"]) as clone:
             evaluated = _metrics(clone.path / "metrics" / corpus / "evaluate.json")
             if evaluated:
@@ -183,15 +175,15 @@ def track(settings: Settings, *, corpus: str) -> dict[str, Any]:
                     mlflow.log_table(columns, file)
                 _log_test_scores(evaluation_table.of_runs(clone.path, corpus=corpus, metrics=evaluated))
             # the published report, which contains no items
-            folder, found = f"snapshot/{corpus}/report", f"report@{corpus}" in clone.lock()
-            if found:
+            folder, reported = f"snapshot/{corpus}/report", f"report@{corpus}" in clone.lock()
+            if reported:
                 clone.checkout(folder)
                 mlflow.log_artifacts(str(clone.path / folder), "report")
         address = mlflow_pages.web(settings.mlflow_tracking_uri) or settings.mlflow_tracking_uri
-        if found:
+        if reported:
             where = f"{address}/#/experiments/{experiment}/runs/{active.info.run_id}"
-            told["report"] = f"{where}/artifacts/{mlflow_pages.REPORT}"
-    return told
+            result["report"] = f"{where}/artifacts/{mlflow_pages.REPORT}"
+    return result
 
 
 def _log_test_scores(scores: Mapping[str, Mapping[str, float]]) -> None:
@@ -201,10 +193,10 @@ def _log_test_scores(scores: Mapping[str, Mapping[str, float]]) -> None:
     from mlflow.exceptions import MlflowException
 
     client, at = MlflowClient(), int(now().timestamp() * 1000)
-    for run, found in scores.items():
+    for run, values in scores.items():
         with suppress(MlflowException):
             known = client.get_run(run).data.metrics
-            new = [Metric(name, value, at, 0) for name, value in found.items() if known.get(name) != value]
+            new = [Metric(name, value, at, 0) for name, value in values.items() if known.get(name) != value]
             if new:
                 client.log_batch(run, metrics=new)
 
@@ -220,3 +212,78 @@ def _flat(value: dict[str, Any], *, prefix: str = "") -> Iterator[tuple[str, flo
 def show(status: dict[str, Any]) -> None:
     """Print the numbers that :func:`gather` returned as a table."""
     Console().print(table(status))
+
+
+# The corpus whose parts are at the top level of the object.
+FIRST = "memes"
+LABELLED = "posts"
+PARTS = ("collect", "coverage", "ocr", "truth", "dedupe", "split", "annotation", "benchmark", "drift")
+CELL = {"mean", "low", "high"}
+# Shown in points of 100, as in both papers.
+POINTS = "benchmark"
+# The table shows only the sum of drop reasons; `--json` lists each.
+SUMMED = {("collect", "dropped")}
+
+
+def table(status: Mapping[str, Any], *, more: Iterable[tuple[str, str, str]] = ()) -> Table:
+    """Format the numbers of :func:`pipelines.status.gather` as a table; ``more`` adds rows (part, number, value)."""
+    made = Table(title=f"corpus at {status['commit'][:12]}", title_justify="left")
+    corpora = {FIRST: {key: status[key] for key in PARTS if key in status}} | dict(status.get("corpora") or {})
+    if "votes" in status:
+        corpora[LABELLED] = dict(corpora.get(LABELLED, {})) | {"votes": status["votes"]}
+    cells: dict[str, dict[str, dict[str, str]]] = {}
+    for corpus, parts in corpora.items():
+        for part, value in parts.items():
+            for number, text in _rows(part, value):
+                cells.setdefault(part, {}).setdefault(number, {})[corpus] = text
+    made.add_column("part")
+    made.add_column("number")
+    for corpus in corpora:
+        made.add_column(corpus, justify="right", overflow="fold")
+    for part, rows in cells.items():
+        for place, (number, numbers) in enumerate(rows.items()):
+            made.add_row("" if place else part, number, *(numbers.get(corpus, "") for corpus in corpora))
+        made.add_section()
+    whole = {key: value for key, value in status.items() if key not in (*PARTS, "votes", "corpora", "commit")}
+    _add(made, [(part, *row) for part, value in whole.items() for row in _rows(part, value)], columns=len(corpora))
+    _add(made, more, columns=len(corpora))
+    return made
+
+
+def _add(made: Table, rows: Iterable[tuple[str, str, str]], *, columns: int) -> None:
+    last = ""
+    for part, number, text in rows:
+        if part != last and last:
+            made.add_section()
+        made.add_row("" if part == last else part, number, text, *[""] * (columns - 1))
+        last = part
+    if last:
+        made.add_section()
+
+
+def _rows(part: str, value: Any) -> Iterator[tuple[str, str]]:
+    if not isinstance(value, Mapping):
+        yield "", text_of(value)
+        return
+    for key, inner in value.items():
+        if (part, key) in SUMMED:
+            yield key, text_of(sum(inner.values()))
+        elif isinstance(inner, Mapping) and not inner.keys() >= CELL:
+            for name, text in _rows(part, inner):
+                yield f"{key}: {name}" if name else key, text
+        else:
+            yield key, text_of(inner, scale=100 if part == POINTS else 1)
+
+
+def text_of(value: Any, *, scale: int = 1) -> str:
+    """Format a number for a cell: counts with separators, rates with three decimals, scores with intervals."""
+    if isinstance(value, Mapping):
+        mean, low, high = (text_of(value[key], scale=scale) for key in ("mean", "low", "high"))
+        return mean if "–" in (low, high) else f"{mean} [{low}, {high}]"
+    if value is None:
+        return "–"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{scale * value:.1f}" if scale > 1 else f"{value:.3f}"

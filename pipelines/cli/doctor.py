@@ -1,4 +1,4 @@
-"""Define the commands that examine a deployment and plan a backfill."""
+"""Define the commands that examine a deployment, and those that plan (``corpus plan``)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipelines.cli.shared import CorpusName, doing, emit, named, project_root, show_sheets, suggested
+from pipelines.cli.shared import CorpusName, doing, emit, named, project_root, run_stage, show_sheets, suggested
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.process import now
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 plan = typer.Typer(
-    no_args_is_help=True, help="Estimate what a backfill, a fine-tuning or a paper's profile needs before it starts."
+    no_args_is_help=True,
+    help="Estimate what a backfill, requests to providers, a fine-tuning or a paper's profile need before they start.",
 )
 AsJson = Annotated[bool, typer.Option("--json", help="print the result as one JSON object")]
 GB = 10**9
@@ -115,12 +116,27 @@ def finetune(
     """Compute the GPU memory, main memory and disk space of fine-tuning a causal model, without loading it."""
     from pipelines.train import preflight
 
-    found = preflight.requirements(model, params=load(), gpus=gpus, card=int(memory * GB))
+    required = preflight.requirements(model, params=load(), gpus=gpus, card=int(memory * GB))
     if as_json:
-        emit(found.as_json())
+        emit(required.as_json())
     else:
-        for line in found.lines():
-            typer.echo(line)
+        typer.echo("\n".join(required.lines()))
+
+
+@plan.command("cost")
+def cost(
+    corpus: CorpusName,
+    step: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="votes, injection_test, baselines, rationales, prompted or moderation; default: all of the corpus"
+        ),
+    ] = None,
+) -> None:
+    """Estimate the cost of the steps that ask providers, and list who would receive what; nothing is sent."""
+    from pipelines.plan import cost as planned
+
+    run_stage(planned.run, corpus, steps=step or ())
 
 
 @plan.command("profile")
@@ -135,17 +151,14 @@ def profile(
     as_json: AsJson = False,
 ) -> None:
     """List every row of a paper's table: what runs, what it needs, and what is missing, with the command for it."""
-    from pipelines.profile_plan import plan_text, profile_plan
-    from pipelines.profile_plan.plan_sources import parameters, tracked
+    from pipelines.plan import profile as planned
 
     settings, root = Settings.from_env(), project_root()
-    profile_plan.paper_of(name)
+    planned.paper_of(name)
     with doing("reading the profile and the corpus repository"):
-        params = parameters(name, settings=settings, root=root)
-        made = profile_plan.plan(
-            name, params=params, settings=settings, root=root, today=now().date(), published=tracked(settings)
-        )
+        params, published = planned.parameters(name, settings=settings, root=root)
+        made = planned.plan(name, params=params, settings=settings, root=root, today=now().date(), published=published)
     if as_json:
         emit(made)
     else:
-        show_sheets([plan_text.sheet(made)], as_json=False, note="\n".join(plan_text.lines(made)))
+        show_sheets([planned.sheet(made)], as_json=False, note="\n".join(planned.lines(made)))

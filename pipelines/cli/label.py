@@ -1,4 +1,4 @@
-"""Define the commands that estimate costs, request labels or moderation, and aggregate votes."""
+"""Define the commands that request labels or moderation, and aggregate votes."""
 
 from __future__ import annotations
 
@@ -39,22 +39,6 @@ EnsembleName = Annotated[
         autocompletion=suggested("ensembles"),
     ),
 ]
-
-
-@app.command(rich_help_panel="Label")
-def estimate(
-    corpus: CorpusName,
-    step: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="votes, injection_test, baselines, rationales, prompted or moderation; default: all of the corpus"
-        ),
-    ] = None,
-) -> None:
-    """Estimate the cost of the steps that ask providers, and list who would receive what; nothing is sent."""
-    from pipelines import estimate as estimates
-
-    run_stage(estimates.run, corpus, steps=step or ())
 
 
 @app.command(rich_help_panel=STAGES)

@@ -145,7 +145,7 @@ def estimate(
     """Estimate the cost of steps that ask providers about the records of a commit, and list the jobs of labellers."""
     with _received(base=base, run=run, results=results) as (clone, _):
         clone.checkout(*_labelled(corpus))
-        emit(json.loads(clone.step("estimate", corpus, *(word for step in steps for word in ("--step", step)))))
+        emit(json.loads(clone.step("plan", "cost", corpus, *(word for step in steps for word in ("--step", step)))))
 
 
 @app.command("agreement")

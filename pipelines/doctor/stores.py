@@ -204,7 +204,7 @@ def budget(deployment: Deployment) -> Finding:
     if share < 1 and paid + held > share * limit:
         return failure(
             f"{spent}, more than doctor.budget_share ({share})",
-            fix="Compare with `corpus estimate`; then set `votes.budget_usd`, or `doctor.budget_share` to 1, with "
+            fix="Compare with `corpus plan cost`; then set `votes.budget_usd`, or `doctor.budget_share` to 1, with "
             "`corpus params set`.",
         )
     return ok(spent)

@@ -40,8 +40,8 @@ STATISTICS = {
 def gather(root: Path, corpus: str) -> dict[str, Any]:
     """Return the metrics of the stage ``agreement`` for a corpus; without them, an object without rounds."""
     path = root / "metrics" / corpus / "agreement.json"
-    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"rounds": {}}
-    return found
+    metrics: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"rounds": {}}
+    return metrics
 
 
 def paper_tables(scheme: str | None = None, *, ours: Ours | None = None) -> Iterator[Sheet]:
@@ -96,15 +96,15 @@ def _figsim(ours: Ours | None) -> Iterator[Sheet]:
 def _by_label(
     number: int, *, paper: Mapping[str, Any], total: Mapping[str, Any], categories: Ours, ours: Ours | None
 ) -> Sheet:
-    found = categories.get(paper["category"])
-    labels = found["labels"] if found else {}
+    category = categories.get(paper["category"])
+    labels = category["labels"] if category else {}
     rows: list[tuple[str, ...]] = []
     for label, row in paper["labels"].items():
         own = _own(labels.get(label), statistic="kappa", shown=ours)
         rows.append((label, f"{row['kappa']:.2f}", UNDEFINED, row["reading"], *own))
     mean, printed = mean_of_labels(paper["labels"], statistic="kappa"), total[paper["category"]]
     again = _again(mean, printed["kappa"], digits=2)
-    own = _own(found, statistic="kappa", shown=ours)
+    own = _own(category, statistic="kappa", shown=ours)
     rows.append(("Mean", f"{printed['kappa']:.2f}", again, printed["reading"], *own))
     columns = ("Label", "Paper κ", "Recomputed", "Reading")
     return Sheet(f"FigSIM Table {number}: {paper['title']}, label by label", columns + _columns(ours), tuple(rows))
@@ -114,8 +114,8 @@ def _cradle(ours: Ours | None) -> Iterator[Sheet]:
     paper = published()["cradle"]
     category = load_scheme("cradle").category()
     for name, table in paper["table_10"].items():
-        found = ours["rounds"].get(name, {}).get("categories", {}).get(category.key) if ours else None
-        own = found["labels"] if found else {}
+        measured = ours["rounds"].get(name, {}).get("categories", {}).get(category.key) if ours else None
+        own = measured["labels"] if measured else {}
         spelt = {normal(name): row for name, row in own.items()}
         rows: list[tuple[str, ...]] = []
         made = {label: figures_of(row["table"]) for label, row in table["labels"].items()}
@@ -124,12 +124,12 @@ def _cradle(ours: Ours | None) -> Iterator[Sheet]:
             known = own.get(category.spellings.get(normal(label), "")) or spelt.get(normal(label))
             rows.append((label, *_two(row, made[label]), *_own_two(known, shown=ours)))
         again = {key: mean_of_labels(made, statistic=key) for key in ("kappa", "ac1")}
-        rows.append(("Mean", *_two(table["mean"], again), *_own_two(found, shown=ours)))
+        rows.append(("Mean", *_two(table["mean"], again), *_own_two(measured, shown=ours)))
         printed = {key: mean_of_labels(table["labels"], statistic=key) for key in ("kappa", "ac1")}
         blank = ("",) * len(_own_two(None, shown=ours))
         rows.append(("Mean of the printed", "", f"{printed['kappa']:.5f}", "", f"{printed['ac1']:.5f}", *blank))
         jaccard = ("Jaccard", f"{table['jaccard']:.4f}", f"{table['shared'] / paper['items']:.4f}", "", "")
-        rows.append(jaccard + (("", *_own(found, statistic="jaccard", shown=ours)[:2], "") if ours else ()))
+        rows.append(jaccard + (("", *_own(measured, statistic="jaccard", shown=ours)[:2], "") if ours else ()))
         columns = ("Label", "Paper κ", "Recomputed", "Paper AC1", "Recomputed")
         more = ("κ (ours)", "AC1 (ours)", "Items", "Reading (ours)") if ours else ()
         yield Sheet(f"CRADLE Table 10: {name}, {paper['items']} posts", columns + more, tuple(rows))
@@ -152,20 +152,19 @@ def _columns(ours: Ours | None) -> tuple[str, ...]:
     return OURS if ours else ()
 
 
-def _own(found: Ours | None, *, statistic: str, shown: Ours | None) -> tuple[str, ...]:
-    """Return our cells of a row: figure, number of items and reading; no cells if ours are not shown."""
+def _own(measured: Ours | None, *, statistic: str, shown: Ours | None) -> tuple[str, ...]:
     if not shown:
         return ()
-    if not found:
+    if not measured:
         return (UNDEFINED,) * len(OURS)
-    return (_text(found[statistic]), f"{found['items']:,}", found[statistic].get("word", UNDEFINED))
+    return (_text(measured[statistic]), f"{measured['items']:,}", measured[statistic].get("word", UNDEFINED))
 
 
-def _own_two(found: Ours | None, *, shown: Ours | None) -> tuple[str, ...]:
+def _own_two(measured: Ours | None, *, shown: Ours | None) -> tuple[str, ...]:
     if not shown:
         return ()
-    kappa, items, word = _own(found, statistic="kappa", shown=shown)
-    return (kappa, _own(found, statistic="ac1", shown=shown)[0], items, word)
+    kappa, items, word = _own(measured, statistic="kappa", shown=shown)
+    return (kappa, _own(measured, statistic="ac1", shown=shown)[0], items, word)
 
 
 def _text(figure: Ours) -> str:
@@ -176,26 +175,25 @@ def _text(figure: Ours) -> str:
 
 
 def _rows(categories: Ours) -> Iterator[tuple[str, ...]]:
-    """Yield one row per category: its name, items, every statistic and the reading of alpha."""
-    for key, found in categories.items():
-        cells = [_text(found[name]) if name in found else "" for name in STATISTICS]
-        yield (key, f"{found['items']:,}", *cells, found["alpha"].get("word", UNDEFINED))
+    for key, category in categories.items():
+        cells = [_text(category[name]) if name in category else "" for name in STATISTICS]
+        yield (key, f"{category['items']:,}", *cells, category["alpha"].get("word", UNDEFINED))
 
 
 def summary(root: Path, corpus: str, *, name: str) -> str:
     """Return the agreement in an annotation round as Markdown, for the person who decides whether to continue."""
     metrics = gather(root, corpus)
-    found = metrics["rounds"].get(name)
-    if found is None or not any(category["items"] for category in found["categories"].values()):
+    measured = metrics["rounds"].get(name)
+    if measured is None or not any(category["items"] for category in measured["categories"].values()):
         return f"Round {name} of {corpus}: no item has two answers, so there is nothing to compare."
     columns = ("Category", "Items", *STATISTICS.values(), "Reading of α")
-    sheet = Sheet(f"Agreement of round {name} of {corpus}", columns, tuple(_rows(found["categories"])))
+    sheet = Sheet(f"Agreement of round {name} of {corpus}", columns, tuple(_rows(measured["categories"])))
     verdict = {
         True: f"Every defined κ is {metrics['enough']:.2f} or more.",
         False: f"Not every defined κ is {metrics['enough']:.2f} or more.",
         None: "No κ is defined.",
-    }[found["sufficient"]]
-    left = max(sum(category["left_out"].values()) for category in found["categories"].values())
+    }[measured["sufficient"]]
+    left = max(sum(category["left_out"].values()) for category in measured["categories"].values())
     missing = f"Left out because of a missing second answer: up to {left} items a category."
     return f"{sheet.markdown()}\n\n{interval_of(metrics)}{verdict} {missing}"
 
@@ -212,26 +210,22 @@ def own_tables(ours: Ours) -> Iterator[Sheet]:
     """Yield tables of the corpus's own agreement by annotation round and by batch, in the order of the rounds."""
     rounds = sorted(ours["rounds"].items(), key=lambda pair: pair[1]["order"])
     scopes = [*rounds, *([("overall", ours["overall"])] if rounds else [])]
-    rows = [(name, *cells) for name, found in scopes for cells in _rows(found["categories"])]
+    rows = [(name, *cells) for name, measured in scopes for cells in _rows(measured["categories"])]
     if rows:
         columns = ("Round", "Category", "Items", *STATISTICS.values(), "Reading of α")
         yield Sheet(f"Ours by round. {interval_of(ours)}".strip(), columns, tuple(rows))
-    keys = list(next((found["categories"] for _, found in rounds), {}))
+    keys = list(next((measured["categories"] for _, measured in rounds), {}))
     batches = [
-        (name, batch, *(_text(found["batches"][batch]["categories"][key]["alpha"]) for key in keys))
-        for name, found in rounds
-        for batch in sorted(found["batches"], key=int)
+        (name, batch, *(_text(measured["batches"][batch]["categories"][key]["alpha"]) for key in keys))
+        for name, measured in rounds
+        for batch in sorted(measured["batches"], key=int)
     ]
     if batches:
         yield Sheet("Ours over time: α by batch", ("Round", "Batch", *keys), tuple(batches))
 
 
 def of_corpus(settings: Settings, *, corpus: str) -> tuple[list[Sheet], bool]:
-    """Return the agreement tables of a corpus (its paper's and its own, as committed), and whether it has annotations.
-
-    Raises:
-        NoCorpus: there is no corpus repository yet.
-    """
+    """Return the committed agreement tables of a corpus (its paper's and its own), and whether it has annotations."""
     with workspace(settings) as clone:
         metrics = gather(clone.path, corpus)
         scheme = load(clone.path).corpora[corpus].scheme

@@ -11,10 +11,10 @@ from typing import Any
 
 from pipelines.evaluate.model_scores import Json
 from pipelines.metrics.label_tables import UNDEFINED, Sheet, percent
-from pipelines.report import plots
+from pipelines.report import charts
+from pipelines.report.charts import Mark, Row, short
 from pipelines.report.page import Block, Drawing, Folded, Heat, Notice, PageSection, Points
 from pipelines.report.parts import title_of
-from pipelines.report.plots import Bar, Dot, short
 from pipelines.report.sections import p_value, section
 
 BLOCKS = {
@@ -52,19 +52,13 @@ READING = (
 
 
 def sections(metrics: Json | None, *, agreement: Json | None, paper: bool) -> list[PageSection]:
-    """Return the sections that have content.
-
-    Args:
-        metrics: ``analysis.json``, if the stage has run.
-        agreement: ``agreement.json``, if there are annotation rounds.
-        paper: whether the titles name a paper's figures.
-    """
+    """Return the sections that have content."""
     if metrics is None:
         return []
     metrics = in_order(metrics)
     figsim, cradle = (paper and metrics["scheme"] == name for name in ("figsim", "cradle"))
     titles = (" (Figure 2)" if figsim else " (Figure 1)" if cradle else ""), (" (Figure 6)" if figsim else "")
-    found = [
+    parts = [
         section("labels-of-items", f"Labels of the corpus{titles[0]}", _labels(metrics, cradle=cradle)),
         section("labels-together", f"Labels that occur together{titles[1]}", _together(metrics)),
         section("items", "Months and lengths", _items(metrics)),
@@ -74,8 +68,8 @@ def sections(metrics: Json | None, *, agreement: Json | None, paper: bool) -> li
         ),
     ]
     if metrics["family"]:
-        found.append(section("features-reading", "How to read the tests", [Points(READING)]))
-    return [part for part in found if part.blocks]
+        parts.append(section("features-reading", "How to read the tests", [Points(READING)]))
+    return [part for part in parts if part.blocks]
 
 
 def in_order(metrics: Json) -> Json:
@@ -103,8 +97,8 @@ def in_order(metrics: Json) -> Json:
     return {**metrics, "labels": labels, "pairs": pairs, "factors": factors, "lengths": lengths}
 
 
-def _by(found: Mapping[str, Any], order: Sequence[str]) -> dict[str, Any]:
-    return {name: found[name] for name in order if name in found}
+def _by(values: Mapping[str, Any], order: Sequence[str]) -> dict[str, Any]:
+    return {name: values[name] for name in order if name in values}
 
 
 def _labels(metrics: Json, *, cradle: bool) -> Iterator[Block]:
@@ -115,8 +109,8 @@ def _labels(metrics: Json, *, cradle: bool) -> Iterator[Block]:
         f"{least} are hidden."
     )
     for key, counts in metrics["labels"].items():
-        of = "items by label" if counts["kind"] == "single" else "items by label, several each"
-        yield _counted(f"{title_of(key)}: {of}", counts["labels"], whole=counts["items"], first="Label")
+        words = "items by label" if counts["kind"] == "single" else "items by label, several each"
+        yield _counted(f"{title_of(key)}: {words}", counts["labels"], whole=counts["items"], first="Label")
         if "types" in counts:
             # CRADLE's percentages are of labels
             labels = sum(counts["types"].values())
@@ -134,9 +128,9 @@ def _labels(metrics: Json, *, cradle: bool) -> Iterator[Block]:
 
 def _counted(caption: str, counts: Mapping[str, int], *, whole: int, first: str) -> Drawing:
     shares = {name: percent(n, whole, digits=1) for name, n in counts.items()}
-    rows = [Bar(name, n, f"{n:,} ({shares[name]} %)") for name, n in counts.items()]
+    rows = [Row(name, (Mark(n, words=f"{n:,} ({shares[name]} %)"),)) for name, n in counts.items()]
     numbers = tuple((name, f"{n:,}", shares[name]) for name, n in counts.items())
-    return Drawing(caption, plots.bars(rows, title=caption), Sheet(caption, (first, "Items", "%"), numbers))
+    return Drawing(caption, charts.bars(rows, title=caption), Sheet(caption, (first, "Items", "%"), numbers))
 
 
 def _together(metrics: Json) -> Iterator[Block]:
@@ -149,9 +143,9 @@ def _together(metrics: Json) -> Iterator[Block]:
             (label, *(_share(cells[c], n=pair["counts"][label][c], least=least) for c in columns))
             for label, cells in pair["shares"].items()
         )
-        one, other = title_of(pair["rows"]), title_of(pair["columns"]).lower()
-        of = f"{one}: labels of one item (diagonal: alone)" if same else f"{one} by {other}"
-        title = f"{of}, in percent of the row, and items"
+        first, second = title_of(pair["rows"]), title_of(pair["columns"]).lower()
+        subject = f"{first}: labels of one item (diagonal: alone)" if same else f"{first} by {second}"
+        title = f"{subject}, in percent of the row, and items"
         yield Heat(Sheet(title, ("Label", *columns), rows), values)
 
 
@@ -166,24 +160,24 @@ def _items(metrics: Json) -> Iterator[Block]:
     months, lengths = metrics["months"], metrics["lengths"]
     if months:
         caption = "Items with gold by month of creation"
-        rows = [Bar(month, n, "") for month, n in months.items()]
         numbers = tuple((month, least if n is None else f"{n:,}") for month, n in months.items())
-        yield Drawing(caption, plots.columns(rows, title=caption), Sheet(caption, ("Month", "Items"), numbers))
+        yield Drawing(
+            caption, charts.columns([*months.items()], title=caption), Sheet(caption, ("Month", "Items"), numbers)
+        )
         if None in months.values():
             yield f"A dot marks a month that is hidden, because fewer than {least[1:]} authors posted in it."
     if lengths["n"]:
         caption = "Words per item"
         used = [i for i, n in enumerate(lengths["classes"].values()) if n != 0]
         classes = list(lengths["classes"].items())[used[0] : used[-1] + 1]
-        rows = [Bar(name, n, least if n is None else f"{n:,}") for name, n in classes]
-        numbers = tuple((row.label, row.words) for row in rows)
-        yield Drawing(caption, plots.bars(rows, title=caption), Sheet(caption, ("Words", "Items"), numbers))
+        numbers = tuple((name, least if n is None else f"{n:,}") for name, n in classes)
+        rows = [Row(name, (Mark(n, words=words),)) for (name, n), (_, words) in zip(classes, numbers, strict=True)]
+        yield Drawing(caption, charts.bars(rows, title=caption), Sheet(caption, ("Words", "Items"), numbers))
         low, middle, high = (short(q) for q in lengths["quartiles"])
         yield f"Words per item: mean {short(lengths['mean'])}, median {middle}, quartiles {low} and {high}."
 
 
 def _block(block: str, metrics: Json, *, agreement: Json | None) -> Iterator[Block]:
-    """Yield the tests of one block of features by every factor, or why the block has none."""
     for lexicon in metrics["lexicons"]:
         if lexicon["name"] == block and lexicon["message"]:
             yield Notice(lexicon["message"])
@@ -217,11 +211,10 @@ def levels_of(factor: str, *, scheme: str) -> str:
 
 
 def _alpha(factor: str, agreement: Json | None) -> Json | None:
-    """Return Krippendorff's alpha of the raters of a category, with its items; ``None`` without rounds."""
     if not agreement or not agreement.get("rounds"):
         return None
-    found: Json | None = agreement["overall"]["categories"].get(factor)
-    return found
+    category: Json | None = agreement["overall"]["categories"].get(factor)
+    return category
 
 
 def _factor(
@@ -241,9 +234,9 @@ def _factor(
     order = sorted(done, key=lambda name: (-done[name]["eta_squared"]["value"], name))
     caption = f"{by}: effect sizes" + (f", the {MOST_ROWS} largest" if len(order) > MOST_ROWS else "")
     effects = {name: done[name]["eta_squared"] for name in order[:MOST_ROWS]}
-    drawn = [Dot(name_of(name), *_three(cell), done[name]["significant"]) for name, cell in effects.items()]
+    drawn = [_dot(name_of(name), *_three(cell), filled=done[name]["significant"]) for name, cell in effects.items()]
     numbers = tuple((name_of(name), *_cells(cell)) for name, cell in effects.items())
-    svg = plots.estimates(drawn, title=caption, zero=True, words=("significant", "not significant"))
+    svg = charts.dots(drawn, title=caption, zero=True, words=("significant", "not significant"))
     yield Drawing(caption, svg, Sheet(caption, ("Feature", "η²", "Low", "High"), numbers))
     yield from (_means(name, done[name], by=levels) for name in order[:MOST_PLOTS] if name in sure)
     yield _tests(f"{by}: tests", tests, alpha=alpha)
@@ -255,10 +248,10 @@ def _factor(
 def _rated(alpha: Json | None) -> str:
     if alpha is None or alpha["alpha"]["value"] is None:
         return "The agreement of the raters is not known: no item of this corpus has two answers of annotation rounds."
-    found, kappa = alpha["alpha"], alpha["kappa"]["value"]
-    around = "" if found["low"] is None else f" [{found['low']:.2f}, {found['high']:.2f}]"
-    told = "" if kappa is None else f", mean κ {kappa:.2f}"
-    return f"Agreement of the raters: α {found['value']:.2f}{around}{told} over {alpha['items']:,} items."
+    figure, kappa = alpha["alpha"], alpha["kappa"]["value"]
+    around = "" if figure["low"] is None else f" [{figure['low']:.2f}, {figure['high']:.2f}]"
+    mean = "" if kappa is None else f", mean κ {kappa:.2f}"
+    return f"Agreement of the raters: α {figure['value']:.2f}{around}{mean} over {alpha['items']:,} items."
 
 
 def name_of(feature: str) -> str:
@@ -275,17 +268,21 @@ def _cells(cell: Json, *, digits: int = 3) -> tuple[str, str, str]:
     return value, low, high
 
 
+def _dot(label: str, value: float, low: float | None, high: float | None, *, filled: bool = True) -> Row:
+    return Row(label, (Mark(value, low, high, short(value), "filled" if filled else "open"),))
+
+
 def _means(feature: str, test: Json, *, by: str) -> Drawing:
     caption = f"{name_of(feature)} by {by.lower()}: mean"
     rows = [
-        Dot(f"{level} ({found['n']:,})", found["mean"], found["low"], found["high"])
-        for level, found in test["levels"].items()
+        _dot(f"{level} ({cell['n']:,})", cell["mean"], cell["low"], cell["high"])
+        for level, cell in test["levels"].items()
     ]
     numbers = tuple(
-        (level, f"{found['n']:,}", *(short(found[key]) for key in ("mean", "low", "high")))
-        for level, found in test["levels"].items()
+        (level, f"{cell['n']:,}", *(short(cell[key]) for key in ("mean", "low", "high")))
+        for level, cell in test["levels"].items()
     )
-    svg = plots.estimates(rows, title=caption, zero=False)
+    svg = charts.dots(rows, title=caption, zero=False)
     return Drawing(caption, svg, Sheet(caption, ("Level", "n", "Mean", "Low", "High"), numbers))
 
 
@@ -322,8 +319,8 @@ def _pairs(title: str, tests: Mapping[str, Json]) -> Sheet | None:
 
 def _levels(title: str, tests: Mapping[str, Json]) -> Sheet:
     rows = tuple(
-        (f"{name_of(name)}: {level}", f"{found['n']:,}", *(short(found[key]) for key in ("mean", "sd", "median")))
+        (f"{name_of(name)}: {level}", f"{cell['n']:,}", *(short(cell[key]) for key in ("mean", "sd", "median")))
         for name, test in tests.items()
-        for level, found in test["levels"].items()
+        for level, cell in test["levels"].items()
     )
     return Sheet(title, ("Feature and level", "n", "Mean", "SD", "Median"), rows)

@@ -14,10 +14,10 @@ from typing import Any
 
 from pipelines.evaluate.model_scores import Json
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
-from pipelines.report import parts, plots
+from pipelines.report import charts, parts
+from pipelines.report.charts import Mark, Row
 from pipelines.report.page import Block, Drawing, Folded, Notice, Page, Points
 from pipelines.report.parts import interval, noun_of, title_of
-from pipelines.report.plots import Dot
 from pipelines.report.sections import section
 from pipelines.taxonomy.task import TASKS
 
@@ -87,13 +87,13 @@ def build(a: ReportedCommit, b: ReportedCommit, *, corpus: str) -> Page:
     if a.synthetic or b.synthetic:
         head.append(Notice(SANDBOX.format(noun=noun)))
     head += [_same(a, b, keys=keys, noun=noun), _glance(tasks, keys=keys)]
-    found = [
+    sections = [
         *(section(f"task-{key}", title_of(key), _task(key, tasks["A"].get(key), tasks["B"].get(key))) for key in keys),
         section("test-items", f"Test {noun}", _items(a, b, tasks=tasks, keys=keys)),
         section("parameters", "Parameters that differ", _parameters(a, b, corpus=corpus)),
         section("reading", "How to read this page", [Points(tuple(line.format(noun=noun) for line in READING))]),
     ]
-    return Page(f"{b.title}: two commits", tuple(head), tuple(part for part in found if part.blocks))
+    return Page(f"{b.title}: two commits", tuple(head), tuple(part for part in sections if part.blocks))
 
 
 def difference(a: Json | None, b: Json | None) -> Json | None:
@@ -125,20 +125,22 @@ def _overlaps(a: ReportedCommit, b: ReportedCommit, *, keys: Sequence[str]) -> d
 
 
 def _same(a: ReportedCommit, b: ReportedCommit, *, keys: Sequence[str], noun: str) -> Block:
-    found = _overlaps(a, b, keys=keys)
-    if found is None:
+    overlaps = _overlaps(a, b, keys=keys)
+    if overlaps is None:
         return Notice(UNKNOWN.format(noun=noun))
-    words = {key: _differ(n) for key, n in found.items()}
+    words = {key: _differ(n) for key, n in overlaps.items()}
     if not any(words.values()):
         return SAME.format(noun=noun)
-    told = [f"{title_of(key).lower()}: {differ}" for key, differ in words.items() if differ]
+    changes = [f"{title_of(key).lower()}: {differ}" for key, differ in words.items() if differ]
     same = len(set(words.values())) == 1
-    return Notice(DIFFERENT.format(noun=noun, tasks=next(iter(words.values())) if same else "; ".join(told)))
+    return Notice(DIFFERENT.format(noun=noun, tasks=next(iter(words.values())) if same else "; ".join(changes)))
 
 
 def _differ(n: Mapping[str, int]) -> str:
-    told = f"{n['both']:,} in both, {n['a']:,} only in A, {n['b']:,} only in B, {n['other']:,} with other gold labels"
-    return told if n["a"] or n["b"] or n["other"] else ""
+    sentence = (
+        f"{n['both']:,} in both, {n['a']:,} only in A, {n['b']:,} only in B, {n['other']:,} with other gold labels"
+    )
+    return sentence if n["a"] or n["b"] or n["other"] else ""
 
 
 def _glance(tasks: Mapping[str, Json], *, keys: Sequence[str]) -> Sheet:
@@ -157,8 +159,8 @@ def _glance(tasks: Mapping[str, Json], *, keys: Sequence[str]) -> Sheet:
 
 def _scores(task: Json | None, name: str | None) -> Json:
     model = task["models"].get(name) if task else None
-    found: Json = model["valid"]["figures"] if model and model["valid"] else {}
-    return found
+    figures: Json = model["valid"]["figures"] if model and model["valid"] else {}
+    return figures
 
 
 def _task(key: str, a: Json | None, b: Json | None) -> Iterator[Block]:
@@ -167,7 +169,9 @@ def _task(key: str, a: Json | None, b: Json | None) -> Iterator[Block]:
         return
     cells = {name: (_scores(a, name), _scores(b, name)) for name in names}
     columns = ("Model", "A [95 %]", "B [95 %]", "B − A [95 %]")
-    rows = tuple((name, *_cells(one.get("macro_f1"), other.get("macro_f1"))) for name, (one, other) in cells.items())
+    rows = tuple(
+        (name, *_cells(before.get("macro_f1"), after.get("macro_f1"))) for name, (before, after) in cells.items()
+    )
     yield Sheet(f"{title_of(key)}: macro-F1", columns, rows)
     yield _drawing(key, cells)
     yield Folded(_further(key, cells))
@@ -177,19 +181,21 @@ def _task(key: str, a: Json | None, b: Json | None) -> Iterator[Block]:
 
 
 def _drawing(key: str, cells: Mapping[str, tuple[Json, Json]]) -> Drawing:
-    """Draw the macro-F1 of every model at A (open) and B (filled)."""
     drawn = []
-    for name, (one, other) in cells.items():
-        for side, figures in (("A", one), ("B", other)):
+    for name, (before, after) in cells.items():
+        for side, figures in (("A", before), ("B", after)):
             cell = figures.get("macro_f1")
             if cell and cell["mean"] is not None:
                 low, high = (None if end is None else 100 * end for end in (cell["low"], cell["high"]))
-                drawn.append(Dot(f"{name}, {side}", 100 * cell["mean"], low, high, side == "B"))
+                value, kind = 100 * cell["mean"], "filled" if side == "B" else "open"
+                drawn.append(Row(f"{name}, {side}", (Mark(value, low, high, charts.short(value), kind),)))
     caption = f"{title_of(key)}: macro-F1 at A and B"
     numbers = tuple(
-        (dot.label, *(UNDEFINED if x is None else f"{x:.1f}" for x in (dot.value, dot.low, dot.high))) for dot in drawn
+        (row.label, *(UNDEFINED if x is None else f"{x:.1f}" for x in (mark.value, mark.low, mark.high)))
+        for row in drawn
+        for mark in row.marks
     )
-    svg = plots.estimates(drawn, title=caption, zero=True, words=("B", "A"))
+    svg = charts.dots(drawn, title=caption, zero=True, words=("B", "A"))
     return Drawing(caption, svg, Sheet(caption, ("Model", "Macro-F1", "Low", "High"), numbers))
 
 
@@ -199,26 +205,25 @@ def _cells(a: Json | None, b: Json | None) -> tuple[str, str, str]:
 
 def _further(key: str, cells: Mapping[str, tuple[Json, Json]]) -> Sheet:
     rows = []
-    for name, (one, other) in cells.items():
+    for name, (before, after) in cells.items():
         rows.append((name, "", "", ""))
         rows += [
-            (parts.FIGURES[score], *_cells(one.get(score), other.get(score)))
+            (parts.FIGURES[score], *_cells(before.get(score), after.get(score)))
             for score in SHOWN
-            if score in one or score in other
+            if score in before or score in after
         ]
     return Sheet(f"{title_of(key)}: all scores", ("Score", "A [95 %]", "B [95 %]", "B − A [95 %]"), tuple(rows))
 
 
 def _labels(key: str, a: Json, b: Json, *, names: Sequence[str]) -> Sheet:
-    """Return the differences of F1 by label for the models that both commits have."""
     rows = []
     for label in [*a["labels"], *(label for label in b["labels"] if label not in a["labels"])]:
-        found = []
+        cells = []
         for name in names:
             sides = [task["models"][name]["valid"]["labels"].get(label, {}).get("f1") for task in (a, b)]
-            found.append(interval(difference(*sides)))
+            cells.append(interval(difference(*sides)))
         counts = (f"{task['support'].get(label, 0):,}" for task in (a, b))
-        rows.append((label, *counts, *found))
+        rows.append((label, *counts, *cells))
     columns = ("Label", "Gold at A", "Gold at B", *(f"{name}, B − A" for name in names))
     return Sheet(f"{title_of(key)}: F1 by label, differences with 95 % intervals", columns, tuple(rows))
 
@@ -228,8 +233,10 @@ def _items(a: ReportedCommit, b: ReportedCommit, *, tasks: Mapping[str, Json], k
     rows = [(f"Gold of {split}", *(f"{v.metrics['items'].get(split, 0):,}" for v in (a, b))) for split in splits]
     rows += [(f"Scored, {title_of(key).lower()}", *(_number(tasks[name].get(key)) for name in "AB")) for key in keys]
     yield Sheet("Numbers of items", ("Items", "A", "B"), tuple(rows))
-    if found := _overlaps(a, b, keys=keys):
-        cells = [(title_of(key), *(f"{n[name]:,}" for name in ("both", "a", "b", "other"))) for key, n in found.items()]
+    if overlaps := _overlaps(a, b, keys=keys):
+        cells = [
+            (title_of(key), *(f"{n[name]:,}" for name in ("both", "a", "b", "other"))) for key, n in overlaps.items()
+        ]
         columns = ("Task", "In both", "Only in A", "Only in B", "In both, other gold labels")
         yield Sheet("Test items with gold", columns, tuple(cells))
 
@@ -239,11 +246,11 @@ def _number(task: Json | None) -> str:
 
 
 def _parameters(a: ReportedCommit, b: ReportedCommit, *, corpus: str) -> Iterator[Block]:
-    one, other = (dict(_flat({key: v.params[key] for key in SECTIONS if key in v.params})) for v in (a, b))
+    before, after = (dict(_flat({key: v.params[key] for key in SECTIONS if key in v.params})) for v in (a, b))
     rows = [
-        (name, _value(one, name), _value(other, name))
-        for name in sorted({*one, *other})
-        if one.get(name, ...) != other.get(name, ...) and _own(name, corpus=corpus, params=b.params)
+        (name, _value(before, name), _value(after, name))
+        for name in sorted({*before, *after})
+        if before.get(name, ...) != after.get(name, ...) and _own(name, corpus=corpus, params=b.params)
     ]
     if rows:
         yield Sheet("Parameters of data, models and scores", ("Parameter", "A", "B"), tuple(rows))

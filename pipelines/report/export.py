@@ -1,7 +1,8 @@
-"""Write every table and every plot's numbers of a report page as CSV and LaTeX files.
+"""Write every table and every plot's numbers of a report page as CSV and LaTeX, or the page as a LaTeX document.
 
 Names are ``<number>-<words of the title>``; the numbers are in the order of the page. A cell with an interval, such as
-``12.3 [11.0, 13.9]``, has three columns in the CSV. The LaTeX needs the packages ``array`` and ``booktabs`` only.
+``12.3 [11.0, 13.9]``, has three columns in the CSV. The LaTeX of a table needs ``array`` and ``booktabs`` only; the
+document, with all text of the page and the numbers of a plot in its place, needs what every TeX distribution has.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
-from pipelines.report.page import Drawing, Folded, Heat, Page, Prose
+from pipelines.report.page import Block, Drawing, Folded, Heat, Notice, Page, Points, Prose
 
 NUMBER = r"[-−–]?\d[\d,]*(?:\.\d+)?|[-−–]?\.\d+"
 INTERVAL = re.compile(rf"({NUMBER}) \[({NUMBER}), ({NUMBER})\]")
@@ -74,8 +75,8 @@ def to_csv(sheet: Sheet) -> str:
 
 
 def _cells(cell: str, *, three: bool) -> Sequence[str]:
-    if found := INTERVAL.fullmatch(cell):
-        return [_machine(part) for part in found.groups()]
+    if interval := INTERVAL.fullmatch(cell):
+        return [_machine(part) for part in interval.groups()]
     value = "" if cell == UNDEFINED else _machine(cell) if PLAIN.fullmatch(cell) else _inert(cell)
     return [value, "", ""] if three else [value]
 
@@ -140,3 +141,57 @@ def _numeric(cells: Sequence[str]) -> bool:
 
 def _slug(title: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:60].rstrip("-")
+
+
+MOST_ROWS = 50  # ours: of a table on one page, or it would be scaled down too far
+HEAD = r"""\documentclass[10pt]{article}
+\usepackage[T1]{fontenc}
+\usepackage[utf8]{inputenc}
+\usepackage[a4paper,margin=2cm]{geometry}
+\usepackage{array,booktabs,graphicx}
+\usepackage[hidelinks]{hyperref}
+\setlength{\parindent}{0pt}
+\setlength{\parskip}{.5em}
+\newsavebox{\sheet}
+% a table, scaled down to the width and the height of the page
+\newcommand{\fitted}[1]{\sbox{\sheet}{#1}%
+  \ifdim\wd\sheet>\linewidth\sbox{\sheet}{\resizebox{\linewidth}{!}{\usebox{\sheet}}}\fi
+  \ifdim\dimexpr\ht\sheet+\dp\sheet>.9\textheight\sbox{\sheet}{\resizebox*{!}{.9\textheight}{\usebox{\sheet}}}\fi
+  \usebox{\sheet}}
+"""
+
+
+def latex(page: Page) -> str:
+    """Return the page as one LaTeX document that is compiled by itself."""
+    lines = [HEAD, f"\\title{{{escaped(page.title)}}}", r"\date{}", r"\begin{document}", r"\maketitle"]
+    lines += [line for block in page.blocks for line in _lines(block)]
+    lines.append(r"\tableofcontents")
+    for section in page.sections:
+        lines.append(f"\\section{{{escaped(section.title)}}}")
+        lines += [line for block in section.blocks for line in _lines(block)]
+    return "\n".join([*lines, r"\end{document}", ""])
+
+
+def _lines(block: Block) -> Iterator[str]:
+    match block:
+        case Points(items):
+            # an item that began with [ would be read as its label
+            yield from (r"\begin{itemize}", *(rf"\item {{}}{escaped(item)}" for item in items), r"\end{itemize}")
+        case Notice(text):
+            yield from (r"\begin{quote}", rf"\textbf{{Note.}} {escaped(text)}", r"\end{quote}")
+        case Sheet():
+            yield from _table(block, caption=block.title)
+        case Drawing(caption, _, sheet):
+            yield from _table(sheet, caption=caption)
+        case Prose(sheet) | Folded(sheet) | Heat(sheet, _):
+            yield from _table(sheet, caption=sheet.title)
+        case str():
+            yield from (escaped(block), "")
+
+
+def _table(sheet: Sheet, *, caption: str) -> Iterator[str]:
+    for start in range(0, max(len(sheet.rows), 1), MOST_ROWS):
+        title = f"{caption} (continued)" if start else caption
+        yield from ("", r"\textbf{" + escaped(title) + r"}\nopagebreak", "", r"\fitted{%")
+        yield from tabular(Sheet(title, sheet.columns, sheet.rows[start : start + MOST_ROWS]))
+        yield from ("}", "")

@@ -26,12 +26,7 @@ def paragraphs(
     """Yield what was run, in sentences: dataset, raters, models with their seeds, metrics, and tests.
 
     Args:
-        metrics: ``evaluate.json``.
-        analysis: ``analysis.json``, if the stage has run.
-        agreement: ``agreement.json``.
         source: ``subreddits``, ``first_month`` and ``last_month`` of the corpus's parameters, as words.
-        synthetic: whether the records are simulated.
-        moderation: ``moderation.json``.
     """
     noun = noun_of(metrics)
     items = listed([f"{n:,} {noun} of {split}" for split, n in metrics["items"].items()])
@@ -54,7 +49,6 @@ def listed(words: Sequence[str]) -> str:
 
 
 def _period(analysis: Json | None, source: Mapping[str, str]) -> str:
-    """Return the months of the items with gold; without them, those that the corpus may have."""
     months = sorted(analysis["months"]) if analysis else []
     if months:
         return f" (those with gold: {months[0]} to {months[-1]})" if len(months) > 1 else f" of {months[0]}"
@@ -64,26 +58,26 @@ def _period(analysis: Json | None, source: Mapping[str, str]) -> str:
 def _raters(agreement: Json | None) -> str:
     if not agreement or not agreement.get("rounds"):
         return "The labels are not from annotation rounds of this corpus."
-    found = agreement["overall"]["categories"]
+    categories = agreement["overall"]["categories"]
     alphas = [
         f"{title_of(key).lower()} {each['alpha']['value']:.2f} ({each['items']:,})"
-        for key, each in found.items()
+        for key, each in categories.items()
         if each["alpha"]["value"] is not None
     ]
     return f"Krippendorff's alpha between raters (items): {', '.join(alphas)}." if alphas else ""
 
 
 def _models(metrics: Json, *, noun: str) -> Iterator[str]:
-    found: dict[str, dict[str, Any]] = {}
+    models: dict[str, dict[str, Any]] = {}
     for task in metrics["tasks"].values():
         for name, model in task["models"].items():
-            seeds = [*found.get(name, {}).get("seeds", ()), *model["seeds"]]
-            found[name] = {**model, "seeds": [*dict.fromkeys(seeds)]}
-    if not found:
+            seeds = [*models.get(name, {}).get("seeds", ()), *model["seeds"]]
+            models[name] = {**model, "seeds": [*dict.fromkeys(seeds)]}
+    if not models:
         return
     sampling = metrics["sampling"]
     kinds = sampling["intervals"]
-    yield f"Models. {'; '.join(_model(name, model) for name, model in sorted(found.items()))}."
+    yield f"Models. {'; '.join(_model(name, model) for name, model in sorted(models.items()))}."
     yield (
         f"Metrics. Macro-F1 and the further scores of this page are computed on the {noun} of {metrics['split']}, "
         f"without unanswered {noun} unless stated. Intervals ({100 * sampling['confidence']:g} %) have "
@@ -95,15 +89,14 @@ def _models(metrics: Json, *, noun: str) -> Iterator[str]:
 
 
 def _model(name: str, model: Json) -> str:
-    """Return a model's name, kind and base, and its seeds; a model that is not fitted has runs or none."""
-    told = [model["kind"] or "no longer in params.yaml"]
+    details = [model["kind"] or "no longer in params.yaml"]
     if model["base"]:
-        told.append(str(model["base"]))
+        details.append(str(model["base"]))
     if model["source"] in FITTED:
-        told.append(f"{'seeds' if len(model['seeds']) > 1 else 'seed'} {', '.join(map(str, model['seeds']))}")
+        details.append(f"{'seeds' if len(model['seeds']) > 1 else 'seed'} {', '.join(map(str, model['seeds']))}")
     elif len(model["seeds"]) > 1:
-        told.append(f"{len(model['seeds'])} runs")
-    return f"{name} ({', '.join(told)})"
+        details.append(f"{len(model['seeds'])} runs")
+    return f"{name} ({', '.join(details)})"
 
 
 def _tests(analysis: Json) -> str:
@@ -135,19 +128,19 @@ def sentence(words: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def _moderation(found: Json) -> str:
+def _moderation(audit: Json) -> str:
     systems = listed(
         [
             f"{name} ({each['model']}, {INPUTS[each['input']]}"
             + (f", flagged from severity {each['flag_from']}" if "flag_from" in each else "")
             + f"; {each['outcomes'].get('vote', 0):,} judged)"
-            for name, each in found["systems"].items()
+            for name, each in audit["systems"].items()
         ]
     )
     return (
-        f"Moderation. {found['items']:,} items with gold were sent to {systems}, each once. Items without a complete "
+        f"Moderation. {audit['items']:,} items with gold were sent to {systems}, each once. Items without a complete "
         "answer are in no rate. Rates have Wilson's interval at the effective sample size of the groups (author or "
         "near-duplicates), means and differences a percentile bootstrap over groups. Systems were compared on the "
         "items that both judged with McNemar's test and a randomisation test by group, adjusted by Holm's method over "
-        f"all pairs and flags. Cells of fewer than {found['least']} groups are not shown."
+        f"all pairs and flags. Cells of fewer than {audit['least']} groups are not shown."
     )

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 
 from pipelines.evaluate.model_scores import Json
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
-from pipelines.report import figures
+from pipelines.report import charts
+from pipelines.report.charts import BLUE, ORANGE, Mark, Row
 from pipelines.report.page import Block, Drawing, Folded, PageSection, Points
 from pipelines.report.papers import printed
 from pipelines.report.sections import p_value, section
@@ -64,59 +65,66 @@ def rates(metrics: Json, *, flag: str, title: str, paper: Mapping[str, Json]) ->
     columns, cells = [metrics["by"].capitalize()], [[*metrics["levels"], "All"]]
     for name, system in metrics["systems"].items():
         published = dict(zip(paper.get("levels", ()), paper.get(flag, {}).get(system["kind"], ()), strict=False))
-        found = [system["flags"][flag][level] for level in (*metrics["levels"], EVERY)]
+        cells_of_system = [system["flags"][flag][level] for level in (*metrics["levels"], EVERY)]
         if published:
             columns.append(f"{name}, paper")
             cells.append([decimals(published.get(level)) for level in (*metrics["levels"], EVERY)])
         columns += [f"{name} [95 %]", f"{name}, flagged"]
-        cells.append([_interval(each, value=each["rate"], digits=3) for each in found])
-        cells.append([HIDDEN if each["n"] is None else f"{each['flagged']:,}/{each['n']:,}" for each in found])
+        cells.append([_interval(each, value=each["rate"], digits=3) for each in cells_of_system])
+        cells.append(
+            [HIDDEN if each["n"] is None else f"{each['flagged']:,}/{each['n']:,}" for each in cells_of_system]
+        )
     return Sheet(f"{title}: flag rates by {metrics['by']}", tuple(columns), tuple(zip(*cells, strict=True)))
 
 
 def _trends(metrics: Json) -> Iterator[str]:
-    told = []
+    trends = []
     for name, system in metrics["systems"].items():
-        found = system.get("trend", {}).get("self_harm", {"z": None})
+        trend = system.get("trend", {}).get("self_harm", {"z": None})
         n = system["flags"]["self_harm"][EVERY]["n"]
-        if found["z"] is not None:
-            of = "" if n is None else f" of {n:,} judged items"
-            told.append(f"{name}, z = {found['z']:.1f}{of}, p {_p(found['p'])}")
-    if told:
+        if trend["z"] is not None:
+            judged = "" if n is None else f" of {n:,} judged items"
+            trends.append(f"{name}, z = {trend['z']:.1f}{judged}, p {_p(trend['p'])}")
+    if trends:
         yield (
             f"Trend of the flags for self-harm over severity (Cochran-Armitage, groups ignored, not adjusted for the "
-            f"number of systems): {'; '.join(told)}."
+            f"number of systems): {'; '.join(trends)}."
         )
 
 
 def scores(name: str, system: Json, *, levels: list[str]) -> Drawing:
     """Draw the mean self-harm score of figurative and literal items by level (FigSIM's Figure 3)."""
-    found = system["scores"]
-    kinds = KINDS if any(found[EVERY][kind]["n"] != 0 for kind in KINDS) else (EVERY,)
+    by_level = system["scores"]
+    kinds = KINDS if any(by_level[EVERY][kind]["n"] != 0 for kind in KINDS) else (EVERY,)
     caption = f"{name}: mean self-harm score ({system['scale']}) by level"
     caption += " and figurative language" if len(kinds) > 1 else ""
+    colours = dict(zip(kinds, (BLUE, ORANGE), strict=False))
     rows = [
-        figures.Means(
-            _titled(level),
-            tuple((kind, *_ends(found[level][kind])) for kind in kinds),
-            tuple(kind for kind in kinds if found[level][kind]["n"] is None),
-        )
+        Row(_titled(level), tuple(_mark(kind, by_level[level][kind], colour=colours[kind]) for kind in kinds))
         for level in (*levels, EVERY)
     ]
     cells = tuple(
-        (_titled(level), *(text for kind in kinds for text in _score(found[level][kind]))) for level in (*levels, EVERY)
+        (_titled(level), *(text for kind in kinds for text in _score(by_level[level][kind])))
+        for level in (*levels, EVERY)
     )
     heads = [head for kind in kinds for head in (f"{kind.capitalize()} [95 %]", f"{kind.capitalize()}, n")]
     sheet = Sheet(caption, ("Level", *heads), cells)
-    return Drawing(caption, figures.means(rows, title=caption, most=MOST[system["scale"]]), sheet)
+    keys = [(colour, kind) for kind, colour in colours.items()]
+    return Drawing(caption, charts.bars(rows, title=caption, most=MOST[system["scale"]], keys=keys), sheet)
+
+
+def _mark(kind: str, cell: Json, *, colour: str) -> Mark:
+    value, missing = cell["mean"], HIDDEN if cell["n"] is None else "no item"
+    words = f"{missing}, {kind}" if value is None else f"{value:.2f} {kind}"
+    return Mark(value, cell["low"], cell["high"], words, kind=colour)
 
 
 def _figurative(name: str, system: Json) -> Iterator[str]:
-    found = system.get("figurative")
-    if found and found["n"] is None:
+    difference = system.get("figurative")
+    if difference and difference["n"] is None:
         yield f"{name}: the difference of figurative and literal items is hidden, because one kind is of few authors."
-    elif found and found["value"] is not None:
-        apart = _interval(found, value=found["value"], digits=2)
+    elif difference and difference["value"] is not None:
+        apart = _interval(difference, value=difference["value"], digits=2)
         yield f"{name}: mean score of figurative minus literal items of one level, over all levels: {apart}."
 
 
@@ -170,14 +178,10 @@ def _interval(cell: Json, *, value: float | None, digits: int) -> str:
     return f"{value:.{digits}f} [{cell['low']:.{digits}f}, {cell['high']:.{digits}f}]"
 
 
-def _ends(cell: Json) -> tuple[float | None, float | None, float | None]:
-    return cell["mean"], cell["low"], cell["high"]
-
-
 def _score(cell: Json) -> tuple[str, str]:
     return _interval(cell, value=cell["mean"], digits=2), HIDDEN if cell["n"] is None else f"{cell['n']:,}"
 
 
 def _p(value: float) -> str:
-    found = p_value(value)
-    return found if found.startswith("<") else f"= {found}"
+    text = p_value(value)
+    return text if text.startswith("<") else f"= {text}"

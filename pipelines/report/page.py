@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 from typing import TypeAlias
 
 from pipelines.metrics.label_tables import Sheet
@@ -87,81 +88,7 @@ class Page:
     sections: tuple[PageSection, ...]
 
 
-STYLE = """
-:root{color-scheme:light dark;--ink:#1c2128;--soft:#59636e;--paper:#fff;--line:#d5dae0;--shade:#f4f6f8;
---blue:#0072b2;--orange:#c55300;--note:#fff6e0;--note-line:#b98900}
-@media(prefers-color-scheme:dark){:root{--ink:#e3e7ec;--soft:#9aa5b1;--paper:#14181d;--line:#363d46;--shade:#1d2329;
---blue:#56b4e9;--orange:#ee9f3a;--note:#2b2513;--note-line:#c9a23a}}
-*{box-sizing:border-box}
-html{-webkit-text-size-adjust:100%;scroll-behavior:smooth}
-@media(prefers-reduced-motion:reduce){html{scroll-behavior:auto}}
-body{margin:0 auto;padding:1.2rem 1rem 4rem;max-width:90rem;background:var(--paper);color:var(--ink);
-font:1rem/1.55 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",sans-serif;overflow-wrap:break-word}
-h1{font-size:1.7rem;line-height:1.2;margin:.4rem 0 1rem}
-h2{font-size:1.25rem;margin:2.6rem 0 .7rem;padding-top:.6rem;border-top:1px solid var(--line)}
-p,ul{max-width:46rem;margin:.6rem 0}
-a{color:var(--blue)}
-nav{max-width:66rem;background:var(--shade);border-radius:.5rem;padding:.7rem 1rem;margin:1.2rem 0}
-nav ol{margin:.2rem 0;padding-left:1.5rem;columns:20rem;column-gap:2rem}
-nav li{break-inside:avoid}
-.notice{background:var(--note);border-left:.3rem solid var(--note-line);padding:.6rem .9rem;max-width:46rem}
-figure{margin:1.2rem 0}
-.drawing{display:inline-block;width:min(100%,27rem);vertical-align:top;margin-right:1.5rem}
-figcaption{font-weight:600;margin-bottom:.4rem}
-svg{display:block;width:100%;height:auto}
-svg text{fill:var(--ink);font-size:13px;font-family:inherit}
-svg .tick{fill:var(--soft);font-size:12px}
-svg .value{font-variant-numeric:tabular-nums}
-svg .grid{stroke:var(--line);stroke-width:1}
-svg .over{fill:var(--orange)}
-svg .under,svg .ours{fill:var(--blue)}
-svg .ours,svg .pale{fill-opacity:.6}
-svg .dot{fill:var(--blue);stroke:var(--paper);stroke-width:1}
-svg .open{fill:var(--paper);stroke:var(--blue);stroke-width:2}
-svg .whisker{stroke:var(--ink);stroke-width:1.5;fill:none}
-svg .paper{fill:var(--orange);stroke:var(--paper);stroke-width:1}
-.wide{overflow-x:auto;width:fit-content;max-width:100%;border:1px solid var(--line);border-radius:.4rem}
-table{border-collapse:collapse;font-size:.87rem}
-th,td{padding:.32rem .6rem;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}
-thead th,thead td{background:var(--shade);vertical-align:bottom}
-tbody th{font-weight:400;position:sticky;left:0;background:var(--paper);min-width:7.5rem;max-width:19rem}
-tbody tr:last-child>*{border-bottom:0}
-.g>*{font-weight:600!important;background:var(--shade)!important}
-.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
-thead .n{white-space:normal}
-.i{white-space:nowrap}
-.h{background:color-mix(in srgb,var(--blue) calc(var(--h)*.5%),var(--paper))}
-details{margin:.5rem 0}
-summary{cursor:pointer;color:var(--soft)}
-@media screen{.broad table{font-size:.81rem}.broad :is(th,td){padding:.3rem .42rem}}
-@media screen and (max-width:44rem){
-.drawing{width:100%;margin-right:0}
-svg text{font-size:14px}
-svg .tick{font-size:13px}
-tbody th{max-width:10rem}
-.prose{border:0}
-.prose table,.prose tbody,.prose tr,.prose th,.prose td{display:block;max-width:none}
-.prose thead{position:absolute;left:-9999px}
-.prose tr{border:1px solid var(--line);border-radius:.4rem;margin-bottom:.7rem;padding:.3rem 0}
-.prose tbody th{position:static;font-weight:600}
-.prose th,.prose td{border:0;text-align:left;white-space:normal}
-.prose td:empty{display:none}
-.prose td::before{content:attr(data-column);display:block;color:var(--soft);font-size:.78rem}
-}
-@media print{nav,details:not([open]){display:none}
-.wide{overflow:visible}h2,figcaption{break-after:avoid}h2,figure,tr{break-inside:avoid}
-figure:has(tr:nth-child(30)){break-inside:auto}
-.drawing{width:min(46%,22rem);margin-right:1rem}
-.h,svg *{print-color-adjust:exact}
-table{font-size:.7rem}
-tbody th{min-width:0;position:static}
-th,td,.n{padding:.15rem .3rem;white-space:normal;overflow-wrap:break-word}
-section:has(>figure>.broad){page:broad}
-.broad table{font-size:.6rem}
-.huge table{font-size:.48rem}
-.huge :is(th,td){overflow-wrap:anywhere}}
-@page broad{size:landscape}
-"""
+STYLE = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 # Ours: letters that a printed line of a table takes, on an upright A4 page and on its side
 UPRIGHT, ON_ITS_SIDE = 112, 190
 
@@ -175,7 +102,7 @@ def html(page: Page) -> str:
         '<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">',
         # nothing is fetched or run, whatever the names of labels and models contain
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
-        f"<title>{escape(page.title)}</title><style>{STYLE}</style></head>",
+        f"<title>{escape(page.title)}</title><style>\n{STYLE}</style></head>",
         f"<body><main><h1>{escape(page.title)}</h1>",
         *(_html(block) for block in page.blocks),
         f'<nav aria-label="Contents"><strong>Contents</strong><ol>{contents}</ol></nav>',
@@ -200,23 +127,23 @@ def markdown(page: Page) -> str:
 def _html(block: Block) -> str:
     match block:
         case Points(items):
-            found = f"<ul>{''.join(f'<li>{escape(item)}</li>' for item in items)}</ul>"
+            shown = f"<ul>{''.join(f'<li>{escape(item)}</li>' for item in items)}</ul>"
         case Notice(text):
-            found = f'<p class="notice" role="note">{escape(text)}</p>'
+            shown = f'<p class="notice" role="note">{escape(text)}</p>'
         case Sheet():
-            found = f"<figure><figcaption>{escape(block.title)}</figcaption>{_table(block)}</figure>"
+            shown = f"<figure><figcaption>{escape(block.title)}</figcaption>{_table(block)}</figure>"
         case Prose(sheet):
-            found = f"<figure><figcaption>{escape(sheet.title)}</figcaption>{_table(sheet, prose=True)}</figure>"
+            shown = f"<figure><figcaption>{escape(sheet.title)}</figcaption>{_table(sheet, prose=True)}</figure>"
         case Folded(sheet):
-            found = f"<details><summary>{escape(sheet.title)}</summary>{_table(sheet)}</details>"
+            shown = f"<details><summary>{escape(sheet.title)}</summary>{_table(sheet)}</details>"
         case Heat(sheet, values):
-            found = f"<figure><figcaption>{escape(sheet.title)}</figcaption>{_table(sheet, heat=values)}</figure>"
+            shown = f"<figure><figcaption>{escape(sheet.title)}</figcaption>{_table(sheet, heat=values)}</figure>"
         case Drawing(caption, svg, sheet):
             numbers = f"<details><summary>The numbers</summary>{_table(sheet)}</details>"
-            found = f'<figure class="drawing"><figcaption>{escape(caption)}</figcaption>{svg}{numbers}</figure>'
+            shown = f'<figure class="drawing"><figcaption>{escape(caption)}</figcaption>{svg}{numbers}</figure>'
         case str():
-            found = f"<p>{escape(block)}</p>"
-    return found
+            shown = f"<p>{escape(block)}</p>"
+    return shown
 
 
 def _table(sheet: Sheet, *, prose: bool = False, heat: Sequence[Sequence[float | None]] = ()) -> str:
@@ -253,12 +180,11 @@ def _table(sheet: Sheet, *, prose: bool = False, heat: Sequence[Sequence[float |
 
 def _breakable(cell: str) -> str:
     """Return a cell whose long names may break after an underscore, and whose intervals may not."""
-    found = INTERVAL.sub(lambda match: f'<span class="i">{match[0]}</span>', escape(cell))
-    return found.replace("_", "_<wbr>")
+    text = INTERVAL.sub(lambda match: f'<span class="i">{match[0]}</span>', escape(cell))
+    return text.replace("_", "_<wbr>")
 
 
 def _columns(sheet: Sheet) -> Iterator[Sequence[str]]:
-    """Yield the cells of each column, its head included; a row that is a heading spans all columns."""
     rows = [row for row in sheet.rows if any(row[1:])]
     yield from zip(sheet.columns, *rows, strict=True)
 
@@ -282,20 +208,20 @@ def _heads(row: Sequence[str], numeric: Sequence[bool]) -> bool:
 def _markdown(block: Block) -> str:
     match block:
         case Points(items):
-            found = "\n".join(f"- {_plain(item)}" for item in items)
+            shown = "\n".join(f"- {_plain(item)}" for item in items)
         case Notice(text):
-            found = f"> {_plain(text)}"
+            shown = f"> {_plain(text)}"
         case Sheet():
-            found = _safe(block).markdown()
+            shown = _safe(block).markdown()
         case Folded(sheet) | Heat(sheet, _):
-            found = _safe(sheet).markdown()
+            shown = _safe(sheet).markdown()
         case Prose(sheet):
-            found = _safe(sheet).markdown().replace("---:|", "---|")
+            shown = _safe(sheet).markdown().replace("---:|", "---|")
         case Drawing(caption, _, sheet):
-            found = _safe(Sheet(caption, sheet.columns, sheet.rows)).markdown()
+            shown = _safe(Sheet(caption, sheet.columns, sheet.rows)).markdown()
         case str():
-            found = _plain(block)
-    return found
+            shown = _plain(block)
+    return shown
 
 
 def _safe(sheet: Sheet) -> Sheet:

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pipelines.evaluate.model_scores import Json
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
-from pipelines.report import figures
+from pipelines.report import charts
+from pipelines.report.charts import BLUE, ORANGE, Mark, Row
 from pipelines.report.page import Drawing, Heat
 from pipelines.taxonomy.task import TASKS
 
@@ -71,8 +72,8 @@ def interval(cell: Json | None, *, scale: float = 100, digits: int = 1) -> str:
 
 def best_of(task: Json) -> Json | None:
     """Return the metrics of a task's best model (its ``best`` in ``evaluate.json``); ``None`` if no model answered."""
-    found: Json | None = task["models"].get(task["best"])
-    return found
+    best: Json | None = task["models"].get(task["best"])
+    return best
 
 
 def glance(metrics: Json) -> Sheet:
@@ -119,8 +120,8 @@ def scoreboard(metrics: Json) -> Sheet:
 
 
 def _valid(model: Json | None) -> Json:
-    found: Json = model["valid"]["figures"] if model and model["valid"] else {}
-    return found
+    figures: Json = model["valid"]["figures"] if model and model["valid"] else {}
+    return figures
 
 
 def _board(task: Json) -> tuple[str, ...]:
@@ -159,7 +160,7 @@ WITH_AND_WITHOUT = ("all", "not flagged", "change")
 
 
 def _over_runs(by_seed: Json, *, figure: str) -> float | None:
-    values = [one["valid"]["figures"][figure] for one in by_seed.values() if one["valid"]]
+    values = [run["valid"]["figures"][figure] for run in by_seed.values() if run["valid"]]
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
 
@@ -246,22 +247,28 @@ def heat(key: str, task: Json, *, paper: Mapping[str, Mapping[str, float]]) -> H
 def labels_sheet(key: str, task: Json) -> Sheet | None:
     """Return a table of F1 by label (rows) for every model that answered at least one item, with intervals."""
     models = {name: model["valid"]["labels"] for name, model in sorted(task["models"].items()) if model["valid"]}
-    rows = [(label, *(interval(found[label]["f1"]) for found in models.values())) for label in task["labels"]]
+    rows = [(label, *(interval(labels[label]["f1"]) for labels in models.values())) for label in task["labels"]]
     title = f"{title_of(key)}: F1 by label with 95 % intervals"
     return Sheet(title, ("Label", *models), tuple(rows)) if models else None
 
 
 def _scores_drawing(caption: str, cells: Mapping[str, Json], *, paper: Mapping[str, float], first: str) -> Drawing:
-    rows = [
-        figures.Score(name, cell["mean"], cell["low"], cell["high"], paper.get(name)) for name, cell in cells.items()
-    ]
+    rows = [Row(name, (_score(cell, paper=paper.get(name)),)) for name, cell in cells.items()]
+    keys = [(BLUE, "ours, with its interval"), *([("paper", "the paper's")] if paper.keys() & cells.keys() else [])]
     printed = [f"{100 * paper[name]:.2f}" if name in paper else UNDEFINED for name in cells]
     numbers = tuple(
         (name, paper_value, interval(cell), f"{cell['n']}")
         for (name, cell), paper_value in zip(cells.items(), printed, strict=True)
     )
     sheet = Sheet(caption, (first, "Paper", "Ours [95 %]", "Runs"), numbers)
-    return Drawing(caption, figures.scores(rows, title=caption), sheet)
+    return Drawing(caption, charts.bars(rows, title=caption, most=100, keys=keys), sheet)
+
+
+def _score(cell: Json, *, paper: float | None) -> Mark:
+    value, low, high, printed = (
+        None if x is None else 100 * x for x in (cell["mean"], cell["low"], cell["high"], paper)
+    )
+    return Mark(value, low, high, "no result of ours" if value is None else f"{value:.1f}", paper=printed)
 
 
 def misses_drawing(key: str, task: Json, *, number: int | None = None) -> Drawing | None:
@@ -274,10 +281,12 @@ def misses_drawing(key: str, task: Json, *, number: int | None = None) -> Drawin
         return None
     runs = best["runs"]
     counts = {label: best["errors"]["by_label"][label] for label in task["labels"]}
-    rows = [
-        figures.Miss(label, n["over"]["count"] / runs, n["under"]["count"] / runs, task["support"].get(label))
-        for label, n in counts.items()
-    ]
+    kinds = {"over": ORANGE, "under": BLUE}
+    rows = []
+    for label, n in counts.items():
+        per_run = {kind: n[kind]["count"] / runs for kind in kinds}
+        marks = tuple(Mark(x, words=f"{charts.short(x)} {kind}", kind=kinds[kind]) for kind, x in per_run.items())
+        rows.append(Row(f"{label} ({task['support'][label]:,})" if label in task["support"] else label, marks))
     by = "true severity" if task["ordinal"] else "label"
     figure = "" if number is None else f"Figure {number}. "
     caption = f"{figure}{title_of(key)}: over- and underprediction by {by}, {task['best']}"
@@ -288,11 +297,11 @@ def misses_drawing(key: str, task: Json, *, number: int | None = None) -> Drawin
         for label, n in counts.items()
     )
     sheet = Sheet(caption, ("Label", "Gold", "Over (of)", "Under (of)"), numbers)
-    return Drawing(caption, figures.misses(rows, title=caption), sheet)
+    keys = [(colour, kind) for kind, colour in kinds.items()]
+    return Drawing(caption, charts.bars(rows, title=caption, keys=keys), sheet)
 
 
 def _rate(rate: Json, *, runs: int) -> str:
-    """Return a count and its total, per run, and the share."""
     return _count(rate, runs=runs) + ("" if rate["rate"] is None else f" ({100 * rate['rate']:.0f}%)")
 
 
@@ -304,7 +313,6 @@ def conditions(metrics: Json, *, published: Callable[[str], Mapping[str, str]]) 
     """Return a table of the share of memes that the best models misclassify, by context and modality.
 
     Args:
-        metrics: ``evaluate.json``.
         published: returns for a task the counts that the paper prints, by label.
     """
     rows: list[tuple[str, ...]] = []
@@ -328,10 +336,10 @@ def unanswered(metrics: Json) -> Sheet | None:
     """
     rows: list[tuple[str, ...]] = []
     for key, task in metrics["tasks"].items():
-        found = [_lost(name, model) for name, model in task["models"].items() if set(model["outcomes"]) - {"vote"}]
-        if found:
+        lost = [_lost(name, model) for name, model in task["models"].items() if set(model["outcomes"]) - {"vote"}]
+        if lost:
             rows.append((title_of(key), "", "", ""))
-            rows += found
+            rows += lost
     whole = f"Macro-F1 over all {noun_of(metrics)}"
     columns = ("Model", "Not answered (all runs)", "Macro-F1 over answers", whole)
     return Sheet("By task and model", columns, tuple(rows)) if rows else None

@@ -1,7 +1,7 @@
 """State in the report whose prompt each model was asked with, and mark rows whose prompt knows of printed test errors.
 
 The stages that ask models write the prompt's origin (:attr:`pipelines.llm.prompting.prompts.Prompt.origin`) into their
-metrics. Texts of prompts are not read here. Metrics of earlier versions have no origin, and such a row has no note.
+metrics. Texts of prompts are not read here.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ def origins(corpus: str, *, params: Params, root: Path) -> dict[str, list[Json]]
     def of(name: str) -> list[Json]:
         path = folder / f"{name}.json"
         metrics: Json = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        told = [metrics.get("prompt"), *_values(metrics.get("prompts"))]
-        return [origin for origin in told if isinstance(origin, dict)]
+        prompts = [metrics.get("prompt"), *_values(metrics.get("prompts"))]
+        return [origin for origin in prompts if isinstance(origin, dict)]
 
-    found: dict[str, list[Json]] = {}
+    by_model: dict[str, list[Json]] = {}
     for name, spec in params.models.items():
         if isinstance(spec, VotesModel):
-            found[name] = of(f"votes-{spec.labeller}")
+            by_model[name] = of(f"votes-{spec.labeller}")
         elif isinstance(spec, EnsembleModel) and spec.ensemble in params.ensembles:
             members = params.ensembles[spec.ensemble].members
-            found[name] = [origin for member in members for origin in of(f"votes-{member}")]
+            by_model[name] = [origin for member in members for origin in of(f"votes-{member}")]
         elif isinstance(spec, SftModel):
             for subset in params.finetune.subsets:
-                found[f"{name}-{subset}"] = of(f"finetune-{subset}-{name}")
+                by_model[f"{name}-{subset}"] = of(f"finetune-{subset}-{name}")
         elif isinstance(spec, PromptedModel):
-            found[name] = of(f"prompted-{name}") or of(f"baselines-{name}")
+            by_model[name] = of(f"prompted-{name}") or of(f"baselines-{name}")
         else:
-            found[name] = of(f"baselines-{name}")
-    return {name: told for name, told in found.items() if told}
+            by_model[name] = of(f"baselines-{name}")
+    return {name: each for name, each in by_model.items() if each}
 
 
-def _values(given: Any) -> Sequence[Any]:
-    return list(given.values()) if isinstance(given, dict) else []
+def _values(prompts: Any) -> Sequence[Any]:
+    return list(prompts.values()) if isinstance(prompts, dict) else []
 
 
 def noted(metrics: Json, *, prompts: Mapping[str, Sequence[Json]]) -> Json:
@@ -72,10 +72,10 @@ def noted(metrics: Json, *, prompts: Mapping[str, Sequence[Json]]) -> Json:
     return {**metrics, "tasks": tasks}
 
 
-def _notes(told: Sequence[Json]) -> Iterator[str]:
-    if any(origin["learnt"] for origin in told):
+def _notes(origins_of_model: Sequence[Json]) -> Iterator[str]:
+    if any(origin["learnt"] for origin in origins_of_model):
         yield LEARNT
-    if any(origin["own"] for origin in told):
+    if any(origin["own"] for origin in origins_of_model):
         yield OWN
 
 
@@ -96,7 +96,7 @@ def sheet(metrics: Json, *, prompts: Mapping[str, Sequence[Json]]) -> Sheet | No
             "; ".join(origin["learnt"]) or "none",
         )
         for name in sorted(names & prompts.keys())
-        for origin in {json.dumps(one, sort_keys=True): one for one in prompts[name]}.values()
+        for origin in {json.dumps(each, sort_keys=True): each for each in prompts[name]}.values()
     ]
     columns = (
         "Model",

@@ -15,14 +15,14 @@ from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.errors import CorpusError, DataError
 from pipelines.evaluate.inputs import TEST, EvaluationGold
-from pipelines.report import commit_comparison, export, latex, report
+from pipelines.report import commit_comparison, export, report
 from pipelines.report import page as report_page
 from pipelines.report.commit_comparison import ReportedCommit
 from pipelines.report.page import Page
 from pipelines.workspace.clone import BRANCH, Workspace, workspace
 from pipelines.workspace.git import git
 
-FORMATS = {"html": ("html", report_page.html), "md": ("md", report_page.markdown), "latex": ("tex", latex.latex)}
+FORMATS = {"html": ("html", report_page.html), "md": ("md", report_page.markdown), "latex": ("tex", export.latex)}
 MOST_KNOWN = 3
 
 
@@ -52,48 +52,28 @@ def write(
     """Write ``report.*``, or ``comparison.*`` with ``against``, and the folder ``tables`` into the folder ``to``.
 
     Args:
-        corpus: the name of the corpus.
-        settings: the corpus repository.
         to: a new or empty folder.
-        form: a name of :data:`FORMATS`.
-        commit: the commit to report on; the newest by default.
         against: an earlier commit (or any other) that is compared with it.
-
-    Returns:
-        ``commit``, ``against`` if given, ``file`` (the path of the page), and ``tables`` (their number, each as CSV and
-        LaTeX).
-
-    Raises:
-        NoCorpus: there is no corpus repository.
-        UnknownName: the repository has no such commit.
-        NotPublished: a commit has no metrics of the corpus's models.
-        MetricsOutdated: the metrics of a commit cannot be read by this code.
     """
     with workspace(settings, revision=commit) as clone, _readable(corpus, clone):
-        told = {"commit": clone.head}
+        result = {"commit": clone.head}
         if against is None:
             name, page = "report", _report(corpus, clone)
         else:
             newer = _version(corpus, clone)
     if against is not None:
         with workspace(settings, revision=against) as clone, _readable(corpus, clone):
-            told["against"] = clone.head
+            result["against"] = clone.head
             name, page = "comparison", commit_comparison.build(_version(corpus, clone), newer, corpus=corpus)
     ending, render = FORMATS[form]
     to.mkdir(parents=True, exist_ok=True)
     path = to / f"{name}.{ending}"
     path.write_bytes(render(page).encode())
-    return told | {"file": str(path), "tables": len(export.write(page, to / report.TABLES))}
+    return result | {"file": str(path), "tables": len(export.write(page, to / report.TABLES))}
 
 
 @contextmanager
 def _readable(corpus: str, clone: Workspace) -> Iterator[None]:
-    """Translate the failures of reading the metrics of a commit.
-
-    Raises:
-        NotPublished: there are none; the error names the newest commits that have some.
-        MetricsOutdated: a field is missing, or has another type.
-    """
     short = clone.head[:12]
     if not (clone.path / "metrics" / corpus / "evaluate.json").is_file():
         raise NotPublished(commit=short, corpus=corpus, known=_known(corpus, clone))
@@ -142,7 +122,6 @@ def _version(corpus: str, clone: Workspace) -> ReportedCommit:
 
 
 def _test(corpus: str, clone: Workspace) -> commit_comparison.TestItems | None:
-    """Return the gold of the test items by category, or ``None`` if their tables are no longer stored."""
     folder = f"snapshot/{corpus}"
     try:
         clone.checkout(*(f"{folder}/{name}" for name in ("split", "gold", "few_shot")))

@@ -18,15 +18,14 @@ from pipelines.config.collect import Corpus
 from pipelines.config.params import Params
 from pipelines.errors import DataError
 from pipelines.evaluate.model_scores import Json
-from pipelines.report import analysis_parts, dvc_data, export, methods, moderation_tables, prompt_notes
+from pipelines.report import analysis_parts, dvc_data, export, figsim, methods, moderation_tables, prompt_notes
 from pipelines.report import page as report_page
 from pipelines.report import parts as report_parts
 from pipelines.report.cradle import parts as cradle_parts
-from pipelines.report.figsim import parts as figsim_parts
 from pipelines.report.page import Block, Notice, Page
+from pipelines.report.papers import stands_for
 from pipelines.report.parts import best_of, noun_of
 from pipelines.report.sections import section
-from pipelines.report.successors import told_apart
 from pipelines.taxonomy import load
 
 SANDBOX = "These are the sandbox's synthetic {noun} and tiny models."
@@ -56,9 +55,6 @@ def run(corpus: str, *, params: Params, root: Path = Path()) -> dict[str, Any]:
         ``best``: by task the best model, its macro-F1 and the baselines' (0 to 1); ``models``: number of
         models by task; ``sha256`` of both files; ``tables``: number of tables in
         ``tables``, each as CSV and LaTeX.
-
-    Raises:
-        NotEvaluated: the corpus has no ``evaluate.json``.
     """
     metrics = measured(corpus, root=root)
     page = page_of(corpus, metrics=metrics, params=params, root=root)
@@ -76,11 +72,7 @@ def run(corpus: str, *, params: Params, root: Path = Path()) -> dict[str, Any]:
 
 
 def measured(corpus: str, *, root: Path) -> Json:
-    """Return the content of a corpus's ``evaluate.json``.
-
-    Raises:
-        NotEvaluated: there is none.
-    """
+    """Return the content of a corpus's ``evaluate.json``."""
     metrics = _read(root / "metrics" / corpus / "evaluate.json")
     if metrics is None:
         raise NotEvaluated(corpus=corpus)
@@ -111,14 +103,13 @@ def title_of(corpus: str, *, params: Params, root: Path) -> str:
 
 
 def _source(corpus: Corpus) -> dict[str, str]:
-    """Return the words of a methods paragraph on where the items are from."""
     names = ", ".join(f"r/{name}" for name in corpus.subreddits)
     return {"subreddits": names, "first_month": corpus.first_month, "last_month": corpus.last_month or ""}
 
 
 def _read(path: Path) -> Json | None:
-    found: Json | None = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
-    return found
+    metrics: Json | None = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    return metrics
 
 
 def summary(metrics: Json) -> dict[str, Any]:
@@ -146,21 +137,7 @@ def build(
     moderation: Json | None = None,
     prompts: Mapping[str, Sequence[Json]] | None = None,
 ) -> Page:
-    """Build a corpus's report page from its metrics.
-
-    Args:
-        metrics: ``evaluate.json``.
-        corpus: the name of the corpus.
-        synthetic: whether the records are simulated (of the sandbox).
-        title: the title of the page.
-        silver: metrics of the silver labels that models learnt from.
-        models: the entries of ``params.models`` that are fine-tuned, by name.
-        analysis: ``analysis.json``, the description of the corpus.
-        agreement: ``agreement.json``, of the raters.
-        source: where the items are from; see :mod:`pipelines.report.methods`.
-        moderation: ``moderation.json``.
-        prompts: the origins of each model's prompts; see :func:`pipelines.report.prompt_notes.origins`.
-    """
+    """Build a corpus's report page from its metrics."""
     metrics = prompt_notes.noted(report_parts.in_order(metrics), prompts=prompts or {})
     if metrics["scheme"] in WITH_PAPER:
         metrics = told_apart(metrics, paper=metrics["scheme"])
@@ -174,7 +151,7 @@ def build(
         head.append(Notice(OTHER.format(noun=noun)))
     head.append(report_parts.scoreboard(metrics) if len(metrics["tasks"]) == 1 else report_parts.glance(metrics))
     if metrics["scheme"] == "figsim":
-        sections = figsim_parts.sections(metrics)
+        sections = figsim.sections(metrics)
     else:
         sections = cradle_parts.sections(metrics, silver=silver, models=models or {})
     if asked := prompt_notes.sheet(metrics, prompts=prompts or {}):
@@ -182,8 +159,32 @@ def build(
     more = moderation_tables.sections(moderation, scheme=metrics["scheme"])
     more += analysis_parts.sections(analysis, agreement=agreement, paper=published)
     if source:
-        given = {"analysis": analysis, "agreement": agreement, "moderation": moderation}
-        told = methods.paragraphs(metrics, source=source, synthetic=synthetic, **given)
-        more.append(section("methods", "Methods, for a paper", [*told, FILES]))
+        described = {"analysis": analysis, "agreement": agreement, "moderation": moderation}
+        sentences = methods.paragraphs(metrics, source=source, synthetic=synthetic, **described)
+        more.append(section("methods", "Methods, for a paper", [*sentences, FILES]))
     ending = [part for part in sections if part.key in ("discrepancies", "reading")]
     return Page(title, tuple(head), (*(part for part in sections if part not in ending), *more, *ending))
+
+
+def told_apart(metrics: Json, *, paper: str) -> Json:
+    """Return the content of ``evaluate.json`` with each model named ``entry (weights)`` that is not its row's model."""
+    names = {
+        name: f"{name} ({model['base']})"
+        for task in metrics["tasks"].values()
+        for name, model in task["models"].items()
+        if not stands_for(paper, model["name"], base=model["base"])
+    }
+    if not names:
+        return metrics
+    decoding = {names.get(name, name): settings for name, settings in metrics["decoding"].items()}
+    tasks = {key: _renamed(task, names=names) for key, task in metrics["tasks"].items()}
+    return {**metrics, "decoding": decoding, "tasks": tasks}
+
+
+def _renamed(task: Json, *, names: dict[str, str]) -> Json:
+    models = {
+        names.get(name, name): {**model, "untuned": names.get(model["untuned"], model["untuned"])}
+        for name, model in task["models"].items()
+    }
+    pairs = [{**pair, **{side: names.get(pair[side], pair[side]) for side in ("a", "b")}} for pair in task["pairs"]]
+    return {**task, "models": models, "best": names.get(task["best"], task["best"]), "pairs": pairs}

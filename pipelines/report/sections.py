@@ -24,14 +24,13 @@ def section(key: str, title: str, blocks: Iterable[Block | None]) -> PageSection
 def pairs(metrics: Json) -> Iterator[Block]:
     """Yield for each task how many pairs of models differ significantly, and a table of the paired tests."""
     for key, task in metrics["tasks"].items():
-        if told := _told_apart(task):
-            yield f"{title_of(key)}: {told}"
+        if sentence := _told_apart(task):
+            yield f"{title_of(key)}: {sentence}"
         for i, sheet in enumerate(_pair_sheets(key, task)):
             yield Folded(sheet) if i else sheet
 
 
 def _pair_sheets(key: str, task: Json) -> Iterator[Sheet]:
-    """Yield two tables of paired tests: the best model against every other model, and all other pairs."""
     against: list[tuple[str, ...]] = []
     rest: list[tuple[str, ...]] = []
     for pair in task["pairs"]:
@@ -70,8 +69,8 @@ def _told_apart(task: Json) -> str | None:
     if not task["pairs"]:
         return None
     sure = sum(pair["holm"]["bootstrap"] < ENOUGH for pair in task["pairs"])
-    found = f"{sure:,} of {len(task['pairs']):,} pairs of models differ in macro-F1 beyond chance"
-    return f"{found} (bootstrap, Holm's p below .05)."
+    text = f"{sure:,} of {len(task['pairs']):,} pairs of models differ in macro-F1 beyond chance"
+    return f"{text} (bootstrap, Holm's p below .05)."
 
 
 def unanswered(metrics: Json) -> Iterator[Block]:

@@ -10,7 +10,6 @@ from typing import Any
 
 from pipelines.annotate.forms.manifest import FILE, opened
 from pipelines.collect.month_ledger import GAPS
-from pipelines.config import renamed
 from pipelines.config.settings import Settings
 from pipelines.errors import GitFailed
 from pipelines.label import votes_report
@@ -34,10 +33,6 @@ def read(settings: Settings, *, before: Mapping[str, Any]) -> tuple[Json, list[s
 
     The first part has ``commit``, ``commits`` (those of the numbers, and the latest), ``origin`` (metrics file or
     month's folder -> its last commit) and ``corpora``.
-
-    Args:
-        settings: the location of the corpus.
-        before: the summary of an earlier commit, from which unchanged origins are taken.
     """
     with history(settings) as repository, scratch_folder(settings.home) as folder:
         where = ("--git-dir", str(repository))
@@ -48,11 +43,11 @@ def read(settings: Settings, *, before: Mapping[str, Any]) -> tuple[Json, list[s
             archive.extractall(folder, filter="data")
         pointers = [path for path in paths if path.startswith("data/") and path.endswith(".dvc")]
         corpora = sorted({PurePosixPath(path).parts[1] for path in [*wanted, *pointers] if "/" in path})
-        found = {corpus: parts(folder, corpus) for corpus in corpora}
-        for corpus, part in found.items():
+        measured = {corpus: parts(folder, corpus) for corpus in corpora}
+        for corpus, part in measured.items():
             part["gaps"] = _gaps(folder, corpus)
-        told = {"corpora": found, **_commits(repository, before=before)}
-        return told, pointers, (folder / "params.yaml").read_text()
+        facts = {"corpora": measured, **_commits(repository, before=before)}
+        return facts, pointers, (folder / "params.yaml").read_text()
 
 
 def _wanted(path: str) -> bool:
@@ -69,7 +64,7 @@ def parts(root: Path, corpus: str) -> Json:
     folder = root / "metrics" / corpus
     votes = votes_report.gather(root, corpus)
     shown = {name: _metrics(folder / f"{name}.json") or {} for name in ("dedupe", "gold", "sample", "split")}
-    quality = _metrics(renamed.metrics(folder, "quality")) or {}
+    quality = _metrics(folder / "quality.json") or {}
     agreement = (_metrics(folder / "agreement.json") or {}).get("rounds", {})
     return {
         "funnel": {
@@ -81,9 +76,9 @@ def parts(root: Path, corpus: str) -> Json:
         },
         "ocr": quality.get("ocr") or {},
         "rounds": [_round(manifest, measured=agreement.get(manifest.round)) for manifest in opened(root, corpus)],
-        "votes": {name: _some(one, *VOTES) for name, one in votes.get("votes", {}).items()},
-        "silver": {name: _silver(one) for name, one in votes.get("silver", {}).items()},
-        "models": {name: _model(one) for name, one in (_metrics(folder / "batch_predict.json") or {}).items()},
+        "votes": {name: _some(labeller, *VOTES) for name, labeller in votes.get("votes", {}).items()},
+        "silver": {name: _silver(ensemble) for name, ensemble in votes.get("silver", {}).items()},
+        "models": {name: _model(model) for name, model in (_metrics(folder / "batch_predict.json") or {}).items()},
     }
 
 
@@ -103,24 +98,24 @@ def _round(manifest: Any, *, measured: Mapping[str, Any] | None) -> Json:
         "size": manifest.size,
         "sufficient": (measured or {}).get("sufficient"),
         "agreement": {
-            name: {"items": one["items"], "alpha": one["alpha"], "kappa": one["kappa"]}
-            for name, one in categories.items()
+            name: {"items": category["items"], "alpha": category["alpha"], "kappa": category["kappa"]}
+            for name, category in categories.items()
         },
     }
 
 
-def _silver(found: Mapping[str, Any]) -> Json:
+def _silver(silver: Mapping[str, Any]) -> Json:
     return {
-        "records": found["records"],
-        "agreement": {split: dict(counts) for split, counts in found["agreement"].items()},
-        "queue": {"records": found["queue"]["records"], "reasons": dict(found["queue"]["reasons"])},
+        "records": silver["records"],
+        "agreement": {split: dict(counts) for split, counts in silver["agreement"].items()},
+        "queue": {"records": silver["queue"]["records"], "reasons": dict(silver["queue"]["reasons"])},
     }
 
 
-def _model(found: Mapping[str, Any]) -> Json:
-    drift = found.get("drift") or {}
+def _model(model: Mapping[str, Any]) -> Json:
+    drift = model.get("drift") or {}
     return {
-        **_some(found, "version", "items", "records", "alerts", "labels", "outcomes"),
+        **_some(model, "version", "items", "records", "alerts", "labels", "outcomes"),
         "drift": {
             "months": drift.get("months", 0),
             "exceeded": {month: list(names) for month, names in (drift.get("exceeded") or {}).items()},
@@ -130,9 +125,8 @@ def _model(found: Mapping[str, Any]) -> Json:
 
 
 def _gaps(root: Path, corpus: str) -> dict[str, str]:
-    """Return the digest of the table of gaps by month."""
-    found = sorted((root / "data" / corpus).glob(f"*/{GAPS}.dvc"))
-    return {path.parent.name: read_pointer(path.read_text()).md5 for path in found}
+    pointers = sorted((root / "data" / corpus).glob(f"*/{GAPS}.dvc"))
+    return {path.parent.name: read_pointer(path.read_text()).md5 for path in pointers}
 
 
 def _commits(repository: Path, *, before: Mapping[str, Any]) -> Json:
@@ -146,19 +140,18 @@ def _commits(repository: Path, *, before: Mapping[str, Any]) -> Json:
     origin: dict[str, str] = {} if span == BRANCH else dict(before.get("origin", {}))
     commits = dict(before.get("commits", {}))
     fresh: dict[str, str] = {}
-    for one, files in _entries(log):
-        commits[one["commit"]] = one
+    for commit, files in _entries(log):
+        commits[commit["commit"]] = commit
         for file in files:
-            fresh.setdefault(_key(file), one["commit"])
-    latest = [one for one, _ in _entries(newest)]
-    commits |= {one["commit"]: one for one in latest}
+            fresh.setdefault(_key(file), commit["commit"])
+    latest = [commit for commit, _ in _entries(newest)]
+    commits |= {commit["commit"]: commit for commit in latest}
     origin |= fresh
-    used = {*origin.values(), *(one["commit"] for one in latest)}
-    return {"commit": tip, "origin": origin, "commits": {key: one for key, one in commits.items() if key in used}}
+    used = {*origin.values(), *(commit["commit"] for commit in latest)}
+    return {"commit": tip, "origin": origin, "commits": {key: commit for key, commit in commits.items() if key in used}}
 
 
 def _reaches(repository: Path, commit: str) -> bool:
-    """Return whether the corpus branch has grown from a commit."""
     try:
         git("--git-dir", str(repository), "merge-base", "--is-ancestor", commit, BRANCH)
     except GitFailed:
@@ -177,13 +170,12 @@ def _entries(log: str) -> Iterable[tuple[Json, list[str]]]:
 
 
 def _key(file: str) -> str:
-    """Return a metrics file itself, or the folder of a month's file."""
     names = PurePosixPath(file).parts
     return "/".join(names[:3]) if names[0] == "data" else file
 
 
-def _some(found: Mapping[str, Any], *names: str) -> Json:
-    return {name: found[name] for name in names if name in found}
+def _some(values: Mapping[str, Any], *names: str) -> Json:
+    return {name: values[name] for name in names if name in values}
 
 
 def _metrics(path: Path) -> Json | None:

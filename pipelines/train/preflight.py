@@ -2,7 +2,7 @@
 
 All figures follow from the model's configuration (``architecture.py``) and its recipe, an entry of ``params.models``:
 weights, gradients and AdamW's two moments exactly, activations and what a layer needs while it is computed as upper
-bounds. Everything is in bytes. Hours are not estimated: they depend on the machine.
+bounds. Everything is in bytes.
 """
 
 from __future__ import annotations
@@ -45,21 +45,12 @@ class NotEnough(ConfigError):
 
 @dataclass(frozen=True)
 class Requirements:
-    """What fine-tuning one model needs; sizes are bytes.
+    """What fine-tuning one model needs; sizes are bytes by use.
 
-    Args:
-        model: its name in ``params.models``.
-        base: its base model.
-        parameters: the base's number of weights.
-        trained: how many weights are trained: the base's, or an adapter's.
-        gpus: number of GPUs, or processes on a CPU, that divide the model.
-        recompute: whether activations are computed a second time instead of kept.
-        gpu: memory of each GPU by use.
-        host: memory of the host by use; on a machine without a GPU, it is needed besides ``gpu``.
-        disk: disk space by use: ``base`` (the download), ``checkpoints`` (at most at one time), ``model`` (its weights
-            and their copy in DVC's cache).
-        hours: not estimated.
-        deviations: what the recipe computes differently from the paper's.
+    ``gpus`` GPUs, or processes on a CPU, divide the model; ``gpu`` is the memory of each. A machine without a GPU needs
+    it besides ``host``, the memory of the host. ``disk`` has ``base`` (the download), ``checkpoints`` (at most at one
+    time), and ``model`` (its weights and their copy in DVC's cache). ``recompute``: activations are computed a second
+    time instead of kept. ``deviations``: what the recipe computes differently from the paper's.
     """
 
     model: str
@@ -71,7 +62,6 @@ class Requirements:
     gpu: Mapping[str, int]
     host: Mapping[str, int]
     disk: Mapping[str, int]
-    hours: float | None = None
     deviations: tuple[str, ...] = ()
 
     @property
@@ -106,18 +96,10 @@ class Requirements:
 
 
 def requirements(model: str, *, params: Params, gpus: int | None = None, card: int = CARD) -> Requirements:
-    """Return what fine-tuning a model of ``params.models`` needs.
+    """Return what fine-tuning a model of kind ``sft`` needs.
 
-    Args:
-        model: the name of an entry of kind ``sft``.
-        params: the parameters of the corpus.
-        gpus: the number of GPUs that divide the model; ``None`` for the smallest of :data:`HOSTS` with which each GPU
-            needs at most ``card`` bytes, or the largest if none is enough.
-        card: the memory of a GPU in bytes, which also decides whether activations are kept.
-
-    Raises:
-        UnknownName: ``model`` is no entry of kind ``sft``.
-        BaseUnpinned, BaseMissing: see :func:`pipelines.train.architecture.of`.
+    ``gpus`` is by default the smallest of :data:`HOSTS` with which each GPU needs at most ``card`` bytes, or the
+    largest if none is enough; ``card`` also decides whether activations are kept.
     """
     # the libraries take seconds to import
     from pipelines.train import architecture
@@ -128,12 +110,14 @@ def requirements(model: str, *, params: Params, gpus: int | None = None, card: i
         raise UnknownName(kind="model of kind sft", name=model, known=", ".join(known))
     sizes = architecture.of(spec.base, revision=spec.revision)
     counts = (gpus,) if gpus else HOSTS[:1] if spec.single else HOSTS
-    found = [estimated(model, spec=spec, sizes=sizes, gpus=count, card=card) for count in counts]
-    return next((each for each in found if each.gpu_bytes <= card), found[-1])
+    hosts = [estimated(model, spec=spec, sizes=sizes, gpus=count, card=card) for count in counts]
+    return next((host for host in hosts if host.gpu_bytes <= card), hosts[-1])
 
 
 def estimated(model: str, *, spec: SftModel, sizes: Architecture, gpus: int, card: int | None = CARD) -> Requirements:
     """Return what a recipe needs with a base model of these sizes; ``card`` is ``None`` on a machine without a GPU."""
+    from pipelines.train.sft import recipe
+
     adapter = sizes.ranks * (spec.rank or 0) if spec.tuning == "lora" else 0
     trained = adapter or sizes.parameters
     shared = gpus > 1 or spec.offload is not None
@@ -143,14 +127,17 @@ def estimated(model: str, *, spec: SftModel, sizes: Architecture, gpus: int, car
         "optimizer": moments(spec, sizes=sizes, trained=trained),
     }
     parts = {use: -(-size // gpus) for use, size in whole.items()}
-    recompute = short_of_memory(spec, sizes=sizes, gpus=gpus, memory=card)
+    recompute = recipe.short_of_memory(
+        spec, layers=sizes.layers, width=sizes.width, weights=sizes.parameters, memory=card, processes=gpus
+    )
     held = dict.fromkeys(parts, 0) if spec.offload else parts
     working = {
         "gathered": _gathered(spec, sizes=sizes, shared=shared),
         "activations": activations(spec, sizes=sizes, recompute=recompute),
         "logits": ANSWERS * sizes.vocabulary * LOGITS,
     }
-    loaded = _loaded(spec, sizes=sizes)
+    # the first process reads the base; a part that is offloaded is there from then on
+    loaded = (WORD if spec.tuning == "full" else sizes.itemsize) * sizes.parameters
     return Requirements(
         model=model,
         base=spec.base,
@@ -159,7 +146,6 @@ def estimated(model: str, *, spec: SftModel, sizes: Architecture, gpus: int, car
         gpus=gpus,
         recompute=recompute,
         gpu={**held, **working, "reserve": RESERVE if card else 0},
-        # the first process reads the base; a part that is offloaded is there from then on
         host={"base": loaded} | ({use: size * gpus for use, size in parts.items()} if spec.offload else {}),
         disk={
             "base": sizes.itemsize * sizes.parameters + FILES,
@@ -191,9 +177,9 @@ def activations(spec: SftModel, *, sizes: Architecture, recompute: bool) -> int:
     from pipelines.train.sft.recipe import ACTIVATION_BYTES, row_of
 
     tokens = row_of(spec)
-    one = ACTIVATION_BYTES * tokens * sizes.width
+    layer = ACTIVATION_BYTES * tokens * sizes.width
     # of each layer only its input, in float32; and the final norm
-    return WORD * tokens * sizes.width * (sizes.layers + 4) + one if recompute else one * sizes.layers
+    return WORD * tokens * sizes.width * (sizes.layers + 4) + layer if recompute else layer * sizes.layers
 
 
 def _gathered(spec: SftModel, *, sizes: Architecture, shared: bool) -> int:
@@ -206,11 +192,6 @@ def _gathered(spec: SftModel, *, sizes: Architecture, shared: bool) -> int:
     return HALF * (2 * sizes.layer + sizes.ends) + gradients
 
 
-def _loaded(spec: SftModel, *, sizes: Architecture) -> int:
-    """Return the bytes of the base model in the memory of the host, where the first process reads it."""
-    return (WORD if spec.tuning == "full" else sizes.itemsize) * sizes.parameters
-
-
 def checkpoints(spec: SftModel, *, sizes: Architecture, trained: int, shared: bool) -> int:
     """Return the disk space of checkpoints at the worst moment (``trainer.Keeper``).
 
@@ -221,29 +202,11 @@ def checkpoints(spec: SftModel, *, sizes: Architecture, trained: int, shared: bo
     return 3 * weights + 2 * moments(spec, sizes=sizes, trained=trained)
 
 
-def short_of_memory(spec: SftModel, *, sizes: Architecture, gpus: int, memory: int | None) -> bool:
-    """Return whether activations must be recomputed, because the memory of a GPU is too small for them."""
-    from pipelines.train.sft import recipe
-
-    return recipe.short_of_memory(
-        spec, layers=sizes.layers, width=sizes.width, weights=sizes.parameters, memory=memory, processes=gpus
-    )
-
-
 def check(model: str, *, params: Params, settings: Settings, root: Path, folder: Path | None = None) -> Requirements:
     """Compare what fine-tuning a model needs with this machine's GPUs, memory and disks, before anything is loaded.
 
-    Args:
-        model: the name of an entry of kind ``sft``.
-        params: the parameters of the corpus.
-        settings: provides ``CORPUS_HOME`` and the number of processes.
-        root: the clone to which the model is written.
-        folder: of the run's checkpoints; those of a killed attempt are not needed a second time.
-
-    Raises:
-        NotEnough: this machine has less; the error says what would fit.
-        BadParams: more processes are asked for than there are GPUs, or than the recipe can use.
-        ExtraMissing: the recipe needs bitsandbytes, which is not installed.
+    ``root`` is the clone to which the model is written, and ``folder`` that of the run's checkpoints: those of a killed
+    attempt are not needed a second time.
     """
     import psutil
     import torch
@@ -265,7 +228,7 @@ def check(model: str, *, params: Params, settings: Settings, root: Path, folder:
     if missing:
         advice = _advice(needed, spec=spec, sizes=sizes, free=free, available=available)
         raise NotEnough(model=model, detail="; ".join(missing), advice=advice)
-    kept = _size(folder) if folder else 0
+    kept = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) if folder else 0
     if missing := list(_full(needed, places=_places(settings, root=root, spec=spec), kept=kept)):
         advice = "Free that space, or move the folder and set HF_HOME (base) or CORPUS_HOME (checkpoints)."
         raise NotEnough(model=model, detail="; ".join(missing), advice=advice)
@@ -321,21 +284,17 @@ def _full(needed: Requirements, *, places: Mapping[str, Path | None], kept: int)
     """Yield the file systems that are too full, with the uses that share each; ``kept``: bytes of kept checkpoints."""
     still = {**needed.disk, "checkpoints": max(0, needed.disk["checkpoints"] - kept)}
     shared: dict[int, list[str]] = {}
-    found = {use: _existing(place) for use, place in places.items() if place is not None}
-    for use, place in found.items():
-        shared.setdefault(place.stat().st_dev, []).append(use)
+    folders = {
+        use: next(folder for folder in (place.absolute(), *place.absolute().parents) if folder.exists())
+        for use, place in places.items()
+        if place is not None
+    }
+    for use, folder in folders.items():
+        shared.setdefault(folder.stat().st_dev, []).append(use)
     for uses in shared.values():
-        wanted, free = sum(still[use] for use in uses), shutil.disk_usage(found[uses[0]]).free
+        wanted, free = sum(still[use] for use in uses), shutil.disk_usage(folders[uses[0]]).free
         if wanted > free:
             yield f"{_gb(wanted)} of disk space for {' and '.join(uses)}, of which {_gb(free)} are free"
-
-
-def _existing(place: Path) -> Path:
-    return next(folder for folder in (place.absolute(), *place.absolute().parents) if folder.exists())
-
-
-def _size(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def _gb(size: int) -> str:

@@ -55,23 +55,15 @@ class Item:
 
 
 def items(summary: Json, *, fault: str, runs: Runs, shown: Mapping[str, Json], now: datetime) -> list[Item]:
-    """Return everything that needs a person, in the order failed, late, waiting, to be checked.
-
-    Args:
-        summary: the content of the summary file.
-        fault: why there is no summary, or an empty text.
-        runs: what the user may see of Airflow.
-        shown: the sections of the page by corpus, as the user may see them.
-        now: the present time.
-    """
-    found = [*_runs(runs), *_deletions(summary, runs=runs, now=now), *_people(shown)]
-    found += [
+    """Return everything that needs a person, in the order failed, late, waiting, to be checked."""
+    listed = [*_runs(runs), *_deletions(summary, runs=runs, now=now), *_people(shown)]
+    listed += [
         *_decisions(summary, runs=runs),
         *_corpora(shown),
         *_money(summary, shown=shown),
         *_summary(summary, fault=fault, now=now),
     ]
-    return sorted(found, key=lambda item: list(WORDS).index(item.kind))
+    return sorted(listed, key=lambda item: list(WORDS).index(item.kind))
 
 
 def _runs(runs: Runs) -> Iterator[Item]:
@@ -105,18 +97,18 @@ def _remedy(run: SeenRun) -> str:
 def _deletions(summary: Json, *, runs: Runs, now: datetime) -> Iterator[Item]:
     if not runs.sees("deletion_sweep", "takedown"):
         return
-    found = summary.get("takedowns") or {}
-    for one in found.get("open", ()):
-        begun = moment(one.get("begun"))
+    takedowns = summary.get("takedowns") or {}
+    for request in takedowns.get("open", ()):
+        begun = moment(request.get("begun"))
         age = (now - begun).total_seconds() / 3600 if begun else 0.0
         left = ERASURE_DAYS - age / 24
-        kind = FAILED if one.get("pending") or left < 0 else WAITS
-        places = f"; not cleared: {', '.join(one['pending'])}" if one.get("pending") else ""
-        what = f"Takedown {one['request']} is not complete after {hours(age)}{places}"
+        kind = FAILED if request.get("pending") or left < 0 else WAITS
+        places = f"; not cleared: {', '.join(request['pending'])}" if request.get("pending") else ""
+        what = f"Takedown {request['request']} is not complete after {hours(age)}{places}"
         term = f"{left:.0f} days remain" if left >= 0 else "its month is over"
         yield Item(kind, what, f"Resume it; {term}.", "#deletions", begun, "corpus takedown run-pending")
-    for corpus, one in found.get("swept", {}).items():
-        since, limit = moment(one.get("last")) or moment(one.get("first_seen")), found.get("sweep_hours")
+    for corpus, sweep in takedowns.get("swept", {}).items():
+        since, limit = moment(sweep.get("last")) or moment(sweep.get("first_seen")), takedowns.get("sweep_hours")
         if since and limit and (now - since).total_seconds() > 3600 * limit:
             what = f"The last complete deletion sweep of {corpus} is older than {limit} h"
             yield Item(LATE, what, "Start a run of the Dag deletion_sweep, and read its log.", "#deletions", since)
@@ -124,31 +116,32 @@ def _deletions(summary: Json, *, runs: Runs, now: datetime) -> Iterator[Item]:
 
 def _people(shown: Mapping[str, Json]) -> Iterator[Item]:
     for corpus, part in shown.items():
-        for one in part["rounds"]:
-            if one["status"] == "closed":
+        for round_ in part["rounds"]:
+            if round_["status"] == "closed":
                 continue
-            who = "annotators" if one["status"] == "open" else "the adjudicator"
-            command = f"corpus round status {corpus} {one['round']}"
-            yield Item(WAITS, f"Round {one['round']} of {corpus}: {who}", "See whose queue has open items.",
-                       f"#rounds-{corpus}", one["opened"], command)  # fmt: skip
-        for one in part["votes"]["ensembles"]:
-            if one["queued"]:
-                what = f"{one['queued']:,} records of {corpus} that the ensemble {one['ensemble']} leaves to people"
+            who = "annotators" if round_["status"] == "open" else "the adjudicator"
+            command = f"corpus round status {corpus} {round_['round']}"
+            yield Item(WAITS, f"Round {round_['round']} of {corpus}: {who}", "See whose queue has open items.",
+                       f"#rounds-{corpus}", round_["opened"], command)  # fmt: skip
+        for ensemble in part["votes"]["ensembles"]:
+            if ensemble["queued"]:
+                left = f"that the ensemble {ensemble['ensemble']} leaves to people"
+                what = f"{ensemble['queued']:,} records of {corpus} {left}"
                 todo = "Open a round of review with the Dag annotation_round."
                 yield Item(WAITS, what, todo, f"#votes-{corpus}")
 
 
 def _decisions(summary: Json, *, runs: Runs) -> Iterator[Item]:
     if runs.sees("release"):
-        for one in summary.get("releases", ()):
-            if one.get("status") == DRAFT:
-                what, command = f"Release {one['release']} is a draft", f"corpus release approve {one['release']}"
+        for entry in summary.get("releases", ()):
+            if entry.get("status") == DRAFT:
+                what, command = f"Release {entry['release']} is a draft", f"corpus release approve {entry['release']}"
                 yield Item(WAITS, what, "Check its datasheet, then approve or replace it.", "#releases",
-                           one.get("drafted"), command)  # fmt: skip
+                           entry.get("drafted"), command)  # fmt: skip
     if runs.sees("promote"):
-        for name, one in summary.get("registry", {}).items():
-            if one.get("open"):
-                what = f"A change of {name}'s champion is unfinished since row {one['open']} of its journal"
+        for name, entry in summary.get("registry", {}).items():
+            if entry.get("open"):
+                what = f"A change of {name}'s champion is unfinished since row {entry['open']} of its journal"
                 yield Item(FAILED, what, "Repeat the promotion, or give it up.", "#registry", None,
                            f"corpus promote {name} --abandon")  # fmt: skip
 
@@ -182,14 +175,14 @@ def _many(months: Sequence[str]) -> str:
 
 
 def _money(summary: Json, *, shown: Mapping[str, Json]) -> Iterator[Item]:
-    one = summary.get("budget") or {}
-    used = one.get("paid", 0) + one.get("reserved", 0)
+    budget = summary.get("budget") or {}
+    used = budget.get("paid", 0) + budget.get("reserved", 0)
     if (
         any(part["votes"]["labellers"] for part in shown.values())
-        and one.get("limit")
-        and used >= NEARLY * one["limit"]
+        and budget.get("limit")
+        and used >= NEARLY * budget["limit"]
     ):
-        what = f"{money(used)} of the labelling budget of {money(one['limit'])} are used"
+        what = f"{money(used)} of the labelling budget of {money(budget['limit'])} are used"
         yield Item(
             CHECK, what, "Requests that could exceed it are not sent: raise votes.budget_usd, or wait.", "#budget"
         )

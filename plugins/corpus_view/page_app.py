@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import UTC, datetime
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.common.db.common import SessionDep
 from airflow.api_fastapi.core_api.security import GetUserDep
+from airflow.models.dag import DagModel
+from airflow.models.dagrun import DagRun
+from airflow.models.deadline import Deadline
+from airflow.models.hitl import HITLDetail
+from airflow.models.taskinstance import TaskInstance
+from airflow.utils.state import DagRunState, TaskInstanceState
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import HTMLResponse, Response
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
 
-from corpus_view import airflow_runs
-from corpus_view.page_view import HERE, environment, model
-from corpus_view.summary_file import SummaryFile
+from corpus_view.page_text import path
+from corpus_view.page_view import HERE, SummaryFile, environment, model
+from corpus_view.runs_seen import Question, Runs, SeenRun, dag_ids
+from dvc_airflow.names import named
 
 # Nothing of other sites, no inline script or style; only Airflow's own page may frame it.
 POLICY = (
@@ -42,12 +53,7 @@ def _now() -> datetime:
 
 
 def build(summary: SummaryFile | None = None, *, clock: Clock = _now) -> FastAPI:
-    """Return the application of the page.
-
-    Args:
-        summary: the file to read; default: that of ``CORPUS_HOME``.
-        clock: returns the present time; tests use another one.
-    """
+    """Return the application of the page."""
     app = FastAPI(title="Corpus page", docs_url=None, redoc_url=None, openapi_url=None)
     file, template = summary or SummaryFile(), environment().get_template("page.html")
 
@@ -55,13 +61,13 @@ def build(summary: SummaryFile | None = None, *, clock: Clock = _now) -> FastAPI
     @app.get("/", response_class=HTMLResponse)
     def page(user: GetUserDep, session: SessionDep) -> Response:
         """Return the page with what the user may see."""
-        found = file.read()
+        content = file.read()
         permitted = get_auth_manager().get_authorized_dag_ids(user=user, method="GET", session=session)
-        corpora = tuple(found.found.get("corpora", ()))
-        runs = airflow_runs.read(session, permitted=permitted, corpora=corpora, now=clock())
+        corpora = tuple(content.found.get("corpora", ()))
+        runs = read(session, permitted=permitted, corpora=corpora, now=clock())
         if not runs.known:
             raise HTTPException(403, "You may read none of this project's Dags.")
-        body = template.render(model(found, runs=runs, now=clock()))
+        body = template.render(model(content, runs=runs, now=clock()))
         return HTMLResponse(body, headers=HEADERS | {"Cache-Control": "no-store"})
 
     @app.get("/{name}")
@@ -79,3 +85,121 @@ def build(summary: SummaryFile | None = None, *, clock: Clock = _now) -> FastAPI
         return HTMLResponse(text, status_code=error.status_code, headers=HEADERS | {"Cache-Control": "no-store"})
 
     return app
+
+
+# Every run of these is a request of its own: a later run does not repeat a failed one.
+REQUESTS = ("annotation_round", "promote", "release", "takedown")
+# Days in which a failed request is listed, and in which the last run of another Dag is looked for.
+DAYS_OF_REQUEST, DAYS = 7, 62
+MOST = 50
+WAITING = (TaskInstanceState.AWAITING_INPUT, TaskInstanceState.DEFERRED)
+
+
+def read(session: Session, *, permitted: Collection[str], corpora: Collection[str], now: datetime) -> Runs:
+    """Return the state of the project's Dags, of those in ``permitted`` only.
+
+    Seven queries, each of them limited by Dag, time or number.
+    """
+    ours = dag_ids(corpora) & set(permitted)
+    models = session.execute(
+        select(DagModel.dag_id, DagModel.is_paused, DagModel.has_import_errors, DagModel.is_stale).where(
+            DagModel.dag_id.in_(ours)
+        )
+    ).all()
+    collects = {named(f"{corpus}_collect") for corpus in corpora} & ours
+    requests = {named(name) for name in REQUESTS} & ours
+    months = _months(session, collects)
+    latest = _latest(session, ours - collects - requests, since=now - timedelta(days=DAYS))
+    asked = _requests(session, requests, since=now - timedelta(days=DAYS_OF_REQUEST))
+    failed = [run for run in (*months.values(), *latest.values(), *asked) if run.state == DagRunState.FAILED]
+    return Runs(
+        known=frozenset(row.dag_id for row in models),
+        paused=frozenset(row.dag_id for row in models if row.is_paused),
+        broken=frozenset(row.dag_id for row in models if row.has_import_errors or row.is_stale),
+        failed=tuple(_with_tasks(session, sorted(failed, key=_age, reverse=True)[:MOST])),
+        late=tuple(_late(session, ours)),
+        questions=tuple(_questions(session, ours)),
+        months={(run.dag, run.key): run for run in months.values() if run.key},
+        latest={run.dag: run for run in latest.values()},
+    )
+
+
+def _age(run: SeenRun) -> float:
+    return run.at.timestamp() if run.at else 0.0
+
+
+def _months(session: Session, dags: Collection[str]) -> dict[int, SeenRun]:
+    newest = (
+        select(func.max(DagRun.id))
+        .where(DagRun.dag_id.in_(dags), DagRun.partition_key.is_not(None))
+        .group_by(DagRun.dag_id, DagRun.partition_key)
+    )
+    return _runs(session, DagRun.id.in_(newest))
+
+
+def _latest(session: Session, dags: Collection[str], *, since: datetime) -> dict[int, SeenRun]:
+    newest = select(func.max(DagRun.id)).where(DagRun.dag_id.in_(dags), DagRun.run_after >= since)
+    return _runs(session, DagRun.id.in_(newest.group_by(DagRun.dag_id)))
+
+
+def _requests(session: Session, dags: Collection[str], *, since: datetime) -> list[SeenRun]:
+    failed = (DagRun.dag_id.in_(dags), DagRun.run_after >= since, DagRun.state == DagRunState.FAILED)
+    return list(_runs(session, *failed, limit=MOST).values())
+
+
+def _runs(session: Session, *where: Any, limit: int | None = None) -> dict[int, SeenRun]:
+    columns: tuple[Any, ...] = (DagRun.id, DagRun.dag_id, DagRun.run_id, DagRun.state, DagRun.partition_key)
+    columns += (DagRun.queued_at, DagRun.start_date, DagRun.end_date)
+    query = select(*columns).where(*where).order_by(DagRun.id.desc())
+    return {
+        row.id: SeenRun(
+            row.dag_id,
+            row.run_id,
+            str(getattr(row.state, "value", row.state)),
+            row.end_date or row.start_date or row.queued_at,
+            key=row.partition_key,
+        )
+        for row in session.execute(query.limit(limit) if limit else query)
+    }
+
+
+def _with_tasks(session: Session, runs: list[SeenRun]) -> list[SeenRun]:
+    """Return the runs with the first task of each that failed."""
+    columns = (TaskInstance.dag_id, TaskInstance.run_id, TaskInstance.task_id)
+    query = select(*columns).where(
+        TaskInstance.dag_id.in_({run.dag for run in runs}),
+        TaskInstance.run_id.in_({run.run_id for run in runs}),
+        TaskInstance.state == TaskInstanceState.FAILED,
+    )
+    tasks: dict[tuple[str, str], str] = {}
+    for dag, run_id, task in session.execute(query.order_by(TaskInstance.end_date)):
+        tasks.setdefault((dag, run_id), task)
+    return [replace(run, task=tasks.get((run.dag, run.run_id))) for run in runs]
+
+
+def _late(session: Session, dags: Collection[str]) -> list[SeenRun]:
+    query = (
+        select(DagRun.dag_id, DagRun.run_id, DagRun.state, DagRun.partition_key, Deadline.deadline_time)
+        .join(Deadline, Deadline.dagrun_id == DagRun.id)
+        .where(Deadline.missed, DagRun.dag_id.in_(dags), DagRun.state.in_([DagRunState.QUEUED, DagRunState.RUNNING]))
+        .order_by(Deadline.deadline_time)
+        .limit(MOST)
+    )
+    return [SeenRun(dag, run_id, str(state), at, key=key) for dag, run_id, state, key, at in session.execute(query)]
+
+
+def _questions(session: Session, dags: Collection[str]) -> list[Question]:
+    columns = (TaskInstance.dag_id, TaskInstance.run_id, TaskInstance.task_id, TaskInstance.map_index)
+    query = (
+        select(*columns, HITLDetail.subject, HITLDetail.created_at)
+        .join(TaskInstance, TaskInstance.id == HITLDetail.ti_id)
+        .where(HITLDetail.responded_at.is_(None), TaskInstance.state.in_(WAITING), TaskInstance.dag_id.in_(dags))
+        .order_by(HITLDetail.created_at)
+        .limit(MOST)
+    )
+    questions = []
+    for dag, run_id, task, index, subject, since in session.execute(query):
+        mapped = ("mapped", str(index)) if index >= 0 else ()
+        where = path("dags", dag, "runs", run_id, "tasks", task, *mapped, "required_actions")
+        questions.append(Question(dag, subject, since, where))
+    return questions

@@ -101,18 +101,17 @@ def calendar(corpus: str, part: Json, *, runs: Runs, sources: Sources, now: date
 
 
 def _keys(part: Json, months: Json, *, now: datetime) -> list[str]:
-    """Return the months from the first to the last of a corpus's period, and any others that have data."""
     first, last = (*(part.get("period") or ()), None, None)[:2]
     present = f"{now:%Y-%m}"
     first = min([key for key in (first, *months) if key], default=present)
     last = max([key for key in (last or present, *months) if key])
-    found: list[str] = []
+    keys: list[str] = []
     year, month = int(first[:4]), int(first[5:])
     # a period of a century is an error of its file
-    while (key := f"{year}-{month:02}") <= last and len(found) < 1200:
-        found.append(key)
+    while (key := f"{year}-{month:02}") <= last and len(keys) < 1200:
+        keys.append(key)
         year, month = (year, month + 1) if month < 12 else (year + 1, 1)
-    return found
+    return keys
 
 
 def _state(key: str, month: Json, *, run: SeenRun | None, first: str | None, now: datetime) -> str:
@@ -136,7 +135,7 @@ def counted(years: Sequence[Json]) -> dict[str, int]:
 
 def funnel(corpus: str, part: Json, *, sources: Sources) -> list[dict[str, Any]]:
     """Return the steps from submissions to the split: what came in, what stayed, and why the rest was excluded."""
-    found: Json = part.get("funnel", {})
+    steps: Json = part.get("funnel", {})
     rows = []
     for step, (came, stayed) in {
         "collect": ("submissions", "kept"),
@@ -145,71 +144,70 @@ def funnel(corpus: str, part: Json, *, sources: Sources) -> list[dict[str, Any]]
         "gold": (None, "records"),
         "split": (None, None),
     }.items():
-        one = found.get(step) or {}
-        if not one:
+        counts = steps.get(step) or {}
+        if not counts:
             continue
-        sizes: Json = one.get("sizes", {})
-        excluded = dict(one.get("dropped", {})) if step == "collect" else _excluded(step, one)
-        stays = sum(sizes.values()) if sizes else one.get(stayed or "")
-        comes = one.get(came or "")
+        sizes: Json = counts.get("sizes", {})
+        excluded = dict(counts.get("dropped", {})) if step == "collect" else _excluded(step, counts)
+        stays = sum(sizes.values()) if sizes else counts.get(stayed or "")
+        comes = counts.get(came or "")
         if step == "gold":
             # `records` are those with gold; the others of the sample have none, or were found unfit
-            comes = sum(one.get(key, 0) for key in ("records", "without", "unfit"))
-        file = "score" if step == "collect" and not sources.of(f"metrics/{corpus}/quality.json").commit else step
+            comes = sum(counts.get(key, 0) for key in ("records", "without", "unfit"))
         rows.append(
             {
                 "step": step,
                 "in": comes,
                 "out": stays,
                 "sizes": sizes,
-                "items": one.get("items") if step == "collect" else None,
+                "items": counts.get("items") if step == "collect" else None,
                 "excluded": dict(sorted(excluded.items(), key=lambda reason: (-reason[1], reason[0]))),
-                "source": sources.of(f"metrics/{corpus}/{'quality' if file == 'collect' else file}.json"),
+                "source": sources.of(f"metrics/{corpus}/{'quality' if step == 'collect' else step}.json"),
             }
         )
     return rows
 
 
-def _excluded(step: str, one: Json) -> dict[str, int]:
+def _excluded(step: str, counts: Json) -> dict[str, int]:
     if step == "dedupe":
-        named_reasons = {"near-duplicate": one.get("dropped"), "taken down": one.get("taken_down")}
+        named_reasons = {"near-duplicate": counts.get("dropped"), "taken down": counts.get("taken_down")}
     elif step == "gold":
-        named_reasons = {"not labelled by people": one.get("without", 0) - one.get("pending", 0)}
-        named_reasons |= {word: one.get(key) for key, word in EXCLUDED[step].items()}
+        named_reasons = {"not labelled by people": counts.get("without", 0) - counts.get("pending", 0)}
+        named_reasons |= {word: counts.get(key) for key, word in EXCLUDED[step].items()}
     elif step == "sample":
-        named_reasons = {"not drawn": one.get("candidates", 0) - one.get("taken", 0)}
+        named_reasons = {"not drawn": counts.get("candidates", 0) - counts.get("taken", 0)}
     else:
-        named_reasons = {word: one.get(key) for key, word in EXCLUDED[step].items()}
+        named_reasons = {word: counts.get(key) for key, word in EXCLUDED[step].items()}
     return {reason: count for reason, count in named_reasons.items() if count}
 
 
 def votes(corpus: str, part: Json, *, sources: Sources) -> Json:
     """Return the outcomes of each labeller, the agreement of each ensemble, and what is queued for people."""
     rows = []
-    for name, one in part.get("votes", {}).items():
-        outcomes = one.get("outcomes", {})
+    for name, metrics in part.get("votes", {}).items():
+        outcomes = metrics.get("outcomes", {})
         asked = sum(outcomes.values())
         rows.append(
             {
                 "labeller": name,
                 "asked": asked,
                 "outcomes": [(outcomes.get(key, 0), percent(outcomes.get(key, 0), asked)) for key in OUTCOMES],
-                "reasons": {key: n for key, n in sorted(one.get("reasons", {}).items()) if n},
-                "cost": one.get("cost", 0.0),
+                "reasons": {key: n for key, n in sorted(metrics.get("reasons", {}).items()) if n},
+                "cost": metrics.get("cost", 0.0),
                 "source": sources.of(f"metrics/{corpus}/votes-{name}.json"),
             }
         )
     ensembles = []
-    for name, one in part.get("silver", {}).items():
-        total = {key: sum(counts.get(key, 0) for counts in one["agreement"].values()) for key in AGREEMENTS}
+    for name, metrics in part.get("silver", {}).items():
+        total = {key: sum(counts.get(key, 0) for counts in metrics["agreement"].values()) for key in AGREEMENTS}
         whole = sum(total.values())
         ensembles.append(
             {
                 "ensemble": name,
-                "records": one["records"],
+                "records": metrics["records"],
                 "agreement": [(total[key], percent(total[key], whole)) for key in AGREEMENTS],
-                "queued": one["queue"]["records"],
-                "reasons": {key: n for key, n in one["queue"]["reasons"].items() if n},
+                "queued": metrics["queue"]["records"],
+                "reasons": {key: n for key, n in metrics["queue"]["reasons"].items() if n},
                 "source": sources.of(f"metrics/{corpus}/silver-{name}.json"),
             }
         )
@@ -219,16 +217,16 @@ def votes(corpus: str, part: Json, *, sources: Sources) -> Json:
 def rounds(corpus: str, part: Json, *, sources: Sources) -> list[dict[str, Any]]:
     """Return the annotation rounds, oldest first, with a row for each category that was measured."""
     source = sources.of(f"metrics/{corpus}/agreement.json")
-    return [{**one, "source": source, "rows": list(_categories(one))} for one in part.get("rounds", ())]
+    return [{**round_, "source": source, "rows": list(_categories(round_))} for round_ in part.get("rounds", ())]
 
 
-def _categories(one: Json) -> Iterator[Json]:
-    for name, found in one.get("agreement", {}).items():
+def _categories(round_: Json) -> Iterator[Json]:
+    for name, category in round_.get("agreement", {}).items():
         yield {
             "category": name,
-            "items": found["items"],
-            "alpha": _cell(found["alpha"]),
-            "kappa": _cell(found["kappa"]),
+            "items": category["items"],
+            "alpha": _cell(category["alpha"]),
+            "kappa": _cell(category["kappa"]),
         }
 
 
@@ -241,14 +239,14 @@ def _cell(figure: Json) -> str:
 
 def alerts(corpus: str, part: Json, *, sources: Sources) -> list[dict[str, Any]]:
     """Return for each champion in use the alerts and labels with their rates, and the drift of the newest month."""
-    found = []
-    for name, one in part.get("models", {}).items():
-        items, drift = one.get("items", 0), one.get("drift", {})
+    models = []
+    for name, model in part.get("models", {}).items():
+        items, drift = model.get("items", 0), model.get("drift", {})
         newest = drift.get("newest") or {}
         quantities = newest.get("quantities", {})
         rows = []
-        for label in sorted({*one.get("labels", {}), *one.get("alerts", {})}):
-            alerted, labelled = one.get("alerts", {}).get(label), one.get("labels", {}).get(label)
+        for label in sorted({*model.get("labels", {}), *model.get("alerts", {})}):
+            alerted, labelled = model.get("alerts", {}).get(label), model.get("labels", {}).get(label)
             month = quantities.get(label, {})
             rows.append(
                 {
@@ -262,82 +260,84 @@ def alerts(corpus: str, part: Json, *, sources: Sources) -> list[dict[str, Any]]
                     "drifted": label in newest.get("exceeded", ()),
                 }
             )
-        found.append(
+        models.append(
             {
                 "model": name,
-                "version": one.get("version"),
+                "version": model.get("version"),
                 "items": items,
                 "rows": rows,
                 "newest": newest.get("month"),
                 "months": drift.get("months", 0),
                 "exceeded": drift.get("exceeded", {}),
-                "others": [name for name in newest.get("exceeded", ()) if name not in one.get("labels", {})],
+                "others": [name for name in newest.get("exceeded", ()) if name not in model.get("labels", {})],
                 "source": sources.of(f"metrics/{corpus}/batch_predict.json"),
             }
         )
-    return found
+    return models
 
 
 def registry(summary: Json) -> list[dict[str, Any]]:
     """Return the journal of each registered model, newest row first, with links to the runs of its versions."""
     address = web(summary.get("mlflow"))
-    found = []
-    for name, one in summary.get("registry", {}).items():
+    models = []
+    for name, model in summary.get("registry", {}).items():
         links = {
-            int(version): f"{address}/#/models/{name}/versions/{version}" for version in one.get("runs", {}) if address
+            int(version): f"{address}/#/models/{name}/versions/{version}"
+            for version in model.get("runs", {})
+            if address
         }
-        found.append(
+        models.append(
             {
                 "model": name,
-                "champion": one.get("champion"),
-                "champion_href": links.get(one.get("champion") or 0),
-                "rows": one.get("rows", 0),
+                "champion": model.get("champion"),
+                "champion_href": links.get(model.get("champion") or 0),
+                "rows": model.get("rows", 0),
                 "journal": [
-                    {**row, "href": links.get(row.get("to") or row.get("from") or 0)} for row in one["journal"]
+                    {**row, "href": links.get(row.get("to") or row.get("from") or 0)} for row in model["journal"]
                 ][::-1],
             }
         )
-    return found
+    return models
 
 
 def budget(summary: Json) -> Json:
     """Return the costs of labelling against their limit."""
-    one = summary.get("budget") or {"limit": 0, "paid": 0, "reserved": 0}
-    used = one["paid"] + one["reserved"]
+    costs = summary.get("budget") or {"limit": 0, "paid": 0, "reserved": 0}
+    used = costs["paid"] + costs["reserved"]
     return {
-        **one,
+        **costs,
         "used": used,
-        "share": percent(used, one["limit"]),
-        "over": bool(one["limit"]) and used > one["limit"],
+        "share": percent(used, costs["limit"]),
+        "over": bool(costs["limit"]) and used > costs["limit"],
     }
 
 
 def deletions(summary: Json, *, runs: Runs, days: int, now: datetime) -> Json:
     """Return open and completed takedowns with their deadlines, and the age of each corpus's last sweep."""
-    found = summary.get("takedowns") or {}
-    limit = found.get("sweep_hours")
+    takedowns = summary.get("takedowns") or {}
+    limit = takedowns.get("sweep_hours")
     swept = []
-    for corpus, one in found.get("swept", {}).items():
-        since = moment(one.get("last")) or moment(one.get("first_seen"))
+    for corpus, sweep in takedowns.get("swept", {}).items():
+        since = moment(sweep.get("last")) or moment(sweep.get("first_seen"))
         age = (now - since).total_seconds() / 3600 if since else None
         late = age is not None and limit is not None and age > limit
-        row = {"corpus": corpus, "last": one.get("last"), "since": since, "late": late}
-        swept.append(row | {"due": found.get("due", {}).get(corpus, 0)})
-    waiting = [_request(one, days=days, now=now) for one in found.get("open", ())]
+        row = {"corpus": corpus, "last": sweep.get("last"), "since": since, "late": late}
+        swept.append(row | {"due": takedowns.get("due", {}).get(corpus, 0)})
+    waiting = [_request(sweep, days=days, now=now) for sweep in takedowns.get("open", ())]
     return {
         "open": waiting,
-        "receipts": [_request(one, days=days, now=now) for one in reversed(found.get("receipts", ()))],
-        "done": found.get("done", 0),
+        "receipts": [_request(sweep, days=days, now=now) for sweep in reversed(takedowns.get("receipts", ()))],
+        "done": takedowns.get("done", 0),
         "swept": swept,
         "sweep_hours": limit,
-        "tombstones": found.get("tombstones", 0),
-        "records": found.get("records", 0),
+        "tombstones": takedowns.get("tombstones", 0),
+        "records": takedowns.get("records", 0),
         "run": runs.latest.get(named("deletion_sweep")),
     }
 
 
-def _request(one: Json, *, days: int, now: datetime) -> Json:
-    begun = moment(one.get("begun"))
-    ends = moment(one.get("ended")) or now
+def _request(request: Json, *, days: int, now: datetime) -> Json:
+    begun = moment(request.get("begun"))
+    ends = moment(request.get("ended")) or now
     taken = (ends - begun).total_seconds() / 3600 if begun else None
-    return {**one, "hours": taken, "late": taken is not None and taken > 24 * days, "age": ago(begun, now=now)}
+    return {**request, "hours": taken, "late": taken is not None and taken > 24 * days, "age": ago(begun, now=now)}

@@ -62,10 +62,10 @@ def moment(value: str | datetime | None) -> datetime | None:
     if value is None or isinstance(value, datetime):
         return value
     try:
-        found = datetime.fromisoformat(value)
+        time = datetime.fromisoformat(value)
     except ValueError:
         return None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def hours(value: float | None) -> str:
@@ -79,8 +79,8 @@ def hours(value: float | None) -> str:
 
 def ago(value: str | datetime | None, *, now: datetime) -> str:
     """Return how long ago a time was, or how far it is ahead."""
-    found = moment(value)
-    if found is None:
+    time = moment(value)
+    if time is None:
         return NONE
-    passed = (now - found).total_seconds() / 3600
+    passed = (now - time).total_seconds() / 3600
     return f"{hours(passed)} ago" if passed >= 0 else f"in {hours(-passed)}"

@@ -136,8 +136,8 @@ def _stages(corpus: str) -> tuple[str, ...]:
 @task(task_id="rounds")
 def open_rounds(corpora: list[str]) -> list[dict[str, str]]:
     """Return corpus and name of each annotation round that is not closed."""
-    found = ((corpus, status) for corpus in corpora for status in run("round", "status", corpus)["rounds"])
-    return [{"corpus": corpus, "round": r["round"]} for corpus, r in found if r["status"] != "closed"]
+    rounds = ((corpus, status) for corpus in corpora for status in run("round", "status", corpus)["rounds"])
+    return [{"corpus": corpus, "round": r["round"]} for corpus, r in rounds if r["status"] != "closed"]
 
 
 @task(task_id="pull")

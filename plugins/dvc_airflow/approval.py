@@ -1,4 +1,4 @@
-"""Ask an authenticated Airflow user for approval with a reason, and record both; no answer means rejection."""
+"""Ask an authenticated Airflow user to approve a promotion or a release, with a reason; no answer means rejection."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from airflow.providers.standard.operators.hitl import HITLBranchOperator
-from airflow.sdk import Param
+from airflow.sdk import Param, task
 from airflow.sdk.configuration import conf
 
 from dvc_airflow.command import run
-from dvc_airflow.names import named
+from dvc_airflow.names import alias, asset, named
 from dvc_airflow.tasks import run_of
 
 # Without an answer within this time, the request is rejected.
@@ -42,13 +42,13 @@ class Approve(HITLBranchOperator):
         if chosen := event.get("chosen_options"):
             user = event.get("responded_by_user")
             why = (event.get("params_input") or {}).get("why") or context["params"].get("reason")
-            given = {
+            answer = {
                 "user": user and (user.get("name") or user.get("id") or ""),
                 "asked_by": getattr(context["dag_run"], "triggering_user_name", None),
                 "yes": REJECT not in chosen,
                 "why": why or f"answered: {chosen[0]}",
             }
-            done = run("task", "approve", self.about, *run_of(context["dag_run"]), given=json.dumps(given))
+            done = run("task", "approve", self.about, *run_of(context["dag_run"]), given=json.dumps(answer))
             context["ti"].xcom_push(key=DECISION, value=done["token"])
         return super().execute_complete(context, event)
 
@@ -93,14 +93,10 @@ def approve(*, about: str, subject: str, body: str, yes: str, then: str, otherwi
     )
 
 
-def links(found: Mapping[str, str]) -> str:
-    """Return a line of Markdown with links to the pages of a version, its report, its numbers and its commit.
-
-    Args:
-        found: the addresses by kind, and the ``commit``, which is a row of the Corpus page.
-    """
-    shown = [f"[{title}]({found[kind]})" for kind, title in LINKS.items() if kind in found]
-    if commit := found.get("commit"):
+def links(addresses: Mapping[str, str]) -> str:
+    """Return a line of Markdown with links to the pages of a version, its report, its numbers and its commit."""
+    shown = [f"[{title}]({addresses[kind]})" for kind, title in LINKS.items() if kind in addresses]
+    if commit := addresses.get("commit"):
         below = urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")
         shown.append(f"[commit {commit[:12]}]({below}/{named('corpus')}/#commit-{commit[:12]})")
     return f"Open: {', '.join(shown)}." if shown else ""
@@ -110,3 +106,87 @@ def decided(*argv: str, ti: Any, dag_run: Any) -> dict[str, Any]:
     """Run a `corpus` command that carries out the person's decision in the task ``approve``; return its result."""
     decision = json.dumps(ti.xcom_pull(task_ids="approve", key=DECISION))
     return run(*argv, "--approval", "-", *run_of(dag_run), given=decision)
+
+
+MODEL = alias("model")
+
+
+def approve_promotion() -> Any:
+    """Return the task that shows the gate's verdict to a person and asks for"""
+    return approve(
+        about="promote {{ params.name }} {{ params.version }}",
+        subject="Promote version {{ params.version }} of {{ params.name }}?",
+        body="{{ ti.xcom_pull(task_ids='gate', key='verdict')['text'] }}",
+        yes="Promote",
+        then="promote",
+        otherwise="reject",
+    )
+
+
+@task.branch(task_id="gate")
+def gate(*, params: Any = None, ti: Any = None) -> str:
+    """Evaluate the model version on the frozen test split; a refusal is recorded with its reasons and ends the run."""
+    verdict = run("gate", params["name"], str(params["version"]))
+    shown = {key: verdict[key] for key in ("passed", "champion", "reasons")}
+    text = f"{verdict['text']}\n\n{links(verdict['links'])}"
+    ti.xcom_push(key="verdict", value={**shown, "text": text})
+    return "approve" if verdict["passed"] else "refused"
+
+
+@task(task_id="refused")
+def refused(*, ti: Any = None) -> list[str]:
+    """Return the reasons why the gate refused the model version."""
+    reasons: list[str] = ti.xcom_pull(task_ids="gate", key="verdict")["reasons"]
+    return reasons
+
+
+@task(task_id="promote", outlets=[MODEL])
+def promote(*, params: Any = None, ti: Any = None, dag_run: Any = None, outlet_events: Any = None) -> dict[str, Any]:
+    """Set MLflow's alias `champion`, verify it, record the promotion, and emit the asset `model/<name>`."""
+    done = decided("promote", params["name"], str(params["version"]), ti=ti, dag_run=dag_run)
+    outlet_events[MODEL].add(asset(f"model/{params['name']}"), extra={key: done[key] for key in ("name", "champion")})
+    return {key: done[key] for key in ("name", "champion", "already")}
+
+
+@task(task_id="reject")
+def reject(*, params: Any = None, ti: Any = None, dag_run: Any = None) -> dict[str, Any]:
+    """Record in the journal that a person rejected the model version."""
+    return decided("reject", params["name"], str(params["version"]), ti=ti, dag_run=dag_run)
+
+
+@task(task_id="deliver", trigger_rule="none_failed_min_one_success")
+def deliver() -> dict[str, Any]:
+    """Send the pending webhooks; failed deliveries are retried in the next run."""
+    return run("deliver")
+
+
+@task(task_id="make")
+def make_release(*, params: Any = None) -> dict[str, Any]:
+    """Write the release package as a draft: ids, labels, splits, the removal list, a datasheet."""
+    done = run("release", "make", params["corpus"], params["name"])
+    return {**done, "text": f"{done['text']}\n\n{links(done['links'])}"}
+
+
+def approve_release() -> Any:
+    """Return the task that shows the risks and counts of the draft release to a person and asks for"""
+    return approve(
+        about="release {{ params.name }}",
+        subject="Release {{ params.name }} of {{ params.corpus }}?",
+        body="{{ ti.xcom_pull(task_ids='make')['text'] }}",
+        yes="Release",
+        then="sign",
+        otherwise="keep",
+    )
+
+
+@task(task_id="sign")
+def sign_release(*, params: Any = None, ti: Any = None, dag_run: Any = None) -> dict[str, Any]:
+    """Approve the draft release for publication."""
+    return decided("release", "approve", params["name"], ti=ti, dag_run=dag_run)
+
+
+@task(task_id="keep")
+def keep_draft(*, ti: Any = None) -> dict[str, str]:
+    """Keep the release as a draft; return the person who decided and the reason."""
+    decision = ti.xcom_pull(task_ids="approve", key=DECISION)
+    return {key: decision[key] for key in ("who", "why")}

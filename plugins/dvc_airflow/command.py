@@ -1,4 +1,7 @@
-"""Run a ``corpus task`` command as a child process, log its messages, and map its failure to Airflow's retries."""
+"""Run a ``corpus task`` command as a child process, log its messages, and map its failure to Airflow's retries.
+
+Addresses and secrets come from Airflow connections where environment variables are not set.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,14 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import IO, TYPE_CHECKING, Any
 
 from airflow.sdk import RetryDecision, RetryPolicy
 
-from dvc_airflow import connections, settings
+from dvc_airflow import settings
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -63,18 +66,11 @@ class ByFailure(RetryPolicy):
 def run(*argv: str, given: str | None = None) -> dict[str, Any]:
     """Run ``python -m pipelines <argv>`` from the project's root; return the JSON object that it printed last.
 
-    The child's environment also has the variables that :mod:`dvc_airflow.connections` reads from Airflow. Its stderr
+    The child's environment also has the variables that :func:`environment` reads from Airflow. Its stderr
     goes to the task's log while it runs: at INFO, and its last message at ERROR if it fails. The child leads its own
     session, which ends together with this task.
-
-    Args:
-        *argv: the command of `corpus` and its arguments.
-        given: the child's stdin, for input that is too large for a command line.
-
-    Raises:
-        CommandFailed: the exit status was not 0.
     """
-    messages, secrets = Messages(), connections.environment()
+    messages, secrets = Messages(), environment()
     with (
         _stdin(given) as stdin,
         subprocess.Popen(
@@ -163,3 +159,72 @@ def _end(child: subprocess.Popen[str]) -> None:
             child.wait(GRACE)
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)
+
+
+def environment() -> dict[str, str]:
+    """Return the environment variables that are not set and for which a connection of this Airflow has a value.
+
+    The variables are only for the environment of a child process; Airflow masks the values in the task's log. Airflow
+    also answers "not found" while its database does not answer, and a command without an address would use another
+    database or skip a step. So connections that were not found are asked for again, after a request that fails then.
+    """
+    wanted = {
+        name: unset
+        for name, fields in _fields().items()
+        if (unset := {field: variable for field, variable in fields.items() if not os.environ.get(variable)})
+    }
+    values, missing = _read(wanted)
+    if missing and (task := _running_task()) is not None:
+        task.get_dagrun_state(task.dag_id, task.run_id)
+        values |= _read(missing)[0]
+    return values
+
+
+def _read(wanted: Mapping[str, Mapping[str, str]]) -> tuple[dict[str, str], dict[str, Mapping[str, str]]]:
+    values: dict[str, str] = {}
+    missing: dict[str, Mapping[str, str]] = {}
+    for name, fields in wanted.items():
+        connection = _connection(connection_id(name))
+        if connection is None:
+            missing[name] = fields
+        values |= {variable: str(value) for f, variable in fields.items() if (value := getattr(connection, f, None))}
+    return values, missing
+
+
+def _running_task() -> Any:
+    from airflow.sdk import get_current_context
+
+    try:
+        return get_current_context()["ti"]
+    except RuntimeError:
+        return None
+
+
+def connection_id(name: str) -> str:
+    """Return the id of an Airflow connection, such as ``corpus_reddit``; the prefix of Dags replaces ``corpus_``."""
+    return (settings.PREFIX or "corpus_") + name
+
+
+def _fields() -> dict[str, dict[str, str]]:
+    """Return the variables by field by connection; a name that is not in the file is that of a provider."""
+    if settings.CONNECTIONS == "":
+        return {}
+    known: dict[str, dict[str, str]] = json.loads((settings.ROOT / "profiles" / "connections.json").read_text())
+    if settings.CONNECTIONS is None:
+        return known
+    return {name: known.get(name) or _provider(name) for name in settings.CONNECTIONS.replace(" ", "").split(",")}
+
+
+def _provider(name: str) -> dict[str, str]:
+    variable = f"CORPUS_{name.upper().replace('-', '_')}"
+    return {"host": f"{variable}_URL", "password": f"{variable}_KEY"}
+
+
+def _connection(conn_id: str) -> Any:
+    from airflow.sdk import Connection
+    from airflow.sdk.exceptions import AirflowNotFoundException
+
+    try:
+        return Connection.get(conn_id)
+    except AirflowNotFoundException:
+        return None

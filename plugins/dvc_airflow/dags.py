@@ -1,4 +1,7 @@
-"""Build the Dags of every corpus: collect a month, build the dataset of all months, label it with the champions."""
+"""Build the Dags of every corpus: collect a month, build the dataset of all months, label it with the champions.
+
+The corpora ``memes`` and ``posts`` have Dag files of their own; :func:`dags_of` builds those that a profile adds.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from airflow.sdk import (
 )
 
 from dvc_airflow import notify, settings, task_options
-from dvc_airflow.graph import ensembles, period, refreshes, scoring
+from dvc_airflow.graph import corpora, ensembles, period, refreshes, resolved, scoring
 from dvc_airflow.label import ask, before
 from dvc_airflow.names import asset, description, mentioned, named
 from dvc_airflow.tasks import (
@@ -65,12 +68,7 @@ def corpus_dag(
     """Open a Dag with this project's names, defaults and notifier; at its end, set the options of its tasks.
 
     Args:
-        name: the Dag's name without the prefix, which is also the name of its file.
-        doc: the Dag's documentation; the first sentence becomes the description.
-        tags: the Dag's tags without the prefix.
-        schedule: the Dag's timetable, its assets or ``None``.
         hours: the deadline of a run in hours after it was queued; 0: no deadline.
-        **options: further arguments of the Dag.
     """
     with DAG(
         dag_id=named(name),
@@ -94,9 +92,7 @@ def collect_dag(corpus: str, *, items: str, doc: str) -> DAG:
     The tasks are ``collect`` → ``items`` (mapped) → ``partition`` → ``publish``.
 
     Args:
-        corpus: the name of the corpus, which is also the name of the asset that a publish emits.
         items: the step that processes each item, ``images`` or ``texts``; it writes the folder of the same name.
-        doc: the Dag's documentation.
     """
     first, last = period(corpus)
     with corpus_dag(
@@ -140,11 +136,11 @@ def _month_tasks(corpus: str, *, items: str, of: Callable[[Any, Any], str], part
         """Bring the month's submissions into a sealed table, and return one job per shard."""
         month = of(dag_run, ti)
         done = step("collect", corpus, "--month", month, out=[f"work/{corpus}/{month}/*.parquet"])
-        found = done["result"]
-        if found["gaps"]:
+        result = done["result"]
+        if result["gaps"]:
             text = "%s of %s: no source shows %d intervals, %.1f h in all; they are on record"
-            log.warning(text, month, corpus, found["gaps"], found["gap_hours"])
-        shards = range(found["first"], found["first"] + found["shards"])
+            log.warning(text, month, corpus, result["gaps"], result["gap_hours"])
+        shards = range(result["first"], result["first"] + result["shards"])
         return [{"shard": shard, "pointers": done["pointers"]} for shard in shards]
 
     @task(task_id=items)
@@ -153,8 +149,8 @@ def _month_tasks(corpus: str, *, items: str, of: Callable[[Any, Any], str], part
         month, pointers = of(dag_run, ti), job["pointers"]
         out = [f"data/{corpus}/{month}/{items}/*.parquet", f"work/{corpus}/{month}/drops/*.parquet"]
         argv = (items, corpus, "--month", month, "--shard", str(job["shard"]))
-        found: dict[str, str] = step(*argv, out=out, pointers=pointers)["pointers"]
-        return {**pointers, **found}
+        written: dict[str, str] = step(*argv, out=out, pointers=pointers)["pointers"]
+        return {**pointers, **written}
 
     @task
     def partition(shards: Any, *, dag_run: Any = None, ti: Any = None) -> dict[str, str]:
@@ -276,3 +272,46 @@ def snapshot_dag(corpus: str, name: str, *, wakes_on: str, doc: str) -> Iterator
         params=explained("Months", OF_SNAPSHOT),
     ) as dag:
         yield dag
+
+
+WITH_FILES = ("memes", "posts")
+DOES = {
+    "collect": "Collect one month",
+    "refresh": "Read the listings between two months",
+    "dataset": "Build the dataset",
+    "label": "Label the records",
+    "finetune": "Fine-tune and compare models",
+    "benchmark": "Train and compare models",
+    "scoring": "Label every record with the champions",
+}
+
+
+OF_STAGES = {
+    "dataset": dataset_dag,
+    "label": label_dag,
+    "finetune": finetune_dag,
+    "benchmark": benchmark_dag,
+    "scoring": scoring_dag,
+}
+
+
+def added() -> list[str]:
+    """Return the names of the corpora without Dag files of their own."""
+    return [corpus for corpus in corpora() if corpus not in WITH_FILES]
+
+
+def dags_of(corpus: str) -> dict[str, DAG]:
+    """Return the Dags of a corpus by Dag name (without the prefix)."""
+    content = resolved()["corpora"][corpus]["content"]
+    like, kinds = ("posts", ("label", "finetune")) if content == "texts" else ("memes", ("benchmark",))
+    kinds = ("dataset", *kinds, *(("scoring",) if scoring(corpus) else ()))
+    made = {
+        "collect": collect_dag(corpus, items=content, doc=_doc(corpus, "collect", like=like)),
+        "refresh": refresh_dag(corpus, items=content, doc=_doc(corpus, "refresh", like=like)),
+    }
+    made |= {kind: OF_STAGES[kind](corpus, doc=_doc(corpus, kind, like=like)) for kind in kinds}
+    return {f"{corpus}_{kind}": dag for kind, dag in made.items()}
+
+
+def _doc(corpus: str, kind: str, *, like: str) -> str:
+    return f"### {corpus}_{kind}\n\n{DOES[kind]} of the corpus `{corpus}`. The tasks are those of `{like}_{kind}`."

@@ -10,8 +10,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from dvc_airflow import settings
 from dvc_airflow.command import run
-from dvc_airflow.graph import graph
-from dvc_airflow.groups import group
+from dvc_airflow.graph import graph, group
 from dvc_airflow.names import asset
 
 

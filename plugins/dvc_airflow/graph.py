@@ -1,7 +1,9 @@
 """Read the stage graph, resolved from ``dvc.yaml``, from the file that ``pipelines.workspace.dag_graph`` writes.
 
 Every command that changes the stage graph of the corpus writes the file. Before there is a corpus, the graph is that of
-the checkout with the profile, resolved once for each content of ``dvc.yaml``, ``params.yaml`` and the profile.
+the checkout with the profile, resolved once for each content of ``dvc.yaml``, ``params.yaml`` and the profile. Tasks
+are grouped by package, step and the first value of a large matrix; group ids are no part of task ids, which stay
+the names of the stages.
 """
 
 from __future__ import annotations
@@ -9,11 +11,16 @@ from __future__ import annotations
 import hashlib
 import json
 import subprocess
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
+
+from airflow.sdk import TaskGroup
 
 from dvc_airflow import settings
 
@@ -63,32 +70,27 @@ def resolved(root: Path | None = None, *, profile: str | None = settings.PROFILE
 
     Args:
         root: a checkout whose graph to read, whether or not there is a corpus.
-        profile: the profile of the checkout.
-
-    Raises:
-        RuntimeError: DVC cannot resolve the graph; the error contains DVC's message, which Airflow shows as an import
-            error of the Dag.
     """
     path = settings.HOME / "graph" / "corpus.json"
     if root or not path.exists():
         path = _of_checkout(root or settings.ROOT, profile=profile)
-    found: dict[str, Any] = json.loads(path.read_text())
-    return found
+    content: dict[str, Any] = json.loads(path.read_text())
+    return content
 
 
 def _of_checkout(root: Path, *, profile: str | None) -> Path:
     texts = {name: (root / name).read_text() for name in ("dvc.yaml", "params.yaml")}
     texts |= {"profile": (root / "profiles" / f"{profile}.yaml").read_text()} if profile else {}
-    given = json.dumps(texts)
+    text = json.dumps(texts)
     # with the module that writes the file, and changes with its form
     writer = root / "pipelines" / "workspace" / "dag_graph.py"
-    key = hashlib.sha256(given.encode() + writer.read_bytes()).hexdigest()[:16]
+    key = hashlib.sha256(text.encode() + writer.read_bytes()).hexdigest()[:16]
     cached = settings.HOME / "graph" / f"{key}.json"
     if not cached.exists():
         done = subprocess.run(
             [settings.PYTHON, "-m", "pipelines.workspace.dag_graph", str(cached)],
             cwd=root,
-            input=given,
+            input=text,
             capture_output=True,
             text=True,
             check=False,
@@ -106,8 +108,7 @@ def graph(root: Path | None = None, *, profile: str | None = settings.PROFILE) -
 
 def packages() -> dict[str, str]:
     """Return the first sentence of the documentation of each package of `pipelines` that has a stage."""
-    # the file of a corpus that an earlier version wrote has none, until the next commit
-    return dict(resolved().get("packages", {}))
+    return dict(resolved()["packages"])
 
 
 def ensembles() -> list[str]:
@@ -147,8 +148,8 @@ def scoring(corpus: str) -> list[str]:
 
 def refreshes(corpus: str) -> str | None:
     """Return the cron schedule on which the listings of a corpus are read, or ``None`` if it reads none."""
-    found = resolved()
-    return found.get("refresh") if "reddit" in _listed(found["corpora"][corpus]["source"]) else None
+    content = resolved()
+    return content.get("refresh") if "reddit" in _listed(content["corpora"][corpus]["source"]) else None
 
 
 def _listed(source: str | list[str]) -> list[str]:
@@ -186,3 +187,87 @@ def closure(stages: dict[str, Stage], *, targets: Iterable[str]) -> list[Stage]:
     for target in targets:
         visit(target)
     return list(ordered.values())
+
+
+@dataclass(frozen=True)
+class ShownGroup:
+    """A group of tasks as the graph shows it: its id, and the text that appears when the pointer is on it."""
+
+    name: str
+    tooltip: str = ""
+
+
+def groups_of(
+    stages: Sequence[Stage], *, waiting: Collection[str] = (), docs: Mapping[str, str] | None = None
+) -> dict[str, tuple[ShownGroup, ...]]:
+    """Return the groups of each stage's task, outermost first.
+
+    Stages of one package are a group unless groups would then depend on each other in a circle, as `split`, which
+    reads `gold`, and `sample`, which `gold` reads, would; tasks of one step are a group; those of a step with a matrix
+    of two or more values are a group for each first value, such as `train__severity`.
+
+    Args:
+        waiting: the steps whose tasks wait for further tasks, which may depend on all stages before.
+    """
+    counts, steps = Counter(stage.step for stage in stages), {stage.step for stage in stages}
+    chosen: set[str] = set()
+    for package in dict.fromkeys(stage.package for stage in stages):
+        several = len({stage.step for stage in stages if stage.package == package}) > 1
+        # a group and a task may not have the same id
+        if package and several and package not in steps and _acyclic(stages, chosen | {package}, waiting=waiting):
+            chosen.add(package)
+    firsts: dict[str, Counter[str]] = defaultdict(Counter)
+    for stage in stages:
+        firsts[stage.step][stage.first] += 1
+    groups = {}
+    for stage in stages:
+        path = [ShownGroup(stage.package, (docs or {}).get(stage.package, ""))] if stage.package in chosen else []
+        if counts[stage.step] > 1:
+            path.append(ShownGroup(stage.step, stage.desc))
+            if stage.first and len(firsts[stage.step]) > 1 and firsts[stage.step][stage.first] > 1:
+                path.append(ShownGroup(f"{stage.step}__{stage.first}"))
+        groups[stage.name] = tuple(path)
+    return groups
+
+
+def group(name: str, *, tooltip: str) -> Any:
+    """Return a task group whose name is no part of the ids of its tasks."""
+    return TaskGroup(name, prefix_group_id=False, tooltip=tooltip)
+
+
+class Groups:
+    """The task groups of a Dag under construction; each is made when its first task is."""
+
+    def __init__(self, stages: Sequence[Stage], *, waiting: Collection[str] = ()) -> None:
+        self._plan = groups_of(stages, waiting=waiting, docs=packages())
+        self._made: dict[str, Any] = {}
+
+    @contextmanager
+    def of(self, stage: Stage) -> Iterator[None]:
+        """Open the groups of a stage's task."""
+        with ExitStack() as opened:
+            for shown in self._plan[stage.name]:
+                if shown.name not in self._made:
+                    self._made[shown.name] = group(shown.name, tooltip=shown.tooltip)
+                opened.enter_context(self._made[shown.name])
+            yield
+
+
+def _acyclic(stages: Sequence[Stage], chosen: Collection[str], *, waiting: Collection[str]) -> bool:
+    """Return whether these packages as groups do not depend on each other in a circle, waiting tasks included."""
+    nodes = {stage.name: f"package {stage.package}" if stage.package in chosen else stage.name for stage in stages}
+    edges: dict[str, set[str]] = defaultdict(set)
+    before: list[str] = []
+    for stage in stages:
+        node = nodes[stage.name]
+        edges[node] |= {nodes[name] for name in stage.upstream if name in nodes} - {node}
+        if stage.step in waiting:
+            edges[f"wait {stage.step}"] |= set(before)
+            edges[node].add(f"wait {stage.step}")
+        else:
+            before.append(node)
+    try:
+        TopologicalSorter(edges).prepare()
+    except CycleError:
+        return False
+    return True

@@ -10,8 +10,7 @@ from typing import Any
 from airflow.sdk import task
 
 from dvc_airflow.command import run
-from dvc_airflow.graph import asking, providers
-from dvc_airflow.groups import group
+from dvc_airflow.graph import asking, group, providers
 from dvc_airflow.names import named
 from dvc_airflow.tasks import run_of
 
@@ -24,11 +23,6 @@ def ask(corpus: str, *, base: Any, few_shot: Any) -> list[Any]:
     ``estimate`` runs first and fails if the cost exceeds the budget. Each provider then has a mapped task in its own
     pool with one slot, which keeps the provider's limits across runs. Answers go only to the sealed store; a retry
     after a kill sends no answered request again.
-
-    Args:
-        corpus: the corpus of the records.
-        base: the commit that the run works on.
-        few_shot: the task of the stage ``few_shot``, whose result is the examples of the prompts.
     """
 
     estimated = estimate(corpus, "votes", "injection_test", base=base, results=[few_shot])
@@ -41,24 +35,18 @@ def estimate(corpus: str, *steps: str, base: Any, results: Sequence[Any]) -> Any
     """Return the task ``estimate``, which fails if the steps cost more than what is left of the budget.
 
     Its result are the jobs of labellers; its log has who would receive what.
-
-    Args:
-        corpus: the corpus of the records.
-        steps: the steps that ask providers.
-        base: the commit that the run works on.
-        results: the stage tasks of this run whose results the steps read.
     """
 
     @task(task_id="estimate", doc_md="estimate the cost of asking providers; fail if it exceeds the budget")
     def estimate_steps(base: str, results: list[dict[str, Any]], *, dag_run: Any = None) -> list[dict[str, Any]]:
         argv = (*steps, "--base", base, *run_of(dag_run), "--results", "-")
-        found = run("task", "estimate", corpus, *argv, given=json.dumps(results))
-        for row in found["leaves"]:
+        planned = run("task", "estimate", corpus, *argv, given=json.dumps(results))
+        for row in planned["leaves"]:
             text = "%s (%s): %d requests, %d texts, %d pictures; consent: %s"
-            told = (row[name] for name in ("provider", "to", "requests", "texts", "pictures", "consent"))
-            log.info(text, *told)
-        log.info("expected %s US dollars, at most %s", found["usd_expected"], found["usd_at_most"])
-        return list(found["jobs"])
+            values = (row[name] for name in ("provider", "to", "requests", "texts", "pictures", "consent"))
+            log.info(text, *values)
+        log.info("expected %s US dollars, at most %s", planned["usd_expected"], planned["usd_at_most"])
+        return list(planned["jobs"])
 
     return estimate_steps(base, list(results))
 
@@ -93,11 +81,11 @@ def _ask_provider(corpus: str, provider: str, *, base: Any, few_shot: Any, jobs:
     def ask_shard(
         job: dict[str, Any], base: str, few_shot: dict[str, Any], *, dag_run: Any = None, task_state_store: Any = None
     ) -> dict[str, Any]:
-        given = json.dumps([few_shot])
+        results = json.dumps([few_shot])
         argv = (corpus, job["labeller"], str(job["shard"]), "--base", base, *run_of(dag_run), "--results", "-")
         if job["batch"] and not task_state_store.get("batches"):
             # beside the store of answers, where a further try finds the jobs whatever Airflow has forgotten
-            task_state_store.set("batches", run("task", "label", *argv, "--no-wait", given=given)["batches"])
-        return run("task", "label", *argv, given=given)
+            task_state_store.set("batches", run("task", "label", *argv, "--no-wait", given=results)["batches"])
+        return run("task", "label", *argv, given=results)
 
     return ask_shard.partial(base=base, few_shot=few_shot).expand(job=of_provider(jobs))

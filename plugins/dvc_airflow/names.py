@@ -30,7 +30,7 @@ def alias(name: str) -> Any:
 
 def mentioned(doc: str) -> str:
     """Return a Dag's documentation with the deployment's prefix before the names of Dags."""
-    return MENTION.sub(lambda found: found[0] + settings.PREFIX, doc)
+    return MENTION.sub(lambda match: match[0] + settings.PREFIX, doc)
 
 
 def description(doc: str) -> str:

@@ -29,20 +29,16 @@ class BadNotifier(ValueError):
 
 
 def target() -> tuple[str, dict[str, Any]] | None:
-    """Return path and keyword arguments of the notifier in CORPUS_AIRFLOW_NOTIFY, or ``None``; nothing is imported.
-
-    Raises:
-        BadNotifier: the setting is neither a path nor JSON with a path and kwargs.
-    """
-    given = settings.NOTIFY.strip()
-    if not given:
+    """Return path and keyword arguments of the notifier in CORPUS_AIRFLOW_NOTIFY, or ``None``; nothing is imported."""
+    setting = settings.NOTIFY.strip()
+    if not setting:
         return None
     try:
-        found = json.loads(given) if given.startswith("{") else {"path": given}
+        options = json.loads(setting) if setting.startswith("{") else {"path": setting}
     except ValueError:
         raise BadNotifier("CORPUS_AIRFLOW_NOTIFY: the value is not JSON.") from None
-    path, kwargs = found.get("path"), found.get("kwargs", {})
-    if found.keys() - {"path", "kwargs"} or not isinstance(kwargs, dict):
+    path, kwargs = options.get("path"), options.get("kwargs", {})
+    if options.keys() - {"path", "kwargs"} or not isinstance(kwargs, dict):
         raise BadNotifier('CORPUS_AIRFLOW_NOTIFY: give {"path": "module.name", "kwargs": {...}}.')
     if not isinstance(path, str) or not PATH.fullmatch(path):
         raise BadNotifier("CORPUS_AIRFLOW_NOTIFY: the path needs a module and a name, such as my_alerts.notify.")
@@ -56,9 +52,9 @@ def send(facts: Mapping[str, Any]) -> None:
     first, then its kwargs.
     """
     log.warning("%s", facts["text"])
-    if (found := target()) is None:
+    if (notifier_path := target()) is None:
         return
-    path, kwargs = found
+    path, kwargs = notifier_path
     module, _, name = path.rpartition(".")
     called = getattr(import_module(module), name)
     if inspect.isclass(called):

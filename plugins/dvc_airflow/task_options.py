@@ -34,11 +34,7 @@ class BadTaskOptions(ValueError):
 
 
 def checked(options: Any, *, where: str) -> dict[str, Any]:
-    """Validate the options of a task, and return them as arguments of an Airflow operator.
-
-    Raises:
-        BadTaskOptions: an option is unknown or has a wrong type.
-    """
+    """Validate the options of a task, and return them as arguments of an Airflow operator."""
     if not isinstance(options, dict):
         raise BadTaskOptions(f"{where}: a task needs a mapping of options, such as {{queue: gpu}}.")
     for key, value in options.items():
@@ -66,12 +62,7 @@ def for_every_task() -> dict[str, Any]:
 
 
 def place(tasks: Mapping[str, Any], *, dag: str) -> None:
-    """Set the options (pool, queue and so on) of the tasks of a Dag.
-
-    Args:
-        tasks: the operators by task id.
-        dag: the Dag's name without the prefix.
-    """
+    """Set the options (pool, queue and so on) of the tasks of a Dag."""
     project, deployment = _project(), _deployment()
     _known(deployment, project=project)
     for task_id, task in tasks.items():
@@ -96,29 +87,28 @@ def _set(task: Any, key: str, value: Any) -> None:
 
 
 def _project() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((settings.ROOT / "profiles" / "tasks.json").read_text())
-    return found
+    options: dict[str, Any] = json.loads((settings.ROOT / "profiles" / "tasks.json").read_text())
+    return options
 
 
 def _deployment() -> dict[str, Any]:
-    given = settings.TASKS.strip()
-    if not given:
+    setting = settings.TASKS.strip()
+    if not setting:
         return {}
     import yaml
 
     try:
-        found = yaml.safe_load(given if given.startswith("{") else Path(given).read_text())
+        options = yaml.safe_load(setting if setting.startswith("{") else Path(setting).read_text())
     except OSError as error:
         raise BadTaskOptions(f"CORPUS_AIRFLOW_TASKS: the file cannot be read ({type(error).__name__}).") from None
     except yaml.YAMLError:
         raise BadTaskOptions("CORPUS_AIRFLOW_TASKS: the value is neither JSON nor the path of a YAML file.") from None
-    if not isinstance(found or {}, dict):
+    if not isinstance(options or {}, dict):
         raise BadTaskOptions("CORPUS_AIRFLOW_TASKS: the file needs a mapping of tasks to options.")
-    return found or {}
+    return options or {}
 
 
 def _known(deployment: Mapping[str, Any], *, project: Mapping[str, Any]) -> None:
-    """Refuse a key that matches no Dag or no task."""
     if not deployment:
         return
     steps = {stage.step for stage in graph().values()} | {str(key).rpartition(".")[2] for key in project}

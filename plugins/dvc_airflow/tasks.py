@@ -14,8 +14,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from dvc_airflow import settings
 from dvc_airflow.command import ByFailure, run
-from dvc_airflow.graph import Stage, closure, graph
-from dvc_airflow.groups import Groups
+from dvc_airflow.graph import Groups, Stage, closure, graph
 
 DEFAULT_ARGS: dict[str, Any] = {
     "owner": "corpus",
@@ -39,12 +38,7 @@ SUPERSEDED = "superseded by a newer month: clear `pin` and its downstream tasks"
 
 
 def month_of(dag_run: Any) -> str:
-    """Return the month of a Dag run: its partition key, or its logical date's month under ``dag.test()``.
-
-    Raises:
-        AirflowFailException: the run has neither a partition key nor a logical date; the message gives the option to
-            pass.
-    """
+    """Return the month of a Dag run: its partition key, or its logical date's month under ``dag.test()``."""
     if key := getattr(dag_run, "partition_key", None):
         return str(key)
     if moment := getattr(dag_run, "logical_date", None):
@@ -78,22 +72,19 @@ def snapshot(
     publishes, and returns a token of its result for its downstream tasks and the publish. The asset is emitted only
     after the commit, and not by a superseded run.
 
+    Returns the publish task.
+
     Args:
-        targets: stages, such as ``quality@memes``.
-        corpus: the corpus of the stages.
-        asset: the asset that the publish task emits.
         base: the result of a :func:`pin` task that the Dag already has.
         below: stages that another Dag has run on this commit; these stages and all stages upstream of them are not
             rendered.
         woken: whether the event that supersedes a run also starts a new run; if not, a superseded run fails.
         waits: by step, a function that makes the tasks which the stages of the step wait for and which may be skipped;
             its argument is the stage tasks made so far, by stage.
-
-    Returns the publish task.
     """
     stages, waits = graph(), waits or {}
-    given = {stage.name for stage in closure(stages, targets=below)}
-    rendered = [stage for stage in closure(stages, targets=targets) if stage.name not in given]
+    built = {stage.name for stage in closure(stages, targets=below)}
+    rendered = [stage for stage in closure(stages, targets=targets) if stage.name not in built]
     groups = Groups(rendered, waiting=waits)
     base = pin() if base is None else base
     made: dict[str, Any] = {}
@@ -123,13 +114,13 @@ def pin(corpus: str | None = None) -> Any:
 
     @task(task_id="pin", doc_md="the commit that this run works on")
     def pin(*, ti: Any = None, triggering_asset_events: Any = None) -> str:
-        events = [event for found in (triggering_asset_events or {}).values() for event in found]
+        events = [event for events_of in (triggering_asset_events or {}).values() for event in events_of]
         commits = [event.extra.get("commit") for event in events]
         # a second try is a person's wish, or harmless
-        given: list[str] = []
+        options: list[str] = []
         if corpus and all(commits) and ti.try_number == 1:
-            given = ["--corpus", corpus, *(word for commit in commits for word in ("--woken-by", commit))]
-        pinned = run("task", "pin", *given)
+            options = ["--corpus", corpus, *(word for commit in commits for word in ("--woken-by", commit))]
+        pinned = run("task", "pin", *options)
         if pinned["later"]:
             raise AirflowSkipException("a later month is published; the run that it triggers works on all months")
         return str(pinned["commit"])
@@ -137,20 +128,13 @@ def pin(corpus: str | None = None) -> Any:
     return pin()
 
 
-def champions(corpus: str) -> Any:
-    """Return the task that commits which champions label a corpus, and pins the commit on which a run works.
-
-    The remaining tasks of the run are skipped if none of the corpus's models has a champion.
-    """
-
-    @task(task_id="champions", doc_md="commit the champions, so that predictions name their models")
-    def commit_champions() -> str:
-        pinned = run("task", "champions", corpus)
-        if not pinned["champions"]:
-            raise AirflowSkipException("no champion is registered for any model of this corpus")
-        return str(pinned["commit"])
-
-    return commit_champions()
+@task(task_id="champions", doc_md="commit the champions, so that predictions name their models")
+def champions(corpus: str) -> str:
+    """Commit which champions label a corpus; return the commit, or skip the run if no model has a champion."""
+    pinned = run("task", "champions", corpus)
+    if not pinned["champions"]:
+        raise AirflowSkipException("no champion is registered for any model of this corpus")
+    return str(pinned["commit"])
 
 
 def _stage_task(stage: Stage, *, base: Any, upstream: Sequence[Any], rule: str) -> Any:
@@ -201,9 +185,6 @@ def publish_partition(
     """Return the task that commits a month's DVC pointers; the asset event carries the month and its gaps.
 
     Args:
-        pointers: the result of the task before.
-        corpus: the corpus of the month.
-        asset: the asset to emit.
         of: returns the month from the run and the task instance.
         partitioned: whether the runs have a partition key; without one, the event gets the month as its key.
     """
@@ -224,20 +205,16 @@ def publish_partition(
     return publish(pointers)
 
 
-def refresh(corpus: str) -> Any:
-    """Return the task that reads the listings that are due and hands on a published month that has gained posts."""
-
-    @task(task_id="refresh", doc_md="read the subreddits that are due; fill the gaps of published months")
-    def refresh_listings(*, ti: Any = None) -> dict[str, Any]:
-        done: dict[str, Any] = step("refresh", corpus)["result"]
-        if done["gaps"]:
-            text = "the listings of %s have %d gaps, %.1f h in all; other sources fill them when the month closes"
-            logging.getLogger(__name__).warning(text, corpus, done["gaps"], done["gap_hours"])
-        # one month a run: the next run has the next one
-        ti.xcom_push(key=REVISED, value=next(iter(done["revise"]), None))
-        return done
-
-    return refresh_listings()
+@task(task_id="refresh", doc_md="read the subreddits that are due; fill the gaps of published months")
+def refresh(corpus: str, *, ti: Any = None) -> dict[str, Any]:
+    """Read the listings that are due, and hand on a published month that has gained posts."""
+    done: dict[str, Any] = step("refresh", corpus)["result"]
+    if done["gaps"]:
+        text = "the listings of %s have %d gaps, %.1f h in all; other sources fill them when the month closes"
+        logging.getLogger(__name__).warning(text, corpus, done["gaps"], done["gap_hours"])
+    # one month a run: the next run has the next one
+    ti.xcom_push(key=REVISED, value=next(iter(done["revise"]), None))
+    return done
 
 
 def revised(_: Any, ti: Any) -> str:
@@ -248,45 +225,33 @@ def revised(_: Any, ti: Any) -> str:
     return str(month)
 
 
-def track(corpus: str) -> Any:
-    """Return the task that logs the metrics of the published commit to MLflow, if a tracking server is configured."""
-
-    @task(task_id="track", doc_md="log the numbers of the publish to MLflow")
-    def track_numbers() -> dict[str, Any]:
-        return run("track", corpus)
-
-    return track_numbers()
+@task(task_id="track", doc_md="log the numbers of the publish to MLflow")
+def track(corpus: str) -> dict[str, Any]:
+    """Log the metrics of the published commit to MLflow, if a tracking server is configured."""
+    return run("track", corpus)
 
 
-def drift(corpus: str) -> Any:
-    """Return the task that reports drift of the published predictions and notifies the subscribers by webhook."""
-
-    @task(task_id="drift", doc_md="compare the predictions of each month with those of the test; notify of drift")
-    def notify_of_drift() -> dict[str, Any]:
-        found = run("task", "drift", corpus)
-        if found["drift"]:
-            logging.getLogger(__name__).warning("predictions have drifted from those of the test: %s", found["drift"])
-        return found
-
-    return notify_of_drift()
+@task(task_id="drift", doc_md="compare the predictions of each month with those of the test; notify of drift")
+def drift(corpus: str) -> dict[str, Any]:
+    """Report drift of the published predictions and notify the subscribers by webhook."""
+    result = run("task", "drift", corpus)
+    if result["drift"]:
+        logging.getLogger(__name__).warning("predictions have drifted from those of the test: %s", result["drift"])
+    return result
 
 
-def register(corpus: str, *, published: Any) -> Any:
-    """Return the task that registers a corpus's models in parameter `registry`, as trained at the published commit."""
-
-    @task(task_id="register", doc_md="register each model in section `registry` that is not registered yet")
-    def register_models(published: dict[str, Any]) -> dict[str, Any]:
-        return run("register", "--corpus", corpus, "--base", published["commit"])
-
-    return register_models(published)
+@task(task_id="register", doc_md="register each model in section `registry` that is not registered yet")
+def register(corpus: str, *, published: dict[str, Any]) -> dict[str, Any]:
+    """Register a corpus's models in parameter `registry`, as trained at the published commit."""
+    return run("register", "--corpus", corpus, "--base", published["commit"])
 
 
 @task(task_id="doctor")
 def doctor() -> dict[str, int]:
     """Run every check of `corpus doctor`; this task fails if a check fails, after its retries, and logs the fixes."""
     # beside the tasks of other Dags, imports alone may exceed the command's 10 s
-    found: dict[str, Any] = run("doctor", "--json", "--timeout", "60")
-    return {status: found[status] for status in ("ok", "warning", "failure")}
+    counts: dict[str, Any] = run("doctor", "--json", "--timeout", "60")
+    return {status: counts[status] for status in ("ok", "warning", "failure")}
 
 
 @task(task_id="backup")
@@ -302,7 +267,7 @@ def housekeeping() -> dict[str, Any]:
     """Remove old logs, rows and runs as `corpus housekeeping` does; what this host cannot reach is logged and left."""
     # of this interpreter's Airflow: the one of the pipelines may be another version, or none
     done = run("housekeeping", "--yes", "--airflow", sys.executable)
-    for name, found in done.items():
-        for reason in filter(None, (found.get("skipped"), found.get("not_collected"))):
+    for name, part in done.items():
+        for reason in filter(None, (part.get("skipped"), part.get("not_collected"))):
             logging.getLogger(__name__).warning("%s: %s", name, reason)
     return done

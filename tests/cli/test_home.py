@@ -180,5 +180,5 @@ def test_the_shell_completes_commands_and_names(checkout: Path) -> None:
         return set(done.stdout.split())
 
     assert completed("corpus votes-r") == {"votes-report"}
-    assert completed("corpus estimate me") == {"memes"}
+    assert completed("corpus plan cost me") == {"memes"}
     assert {"gpt", "gpt-5-mini"} <= completed("corpus votes posts --labeller gp")

@@ -51,7 +51,7 @@ class Wrong:
 
 WRONG = [
     # names
-    Wrong("estimate meme", 64, "no corpus 'meme'; known: memes, posts"),
+    Wrong("plan cost meme", 64, "no corpus 'meme'; known: memes, posts"),
     Wrong("dedupe meme", 64, "known: memes, posts"),
     Wrong("votes-report Posts", 64, "known: memes, posts"),
     Wrong("agreement-report crises", 64, "known: memes, posts"),

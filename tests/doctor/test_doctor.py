@@ -445,7 +445,7 @@ def a_takedown_that_does_not_end(place: Place) -> None:
     receipts.begin(gone, reason="request-7", who="a person", **given).save(given["settings"])
 
 
-@fault("budget", "failure", "0.80 USD paid and 0.15 reserved of votes.budget_usd (1", "corpus estimate")
+@fault("budget", "failure", "0.80 USD paid and 0.15 reserved of votes.budget_usd (1", "corpus plan cost")
 def a_budget_that_is_nearly_spent(place: Place) -> None:
     place.params("votes", "budget_usd", to=1)
     with AnswerStore.open(f"sqlite:///{place.home / 'answers.sqlite'}") as answers:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipelines.report.figsim import tables as figsim_tables
+from pipelines.report import figsim
 from pipelines.storage import tables
 from pipelines.taxonomy import load
 from tests.small_corpus import write_examples
@@ -61,7 +61,7 @@ BEST: dict[str, tuple[str, list[dict[str, tuple[int, int]]]]] = {
 
 def paper_gold() -> tuple[dict[Item, str], dict[str, Sets]]:
     """Return the split of 1,049 items, and for each category their sets, with Table 8's counts in every split."""
-    paper = figsim_tables.published()["table_8"]
+    paper = figsim.published()["table_8"]
     split: dict[Item, str] = {}
     gold: dict[str, Sets] = {key: {} for key in paper["categories"]}
     for place, name in enumerate(paper["splits"]):

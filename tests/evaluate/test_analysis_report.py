@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,9 @@ import pytest
 from pipelines.analysis import analysis, lexicons
 from pipelines.analysis.analysis import AnalysedItems
 from pipelines.config.params import load as load_params
-from pipelines.report import analysis_parts, methods, plots
+from pipelines.report import analysis_parts, charts, methods
+from pipelines.report.charts import Mark, Row
 from pipelines.report.page import Drawing, Heat, Notice, Page, PageSection, html
-from pipelines.report.plots import Bar, Dot
 from pipelines.taxonomy import load
 from tests.small_corpus import ROOT
 
@@ -178,18 +179,20 @@ def test_a_section_is_a_page_without_scripts_or_addresses(parts: dict[str, PageS
 
 
 def test_plots_show_hidden_counts_and_significance_without_colour() -> None:
-    bars = plots.bars([Bar("a", 12, "12"), Bar("b", None, "<5")], title="t")
-    assert bars.count("<rect") == 1
+    bars = charts.bars([Row("a", (Mark(12, words="12"),)), Row("b", (Mark(None, words="<5"),))], title="t")
+    assert bars.count("opacity") == 1
     assert "&lt;5" in bars
-    months = plots.columns([Bar("2022-12", 3, ""), Bar("2023-01", None, "")], title="t")
-    assert (months.count("<rect"), months.count('class="open"')) == (1, 1)
-    dots = plots.estimates([Dot("x", 0.5, 0.1, 0.9), Dot("y", 0.2, None, None, False)], title="t", zero=True)
-    assert (dots.count('class="dot"'), dots.count('class="open"'), dots.count("whisker")) == (1, 1, 1)
-    assert plots.columns([], title="t").count("<svg") == 1
+    months = charts.columns([("2022-12", 3), ("2023-01", None)], title="t")
+    assert months.count("<use") == 1, "a hidden month has a dot"
+    rows = [Row("x", (Mark(0.5, 0.1, 0.9, kind="filled"),)), Row("y", (Mark(0.2, kind="open"),))]
+    dots = charts.dots(rows, title="t", zero=True)
+    fills = re.findall(r"<use [^>]*fill: var\((--[a-z]+)\); stroke: var\(--blue\)", dots)
+    assert sorted(fills) == ["--blue", "--paper"]
+    assert charts.columns([], title="t").count("<svg") == 1
 
 
 @pytest.mark.parametrize(
     ("value", "words"), [(0.0004, "0"), (0.0126, "0.013"), (3.0, "3"), (12.34, "12.3"), (1049, "1,049")]
 )
 def test_numbers_are_short(value: float, words: str) -> None:
-    assert plots.short(value) == words
+    assert charts.short(value) == words

@@ -15,12 +15,11 @@ from pipelines.config.params import load as load_params
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.label_errors import Traits
 from pipelines.evaluate.model_scores import Sampling
-from pipelines.report import figures, report
+from pipelines.report import charts, report
 from pipelines.report import page as report_page
 from pipelines.report import parts as report_parts
 from pipelines.report.cradle import crisis_parts
 from pipelines.report.cradle import parts as cradle_parts
-from pipelines.report.figures import Bin
 from pipelines.taxonomy import load
 from pipelines.taxonomy.task import task_of
 from tests.evaluate.posts_runs import TASK, Sets, gold_of, write_gold, write_run
@@ -75,7 +74,12 @@ def text(metrics: dict[str, Any]) -> str:
 def test_a_run_writes_both_files_with_the_silvers_agreement(params: Params, tmp_path: Path) -> None:
     made(tmp_path, params)
     agreed = {"unanimous": 11, "consensus": 5, "none": 4}
-    silver = {"members": ["gpt", "claude", "gemini"], "agreement": {"train": agreed}, "distributions": {}}
+    silver = {
+        "members": ["gpt", "claude", "gemini"],
+        "agreement": {"train": agreed},
+        "agreement_paper": {"train": agreed},
+        "distributions": {},
+    }
     (tmp_path / "metrics/posts/silver-cradle.json").write_text(json.dumps(silver))
     answer = report.run("posts", params=params, root=tmp_path)
     assert answer["best"]["labels"]["model"] == "cradle"
@@ -292,11 +296,12 @@ def test_another_scheme_needs_no_paper() -> None:
 
 
 def test_reliability_draws_every_bin_at_its_place() -> None:
-    drawn = figures.reliability([Bin(0.25, 0.5, 100), Bin(1, 0, 1)], title="t")
-    dots = [tuple(map(float, dot)) for dot in re.findall(r'cx="([\d.]+)" cy="([\d.]+)" r="([\d.]+)"', drawn)]
-    assert dots[0] == (40 + 75, 12 + 150, 14)
-    assert dots[1] == (40 + 300, 12 + 300, 3)
-    assert figures.reliability([], title="t").count("<circle") == 0
+    drawn = charts.reliability([(0.25, 0.5, 100), (1, 0, 1)], title="t")
+    paths = re.findall(r'<path d="([^"]*)" style="fill: var\(--blue\); fill-opacity', drawn)
+    dots = [[float(x) for x in re.findall(r"M ([\d.]+) ([\d.]+)", path)[0]] for path in paths]
+    # a path begins at the lowest point of its circle, whose area is in proportion to the answers or the least
+    assert dots == [pytest.approx([56 + 75, 12 + 150 + 14], abs=0.1), pytest.approx([56 + 300, 12 + 300 + 3], abs=0.1)]
+    assert "fill-opacity" not in charts.reliability([], title="t")
 
 
 def test_a_share_of_none_or_all_has_no_interval() -> None:

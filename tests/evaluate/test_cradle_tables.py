@@ -249,7 +249,12 @@ def test_table_8_prints_changes_and_what_the_paper_misprints(scored: dict[str, A
 def test_tables_5_and_11_stand_beside_our_silver(scored: dict[str, Any]) -> None:
     agreement = {"train": {"unanimous": 3, "consensus": 1, "none": 1}, "dev": {"unanimous": 9}}
     train = label_tables.Distribution.of([frozenset({"rape_past", "selfharm_past"}), frozenset({"rape_past"})]).plain()
-    silver = {"members": ["a", "b", "c"], "agreement": agreement, "distributions": {"train_consensus": train}}
+    silver = {
+        "members": ["a", "b", "c"],
+        "agreement": agreement,
+        "agreement_paper": agreement,
+        "distributions": {"train_consensus": train},
+    }
     sheet = cradle_tables.table_5(silver)
     assert sheet.columns == ("Agreement", "Train, paper", "Train, ours", "Test, paper")
     assert sheet.rows[0] == ("All three agree", "3,058 (71.3%)", "3 (60.0%)", "411 (68.5%)")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.metrics.label_tables import Sheet
-from pipelines.report import export, latex
+from pipelines.report import export
 from pipelines.report.page import Drawing, Folded, Heat, Notice, Page, PageSection, Points
 
 SHEET = Sheet(
@@ -86,7 +86,7 @@ def test_the_document_has_every_block_of_a_page() -> None:
         Folded(SHEET),
         Heat(SHEET, ()),
     )
-    text = latex.latex(Page("p_1", blocks, (PageSection("s", "Section α", ("more words",)),)))
+    text = export.latex(Page("p_1", blocks, (PageSection("s", "Section α", ("more words",)),)))
     assert r"\title{p\_1}" in text and r"\section{Section $\alpha$}" in text
     assert text.count(r"\begin{tabular}") == 4 and r"A plot \& more" in text
     assert r"\item {}[ ] is an interval" in text and r"\textbf{Note.} beware" in text
@@ -95,7 +95,7 @@ def test_the_document_has_every_block_of_a_page() -> None:
 
 def test_a_long_table_is_continued_with_its_head() -> None:
     rows = tuple((f"row {i}", str(i)) for i in range(120))
-    text = latex.latex(Page("p", (Sheet("Long", ("a", "b"), rows),), ()))
+    text = export.latex(Page("p", (Sheet("Long", ("a", "b"), rows),), ()))
     assert (text.count(r"\begin{tabular}"), text.count("Long (continued)"), text.count("a & b")) == (3, 2, 3)
     assert all(f"row {i} & {i} " in text for i in range(120))
 
@@ -103,7 +103,7 @@ def test_a_long_table_is_continued_with_its_head() -> None:
 @pytest.mark.skipif(not shutil.which("pdflatex"), reason="LaTeX is not installed")
 def test_latex_compiles_the_document_and_every_table(tmp_path: Path) -> None:
     page = Page("p_1", (SHEET, Notice("50 % & 5_0 → –")), (PageSection("s", "S", (Heat(SHEET, ()), Folded(SHEET))),))
-    (tmp_path / "report.tex").write_text(latex.latex(page))
+    (tmp_path / "report.tex").write_text(export.latex(page))
     names = export.write(page, tmp_path / "tables")
     head = r"\documentclass{article}\usepackage[T1]{fontenc}\usepackage{array,booktabs}\begin{document}"
     inputs = "".join(rf"\input{{tables/{name}.tex}}" for name in names)

@@ -13,7 +13,7 @@ from pipelines.evaluate import evaluate
 from pipelines.evaluate.label_errors import Traits, analyse
 from pipelines.evaluate.model_scores import Board, Run, Sampling
 from pipelines.metrics.label_tables import Sheet
-from pipelines.report.figsim import tables
+from pipelines.report import figsim
 from pipelines.taxonomy import load
 from pipelines.taxonomy.task import task_of
 from tests.evaluate.figsim_runs import BEST, best_runs, paper_gold, seen, write_gold, write_run
@@ -40,7 +40,7 @@ def by_name(sheet: Sheet) -> dict[str, tuple[str, ...]]:
 
 
 def test_table_3_prints_what_the_paper_prints(scored: dict[str, Any]) -> None:
-    rows = by_name(tables.table_3(scored))
+    rows = by_name(figsim.table_3(scored))
     titles = ["Claude-sonnet-4-5 zero-shot", "Gemini-3-pro few-shot", "Gemini-3-pro zero-shot"]
     for place, title in enumerate(titles):
         macro, own_macro, weighted, own_weighted = rows[title][3 + 4 * place : 7 + 4 * place]
@@ -51,7 +51,7 @@ def test_table_3_prints_what_the_paper_prints(scored: dict[str, Any]) -> None:
 
 
 def test_table_4_prints_what_the_paper_prints(scored: dict[str, Any]) -> None:
-    sheet = tables.table_4(scored)
+    sheet = figsim.table_4(scored)
     labels = [row for row in sheet.rows if "±" in row[1]]
     assert len(labels) == 12
     assert [row[3] for row in labels] == [row[1] for row in labels]
@@ -66,17 +66,17 @@ def test_table_4_prints_what_the_paper_prints(scored: dict[str, Any]) -> None:
 
 def test_the_papers_averages_follow_from_its_labels() -> None:
     # SPEC 1.5
-    assert tables.recomputed("figurative") == pytest.approx((70.21, 80.685), abs=5e-4)
-    assert tables.recomputed("severity") == pytest.approx((71.598, 71.732), abs=5e-4)
-    assert tables.recomputed("related") == pytest.approx((58.5125, 58.165), abs=5e-4)
-    assert [row[2] for row in tables.table_4().rows if row[2]] == [
+    assert figsim.recomputed("figurative") == pytest.approx((70.21, 80.685), abs=5e-4)
+    assert figsim.recomputed("severity") == pytest.approx((71.598, 71.732), abs=5e-4)
+    assert figsim.recomputed("related") == pytest.approx((58.5125, 58.165), abs=5e-4)
+    assert [row[2] for row in figsim.table_4().rows if row[2]] == [
         "70.210", "80.685", "71.598", "71.732", "58.513", "58.165",
     ]  # fmt: skip
-    assert tables.support("severity")["Suicide attempt/death"] == 39
+    assert figsim.support("severity")["Suicide attempt/death"] == 39
 
 
 def test_table_8_prints_what_the_paper_prints(scored: dict[str, Any]) -> None:
-    sheet = tables.table_8(scored)
+    sheet = figsim.table_8(scored)
     assert len(sheet.rows) == 22
     for row in sheet.rows:
         assert row[2::2] == row[1::2]
@@ -109,7 +109,7 @@ def test_one_label_changes_the_tables(task: str, scored: dict[str, Any], tmp_pat
             sets[item] = frozenset({other})
         write_run(tmp_path, key, model, seed, sets)
     changed = evaluate.run("memes", params=PARAMS, root=tmp_path, sampling=FEW)
-    for table in (tables.table_3, tables.table_4):
+    for table in (figsim.table_3, figsim.table_4):
         before, after = table(scored), table(changed)
         assert sum(a != b for a, b in zip(before.rows, after.rows, strict=True)) >= 1
     untouched = [key for key in TASKS if key != task]
@@ -124,7 +124,7 @@ def test_one_label_of_gold_changes_table_8(scored: dict[str, Any], tmp_path: Pat
     for run in best_runs(split, gold):
         write_run(tmp_path, *run)
     before, after = (
-        by_name(tables.table_8(m)) for m in (scored, evaluate.run("memes", params=PARAMS, root=tmp_path, sampling=FEW))
+        by_name(figsim.table_8(m)) for m in (scored, evaluate.run("memes", params=PARAMS, root=tmp_path, sampling=FEW))
     )
     assert {name for name in before if before[name] != after[name]} == {"SS5 Suicide death", "SS6 None"}
 
@@ -190,7 +190,7 @@ def severity_metrics(said: dict) -> dict[str, Any]:
 
 def test_table_12_prints_what_the_paper_prints() -> None:
     metrics = severity_metrics(error_board()[1])
-    rows = tables.table_12(metrics).rows
+    rows = figsim.table_12(metrics).rows
     paper = [row for row in rows if not row[0].startswith("Any")]
     assert [(row[3], row[4]) for row in paper] == [(row[1], row[2]) for row in paper]
     # SPEC 1.5: each pair sums to 32/55
@@ -198,14 +198,14 @@ def test_table_12_prints_what_the_paper_prints() -> None:
     errors = metrics["tasks"]["severity"]["models"]["x"]["errors"]
     assert (errors["wrong"]["count"], errors["wrong"]["of"]) == (55, 208)
     # the caption's denominator: all memes with the property
-    assert by_name(tables.table_12(metrics))["Metaphor: present"][7] == "5/32"
+    assert by_name(figsim.table_12(metrics))["Metaphor: present"][7] == "5/32"
 
 
 def test_errors_by_context_and_modality_are_the_papers() -> None:
     errors = severity_metrics(error_board()[1])["tasks"]["severity"]["models"]["x"]["errors"]["by_category"]
     found = {label: f"{r['count']}/{r['of']}" for places in errors.values() for label, r in places.items()}
-    assert found.items() >= tables.misclassified("severity").items()
-    assert tables.misclassified("severity") == {"context-required": "5/26", "text": "4/15", "image": "3/6"}
+    assert found.items() >= figsim.misclassified("severity").items()
+    assert figsim.misclassified("severity") == {"context-required": "5/26", "text": "4/15", "image": "3/6"}
 
 
 def test_one_label_changes_table_12() -> None:
@@ -213,16 +213,16 @@ def test_one_label_changes_table_12() -> None:
     item = next(
         i for i, g in zip(board.items, board.gold, strict=True) if said[i] == g == frozenset({"Suicide planning"})
     )
-    before = tables.table_12(severity_metrics(said)).rows
-    after = tables.table_12(severity_metrics({**said, item: frozenset({"None"})})).rows
+    before = figsim.table_12(severity_metrics(said)).rows
+    after = figsim.table_12(severity_metrics({**said, item: frozenset({"None"})})).rows
     assert sum(a != b for a, b in zip(before, after, strict=True)) >= 3
 
 
 def test_without_runs_only_the_paper_is_shown() -> None:
     for table in ("table_3", "table_4", "table_8", "table_9", "table_10", "table_12"):
-        sheet = getattr(tables, table)()
+        sheet = getattr(figsim, table)()
         assert {len(row) for row in sheet.rows} == {len(sheet.columns)}
-    assert len(tables.table_3().rows) == 22  # SPEC 7
+    assert len(figsim.table_3().rows) == 22  # SPEC 7
 
 
 def test_a_new_model_is_a_new_row_and_refusals_are_a_second_one(tmp_path: Path) -> None:
@@ -233,22 +233,22 @@ def test_a_new_model_is_a_new_row_and_refusals_are_a_second_one(tmp_path: Path) 
     write_run(tmp_path, "severity", "llama-3-2-vision-zero", 1, test, outcomes=lost, source="prompted")
     write_run(tmp_path, "severity", "my-own", 1, test)
     metrics = evaluate.run("memes", params=PARAMS, root=tmp_path, sampling=FEW)
-    rows = by_name(tables.table_3(metrics))
+    rows = by_name(figsim.table_3(metrics))
     assert rows["my-own"][8] == rows["Llama-3.2 Vision zero-shot"][8] == "100.00"
     assert float(rows["Llama-3.2 Vision zero-shot, all records"][8]) < 100
     assert rows["Majority"][8] == "9.64"  # of five classes the most frequent alone: 2x66/(208+66)/5
 
 
 def test_settings_stand_beside_the_papers(scored: dict[str, Any]) -> None:
-    rows = by_name(tables.table_9(scored))
+    rows = by_name(figsim.table_9(scored))
     assert float(rows["Learning rate"][1]) == float(rows["Learning rate"][2])
     decoding = {"gpt": {"temperature": None, "top_p": None, "max_output_tokens": 1024, "stop": False}}
-    sheet = tables.table_10({"decoding": decoding})
+    sheet = figsim.table_10({"decoding": decoding})
     assert sheet.columns[-1] == "gpt"
     assert by_name(sheet)["Temperature"][1:] == ("0.0", "not sent")
 
 
 def test_what_drawings_need_are_fractions() -> None:
-    assert tables.macro_f1("figurative")["clip"] == pytest.approx(0.6206)
-    assert "m3h" not in tables.macro_f1("figurative")
-    assert tables.label_f1("related")["Harmful factors"] == pytest.approx(0.4719)
+    assert figsim.macro_f1("figurative")["clip"] == pytest.approx(0.6206)
+    assert "m3h" not in figsim.macro_f1("figurative")
+    assert figsim.label_f1("related")["Harmful factors"] == pytest.approx(0.4719)

@@ -22,7 +22,7 @@ import pytest
 from pipelines.analysis import analysis, lexicons
 from pipelines.analysis.analysis import AnalysedItems
 from pipelines.config.params import load
-from pipelines.report import commit_comparison, export, latex, report
+from pipelines.report import commit_comparison, export, report
 from pipelines.report import page as report_page
 from pipelines.report.commit_comparison import ReportedCommit
 from pipelines.report.page import Page
@@ -199,7 +199,7 @@ def test_a_printed_page_cuts_no_table_off(name: str, pages: dict[str, Page], chr
 @pytest.mark.skipif(not shutil.which("pdflatex"), reason="LaTeX is not installed")
 @pytest.mark.parametrize("name", ["memes", "posts", "comparison"])
 def test_latex_compiles_every_page_and_table(name: str, pages: dict[str, Page], tmp_path: Path) -> None:
-    (tmp_path / "report.tex").write_text(latex.latex(pages[name]))
+    (tmp_path / "report.tex").write_text(export.latex(pages[name]))
     names = export.write(pages[name], tmp_path / "tables")
     assert len(names) >= 10
     head = r"\documentclass{article}\usepackage[T1]{fontenc}\usepackage{array,booktabs}\begin{document}"

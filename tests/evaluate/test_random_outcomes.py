@@ -15,8 +15,8 @@ from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
 from pipelines.metrics.label_tables import UNDEFINED
 from pipelines.models import SOURCE_NOTES
+from pipelines.report import figsim
 from pipelines.report.cradle import tables as cradle_tables
-from pipelines.report.figsim import tables as figsim_tables
 from pipelines.report.papers import printed
 from pipelines.taxonomy import load
 from pipelines.taxonomy.task import task_of
@@ -124,7 +124,7 @@ def memes(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], dic
     """Return metrics of random answers of all systems of FigSIM's Table 3, gold, and what each answered by seed."""
     rng, root, scheme = Random(21), tmp_path_factory.mktemp("memes"), load("figsim")
     items = [(f"test-{i:03d}", 0) for i in range(N)]
-    tasks = {key: task_of(scheme, key) for key in figsim_tables.NAMES}
+    tasks = {key: task_of(scheme, key) for key in figsim.NAMES}
 
     def drawn(key: str) -> frozenset[str]:
         labels = tasks[key].labels
@@ -165,9 +165,9 @@ def times_100(values: list[float]) -> str:
 
 def test_figsims_table_3_is_scikit_learns(memes: Any) -> None:
     metrics, gold, said = memes
-    rows = {row[0]: row for row in figsim_tables.table_3(metrics).rows}
+    rows = {row[0]: row for row in figsim.table_3(metrics).rows}
     for key, name, _, *numbers in printed("figsim")["table_3"]["rows"]:
-        for place, task in enumerate(figsim_tables.NAMES):
+        for place, task in enumerate(figsim.NAMES):
             ours = rows[name][4 + 4 * place], rows[name][6 + 4 * place]
             if numbers[4 * place] is None:
                 assert ours == (UNDEFINED, UNDEFINED)
@@ -182,8 +182,8 @@ def test_figsims_table_3_is_scikit_learns(memes: Any) -> None:
 
 def test_figsims_table_4_is_scikit_learns(memes: Any) -> None:
     metrics, gold, said = memes
-    rows = figsim_tables.table_4(metrics).rows
-    for task in figsim_tables.NAMES:
+    rows = figsim.table_4(metrics).rows
+    for task in figsim.NAMES:
         found, labels = metrics["tasks"][task], tuple(metrics["tasks"][task]["labels"])
         truth = vector(gold[task], labels)
         every = [
@@ -196,7 +196,7 @@ def test_figsims_table_4_is_scikit_learns(memes: Any) -> None:
 
 
 def test_a_row_of_notes_is_beside_the_figures_that_rest_on_less_than_a_paper(memes: Any) -> None:
-    sheet = figsim_tables.table_3(memes[0])
+    sheet = figsim.table_3(memes[0])
     notes = {row[0]: row[-1] for row in sheet.rows if row[-1]} if sheet.columns[-1] == "Note" else {}
     kinds = {key: model["kind"] for key, model in memes[0]["tasks"]["severity"]["models"].items()}
     names = {key: name for key, name, *_ in printed("figsim")["table_3"]["rows"]}
@@ -207,7 +207,7 @@ def test_without_our_results_our_columns_are_empty(memes: Any, posts: Any) -> No
     """No figure of a paper is in a column of ours: with all results removed, these columns have no digit."""
     nothing = {**memes[0], "tasks": {key: {**t, "models": {}, "best": None, "baselines": {}, "pairs": []}
                                     for key, t in memes[0]["tasks"].items()}}  # fmt: skip
-    for sheet in (figsim_tables.table_3(nothing), figsim_tables.table_4(nothing), figsim_tables.table_12(nothing)):
+    for sheet in (figsim.table_3(nothing), figsim.table_4(nothing), figsim.table_12(nothing)):
         own = [i for i, name in enumerate(sheet.columns) if "ours" in name.lower() or name == "Our runs"]
         cells = {row[i] for row in sheet.rows for i in own if "Test memes" not in sheet.columns[i]}
         assert own and cells <= {UNDEFINED, "", "0/0"}

@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 
-from pipelines import estimate
 from pipelines.annotate import gold
 from pipelines.collect import collect, partition, texts
 from pipelines.collect.month import Window
@@ -31,6 +30,7 @@ from pipelines.datasets.posts import SplitPosts
 from pipelines.errors import BudgetSpent
 from pipelines.label import few_shot, injection_test, votes, votes_report
 from pipelines.label.silver import silver
+from pipelines.plan import cost
 from pipelines.storage import tables
 from pipelines.vault.vault import Vault
 from tests import small_sandbox
@@ -126,7 +126,7 @@ def lab(curated: Path, vendors: Any, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.faults
 def test_from_estimate_to_the_queue_for_people(lab: Lab, vendors: Any) -> None:
-    estimated = estimate.run("posts", params=lab.params, settings=lab.settings, vault=lab.vault, root=lab.root)
+    estimated = cost.run("posts", params=lab.params, settings=lab.settings, vault=lab.vault, root=lab.root)
     assert {job["labeller"] for job in estimated["jobs"]} == set(VENDORS)
     assert len(estimated["jobs"]) == 3 * 2
     assert all(vendors.counts(p)["received"] == 0 for p in ("openai", "anthropic", "google")), "nothing is sent"
@@ -165,7 +165,7 @@ def test_from_estimate_to_the_queue_for_people(lab: Lab, vendors: Any) -> None:
         "posts", ensemble="cradle", params=lab.params, settings=lab.settings, vault=lab.vault, root=lab.root
     )
     assert flipped["asked"] == 120
-    left = estimate.run("posts", steps=["injection_test"], **lab.places)["estimates"]["injection_test"]
+    left = cost.run("posts", steps=["injection_test"], **lab.places)["estimates"]["injection_test"]
     assert {name: one["cached"] for name, one in left.items()} == dict.fromkeys(VENDORS, 120), "what was estimated"
     assert sum(family["asked"] for family in flipped["families"].values()) == 120
     assert sum(family["detected"] for family in flipped["families"].values()) == flipped["detected"] < 120
@@ -180,7 +180,7 @@ def test_from_estimate_to_the_queue_for_people(lab: Lab, vendors: Any) -> None:
 
 def test_an_injection_test_is_estimated_before_it_asks(lab: Lab, vendors: Any) -> None:
     def estimated() -> dict[str, Any]:
-        told = estimate.run("posts", steps=["injection_test"], **lab.places)
+        told = cost.run("posts", steps=["injection_test"], **lab.places)
         assert sum(row["requests"] for row in told["leaves"]) == sum(
             one["to_ask"] for one in told["estimates"]["injection_test"].values()
         )
@@ -275,4 +275,4 @@ def yaml_of(params: Params) -> str:
 
 def test_where_nothing_is_curated_it_says_where_to_go(lab: Lab, tmp_path: Path) -> None:
     with pytest.raises(NoGold, match="corpus clone"):
-        estimate.run("posts", **{**lab.places, "root": tmp_path})
+        cost.run("posts", **{**lab.places, "root": tmp_path})

@@ -20,11 +20,11 @@ from typing import Any
 
 import pytest
 
-from pipelines import estimate
 from pipelines.config.consent import ProviderNotConsented
 from pipelines.errors import BudgetSpent, LabellerRefused, TooManyFailed, UnknownName
 from pipelines.llm.sender import WORKERS_PER_SLOT
 from pipelines.moderation.systems import AuditedItem, System
+from pipelines.plan import cost
 from pipelines.storage.answers import AnswerStore
 from tests.label.conftest import VendorHost
 from tests.moderation.small_audit import SIZES, SYSTEMS, Audit, asked, audit, digest
@@ -146,7 +146,7 @@ def test_a_budget_stops_paid_requests_and_free_ones_need_none(lab: Audit, vendor
 
 def test_nothing_leaves_without_consent_and_the_estimate_says_so(lab: Audit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CORPUS_AZURE_URL", "http://0.0.0.0:1/azure")
-    told = estimate.run("memes", params=lab.given("azure", "openai"), steps=["moderation"], **lab.places)
+    told = cost.run("memes", params=lab.given("azure", "openai"), steps=["moderation"], **lab.places)
     azure, openai = told["leaves"]
     assert azure["to"] == "0.0.0.0"
     assert azure["consent"].startswith("its consent lacks terms")
@@ -157,7 +157,7 @@ def test_nothing_leaves_without_consent_and_the_estimate_says_so(lab: Audit, mon
 
 
 def test_the_estimate_covers_all_steps_under_one_budget(lab: Audit, vendors: VendorHost) -> None:
-    told = estimate.run("memes", params=lab.given(), **lab.places)
+    told = cost.run("memes", params=lab.given(), **lab.places)
     assert told["steps"] == ["rationales", "prompted", "moderation"]
     assert set(told["estimates"]["moderation"]) == set(SYSTEMS)
     [prompted] = told["estimates"]["prompted"].values()
@@ -166,10 +166,10 @@ def test_the_estimate_covers_all_steps_under_one_budget(lab: Audit, vendors: Ven
     assert told["usd_expected"] == pytest.approx(sum(parts), abs=1e-4)
     assert sum(vendors.counts(vendor)["received"] for vendor in ("openai", "azure", "guard")) == 0, "nothing is sent"
     lab.change("votes", budget_usd=told["usd_expected"] / 2)
-    with pytest.raises(estimate.BudgetTooSmall, match="requests would cost"):
-        estimate.run("memes", params=lab.given(), **lab.places)
+    with pytest.raises(cost.BudgetTooSmall, match="requests would cost"):
+        cost.run("memes", params=lab.given(), **lab.places)
     with pytest.raises(UnknownName, match="rationales, prompted, moderation"):
-        estimate.run("memes", params=lab.given(), steps=["votes"], **lab.places)
+        cost.run("memes", params=lab.given(), steps=["votes"], **lab.places)
 
 
 def test_a_record_that_was_taken_down_is_not_asked_about(lab: Audit, vendors: VendorHost) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from pipelines import estimate
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.moderation import moderation, systems
+from pipelines.plan import cost
 from pipelines.report import moderation_tables, page
 from pipelines.vault.vault import Vault
 from tests.label.conftest import VendorHost
@@ -44,7 +44,7 @@ def test_posts_with_gold_are_audited_by_label(
         corpus = small.write(tmp_path, vault=vault, sizes=SIZES)
         labelled = [post for post in corpus.posts.values() if post.split != "train"]
         given: dict[str, Any] = {"params": params, "settings": Settings.from_env(), "vault": vault, "root": tmp_path}
-        leaves = estimate.run("posts", steps=["moderation"], **given)["leaves"]
+        leaves = cost.run("posts", steps=["moderation"], **given)["leaves"]
         told = moderation.run("posts", **given)
     assert {(row["texts"], row["pictures"]) for row in leaves} == {(len(labelled), 0)}
     assert told["items"] == len(labelled) == told["systems"]["openai"]["outcomes"]["vote"]

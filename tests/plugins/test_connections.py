@@ -10,7 +10,7 @@ from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowNotFoundException, AirflowRuntimeError, ErrorType
 from airflow.sdk.execution_time.comms import ErrorResponse
 
-from dvc_airflow import command, connections, settings
+from dvc_airflow import command, settings
 
 ROOT = Path(__file__).resolve().parents[2]
 CHILD = """
@@ -32,25 +32,25 @@ def reddit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_login_and_password_become_variables() -> None:
-    found = connections.environment()
+    found = command.environment()
     assert found == {"CORPUS_REDDIT_CLIENT_ID": "an-id", "CORPUS_REDDIT_CLIENT_SECRET": "a-secret"}
 
 
 def test_a_variable_that_is_set_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CORPUS_REDDIT_CLIENT_ID", "set")
-    assert connections.environment() == {"CORPUS_REDDIT_CLIENT_SECRET": "a-secret"}
+    assert command.environment() == {"CORPUS_REDDIT_CLIENT_SECRET": "a-secret"}
 
 
 def test_with_a_prefix_the_connections_are_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings, "PREFIX", "crisis_")
-    assert connections.environment()["CORPUS_REDDIT_CLIENT_ID"] == "another-id"
+    assert command.environment()["CORPUS_REDDIT_CLIENT_ID"] == "another-id"
 
 
 def test_a_provider_of_your_own_has_an_address_and_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     given = {"conn_type": "generic", "host": "https://llm.example.org/v1", "password": "a-key"}
     monkeypatch.setenv("AIRFLOW_CONN_CORPUS_TOGETHER", json.dumps(given))
     monkeypatch.setattr(settings, "CONNECTIONS", "together")
-    found = connections.environment()
+    found = command.environment()
     assert found == {"CORPUS_TOGETHER_URL": "https://llm.example.org/v1", "CORPUS_TOGETHER_KEY": "a-key"}
 
 
@@ -86,12 +86,12 @@ def test_no_outage_of_airflow_s_database_hides_a_connection(
     outage = Outage(begins=begins, ends=begins + length)
     monkeypatch.setattr(settings, "CONNECTIONS", "reddit,together")
     monkeypatch.setattr(Connection, "get", outage.get)
-    monkeypatch.setattr(connections, "_running_task", lambda: outage)
+    monkeypatch.setattr(command, "_running_task", lambda: outage)
     if begins <= 3 < begins + length:
         with pytest.raises(AirflowRuntimeError):
-            connections.environment()
+            command.environment()
     else:
-        assert connections.environment() == {
+        assert command.environment() == {
             "CORPUS_REDDIT_CLIENT_ID": "an-id", "CORPUS_REDDIT_CLIENT_SECRET": "a-secret",
         }  # fmt: skip
 

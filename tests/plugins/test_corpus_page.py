@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from corpus_view import page_plugin, page_tables, page_view, runs_seen, summary_file
+from corpus_view import page_plugin, page_tables, page_view, runs_seen
 from corpus_view.page_text import ago, clean, path, web
+from corpus_view.page_view import Summary, SummaryFile
 from corpus_view.runs_seen import Question, Runs, SeenRun, dag_ids
-from corpus_view.summary_file import Summary, SummaryFile
 from pipelines.config.settings import Settings
 from pipelines.release.release_store import DRAFT
 from pipelines.summary import written
@@ -33,7 +33,7 @@ def summary(**changes: Any) -> dict[str, Any]:
         "2022-12": {"published": True, "gap_hours": 30.5, "records": 80, "deleted": 0},
     }
     found = {
-        "version": summary_file.VERSION,
+        "version": page_view.VERSION,
         "written": (NOW - timedelta(hours=1)).isoformat(),
         "commit": NEWEST,
         "commits": {
@@ -272,7 +272,7 @@ def test_a_changed_summary_is_read_again_and_an_unchanged_one_is_not(tmp_path: P
 def test_page_and_writer_agree_on_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CORPUS_HOME", str(tmp_path))
     assert written.place(Settings.from_env()) == SummaryFile(tmp_path).path
-    assert written.VERSION == summary_file.VERSION
+    assert written.VERSION == page_view.VERSION
 
 
 def test_the_page_knows_every_dag() -> None:

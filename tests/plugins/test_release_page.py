@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dvc_airflow import approval, promotion, release
+from dvc_airflow import approval
 from pipelines.config.params import load
 from pipelines.release import datasheet
 
@@ -43,9 +43,8 @@ def test_the_page_of_a_first_release_says_that_nothing_can_be_matched() -> None:
 def test_the_pages_end_with_links_to_report_and_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     done: dict[str, Any] = {"text": "the risks", "links": LINKS, "passed": True, "champion": 1, "reasons": []}
     asked, handed = [], {}
-    for module in (release, promotion):
-        monkeypatch.setattr(module, "run", lambda *argv: asked.append(argv) or done)
-    page = release.make.function(params={"corpus": "memes", "name": "m2"})["text"]
+    monkeypatch.setattr(approval, "run", lambda *argv: asked.append(argv) or done)
+    page = approval.make_release.function(params={"corpus": "memes", "name": "m2"})["text"]
     assert page == f"the risks\n\n{approval.links(LINKS)}"
     assert (
         f"[commit {COMMIT[:12]}](/corpus/#commit-{COMMIT[:12]})" in page
@@ -56,7 +55,7 @@ def test_the_pages_end_with_links_to_report_and_commit(monkeypatch: pytest.Monke
         def xcom_push(self, *, key: str, value: Any) -> None:
             handed[key] = value
 
-    assert promotion.gate.function(params={"name": "crisis-posts", "version": 2}, ti=Handed()) == "approve"
+    assert approval.gate.function(params={"name": "crisis-posts", "version": 2}, ti=Handed()) == "approve"
     assert handed["verdict"]["text"] == page
     assert asked == [("release", "make", "memes", "m2"), ("gate", "crisis-posts", "2")]
     assert approval.links({}) == ""

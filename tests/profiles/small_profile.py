@@ -19,7 +19,7 @@ from pipelines.annotate.imports import imports
 from pipelines.config.params import load, overlay, parse
 from pipelines.config.settings import Settings
 from pipelines.deployment.services import sandbox_variables
-from pipelines.profile_plan.paper_rows import CORPORA
+from pipelines.plan.profile import CORPORA
 from pipelines.sandbox.reddit import label_quotas, narratives
 from pipelines.sandbox.server import SandboxServer
 from pipelines.sandbox.vendors.vendors import Vendors

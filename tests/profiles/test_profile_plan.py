@@ -22,8 +22,9 @@ from pipelines.errors import UnknownName
 from pipelines.llm.capabilities import price
 from pipelines.llm.costs import usd
 from pipelines.models import SOURCE_NOTES
-from pipelines.profile_plan import hardware, profile_plan
-from pipelines.profile_plan.paper_rows import CORPORA, Planning, RowPlan, paper_rows
+from pipelines.plan import hardware
+from pipelines.plan import profile as profile_plan
+from pipelines.plan.profile import CORPORA, Planning, RowPlan, paper_rows
 from pipelines.report.papers import printed
 from pipelines.taxonomy import load as load_scheme
 from pipelines.train import preflight

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from pipelines import estimate
 from pipelines.config.models import LocalModel, Model, PromptedModel
 from pipelines.config.params import load as load_params
 from pipelines.config.settings import Settings
 from pipelines.deployment.services import sandbox_variables
 from pipelines.errors import BadParams
+from pipelines.plan import cost
 from pipelines.predict import baselines
 from pipelines.predict.prompted_posts import PromptedPosts
 from pipelines.sandbox.server import SandboxServer
@@ -65,7 +65,7 @@ def run(posts: SmallPosts, settings: Settings, *, spec: Model, **changed: Any) -
     section = posts.params.baselines.model_copy(update={"models": ("it",)})
     params = posts.params.model_copy(update={"models": models, "votes": votes, "baselines": section})
     given = {"params": params, "settings": settings, "vault": posts.vault, "root": posts.root}
-    told = estimate.run("posts", steps=["baselines"], **given)
+    told = cost.run("posts", steps=["baselines"], **given)
     assert told["estimates"]["baselines"].get("it", {}).get("records", 0) in (0, ASKED)
     return baselines.run("posts", model="it", **given)
 

@@ -13,7 +13,7 @@ from statistics import fmean
 from pipelines.evaluate.model_scores import Json
 from pipelines.metrics.alerts import VERDICTS
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
-from pipelines.report import figures
+from pipelines.report import charts
 from pipelines.report.page import Drawing
 from pipelines.report.parts import FIGURES, interval
 
@@ -41,7 +41,6 @@ def _words(name: str) -> str:
 
 
 def _crises(task: Json) -> dict[str, Json]:
-    """Return the crisis metrics of each model that answered anything, by name."""
     return {name: m["crises"] for name, m in sorted(task["models"].items()) if m.get("crises") and m["valid"]}
 
 
@@ -49,7 +48,6 @@ def refusals(task: Json, *, paper: Mapping[str, Mapping[str, int]], carried: Map
     """Return a table of the share of posts that a model left unanswered, by gold label and model.
 
     Args:
-        task: ``Task`` of ``evaluate.json``.
         paper: title of a column -> label -> number of posts that the paper's model left unanswered.
         carried: label -> number of the paper's posts with this label.
     """
@@ -62,8 +60,8 @@ def refusals(task: Json, *, paper: Mapping[str, Mapping[str, int]], carried: Map
         return None
     rows = []
     for label in task["labels"]:
-        theirs = (_of(found.get(label, 0), carried[label]) for found in paper.values())
-        rows.append((label, *theirs, *(share(found[label]) for found in models.values())))
+        theirs = (_of(counts.get(label, 0), carried[label]) for counts in paper.values())
+        rows.append((label, *theirs, *(share(counts[label]) for counts in models.values())))
     return Sheet("Not answered, by gold label", ("Label", *paper, *models), tuple(rows))
 
 
@@ -75,13 +73,13 @@ def confusions(task: Json) -> Iterator[Sheet]:
     """Yield for level and time of a crisis a table of how often models answer another value than gold, or both."""
     models = _crises(task)
     for attribute in _attributes(models):
-        found = {name: crises["confusions"][attribute] for name, crises in models.items()}
-        first = next(iter(found.values()))
+        by_model = {name: crises["confusions"][attribute] for name, crises in models.items()}
+        first = next(iter(by_model.values()))
         columns = [f"{swap['gold']}, predicted as {swap['said']}" for swap in first["swaps"]]
         columns += [f"{hedge['gold']}, predicted as both" for hedge in first["hedges"]]
         rows = [
             (name, *(share(rate) for rate in (*confusion["swaps"], *confusion["hedges"])))
-            for name, confusion in found.items()
+            for name, confusion in by_model.items()
         ]
         title = f"{_words(' and '.join(first['values'])).capitalize()} confused, all types together"
         yield Sheet(title, ("Model", *(column.capitalize() for column in columns)), tuple(rows))
@@ -143,8 +141,8 @@ def severity(task: Json) -> Iterator[Sheet]:
         rows = []
         for name, crises in models.items():
             weighted = interval(task["models"][name]["valid"]["figures"].get("severity_recall"))
-            found = crises["severity"]["recall"]
-            rows.append((name, weighted, *(share(found.get(str(grade))) for grade in grades)))
+            recall = crises["severity"]["recall"]
+            rows.append((name, weighted, *(share(recall.get(str(grade))) for grade in grades)))
         columns = ("Model", "Severity-weighted recall", *_graded(grades))
         yield Sheet("Labels found, by severity", columns, tuple(rows))
     if models:
@@ -194,15 +192,15 @@ def floors(task: Json) -> Sheet | None:
     return Sheet("Alerts of labels with a recall floor", columns, tuple(rows)) if rows else None
 
 
-def _alert(found: Json | None) -> tuple[str, ...]:
-    if found is None or found["dev"]["threshold"] is None:
+def _alert(alert: Json | None) -> tuple[str, ...]:
+    if alert is None or alert["dev"]["threshold"] is None:
         return (UNDEFINED,) * len(ALERT)
-    dev = found["dev"]
+    dev = alert["dev"]
     guaranteed = f"{100 * dev['guaranteed_recall']:.1f}" + (
         "" if dev["guarantee"] else ", without guarantee of the floor"
     )
-    rates = (share(found[name]) for name in ("recall", "alert_rate", "precision"))
-    return (f"{dev['positives']}", f"{dev['threshold']:.3f}", guaranteed, *rates, VERDICTS[found["verdict"]])
+    rates = (share(alert[name]) for name in ("recall", "alert_rate", "precision"))
+    return (f"{dev['positives']}", f"{dev['threshold']:.3f}", guaranteed, *rates, VERDICTS[alert["verdict"]])
 
 
 def spent(task: Json) -> Sheet | None:
@@ -225,11 +223,11 @@ def _amount(value: float | None) -> str:
 def calibration(task: Json) -> Sheet | None:
     """Return a table of the calibration of each model that gives probabilities, averaged over all labels."""
     rows = []
-    for name, found in _calibrated(task).items():
-        base = fmean(label["base"] for label in found["labels"].values())
-        cells = (_ranged(found["ece"], found["intervals"]["ece"]), f"{found['noise']:.4f}")
-        briers = (_ranged(found["brier"], found["intervals"]["brier"]), f"{base:.4f}")
-        rows.append((name, f"{found['n']:,}", *cells, *briers))
+    for name, calibrated in _calibrated(task).items():
+        base = fmean(label["base"] for label in calibrated["labels"].values())
+        cells = (_ranged(calibrated["ece"], calibrated["intervals"]["ece"]), f"{calibrated['noise']:.4f}")
+        briers = (_ranged(calibrated["brier"], calibrated["intervals"]["brier"]), f"{base:.4f}")
+        rows.append((name, f"{calibrated['n']:,}", *cells, *briers))
     columns = (
         "Model",
         "Answers",
@@ -252,34 +250,34 @@ def _calibrated(task: Json) -> dict[str, Json]:
 
 def risks(task: Json) -> Sheet | None:
     """Return a table of the share of wrong label sets among each model's most confident answers."""
-    found = {name: one["risk"] for name, one in _calibrated(task).items()}
+    by_model = {name: model["risk"] for name, model in _calibrated(task).items()}
     rows = [
-        (name, *(f"{100 * risk:.1f}" for risk in one["coverage"].values()), f"{100 * one['aurc']:.1f}")
-        for name, one in found.items()
+        (name, *(f"{100 * risk:.1f}" for risk in model["coverage"].values()), f"{100 * model['aurc']:.1f}")
+        for name, model in by_model.items()
     ]
-    shares = next(iter(found.values()))["coverage"] if found else ()
+    shares = next(iter(by_model.values()))["coverage"] if by_model else ()
     columns = ("Model", *(f"Of the most confident {100 * float(share):.0f} %" for share in shares), "Mean (AURC)")
     return Sheet("Wrong label sets by coverage, %", columns, tuple(rows)) if rows else None
 
 
 def calibration_by_label(task: Json) -> Sheet | None:
     """Return a table of Brier scores by label and model, compared with always predicting the label's frequency."""
-    found = _calibrated(task)
-    if not found:
+    by_model = _calibrated(task)
+    if not by_model:
         return None
-    base = next(iter(found.values()))["labels"]
+    base = next(iter(by_model.values()))["labels"]
     rows = [
-        (label, f"{base[label]['base']:.4f}", *(f"{each['labels'][label]['brier']:.4f}" for each in found.values()))
+        (label, f"{base[label]['base']:.4f}", *(f"{each['labels'][label]['brier']:.4f}" for each in by_model.values()))
         for label in task["labels"]
     ]
-    return Sheet("Brier score by label", ("Label", "Of its frequency", *found), tuple(rows))
+    return Sheet("Brier score by label", ("Label", "Of its frequency", *by_model), tuple(rows))
 
 
 def reliability(task: Json) -> Iterator[Drawing]:
     """Yield the reliability plots of all models that give probabilities."""
-    for name, found in _calibrated(task).items():
-        filled = [row for row in found["bins"] if row["n"]]
-        bins = [figures.Bin(row["said"], row["seen"], row["n"]) for row in filled]
+    for name, calibrated in _calibrated(task).items():
+        filled = [row for row in calibrated["bins"] if row["n"]]
+        bins = [(row["said"], row["seen"], row["n"]) for row in filled]
         caption = f"Reliability of {name}'s probabilities"
         rows = tuple(
             (
@@ -291,7 +289,7 @@ def reliability(task: Json) -> Iterator[Drawing]:
             for row in filled
         )
         sheet = Sheet(caption, ("Predicted, %", "Mean", "Observed, %", "Answers"), rows)
-        yield Drawing(caption, figures.reliability(bins, title=caption), sheet)
+        yield Drawing(caption, charts.reliability(bins, title=caption), sheet)
 
 
 def dev(task: Json) -> Sheet | None:

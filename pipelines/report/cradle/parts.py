@@ -55,9 +55,7 @@ def sections(
     """Return the sections of the report on post models that have content.
 
     Args:
-        metrics: ``evaluate.json`` with its tasks in order.
         silver: metrics of the silver (ensemble) labels that models learnt from (CRADLE Tables 5 and 11).
-        models: the entries of ``params.models`` that are fine-tuned, by name (CRADLE appendix F).
     """
     paper = metrics["scheme"] == SCHEME
 
@@ -66,7 +64,7 @@ def sections(
 
     tasks = metrics["tasks"].values()
     reading = (AS_PRINTED if paper else IN_PERCENT, *READING)
-    found = [
+    parts_of_page = [
         section("results", of("Results of all models", "Table 4"), _results(metrics, paper=paper)),
         section("labels", of("Results by label", "Tables 13 to 16"), _labels(metrics, paper=paper)),
         section("tuning", of("Changes by fine-tuning", "Table 8"), _tuning(metrics, paper=paper)),
@@ -81,10 +79,12 @@ def sections(
         section("set-up", of("Data and settings", "Tables 5 and 11"), _setup(metrics, silver=silver, models=models)),
         section("discrepancies", "Where the paper's claims and numbers disagree", _standing(metrics)),
         section(
-            "reading", "How to read this page", [Points(tuple(told.format(noun=noun_of(metrics)) for told in reading))]
+            "reading",
+            "How to read this page",
+            [Points(tuple(sentence.format(noun=noun_of(metrics)) for sentence in reading))],
         ),
     ]
-    return [part for part in found if part.blocks]
+    return [part for part in parts_of_page if part.blocks]
 
 
 def _results(metrics: Json, *, paper: bool) -> Iterator[Block | None]:
@@ -190,13 +190,13 @@ def bearing(metrics: Json) -> dict[str, str]:
     task = tables.task_of(metrics)
     if task is None:
         return {}
-    found = {
+    figures = {
         "ensemble": _ensemble(task),
         "subsets": _subsets(task),
         "refusals": _refusals(task),
         "child": _child(task),
     }
-    return {key: text for key, text in found.items() if text}
+    return {key: text for key, text in figures.items() if text}
 
 
 def _ensemble(task: Json) -> str:
@@ -215,14 +215,14 @@ def _ensemble(task: Json) -> str:
 
 
 def _subsets(task: Json) -> str:
-    told = []
+    sentences = []
     for name, model in sorted(task["models"].items()):
         other = f"{model['name']}-unanimous"
         if model["subset"] == "consensus" and other in task["models"]:
             pair = [interval(task["models"][n]["all"]["figures"]["macro_f1"]) for n in (name, other)]
             tested = _tested(task, name, other, test="bootstrap", name="bootstrap")
-            told.append(f"{model['name']}: macro-F1 {pair[0]} (consensus), {pair[1]} (unanimous){tested}.")
-    return " ".join(told)
+            sentences.append(f"{model['name']}: macro-F1 {pair[0]} (consensus), {pair[1]} (unanimous){tested}.")
+    return " ".join(sentences)
 
 
 def _tested(task: Json, a: str, b: str, *, test: str, name: str) -> str:
@@ -231,22 +231,24 @@ def _tested(task: Json, a: str, b: str, *, test: str, name: str) -> str:
 
 
 def _refusals(task: Json) -> str:
-    told = []
+    sentences = []
     for name, model in sorted(task["models"].items()):
         lost = sum(n for outcome, n in model["outcomes"].items() if outcome != "vote")
         if lost and model["valid"]:
             recalls = (interval(model[over]["figures"]["macro_recall"]) for over in ("valid", "all"))
-            told.append(f"{name}, {lost:,} not answered: macro-recall {', over all items '.join(recalls)}.")
-    return " ".join(told)
+            sentences.append(f"{name}, {lost:,} not answered: macro-recall {', over all items '.join(recalls)}.")
+    return " ".join(sentences)
 
 
 def _child(task: Json) -> str:
     best = best_of(task)
     if best is None or not best["valid"]:
         return ""
-    told = []
+    sentences = []
     for label in task["labels"]:
         if label.startswith("childabuse_endangerment"):
-            found = best["valid"]["labels"][label]
-            told.append(f"{label}: precision {interval(found['precision'])}, recall {interval(found['recall'])}")
-    return f"{task['best']}: {'; '.join(told)}."
+            figures = best["valid"]["labels"][label]
+            sentences.append(
+                f"{label}: precision {interval(figures['precision'])}, recall {interval(figures['recall'])}"
+            )
+    return f"{task['best']}: {'; '.join(sentences)}."

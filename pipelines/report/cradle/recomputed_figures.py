@@ -40,13 +40,13 @@ def macro_f1() -> dict[str, float]:
 
 def by_label(key: str) -> dict[str, dict[str, float]]:
     """Return by label F1, precision and recall of the model ``key``, as CRADLE's Tables 13 to 16 print them."""
-    found = {}
+    figures = {}
     for number in PER_LABEL:
         table = published()[f"table_{number}"]
         values = table["rows"][key]
         for i, label in enumerate(table["labels"]):
-            found[label] = dict(zip(PARTS, values[3 * i : 3 * i + 3], strict=True))
-    return found
+            figures[label] = dict(zip(PARTS, values[3 * i : 3 * i + 3], strict=True))
+    return figures
 
 
 def label_f1(key: str) -> dict[str, float]:
@@ -64,8 +64,8 @@ def support(*, key: str | None = None) -> dict[str, int]:
 def refused(key: str) -> dict[str, int]:
     """Return by label how many posts a model refused (CRADLE appendix D, SPEC 1.5); only Gemini refused any."""
     table = published()["table_12"]
-    found: dict[str, int] = table["blocked"] if key == table["key"] else {}
-    return found
+    blocked: dict[str, int] = table["blocked"] if key == table["key"] else {}
+    return blocked
 
 
 @cache
@@ -78,19 +78,19 @@ def counts(key: str) -> Counts:
     model; its false positives follow from the micro-F1 of CRADLE's Table 4.
     """
     carried = support(key=key)
-    found: dict[str, tuple[int, int, int]] = {}
+    by_label_name: dict[str, tuple[int, int, int]] = {}
     hidden: list[str] = []
     for label, part in by_label(key).items():
         right = round(part["recall"] * carried[label])
         if right:
-            found[label] = (right, round(right / part["precision"]) - right, carried[label] - right)
+            by_label_name[label] = (right, round(right / part["precision"]) - right, carried[label] - right)
         else:
             hidden.append(label)
-            found[label] = (0, 0, carried[label])
+            by_label_name[label] = (0, 0, carried[label])
     for label in hidden:
-        right, wrong, lost = (sum(part) for part in zip(*found.values(), strict=True))
-        found[label] = (0, round(2 * right / row_4(key)["micro_f1"]) - 2 * right - wrong - lost, carried[label])
-    return found
+        right, wrong, lost = (sum(part) for part in zip(*by_label_name.values(), strict=True))
+        by_label_name[label] = (0, round(2 * right / row_4(key)["micro_f1"]) - 2 * right - wrong - lost, carried[label])
+    return by_label_name
 
 
 def recomputed(key: str, *, whole: bool = False) -> dict[str, float]:
@@ -100,8 +100,8 @@ def recomputed(key: str, *, whole: bool = False) -> dict[str, float]:
     """
     lost = refused(key) if whole else {}
     n = published()["test"] if whole else answered(key)
-    found = {label: (tp, fp, fn + lost.get(label, 0)) for label, (tp, fp, fn) in counts(key).items()}
-    row = label_sets.of_counts(found, exact=exact_hits(key), records=n)
+    counted = {label: (tp, fp, fn + lost.get(label, 0)) for label, (tp, fp, fn) in counts(key).items()}
+    row = label_sets.of_counts(counted, exact=exact_hits(key), records=n)
     return {name: value for name, value in row.items() if name in SCORES}
 
 
@@ -110,10 +110,10 @@ def severity_recall(key: str, *, severities: Mapping[str, int]) -> tuple[float, 
     graded: dict[int, tuple[int, int]] = {}
     for label, (tp, _, fn) in counts(key).items():
         if weight := severities.get(label, 0):
-            found, carried = graded.get(weight, (0, 0))
-            graded[weight] = (found + tp, carried + tp + fn)
+            hits, carried = graded.get(weight, (0, 0))
+            graded[weight] = (hits + tp, carried + tp + fn)
     whole = sum(weight * carried for weight, (_, carried) in graded.items())
-    return sum(weight * found for weight, (found, _) in graded.items()) / whole, graded
+    return sum(weight * hits for weight, (hits, _) in graded.items()) / whole, graded
 
 
 def answered(key: str) -> int:

@@ -69,17 +69,15 @@ def table_4(ours: Json | None = None) -> Sheet:
             rows += [
                 (n, _described(m["kind"] or UNDEFINED, m) + beside(m), *_answers(m)) for n, m in sorted(here.items())
             ]
-    found = {BASELINES[name]: row for name, row in (task["baselines"] if task else {}).items() if name in BASELINES}
-    if task and found:
+    baselines = {BASELINES[name]: row for name, row in (task["baselines"] if task else {}).items() if name in BASELINES}
+    if task and baselines:
         rows.append(("Baselines that ignore their input", "", "", *[""] * len(SCORES)))
         n = f"{task['n']:,}/{task['n']:,}"
-        rows += [(name, "baseline", n, *_plain(row["figures"])) for name, row in found.items()]
+        rows += [(name, "baseline", n, *_plain(row["figures"])) for name, row in baselines.items()]
     return Sheet("Table 4: models on the test set", ("Model", "", "Answered", *SCORES.values()), tuple(rows))
 
 
 def _described(text: str, model: Json) -> str:
-    """Return the description of our row, with what its recipe computes differently from the paper's."""
-    # metrics of earlier versions have no deviations
     deviations = model.get("deviations") or ()
     return f"{text}; not the paper's recipe: {', '.join(deviations)}" if deviations else text
 
@@ -123,9 +121,8 @@ def table_5(silver: Json | None = None) -> Sheet:
     columns: dict[str, Mapping[str, int]] = {}
     for split, title in names_of.items():
         columns[f"{title}, paper"] = published()["table_5"][split]
-        # metrics of earlier versions have the members' agreement as "agreement"
         if silver and split in silver["agreement"]:
-            columns[f"{title}, ours"] = (silver.get("agreement_paper") or silver["agreement"])[split]
+            columns[f"{title}, ours"] = silver["agreement_paper"][split]
     members = len(silver["members"]) if silver else 3
     sheet = label_tables.table_5(columns, members=members)
     return Sheet(f"Table 5: {sheet.title[0].lower()}{sheet.title[1:]}", sheet.columns, sheet.rows)
@@ -244,13 +241,13 @@ def _labels(model: Json, *, labels: Sequence[str]) -> Iterator[str]:
 def table_11(ours: Json | None = None, *, silver: Json | None = None) -> Sheet:
     """Return CRADLE's Table 11: the posts by label, split and training subset, in the paper and in our corpus."""
     paper = published()["table_11"]
-    gold = {split: found.get(TASK, {}) for split, found in (ours["composition"] if ours else {}).items()}
-    given = silver["distributions"] if silver else {}
+    gold = {split: composition.get(TASK, {}) for split, composition in (ours["composition"] if ours else {}).items()}
+    distributions = silver["distributions"] if silver else {}
     rows = []
     for label, row in paper["labels"].items():
         cells = []
         for split, n in zip(paper["splits"], row, strict=True):
-            own = given.get(split, {}).get("labels") if split.startswith("train") else gold.get(split)
+            own = distributions.get(split, {}).get("labels") if split.startswith("train") else gold.get(split)
             cells += [f"{n:,}", UNDEFINED if own is None else f"{own.get(label, 0):,}"]
         rows.append((label, *cells))
     titles = [split.replace("train_", "Train-").capitalize() for split in paper["splits"]]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from pipelines import status, status_table
+from pipelines import status
 from pipelines.config.collect import Sandbox
 from pipelines.config.logins import APPROVER
 from pipelines.config.params import load
@@ -64,7 +64,7 @@ def run(settings: Settings, *, root: Path, profile: str, sandbox: Sandbox) -> No
     # read again for the address and the login of MLflow, which had not started before
     forgeries = list(promotions.forgeries(Settings.from_env(), name=promotions.CONTESTED))
     rows = [*closing_report.decisions(settings), *(("forgeries", what, reason) for what, reason in forgeries)]
-    console.print(status_table.table(status.gather(settings), more=rows))
+    console.print(status.table(status.gather(settings), more=rows))
     total = time.monotonic() - began
     console.print(closing_report.spent(settings, look, started=started, total=total, failures=failures))
     console.print(

@@ -17,7 +17,7 @@ from pipelines.config.settings import Settings
 from pipelines.extract.ocr import GOOGLE_VISION
 from pipelines.llm.addresses import ADDRESSES
 from pipelines.llm.retirements import retirement
-from pipelines.profile_plan.hardware import TINY, HardwareNeed
+from pipelines.plan.hardware import TINY, HardwareNeed
 
 CREDENTIALS = "GOOGLE_APPLICATION_CREDENTIALS"
 
@@ -48,44 +48,32 @@ def own_server(provider: str, *, params: Params) -> bool:
 def access(provider: str, *, params: Params, settings: Settings, today: date, serve: str = "") -> Iterator[Gap]:
     """Yield what is missing to ask a provider: an address or a key, and a consent.
 
-    Args:
-        provider: its name in section ``providers``.
-        params: the consents.
-        settings: addresses and keys.
-        today: the day.
-        serve: the model to serve, for a provider that is a server of your own.
+    ``serve`` is the model to serve, for a provider that is a server of your own.
     """
-    endpoint = settings.endpoint(provider)
-    described = params.providers[provider]
-    if described.api == "azure":
-        if endpoint.url is None or not endpoint.key.get_secret_value():
+    endpoint, name = settings.endpoint(provider), variable(provider)
+    address, key = endpoint.url is not None, bool(endpoint.key.get_secret_value())
+    if params.providers[provider].api == "azure":
+        if not (address and key):
             resource = "https://RESOURCE.cognitiveservices.azure.com"
-            yield Gap(
-                f"address and key of provider {provider}",
-                f"export {variable(provider)}_URL={resource} {variable(provider)}_KEY=…",
-            )
-        if not on_this_machine(endpoint.url):
-            yield from consent(provider, params=params, today=today)
-        return
-    own = own_server(provider, params=params)
-    if own and endpoint.url is None:
-        start = f"vllm serve {serve} (docs/howto/served.md), then " if serve else ""
-        yield Gap(f"address of provider {provider}", f"{start}export {variable(provider)}_URL=http://HOST:8000/v1")
-    elif not own and endpoint.url is None and not endpoint.key.get_secret_value():
-        yield Gap(f"key of provider {provider}", f"export {variable(provider)}_KEY=…")
-    if endpoint.url is None or not on_this_machine(endpoint.url):
-        if own and endpoint.url is None:
-            return  # a server on this machine needs none
+            command = f"export {name}_URL={resource} {name}_KEY=…"
+            yield Gap(f"address and key of provider {provider}", command)
+    elif own_server(provider, params=params):
+        if not address:
+            start = f"vllm serve {serve} (docs/howto/served.md), then " if serve else ""
+            yield Gap(f"address of provider {provider}", f"{start}export {name}_URL=http://HOST:8000/v1")
+            return  # a server on this machine needs no consent
+    elif not (address or key):
+        yield Gap(f"key of provider {provider}", f"export {name}_KEY=…")
+    if not on_this_machine(endpoint.url):
         yield from consent(provider, params=params, today=today)
 
 
 def consent(provider: str, *, params: Params, today: date) -> Iterator[Gap]:
     """Yield the consent of a provider if it is missing or does not cover today."""
-    given = params.consents.get(provider, Consent())
-    told = given.told(provider, today=today)
-    if not told.startswith("until"):
+    state = params.consents.get(provider, Consent()).told(provider, today=today)
+    if not state.startswith("until"):
         fields = ", ".join(f"{name}: …" for name in Consent.model_fields)
-        yield Gap(f"consent for provider {provider}: {told}", put(f"consents.{provider}", f"'{{{fields}}}'"))
+        yield Gap(f"consent for provider {provider}: {state}", put(f"consents.{provider}", f"'{{{fields}}}'"))
 
 
 def served(name: str, *, params: Params, settings: Settings, today: date) -> tuple[list[Gap], list[str]]:
@@ -93,21 +81,21 @@ def served(name: str, *, params: Params, settings: Settings, today: date) -> tup
     labeller = params.labellers[name]
     if not isinstance(labeller, RemoteLabeller):
         return [], []
-    found = list(access(labeller.provider, params=params, settings=settings, today=today, serve=labeller.model))
+    gaps = list(access(labeller.provider, params=params, settings=settings, today=today, serve=labeller.model))
     url = settings.endpoint(labeller.provider).url
     notice = retirement(labeller.model, api=params.providers[labeller.provider].api, url=url)
     if notice is None:
-        return found, []
-    told = f"{labeller.model} {notice.told(today=today)}"
+        return gaps, []
+    text = f"{labeller.model} {notice.told(today=today)}"
     if notice.afterwards == "routed":
-        told += f", which then answers with {notice.successor}"
+        text += f", which then answers with {notice.successor}"
     if notice.retired > today:
-        return found, [told]
+        return gaps, [text]
     command = (
         f"export {variable(labeller.provider)}_URL=… of a host that still serves it, or enter a successor (the vendor "
         f"names {notice.successor}) as labeller and model of its own: a row of its own"
     )
-    return [*found, Gap(told, command)], []
+    return [*gaps, Gap(text, command)], []
 
 
 def bases(model: str, *, params: Params) -> Iterator[Gap]:
@@ -127,26 +115,19 @@ def bases(model: str, *, params: Params) -> Iterator[Gap]:
 
 def gpus(need: HardwareNeed, *, here: Sequence[float]) -> Iterator[Gap]:
     """Yield the GPU memory that this host lacks; ``here`` is the memory of its GPUs in GB."""
-    wanted = need.memory_gb or 0.0
-    if wanted > sum(here):
-        told = f"{len(here)} with {sum(here):.0f} GB" if here else "none"
-        what = f"{wanted:.0f} GB of GPU memory ({need.gpus} GPUs of {need.of_gb:.0f} GB); this host: {told}"
+    if (need.memory_gb or 0.0) > sum(here):
+        has = f"{len(here)} with {sum(here):.0f} GB" if here else "none"
+        what = f"{need.memory_gb:.0f} GB of GPU memory ({need.gpus} GPUs of {need.of_gb:.0f} GB); this host: {has}"
         yield Gap(what, "repeat this command on a worker of queue gpu (docs/howto/gpu.md)")
 
 
-def ocr(*, params: Params, today: date) -> Iterator[Gap]:
-    """Yield what is missing to read pictures with the configured engine."""
-    if params.images.ocr.engine == GOOGLE_VISION:
+def of_corpus(corpus: str, *, params: Params, today: date) -> Iterator[Gap]:
+    """Yield the approvals to read a corpus's sources that are not on record, and what its OCR engine lacks."""
+    for name in params.corpora[corpus].sources:
+        for field, words in {"access_basis": "access basis", "ethics": "ethics approval"}.items():
+            if getattr(params.sources[name], field) is None:
+                yield Gap(f"{words} of source {name}", put(f"sources.{name}.{field}", "…"))
+    if params.corpora[corpus].content == "images" and params.images.ocr.engine == GOOGLE_VISION:
         if not os.environ.get(CREDENTIALS):
             yield Gap("credentials of Google Vision", f"export {CREDENTIALS}=FILE")
         yield from consent(GOOGLE_VISION, params=params, today=today)
-
-
-def approvals(corpus: str, *, params: Params) -> Iterator[Gap]:
-    """Yield the approvals to read a corpus's sources that are not on record."""
-    for name in params.corpora[corpus].sources:
-        source = params.sources[name]
-        for field in ("access_basis", "ethics"):
-            if getattr(source, field) is None:
-                told = "ethics approval" if field == "ethics" else "access basis"
-                yield Gap(f"{told} of source {name}", put(f"sources.{name}.{field}", "…"))

@@ -41,10 +41,7 @@ GPU_SECONDS = 8
 
 @dataclass(frozen=True)
 class HardwareNeed:
-    """What one row takes: GPU memory, GPUs of ``of_gb``, files of the base models, and hours on these GPUs.
-
-    ``None``: the size of a base model is not known.
-    """
+    """GPU memory, GPUs of ``of_gb``, files of base models and hours of one row; ``None``: a base of unknown size."""
 
     memory_gb: float | None = 0.0
     gpus: int | None = 0
@@ -58,31 +55,34 @@ UNKNOWN = HardwareNeed(memory_gb=None, gpus=None, disk_gb=None, hours=None)
 
 def available() -> list[float]:
     """Return the memory in GB of each GPU of this host, none without a driver."""
+    command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
     try:
-        done = subprocess.run(
-            ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"],
-            capture_output=True, text=True, timeout=GPU_SECONDS, check=False,
-        )  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, timeout=GPU_SECONDS, check=True)
     except (OSError, subprocess.SubprocessError):
         return []
     # in MiB
-    return [int(line) * 2**20 / GB for line in done.stdout.split() if line.isdigit()] if not done.returncode else []
+    return [int(line) * 2**20 / GB for line in done.stdout.split() if line.isdigit()]
 
 
 def parameters(bases: Sequence[str]) -> float | None:
     """Return the number of parameters of base models together; ``tiny:`` ones count as nothing."""
-    sizes = [0 if base.startswith(TINY) else getattr(base_sizes().get(base), "parameters", None) for base in bases]
-    return None if None in sizes else float(sum(size for size in sizes if size is not None))
+    if any(base not in base_sizes() and not base.startswith(TINY) for base in bases):
+        return None
+    return float(sum(base_sizes()[base].parameters for base in bases if base in base_sizes()))
 
 
 def encoder(bases: Sequence[str], *, items: int, epochs: int, runs: int, of_gb: float) -> HardwareNeed:
     """Return what training a meme classifier takes, one run after another on one GPU."""
     size = parameters(bases)
-    if size is None:
-        return UNKNOWN
     rate, usual = ENCODER_RATE
-    hours = runs * (START_HOURS + items * epochs * size / (rate * usual) / 3600) if size else 0.0
-    return _need(size * TRAINED_BYTES / GB, files=_files(bases), hours=hours, of_gb=of_gb, size=size)
+    hours = runs * (START_HOURS + items * epochs * (size or 0) / (rate * usual) / 3600)
+    return _need(bases, weights=(size or 0) * TRAINED_BYTES / GB, hours=hours, of_gb=of_gb)
+
+
+def asked(base: str, *, tokens: int, of_gb: float) -> HardwareNeed:
+    """Return what a model takes that reads and writes ``tokens``, in this process or behind a server of your own."""
+    hours = tokens * 2 * (parameters([base]) or 0) / OPERATIONS / 3600
+    return _need([base], weights=_files([base]), hours=hours, of_gb=of_gb, shared=True)
 
 
 def tuned(model: str, *, spec: SftModel, params: Params, posts: int, runs: int, of_gb: float) -> HardwareNeed:
@@ -93,34 +93,27 @@ def tuned(model: str, *, spec: SftModel, params: Params, posts: int, runs: int, 
     from pipelines.train import preflight
 
     try:
-        found = preflight.requirements(model, params=params, card=int(of_gb * GB))
+        required = preflight.requirements(model, params=params, card=int(of_gb * GB))
     except ConfigError:
         return UNKNOWN  # its configuration is neither published here nor cached, or has no commit
     rate, usual = FULL_RATE if spec.tuning == "full" else LORA_RATE
     tokens = posts * spec.epochs * POST_TOKENS
-    hours = runs * (START_HOURS + tokens * size / (rate * usual) / found.gpus / 3600)
-    memory, disk = found.gpus * sum(found.gpu.values()) / GB, sum(found.disk.values()) / GB
-    return HardwareNeed(round(memory, 1), found.gpus, of_gb, round(disk, 1), round(hours, 2))
-
-
-def asked(base: str, *, tokens: int, of_gb: float) -> HardwareNeed:
-    """Return what a model takes that reads and writes ``tokens``, in this process or behind a server of your own."""
-    size = parameters([base])
-    if size is None:
-        return UNKNOWN
-    need = _need(_files([base]), files=_files([base]), hours=0.0, of_gb=of_gb, size=size)
-    hours = START_HOURS + tokens * 2 * size / OPERATIONS / max(1, need.gpus or 1) / 3600 if size else 0.0
-    return HardwareNeed(need.memory_gb, need.gpus, of_gb, need.disk_gb, round(hours, 2))
+    hours = runs * (START_HOURS + tokens * size / (rate * usual) / required.gpus / 3600)
+    memory, disk = required.gpus * required.gpu_bytes / GB, required.disk_bytes / GB
+    return HardwareNeed(round(memory, 1), required.gpus, of_gb, round(disk, 1), round(hours, 2))
 
 
 def _files(bases: Sequence[str]) -> float:
-    found = [base_sizes()[base] for base in bases if base in base_sizes()]
-    return sum(one.parameters * one.bytes for one in found) / GB
+    sizes = [base_sizes()[base] for base in bases if base in base_sizes()]
+    return sum(size.parameters * size.bytes for size in sizes) / GB
 
 
-def _need(weights: float, *, files: float, hours: float, of_gb: float, size: float) -> HardwareNeed:
+def _need(bases: Sequence[str], *, weights: float, hours: float, of_gb: float, shared: bool = False) -> HardwareNeed:
+    """Return the need of models with ``weights`` GB in memory; ``shared``: all GPUs share the hours after the start."""
+    size = parameters(bases)
     if not size:
-        return HardwareNeed(of_gb=of_gb)
+        return UNKNOWN if size is None else HardwareNeed(of_gb=of_gb)
     memory = weights + ROOM_GB
     gpus = math.ceil(memory / (of_gb * USABLE))
-    return HardwareNeed(round(memory, 1), gpus, of_gb, round(files, 1), round(hours, 2))
+    hours = START_HOURS + hours / gpus if shared else hours
+    return HardwareNeed(round(memory, 1), gpus, of_gb, round(_files(bases), 1), round(hours, 2))

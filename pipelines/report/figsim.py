@@ -13,11 +13,17 @@ from decimal import ROUND_HALF_UP, Decimal
 from functools import partial
 from typing import Any
 
+from pipelines.evaluate.label_errors import ANY
 from pipelines.evaluate.model_scores import Json
 from pipelines.metrics.label_tables import UNDEFINED, Sheet, decimals
 from pipelines.models import SOURCE_NOTES
+from pipelines.report import parts
+from pipelines.report import sections as report_sections
+from pipelines.report.page import Block, Drawing, PageSection, Points
 from pipelines.report.papers import printed
+from pipelines.report.parts import best_of, interval
 from pipelines.report.prompt_notes import beside
+from pipelines.report.sections import section
 from pipelines.taxonomy import load
 
 PAPER = "figsim"
@@ -76,9 +82,9 @@ def table_3(ours: Json | None = None) -> Sheet:
     ):
         rows += _model_rows(name, (kind or UNDEFINED).capitalize(), key=name, paper={}, tasks=tasks)
     for name, title in BASELINES.items():
-        found = {key: task["baselines"][name] for key, task in tasks.items() if name in task["baselines"]}
-        if found:
-            rows.append((title, "Nothing", UNDEFINED, *_cells({}, ours=found), ""))
+        baselines = {key: task["baselines"][name] for key, task in tasks.items() if name in task["baselines"]}
+        if baselines:
+            rows.append((title, "Nothing", UNDEFINED, *_cells({}, ours=baselines), ""))
     columns = [f"{title} {figure}, {whose}" for title in NAMES.values() for figure, whose in _HEADS]
     heads = ("Model", "Input", "Our runs", *columns, "Note")
     if not any(row[-1] for row in rows):
@@ -90,27 +96,27 @@ _HEADS = [(figure, whose) for figure in ("macro-F1", "weighted-F1") for whose in
 
 
 def _paper_rows() -> list[dict[str, Any]]:
-    found = []
-    for key, name, given, *numbers in published()["table_3"]["rows"]:
+    rows = []
+    for key, name, inputs, *numbers in published()["table_3"]["rows"]:
         scores = [[numbers[i : i + 2], numbers[i + 2 : i + 4]] for i in range(0, len(numbers), 4)]
         known = [pair if pair[0][0] is not None else None for pair in scores]
-        found.append({"key": key, "name": name, "input": given, **dict(zip(NAMES, known, strict=True))})
-    return found
+        rows.append({"key": key, "name": name, "input": inputs, **dict(zip(NAMES, known, strict=True))})
+    return rows
 
 
 def _model_rows(
-    title: str, given: str, *, key: str, paper: Mapping[str, Any], tasks: Mapping[str, Any]
+    title: str, inputs: str, *, key: str, paper: Mapping[str, Any], tasks: Mapping[str, Any]
 ) -> Iterator[tuple[str, ...]]:
-    models = {task: found["models"][key] for task, found in tasks.items() if key in found["models"]}
+    models = {task: measured["models"][key] for task, measured in tasks.items() if key in measured["models"]}
     notes = dict.fromkeys(filter(None, (SOURCE_NOTES.get(model["kind"]) for model in models.values())))
     note = "; ".join(notes)
     prompts = "".join(dict.fromkeys(beside(model) for model in models.values()))
     runs = list(dict.fromkeys(str(models[task]["runs"]) for task in NAMES if task in models))
     answered = {task: model["valid"] for task, model in models.items() if model["valid"]}
-    yield (f"{title}{prompts}", given, "/".join(runs) or UNDEFINED, *_cells(paper, ours=answered), note)
+    yield (f"{title}{prompts}", inputs, "/".join(runs) or UNDEFINED, *_cells(paper, ours=answered), note)
     whole = {task: model["all"] for task, model in models.items() if set(model["outcomes"]) - {"vote"}}
     if whole:
-        yield (f"{title}, all records", given, "/".join(runs), *_cells({}, ours=whole), note)
+        yield (f"{title}, all records", inputs, "/".join(runs), *_cells({}, ours=whole), note)
 
 
 def _cells(paper: Mapping[str, Any], *, ours: Mapping[str, Json]) -> Iterator[str]:
@@ -124,20 +130,20 @@ def table_4(ours: Json | None = None) -> Sheet:
     """Return FigSIM's Table 4: the F1 by label of the best model for each task, in the paper and in our runs."""
     rows: list[tuple[str, ...]] = []
     for task, paper in published()["table_4"].items():
-        found = ours["tasks"].get(task) if ours else None
-        best = found["models"][found["best"]] if found and found["best"] else None
+        measured = ours["tasks"].get(task) if ours else None
+        best = measured["models"][measured["best"]] if measured and measured["best"] else None
         own = best["valid"] if best else None
-        rows.append((paper["title"], paper["model"], "", found["best"] if found and best else UNDEFINED, "", ""))
+        rows.append((paper["title"], paper["model"], "", measured["best"] if measured and best else UNDEFINED, "", ""))
         for label, scores in paper["labels"].items():
             cell = own["labels"].get(label, {}).get("f1") if own else None
-            memes = f"{found['support'].get(label, 0):,}" if found else UNDEFINED
+            memes = f"{measured['support'].get(label, 0):,}" if measured else UNDEFINED
             rows.append((label, _printed(*scores), "", *_with_interval(cell), memes))
         printed = {row["key"]: row[task] for row in _paper_rows()}[paper["key"]]
         means = (paper["average"], printed[1][0])
         titles = ("Average (macro-F1)", "Weighted average")
         for title, figure, mean, again in zip(titles, FIGURES, means, recomputed(task), strict=True):
             cell = own["figures"][figure] if own else None
-            memes = f"{found['n']:,}" if found else UNDEFINED
+            memes = f"{measured['n']:,}" if measured else UNDEFINED
             rows.append((title, _printed(mean), _rounded(again, digits=3), *_with_interval(cell), memes))
     columns = ("Label", "F1, paper", "Recomputed", "F1, ours", "95 % interval, ours", "Test memes, ours")
     return Sheet("Table 4: F1 by label of the best model of each task", columns, tuple(rows))
@@ -147,12 +153,12 @@ def table_8(ours: Json | None = None) -> Sheet:
     """Return FigSIM's Table 8: the number of memes with each gold label, by split."""
     paper = published()["table_8"]
     scheme = load("figsim")
-    found = ours["composition"] if ours else {}
+    composition = ours["composition"] if ours else {}
     rows = []
     for key, counts in paper["categories"].items():
         names = {label.code: label.name for label in scheme.category(key).labels}
         for code, numbers in counts.items():
-            own = [found.get(split, {}).get(key, {}).get(names[code]) for split in paper["splits"]]
+            own = [composition.get(split, {}).get(key, {}).get(names[code]) for split in paper["splits"]]
             rows.append((f"{code} {names[code]}", *_counts(numbers, own=own)))
     items = [ours["items"].get(split) if ours else None for split in paper["splits"]]
     rows.append(("Total", *_counts(paper["items"], own=items)))
@@ -197,8 +203,8 @@ def _sent(asked: Json, *, parameter: str | None) -> str:
 
 def table_12(ours: Json | None = None) -> Sheet:
     """Return FigSIM's Table 12: how often severity is underpredicted, by figurative subtype."""
-    found = ours["tasks"].get("severity") if ours else None
-    best = found["models"][found["best"]]["errors"]["by_figurative"] if found and found["best"] else {}
+    task = ours["tasks"].get("severity") if ours else None
+    best = task["models"][task["best"]]["errors"]["by_figurative"] if task and task["best"] else {}
     paper = published()["table_12"]
     rows = []
     for name in dict.fromkeys((*paper, *best)):
@@ -235,7 +241,6 @@ def _printed(mean: float, deviation: float | None = None) -> str:
 
 
 def _ours(cell: Json | float | None) -> str:
-    """Return a model's cell, or a baseline's figure, times 100."""
     if isinstance(cell, dict):
         deviation = cell["std"]
         return (
@@ -250,3 +255,104 @@ def _with_interval(cell: Json | None) -> tuple[str, str]:
     if cell is None or cell["low"] is None:
         return _ours(cell), UNDEFINED
     return _ours(cell), f"{_rounded(100 * cell['low'])} to {_rounded(100 * cell['high'])}"
+
+
+READING = (
+    "Scores are times 100, as the paper prints them. ± is the standard deviation over runs (n - 1); the number of runs "
+    "is printed with it, unlike in the paper.",
+    "[ ] is a 95 % bootstrap interval over memes, drawn in groups of near-duplicates, and over runs if a model has "
+    "several: the range of results for other test sets of this size and other seeds. It is BCa for scores and "
+    "percentile for shares and differences. That of a single run does not cover other seeds.",
+    "Unanswered memes are left out of a model's scores, as the paper does for Llama; a separate table shows the scores "
+    "over all memes, where a missing answer counts as wrong.",
+    "The best model of a task is the one with the highest macro-F1 on the test set, as in the paper: it is selected "
+    "and scored on the same test set, so its figure is slightly too high.",
+    "The best baseline gives every meme the majority label or, for tasks with several labels, all of them or the most "
+    "frequent set, whichever scores highest.",
+    "Where a meme has several labels, each is given from the threshold with its best F1 on validation, which aims at "
+    "the gate's macro-F1; the severity is the most probable class, which aims at exact match.",
+    "– marks a value that is undefined or was not measured, never 0.",
+)
+NUMBERS = {"severity": 4, "figurative": 7, "related": 8}
+
+
+def sections(metrics: Json) -> list[PageSection]:
+    """Return the sections of the report on meme models that have content, from ``evaluate.json``."""
+    conditions = [parts.conditions(metrics, published=misclassified)]
+    setup = [table_8(metrics), table_9(metrics), table_10(metrics)]
+    claims = report_sections.standing("figsim", ours=_bearing(metrics))
+    parts_of_page = [
+        section("results", "Results of all models (Table 3)", _results(metrics)),
+        section("labels", "Results by label (Table 4)", _labels(metrics)),
+        section("pairs", "Which differences are significant", report_sections.pairs(metrics)),
+        section("direction", "Over- and underprediction (Figures 4, 7 and 8)", _misses(metrics)),
+        section("figurative", "Severity underpredicted where language is figurative (Table 12)", _subtypes(metrics)),
+        section("conditions", "Errors by context and modality (Appendix F)", conditions),
+        section("unanswered", "Unanswered memes", report_sections.unanswered(metrics)),
+        section("set-up", "Data and settings (Tables 8, 9 and 10)", setup),
+        section("discrepancies", "Where the paper's claims and numbers disagree", claims),
+        section("reading", "How to read this page", [Points(READING)]),
+    ]
+    return [part for part in parts_of_page if part.blocks]
+
+
+def _results(metrics: Json) -> Iterator[Block | None]:
+    yield table_3(metrics)
+    for key, task in metrics["tasks"].items():
+        if task["best"]:
+            yield parts.models_drawing(key, task, paper=macro_f1(key))
+    for key, task in metrics["tasks"].items():
+        yield parts.ordinal(key, task)
+        yield parts.unflagged(key, task)
+
+
+def _labels(metrics: Json) -> Iterator[Block | None]:
+    yield table_4(metrics)
+    for key, task in metrics["tasks"].items():
+        yield parts.labels_drawing(key, task, paper=label_f1(key))
+
+
+def _misses(metrics: Json) -> Iterator[Block]:
+    drawings: list[Drawing] = []
+    for key, number in NUMBERS.items():
+        task = metrics["tasks"].get(key)
+        drawing = task and parts.misses_drawing(key, task, number=number)
+        if drawing:
+            drawings.append(drawing)
+    if drawings:
+        yield (
+            "For severity, over means that the answer is more severe than gold, under that it is less severe; for the "
+            "other two, over is a label that gold lacks and under one that the answer lacks. The number of memes with "
+            "the label in gold is in brackets. The paper's text gives no numbers for its plots; it states that low "
+            "severities (none, wish to be dead) are overpredicted and high ones (planning, attempt or death) "
+            "underpredicted, and that irony, harmful factors and stylized depictions are overpredicted."
+        )
+        yield from drawings
+
+
+def _subtypes(metrics: Json) -> Iterator[Block]:
+    if any(model["errors"]["by_figurative"] for task in metrics["tasks"].values() for model in task["models"].values()):
+        yield table_12(metrics)
+
+
+def _bearing(metrics: Json) -> dict[str, str]:
+    task = metrics["tasks"].get("severity")
+    best = best_of(task) if task else None
+    if best is None:
+        return {}
+    errors = best["errors"]
+    figures = {
+        key: "Severity, wrong: " + ", ".join(f"{label} {_percent(rate)}" for label, rate in rates.items()) + "."
+        for key, rates in errors["by_category"].items()
+    }
+    subtypes = []
+    for name, rates in errors["by_figurative"].items():
+        present, absent = (_percent(rates[presence]["of_wrong"]) for presence in ("present", "absent"))
+        subtypes.append(f"{'any of them' if name == ANY else name} {present} with, {absent} without")
+    if subtypes:
+        figures["subtypes"] = f"Too low, of wrong answers: {'; '.join(subtypes)}."
+    return figures
+
+
+def _percent(rate: Json) -> str:
+    return UNDEFINED if rate["rate"] is None else f"{interval(rate, digits=0)} %"

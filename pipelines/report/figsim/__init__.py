@@ -1,1 +1,0 @@
-"""Build the sections and tables of the report on meme models, beside the figures of the FigSIM paper."""
