@@ -32,7 +32,7 @@ class Sink:
         paths: the place's files and folders on this machine.
         settings: the fields of ``Settings`` with the place's location.
         outs: patterns of the outputs in ``dvc.yaml`` that are stored there.
-        writers: the modules that write there, below ``pipelines``, ``plugins`` or the root without ``.py``.
+        writers: the modules that write there, below ``pipelines``, ``plugins``, ``sandbox`` or the root.
     """
 
     name: str
@@ -255,8 +255,9 @@ SINKS = (
         settings=("dumps", "sandbox"),
         writers=(
             "extract/caption", "extract/decode", "extract/decode_child", "extract/ocr/ocr_child",
-            "sandbox/reddit/build", "sandbox/reddit/dumps", "sandbox/reddit/faults", "sandbox/reddit/variants",
-            "sandbox/vendors/vendors",
+            "crisis_corpus_sandbox/reddit/build", "crisis_corpus_sandbox/reddit/dumps",
+            "crisis_corpus_sandbox/reddit/faults", "crisis_corpus_sandbox/reddit/variants",
+            "crisis_corpus_sandbox/vendors/vendors",
         ),
     ),
     Sink(
@@ -302,7 +303,7 @@ SINKS = (
         writers=(
             "cli/airflow", "deployment/airflow_setup", "deployment/postgres", "deployment/services", "doctor/servers",
             "forkclient", "forkserver", "housekeeping/airflow_rows", "housekeeping/old_logs",
-            "sandbox/demo/promotions", "summary/written", "timing", "workspace/dag_graph",
+            "crisis_corpus_sandbox/demo/promotions", "summary/written", "timing", "workspace/dag_graph",
         ),
     ),
     Sink(

@@ -14,13 +14,13 @@ from random import Random
 import numpy as np
 from PIL import Image
 
+from crisis_corpus_sandbox.reddit.post_world import PostWorld
+from crisis_corpus_sandbox.reddit.variants import render
+from crisis_corpus_sandbox.reddit.world import World
 from pipelines.analysis.analysis import AnalysedItems
 from pipelines.config.collect import Sandbox
 from pipelines.config.params import Params
 from pipelines.config.params import load as load_params
-from pipelines.sandbox.reddit.post_world import PostWorld
-from pipelines.sandbox.reddit.variants import render
-from pipelines.sandbox.reddit.world import World
 from pipelines.vault.vault import Vault
 from tests import small_corpus
 from tests.small_corpus import MONTHS, ROOT, full, write_table

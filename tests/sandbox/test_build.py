@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from crisis_corpus_sandbox.reddit import build as module
+from crisis_corpus_sandbox.reddit import caption_grammar as captions
+from crisis_corpus_sandbox.reddit import markers
+from crisis_corpus_sandbox.reddit.build import build
+from crisis_corpus_sandbox.reddit.cases import EVERY, SMALLEST, counts
+from crisis_corpus_sandbox.reddit.faults import placeholder, placeholder_sha256
 from pipelines.config.params import load
-from pipelines.sandbox.reddit import build as module
-from pipelines.sandbox.reddit import caption_grammar as captions
-from pipelines.sandbox.reddit import markers
-from pipelines.sandbox.reddit.build import build
-from pipelines.sandbox.reddit.cases import EVERY, SMALLEST, counts
-from pipelines.sandbox.reddit.faults import placeholder, placeholder_sha256
 
 PROFILE = Path(__file__).parents[2]
 # Words that synthetic text must never contain; nothing here describes anything.
@@ -52,10 +52,10 @@ def test_an_identical_build_is_not_repeated(built, small):
 
 
 def test_the_identity_covers_every_module_of_the_generator():
-    listed = "n for n in sys.modules if n.startswith('pipelines.sandbox.reddit.')"
-    code = f"import sys, pipelines.sandbox.reddit.build; print(*({listed}))"
+    listed = "n for n in sys.modules if n.startswith('crisis_corpus_sandbox.reddit.')"
+    code = f"import sys, crisis_corpus_sandbox.reddit.build; print(*({listed}))"
     loaded = subprocess.run([sys.executable, "-c", code], cwd=PROFILE, capture_output=True, text=True, check=True)
-    assert sorted(loaded.stdout.split()) == sorted(f"pipelines.sandbox.reddit.{name}" for name in module.MODULES)
+    assert sorted(loaded.stdout.split()) == sorted(f"crisis_corpus_sandbox.reddit.{name}" for name in module.MODULES)
 
 
 def test_every_case_is_present(known):

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from crisis_corpus_sandbox.demo import closing_report, promotions
+from crisis_corpus_sandbox.demo.failures import Failures
+from crisis_corpus_sandbox.demo.runs import Look
 from pipelines.config.settings import Settings
 from pipelines.deployment.airflow_api import RunFailed
-from pipelines.sandbox.demo import closing_report, promotions
-from pipelines.sandbox.demo.failures import Failures
-from pipelines.sandbox.demo.runs import Look
 
 TASK = {"dag_id": "d", "dag_run_id": "r", "task_id": "t", "map_index": -1, "try_number": 1, "state": "success"}
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.sandbox.reddit import label_quotas
-from pipelines.sandbox.reddit.compose import compose
-from pipelines.sandbox.reddit.markers import PHRASES, PICTOGRAMS
-from pipelines.sandbox.reddit.pictograms import STROKES
+from crisis_corpus_sandbox.reddit import label_quotas
+from crisis_corpus_sandbox.reddit.compose import compose
+from crisis_corpus_sandbox.reddit.markers import PHRASES, PICTOGRAMS
+from crisis_corpus_sandbox.reddit.pictograms import STROKES
 from pipelines.taxonomy import load
 
 

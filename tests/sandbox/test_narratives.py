@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from crisis_corpus_sandbox.reddit import label_quotas, narratives, statements, talk
+from crisis_corpus_sandbox.reddit.narratives import fingerprint, recognise, write
+from crisis_corpus_sandbox.reddit.post_world import BOILERPLATE, INJECTIONS
 from pipelines.pii.scrub import KINDS, scrub
-from pipelines.sandbox.reddit import label_quotas, narratives, statements, talk
-from pipelines.sandbox.reddit.narratives import fingerprint, recognise, write
-from pipelines.sandbox.reddit.post_world import BOILERPLATE, INJECTIONS
 
 SETS = sorted({frozenset(row) for row in label_quotas.cradle(2000, rng=Random(1))}, key=sorted)
 RULES = [kind for kind in KINDS if kind != "names"]

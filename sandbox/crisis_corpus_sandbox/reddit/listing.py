@@ -1,0 +1,232 @@
+"""Format submissions with Reddit's hundred keys: as the API shows them now, and as archives stored them."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from crisis_corpus_sandbox.reddit.generated_posts import SandboxPicture, SandboxPost
+
+Item = dict[str, Any]
+GONE = ("deleted", "deleted_later")
+REMOVERS = ("moderator", "reddit", "automod_filtered", "anti_evil_ops")
+PREVIEWS = (108, 216, 320, 640)
+# Keys with the same value in every synthetic submission.
+CONSTANT: Item = {
+    "all_awardings": [],
+    "allow_live_comments": False,
+    "approved_at_utc": None,
+    "approved_by": None,
+    "archived": False,
+    "author_flair_background_color": None,
+    "author_flair_css_class": None,
+    "author_flair_richtext": [],
+    "author_flair_template_id": None,
+    "author_flair_text": None,
+    "author_flair_text_color": None,
+    "author_flair_type": "text",
+    "author_is_blocked": False,
+    "author_patreon_flair": False,
+    "author_premium": False,
+    "awarders": [],
+    "banned_at_utc": None,
+    "banned_by": None,
+    "can_gild": False,
+    "can_mod_post": False,
+    "category": None,
+    "clicked": False,
+    "content_categories": None,
+    "contest_mode": False,
+    "discussion_type": None,
+    "distinguished": None,
+    "edited": False,
+    "gilded": 0,
+    "gildings": {},
+    "hidden": False,
+    "hide_score": False,
+    "is_created_from_ads_ui": False,
+    "is_crosspostable": True,
+    "is_meta": False,
+    "is_original_content": False,
+    "is_robot_indexable": True,
+    "likes": None,
+    "link_flair_background_color": "",
+    "link_flair_css_class": None,
+    "link_flair_richtext": [],
+    "link_flair_text": None,
+    "link_flair_text_color": "dark",
+    "link_flair_type": "text",
+    "locked": False,
+    "media": None,
+    "media_embed": {},
+    "media_only": False,
+    "mod_note": None,
+    "mod_reason_by": None,
+    "mod_reason_title": None,
+    "mod_reports": [],
+    "no_follow": True,
+    "num_crossposts": 0,
+    "num_reports": None,
+    "parent_whitelist_status": None,
+    "pinned": False,
+    "pwls": None,
+    "quarantine": False,
+    "removal_reason": None,
+    "removed_by": None,
+    "removed_by_category": None,
+    "report_reasons": None,
+    "saved": False,
+    "secure_media": None,
+    "secure_media_embed": {},
+    "send_replies": True,
+    "stickied": False,
+    "subreddit_type": "public",
+    "suggested_sort": None,
+    "top_awarded_type": None,
+    "total_awards_received": 0,
+    "treatment_tags": [],
+    "upvote_ratio": 1.0,
+    "user_reports": [],
+    "view_count": None,
+    "visited": False,
+    "whitelist_status": None,
+    "wls": None,
+}
+
+
+def live(post: SandboxPost, *, port: int) -> Item:
+    """Return the submission as Reddit's API shows it now (with ``raw_json``), after deletions and removals."""
+    item = original(post, port=port)
+    number = int(post.id, 36)
+    if post.case in GONE:
+        item |= {"author": "[deleted]", "selftext": "[deleted]" if item["is_self"] or number % 2 else item["selftext"]}
+        item["removed_by_category"] = "deleted" if number % 3 else None
+    elif post.case == "removed":
+        item["removed_by_category"] = REMOVERS[number % len(REMOVERS)]
+        item["selftext"] = "[removed]" if number % 2 else item["selftext"]
+    elif post.case == "removed_body":
+        item["selftext"] = "[removed]"
+    return item
+
+
+def original(post: SandboxPost, *, port: int) -> Item:
+    """Return the submission as it was posted originally."""
+    number = int(post.id, 36)
+    there = f"/r/{post.subreddit}/comments/{post.id}/{_slug(post.title)}/"
+    digest = _digest(post.author)
+    item = CONSTANT | {
+        "author": post.author,
+        "author_fullname": f"t2_{digest[:8]}",
+        "created": int(post.created.timestamp()),
+        "created_utc": int(post.created.timestamp()),
+        "domain": "127.0.0.1",
+        "id": post.id,
+        "is_gallery": post.kind == "gallery",
+        "is_reddit_media_domain": post.kind in ("image", "gallery"),
+        "is_self": post.kind == "text",
+        "is_video": post.kind == "video",
+        "name": post.fullname,
+        "num_comments": number % 23,
+        "over_18": number % 29 == 0,
+        "permalink": there,
+        "score": number % 500,
+        "selftext": post.body,
+        "spoiler": number % 31 == 0,
+        "subreddit": post.subreddit,
+        "subreddit_id": f"t5_{_digest(post.subreddit)[:6]}",
+        "subreddit_name_prefixed": f"r/{post.subreddit}",
+        "subreddit_subscribers": 20_000 + number % 997,
+        "thumbnail": "self" if post.kind == "text" else "default",
+        "title": post.title,
+        "ups": number % 500,
+        "downs": 0,
+        "url": f"https://www.reddit.com{there}",
+    }
+    if not post.body:
+        item["selftext"] = ""
+    return item | _kind(post, port=port)
+
+
+def escaped(value: Any) -> Any:
+    """Return an item with ampersand, less-than and greater-than signs escaped, as Reddit escapes them by default."""
+    if isinstance(value, str):
+        return value.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    if isinstance(value, list):
+        return [escaped(v) for v in value]
+    return {k: escaped(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+
+def _kind(post: SandboxPost, *, port: int) -> Item:
+    if post.parent is not None:
+        parent = original(post.parent, port=port)
+        shared = {k: parent[k] for k in ("url", "preview", "post_hint", "domain") if k in parent}
+        return shared | {"crosspost_parent": post.parent.fullname, "crosspost_parent_list": [parent]}
+    if post.kind == "text":
+        return {"domain": f"self.{post.subreddit}"}
+    if post.kind == "gallery":
+        return _gallery(post, port=port)
+    if post.kind == "video":
+        return {
+            "url": f"https://v.redd.it/{_digest(post.link)[:13]}",
+            "domain": "v.redd.it",
+            "post_hint": "hosted:video",
+        }
+    if post.kind == "link":
+        return {"url": post.link, "domain": "example.org", "post_hint": "link"}
+    picture = post.pictures[0]
+    item: Item = {"url": _address(picture, port=port), "post_hint": "image"}
+    shown = picture.preview or (picture.rendering if picture.fault is None else None)
+    if shown is not None:
+        width, height = shown.meme.width, shown.meme.height
+        rungs = [
+            {"url": _preview(shown.file, port=port, width=w), "width": w, "height": w * height // width}
+            for w in PREVIEWS
+            if w <= width
+        ]
+        source = {"url": _preview(shown.file, port=port), "width": width, "height": height}
+        images = [{"id": _digest(shown.file)[:24], "source": source, "resolutions": rungs, "variants": {}}]
+        item["preview"] = {"enabled": True, "images": images}
+    return item
+
+
+def _gallery(post: SandboxPost, *, port: int) -> Item:
+    """Return a gallery's keys; ``gallery_data`` gives the order, ``media_metadata`` is a mapping in another order."""
+    entries, metadata = [], {}
+    for number, picture in enumerate(post.pictures):
+        media = _digest(picture.file)[:13]
+        entries.append({"media_id": media, "id": int(post.id, 36) % 10**8 + number})
+        if picture.rendering:
+            width, height = picture.rendering.meme.width, picture.rendering.meme.height
+            rungs = [
+                {"x": w, "y": w * height // width, "u": _preview(picture.file, port=port, width=w)}
+                for w in PREVIEWS
+                if w <= width and picture.fault is None
+            ]
+            whole = {"x": width, "y": height, "u": _address(picture, port=port)}
+            metadata[media] = {"status": "valid", "e": "Image", "m": "image/jpg", "p": rungs, "s": whole, "id": media}
+    if post.failed_item:
+        entries.append({"media_id": "failed" + post.id, "id": 1})
+        metadata["failed" + post.id] = {"status": "failed"}
+    return {
+        "url": f"https://www.reddit.com/gallery/{post.id}",
+        "domain": "reddit.com",
+        "gallery_data": {"items": entries},
+        "media_metadata": dict(sorted(metadata.items())),
+    }
+
+
+def _address(picture: SandboxPicture, *, port: int) -> str:
+    return picture.address or f"http://127.0.0.1:{port}/i/{picture.file}"
+
+
+def _preview(file: str, *, port: int, width: int | None = None) -> str:
+    size = f"width={width}&crop=smart&" if width else ""
+    return f"http://127.0.0.1:{port}/p/{file}?{size}auto=webp&s={_digest(file)}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:40]
+
+
+def _slug(title: str) -> str:
+    return "_".join("".join(c if c.isascii() and c.isalnum() else " " for c in title.lower()).split())[:50]
