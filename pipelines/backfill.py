@@ -113,11 +113,6 @@ def plan(settings: Settings, *, corpus: str, first: str, last: str, root: Path) 
         source's rate, ``item_hours`` (pictures, on one core), ``submissions``, ``kept``, ``labelling`` by labeller,
         ``usd_expected`` (``None`` if a price is unknown), ``budget_usd``, ``disk_gb``, ``wakes`` (triggered Dags,
         in the order in which they run), and ``assumptions``.
-
-    Raises:
-        UnknownName: there is no such corpus.
-        BadWindow: a month is not ``YYYY-MM``.
-        BadPeriod: the last month is before the first.
     """
     months = _months(first, last)
     params, scheme, history = _history(settings, corpus=corpus, root=root)
@@ -149,7 +144,6 @@ def plan(settings: Settings, *, corpus: str, first: str, last: str, root: Path) 
 
 
 def _wakes(corpus: str, *, params: Params) -> list[str]:
-    """Return the names of the Dags that a corpus wakes; an added corpus has those of its content."""
     like = corpus if corpus in CONSUMERS else LIKE[params.corpora[corpus].content]
     kinds = [dag.removeprefix(like) for dag in woken(like)]
     return [named(corpus + kind) for kind in kinds if kind != "_scoring" or params.batch_predict.get(corpus)]
@@ -243,7 +237,6 @@ def _labelling(
 
 
 def _history(settings: Settings, *, corpus: str, root: Path) -> tuple[Params, Scheme, History]:
-    """Return parameters and scheme in force and what the corpus branch has; without a repository, the checkout's."""
     if (path := local_path(settings.repo)) and not path.exists():
         return *_in_force(root, corpus=corpus, profile=os.environ.get("CORPUS_PROFILE") or None), History()
     with workspace(settings) as clone:

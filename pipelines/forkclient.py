@@ -35,11 +35,7 @@ def delegate() -> None:
 
 
 def _connect(path: Path) -> socket.socket:
-    """Send this process's request.
-
-    Raises:
-        OSError: no server listens, or it did not take the request.
-    """
+    """Send this process's request."""
     server = socket.socket(socket.AF_UNIX)
     # the folder's descriptor keeps the address below the 108 bytes that a socket's address may have
     folder = os.open(path.parent, os.O_PATH)
@@ -80,7 +76,6 @@ def _wait(server: socket.socket) -> int | None:
 
 
 def _end(status: int) -> None:
-    """End this process as the command ended."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         if number != signal.SIGKILL:

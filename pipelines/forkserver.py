@@ -215,11 +215,7 @@ class Server:
 
 
 def _received(client: socket.socket) -> tuple[Request, list[int]]:
-    """Return a request and the client's three standard files.
-
-    Raises:
-        OSError, ValueError, TypeError, KeyError: the client is another user's, or its request is damaged.
-    """
+    """Return a request and the client's three standard files."""
     _, uid, _ = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
     head, files, *_ = socket.recv_fds(client, LENGTH.size, 3)
     try:
@@ -281,7 +277,6 @@ def run(path: Path, libraries: Sequence[str]) -> None:
 
 
 def _main(request: Request) -> int:
-    """Run a request's command in this process and return its exit status; what it printed is flushed."""
     try:
         os.chdir(request.cwd)
         sys.argv = request.argv

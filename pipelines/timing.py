@@ -31,8 +31,6 @@ IDS = {"dag": "AIRFLOW_CTX_DAG_ID", "run": "AIRFLOW_CTX_DAG_RUN_ID", "task": "AI
 
 @dataclass
 class _Clock:
-    """Seconds by phase; ``open`` is the stack of nested phases, innermost last."""
-
     spent: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     open: list[str] = field(default_factory=list)
     mark: float = 0.0

@@ -50,11 +50,7 @@ def addresses(settings: Settings) -> dict[str, str]:
 
 
 def exists(url: str) -> bool:
-    """Return whether a database has a file, or has any table.
-
-    Raises:
-        DatabaseNotCopied: the server does not answer.
-    """
+    """Return whether a database has a file, or has any table."""
     if file := database_file(url):
         return file.exists()
     engine = sa.create_engine(url, hide_parameters=True)
@@ -73,11 +69,7 @@ def size(url: str) -> int:
 
 
 def dump(name: str, url: str, folder: Path) -> Path:
-    """Write a consistent copy of a database to a folder; return its path, ``<name>.sqlite`` or ``<name>.dump``.
-
-    Raises:
-        DatabaseNotCopied: the database cannot be read now.
-    """
+    """Write a consistent copy of a database to a folder; return its path, ``<name>.sqlite`` or ``<name>.dump``."""
     if file := database_file(url):
         made = folder / f"{name}.sqlite"
         _copy(file, made, name=name)
@@ -88,12 +80,7 @@ def dump(name: str, url: str, folder: Path) -> Path:
 
 
 def load(name: str, path: Path, url: str, *, file_name: str) -> None:
-    """Write the copy of a database, which had ``file_name``, to the empty database at an address.
-
-    Raises:
-        AnotherDatabase: the copy is of SQLite and the address of PostgreSQL, or the reverse.
-        DatabaseNotCopied: the database cannot be written.
-    """
+    """Write the copy of a database, which had ``file_name``, to the empty database at an address."""
     file = database_file(url)
     if (file is None) != file_name.endswith(DUMP):
         raise AnotherDatabase(name=name)
@@ -119,7 +106,6 @@ def _copy(path: Path, to: Path, *, name: str) -> None:
 
 
 def _run(command: list[str], url: str, *, name: str) -> None:
-    """Run a program of PostgreSQL; the password is not in its arguments, which other users see."""
     parsed = sa.make_url(url)
     if parsed.get_backend_name() != "postgresql":
         raise BadParams(where=name, detail="is neither sqlite nor postgresql")

@@ -59,16 +59,7 @@ def run(
     Args:
         folder: the folder of the backups.
         name: the name of the backup; ``None`` is the newest.
-        settings: the new locations; their secret is that of the project.
         tombstones: further files of tombstones besides the one in the folder of the backups.
-        now: the current time.
-        say: called after each part.
-
-    Raises:
-        BackupDamaged: a file is missing or altered.
-        NotEmpty: a place is in use.
-        AnotherDatabase: the backup of a database is of another kind than its new address.
-        DatabaseNotCopied: a database cannot be written.
     """
     pool = Pool(folder, secret=settings.secret())
     manifest = pool.read(name)
@@ -123,11 +114,7 @@ def _require_empty(settings: Settings, *, urls: Mapping[str, str]) -> None:
 
 
 def _restore_objects(pool: Pool, manifest: BackupManifest, *, settings: Settings, mirror: Path, scratch: Path) -> None:
-    """Copy the objects of a backup to the DVC remote, the lists of folders last.
-
-    Raises:
-        NotEmpty: a distant remote has an object already.
-    """
+    """Copy the objects of a backup to the DVC remote, the lists of folders last."""
     from dvc_objects.fs.local import localfs
 
     if "://" not in settings.remote:
@@ -174,7 +161,6 @@ def _load(name: str, url: str, *, pool: Pool, manifest: BackupManifest) -> None:
 def _restore_vault(
     url: str, *, pool: Pool, manifest: BackupManifest, secret: bytes, deleted: Mapping[str, Tombstone]
 ) -> int:
-    """Restore the vault, and destroy the keys of the records that were deleted since; return their number."""
     file = database_file(url)
     half = file.with_name(f"{file.name}.restoring") if file else None
     address = f"sqlite:///{half}" if half else url

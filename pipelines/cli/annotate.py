@@ -63,9 +63,7 @@ def import_(
 
 
 @app.command(rich_help_panel=STAGES)
-def agreement(
-    corpus: CorpusName,
-) -> None:
+def agreement(corpus: CorpusName) -> None:
     """Measure the inter-annotator agreement of a corpus by annotation round and batch."""
     from pipelines.annotate.agreement import agreement as stage
 

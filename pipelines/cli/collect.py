@@ -52,12 +52,7 @@ def images(corpus: CorpusName, month: Month, shard: Shard = 0) -> None:
     with open_vault(settings) as vault:
         emit(
             step.run(
-                corpus,
-                window=Window.from_key(month),
-                shard=shard,
-                params=load(),
-                vault=vault,
-                contact=settings.contact,
+                corpus, window=Window.from_key(month), shard=shard, params=load(), vault=vault, contact=settings.contact
             )
         )
 

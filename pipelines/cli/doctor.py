@@ -56,14 +56,12 @@ def doctor(
 
 
 def _log(found: Found) -> None:
-    """Write what needs a fix to stderr, which Airflow logs."""
     for name, finding in found:
         if finding.status != "ok":
             sys.stderr.write(f"{finding.status} {name}: {finding.found}. {finding.fix}\n")
 
 
 def _show(found: Found) -> None:
-    """Print a table at a terminal, else a line per check."""
     if not sys.stdout.isatty():
         for name, finding in found:
             sys.stdout.write(f"{finding.status:8} {name}: {finding.found}{f'. {finding.fix}' if finding.fix else ''}\n")
@@ -106,8 +104,7 @@ def finetune(
         ),
     ],
     gpus: Annotated[
-        int | None,
-        typer.Option(help="the number of GPUs; default: as many of --memory GB as are needed", min=1),
+        int | None, typer.Option(help="the number of GPUs; default: as many of --memory GB as are needed", min=1)
     ] = None,
     memory: Annotated[float, typer.Option(help="the memory of one GPU in GB", min=1)] = 80,
     as_json: AsJson = False,
@@ -128,8 +125,7 @@ def profile(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="PROFILE",
-            help="a profile whose name begins with the paper's: figsim, cradle, or cradle-2027",
+            metavar="PROFILE", help="a profile whose name begins with the paper's: figsim, cradle, or cradle-2027"
         ),
     ],
     as_json: AsJson = False,

@@ -302,7 +302,6 @@ def _show(files: Iterable[tuple[object, str | None]]) -> None:
 
 
 def _written(path: Path, text: str) -> Path | None:
-    """Write the profile; return its path if it is new."""
     from pipelines.config.new_profile import write_profile
 
     new = not path.exists()
@@ -318,7 +317,6 @@ def _warn_uncommitted(paths: Iterable[str], *, written: str | None) -> None:
 
 
 def _next_steps(settings: Settings, *, params: Params, choices: Choices, env_file: Path | None) -> None:
-    """Print what `corpus doctor` finds in the new deployment, and what to do next."""
     from pipelines.workspace import parameters
 
     findings = _examined(settings)
@@ -343,12 +341,7 @@ def _examined(settings: Settings) -> list[str]:
     try:
         with doing("examining the deployment"):
             done = subprocess.run(
-                argv,
-                env=with_secret() | addresses,
-                capture_output=True,
-                text=True,
-                timeout=DOCTOR_SECONDS,
-                check=False,
+                argv, env=with_secret() | addresses, capture_output=True, text=True, timeout=DOCTOR_SECONDS, check=False
             )
         checks = json.loads(done.stdout.strip().rpartition("\n")[2])["checks"]
     except (subprocess.TimeoutExpired, ValueError, KeyError):

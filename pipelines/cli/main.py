@@ -198,7 +198,6 @@ def main() -> None:
 
 
 def _foreseen(error: Exception) -> str | None:
-    """Return the message of a fault of the machine, or ``None`` if the error is none."""
     if isinstance(error, OSError) and error.errno in FORESEEN and error.filename:
         return f"{error.filename}: {error.strerror}."
     return DISK_FULL if disk_full(error) else None
@@ -225,7 +224,6 @@ def _fail(name: str, message: str, *, status: int, retry_after: float | None = N
 
 
 def _usage(error: typer.TyperException) -> str:
-    """Return the message of a wrong argument as one line, and the command that explains it."""
     # pydantic's name for a value that a function refuses
     message = " ".join(error.format_message().replace("Value error, ", "").split()).rstrip(".?")
     context: typer.Context | None = getattr(error, "ctx", None)

@@ -66,7 +66,6 @@ def make(
 
 
 def _links(settings: Settings, *, corpus: str, commit: str) -> dict[str, str]:
-    """Return what an approver may want to open; MLflow is not needed for a release."""
     from crisis_corpus.versions import RegistryUnavailable
     from pipelines.registry import mlflow_pages
 
@@ -78,11 +77,7 @@ def _links(settings: Settings, *, corpus: str, commit: str) -> dict[str, str]:
 @app.command("approve")
 @summarised()
 def approve(
-    name: Name,
-    who: PersonIfAny = None,
-    why: ReasonIfAny = None,
-    answer: Approval = None,
-    run: RunOfApproval = "",
+    name: Name, who: PersonIfAny = None, why: ReasonIfAny = None, answer: Approval = None, run: RunOfApproval = ""
 ) -> None:
     """Approve a draft release for use by others; `corpus release make` cannot replace it afterwards."""
     from pipelines.release import approval

@@ -78,8 +78,7 @@ def close(
         str, typer.Option(help="the reason for --gold or --no-gold as a short code, such as agreement-sufficient")
     ],
     abandon: Annotated[
-        bool,
-        typer.Option("--abandon", help="close the round even if items are undecided; these get no gold label"),
+        bool, typer.Option("--abandon", help="close the round even if items are undecided; these get no gold label")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="show the round's status instead of closing it; change nothing")
@@ -140,7 +139,6 @@ def show_descriptions(
 
 
 def _run(command: Callable[..., dict[str, Any]], *, what: str) -> None:
-    """Run a command with settings, vault and time, and print its JSON line."""
     settings = Settings.from_env()
     with open_vault(settings) as vault, doing(what):
         result = command(settings=settings, vault=vault, now=now())

@@ -169,11 +169,7 @@ class Decider:
     def of(
         cls, who: str | None, why: str | None, *, approval: str | None, run: str, subject: str, yes: bool = True
     ) -> Decider:
-        """Return person and reason from ``approval``, the token of a decision in Airflow, else ``who`` and ``why``.
-
-        Raises:
-            DecisionRefused: the token is not authentic, or is of another run, subject or answer (``yes``).
-        """
+        """Return person and reason from ``approval``, the token of a decision in Airflow, else ``who`` and ``why``."""
         if approval is not None:
             from pipelines.registry.approved import ApprovalRecord
 
@@ -221,11 +217,7 @@ def open_vault(settings: Settings) -> Vault:
 
 
 def confirm(what: str, *, count: int, yes: bool) -> None:
-    """Print what a command destroys, such as "destroys 2 keys"; without ``--yes``, ask a person to type the count.
-
-    Raises:
-        NotConfirmed: the count was not typed, or there is no terminal.
-    """
+    """Print what a command destroys, such as "destroys 2 keys"; without ``--yes``, ask a person to type the count."""
     if not yes and not sys.stdin.isatty():
         raise NotConfirmed(what=what)
     typer.echo(f"This {what}.", err=True)
@@ -245,11 +237,7 @@ def records(count: int) -> str:
 
 
 def require_mlflow(settings: Settings) -> None:
-    """Check that the MLflow server answers, because MLflow's client would repeat its request for minutes.
-
-    Raises:
-        RegistryUnavailable: the server does not answer.
-    """
+    """Check that the MLflow server answers, because MLflow's client would repeat its request for minutes."""
     import urllib.error
     import urllib.request
 

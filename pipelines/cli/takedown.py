@@ -257,7 +257,6 @@ def _forget_index(settings: Settings, *, scan: bool, dry_run: bool) -> None:
 
 
 def _agree(count: int, *, yes: bool) -> None:
-    """Ask before the keys of ``count`` records are destroyed."""
     what = f"destroys the keys of {records(count)} and removes the records everywhere, old versions included"
     confirm(what, count=count, yes=yes)
 
@@ -289,7 +288,6 @@ def _taken_down(
 
 
 def _select(asked: Criteria, *, settings: Settings, vault: Vault) -> tuple[Selection, Takedown]:
-    """Return the selected records, and the takedown parameters of the corpus."""
     from pipelines.takedown.object_versions import Objects
     from pipelines.takedown.selection import select
     from pipelines.workspace.clone import workspace

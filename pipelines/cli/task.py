@@ -264,7 +264,6 @@ def publish_snapshot(
 
 @contextmanager
 def _received(*, base: str, run: str, results: str) -> Iterator[tuple[Workspace, StageRun]]:
-    """Yield a clone at a commit with the results of a run's upstream stages, and the run."""
     from pipelines.workspace.clone import workspace
     from pipelines.workspace.stages import StageRun
 
@@ -277,7 +276,6 @@ def _received(*, base: str, run: str, results: str) -> Iterator[tuple[Workspace,
 
 
 def _labelled(corpus: str) -> tuple[str, ...]:
-    """Return the paths that labelling reads: records, split, gold and the examples of the prompts."""
     return f"data/{corpus}", *(f"snapshot/{corpus}/{name}" for name in ("split", "gold", "few_shot"))
 
 

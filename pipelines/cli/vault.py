@@ -90,11 +90,7 @@ def reseal() -> None:
 
 
 def _new_secret(file: Path, secret: bytes) -> bytes:
-    """Return the secret in a file; create it if it is missing, so that an interrupted rotation can be repeated.
-
-    Raises:
-        BadParams: the file holds something else.
-    """
+    """Return the secret in a file; create it if it is missing, so that an interrupted rotation can be repeated."""
     if not file.exists():
         fresh = secret[:IDENTITY] + secrets.token_bytes(IDENTITY)
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -114,11 +114,7 @@ class Airflow:
         return result
 
     def unpause(self, dag_id: str) -> None:
-        """Unpause a Dag once the Dag processor has parsed it.
-
-        Raises:
-            RunFailed: the Dag did not appear; the error contains Airflow's import errors.
-        """
+        """Unpause a Dag once the Dag processor has parsed it."""
         deadline = time.monotonic() + PARSE_SECONDS
         while time.monotonic() < deadline:
             answer = self._call(
@@ -134,7 +130,6 @@ class Airflow:
         """Start a run of a Dag unless a run with that id exists, and return the run's id.
 
         Args:
-            dag_id: the Dag's id.
             dag_run_id: the run's id; default: a new one.
             **body: may hold ``conf`` or ``partition_key``.
         """

@@ -46,11 +46,7 @@ def parse_again(home: Path, *, root: Path, environment: Environment) -> int | No
 
 
 def connect(url: str, *, environment: Environment, home: Path) -> Airflow:
-    """Return a client of the Airflow at ``url``, with credentials from ``CORPUS_AIRFLOW_*`` or of the embedded Airflow.
-
-    Raises:
-        AirflowUnavailable: the server does not answer or refuses the credentials.
-    """
+    """Return a client with the credentials in ``CORPUS_AIRFLOW_*``, else those of the embedded Airflow."""
     names = ("TOKEN", "USER", "PASSWORD")
     token, user, password = (environment.get(f"CORPUS_AIRFLOW_{name}", "") for name in names)
     if not (token or user) and url == _embedded(home) and (password := logins.password(home, logins.ADMIN)):
@@ -70,15 +66,9 @@ def setup(
     again with the same values, because Airflow does not return passwords.
 
     Args:
-        airflow: the client of the server.
-        root: the folder with ``profiles/``.
         providers: the providers of ``params.yaml``; each has a pool and a connection.
-        environment: the variables with addresses and secrets.
         dry_run: only yield the lines, without changing anything.
         reset: also set the slots of existing pools.
-
-    Raises:
-        AirflowUnavailable: the server does not answer or refuses a request.
     """
     try:
         yield from _pools(airflow, root=root, providers=providers, dry_run=dry_run, reset=reset)
@@ -93,10 +83,6 @@ def trigger(airflow: Airflow, dag: str, *, key: str | None) -> tuple[str, str]:
 
     `airflow dags trigger` of Airflow 3.3 takes no partition key. The name may include this deployment's prefix; a Dag
     whose own name begins with the prefix is found first.
-
-    Raises:
-        UnknownName: there is no such Dag.
-        AirflowUnavailable: the server does not answer or refuses the request.
     """
     try:
         names = [named(dag), *([dag] if dag.startswith(prefix()) else ())]

@@ -99,9 +99,6 @@ def wait(name: str, ready: Callable[[], bool], *, note: Path, log: Path, seconds
     """Wait until a component of the embedded deployment is ready.
 
     ``ready`` tests this, ``note`` is the component's pid file, ``log`` its log, and ``seconds`` the time limit.
-
-    Raises:
-        ServiceFailed: the component's process ended, or the component is not ready in time.
     """
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

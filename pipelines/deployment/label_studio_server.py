@@ -52,12 +52,7 @@ Accounts = dict[str, Account]
 
 
 def start(settings: Settings, *, port: int) -> psutil.Process:
-    """Start the embedded Label Studio if it does not run, wait until it responds, and return its process.
-
-    Raises:
-        ServiceFailed: Label Studio is not installed (``EnvironmentMissing``), the port is in use, the server's process
-            ended, or the server does not respond within 180 s.
-    """
+    """Start the embedded Label Studio if it does not run, wait until it responds, and return its process."""
     note, log = _note(settings), settings.home / "logs" / f"{NAME}.log"
     if (process := running(note)) is None:
         program = _program(settings, name="label-studio", log=log)
@@ -114,10 +109,6 @@ def serve(settings: Settings, *, params: Params, port: int | None) -> dict[str, 
 
     Returns:
         ``url``, ``pseudonyms``, and ``accounts``: the path of the file with e-mail addresses and passwords.
-
-    Raises:
-        ServiceFailed: as ``start``.
-        BackendUnavailable: as ``ensure_accounts``.
     """
     start(settings, port=port or settings.label_studio_port or PORT)
     accounts = ensure_accounts(settings, pseudonyms=[*params.round.annotators, params.round.adjudicator])
@@ -129,11 +120,7 @@ def serve(settings: Settings, *, params: Params, port: int | None) -> dict[str, 
 
 
 def address(settings: Settings) -> str:
-    """Return the URL of Label Studio: an external server if one is set, else the embedded one.
-
-    Raises:
-        BackendUnavailable: the embedded server does not run.
-    """
+    """Return the URL of Label Studio: an external server if one is set, else the embedded one."""
     if settings.label_studio_url:
         return settings.label_studio_url.rstrip("/")
     if running(_note(settings)) is None:
@@ -170,10 +157,6 @@ def ensure_accounts(settings: Settings, *, pseudonyms: Collection[str]) -> Accou
 
     The server must have been started once, which creates its database. The operator gives each annotator their own
     address and password from ``accounts.json``.
-
-    Raises:
-        BackendUnavailable: the accounts could not be created.
-        EnvironmentMissing: Label Studio is not installed.
     """
     path = settings.label_studio / ACCOUNTS
     known: Accounts = {}

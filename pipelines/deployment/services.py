@@ -176,10 +176,6 @@ class LocalDeployment:
         """Start components that are not running, in parallel where possible, and wait until each responds.
 
         ``say`` is called with progress messages.
-
-        Raises:
-            ServiceFailed: a component did not start; the error names it and its log.
-            PortTaken: another program listens on a component's port.
         """
         private_home(self.home)
         for folder in (self.logs, self.run):

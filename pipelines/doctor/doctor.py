@@ -19,10 +19,6 @@ def examine(settings: Settings, *, root: Path, now: datetime, seconds: float, de
     """Run every check of a deployment, and return each check's name and finding; a failure does not stop the others.
 
     Args:
-        settings: the addresses and secrets of the deployment.
-        root: the checkout with ``requirements.lock``, ``dvc.yaml`` and ``profiles``.
-        now: the current time.
-        seconds: the time-out of each check.
         deep: compare all objects of DVC's cache with their digests, however long it takes.
     """
     with opened(settings, root=root, now=now, seconds=seconds) as (deployment, first):

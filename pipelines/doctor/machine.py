@@ -64,8 +64,7 @@ def clock(deployment: Deployment, *, seconds: float) -> Finding:
         skew = abs((deployment.now - sent).total_seconds()) - answer.elapsed.total_seconds()
         if skew > deployment.limits.skew_seconds:
             return failure(
-                f"{skew:.0f} s from the clock of {name}",
-                fix="Synchronise the clock: `timedatectl set-ntp true`.",
+                f"{skew:.0f} s from the clock of {name}", fix="Synchronise the clock: `timedatectl set-ntp true`."
             )
         return ok(f"agrees with {name}")
     return ok("no server to compare with")

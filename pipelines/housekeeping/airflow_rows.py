@@ -70,9 +70,6 @@ def due(url: str, *, before: datetime, python: str | None = None) -> OldRows:
     """Return the rows that are older than ``before`` and than every unfinished run; nothing is changed.
 
     With ``CORPUS_AIRFLOW_PREFIX``, an Airflow with other projects too, only the rows of Dags with the prefix count.
-
-    Raises:
-        AirflowNotCleaned: the database does not answer, or Airflow is not installed here.
     """
     oldest, unfinished, dags = _read(url)
     # SQLite compares times as texts, by which a row of this very moment would be older
@@ -87,9 +84,6 @@ def remove(found: OldRows, *, url: str) -> dict[str, int]:
     """Remove the rows that :func:`due` found; return the number of removed rows by table.
 
     Rows that refer to a removed row go with it, so that a later table may have fewer rows than were counted.
-
-    Raises:
-        AirflowNotCleaned: Airflow could not clean a table; others are clean.
     """
     if not found.tables:
         return {}
@@ -99,7 +93,6 @@ def remove(found: OldRows, *, url: str) -> dict[str, int]:
 
 
 def _read(url: str) -> tuple[datetime | None, int, tuple[str, ...] | None]:
-    """Return the time of the oldest unfinished run, the number of unfinished runs, and the Dags with the prefix."""
     times = [sa.column(name, sa.DateTime(timezone=True)) for name in ("run_after", "queued_at", "start_date")]
     names: tuple[sa.ColumnClause[Any], ...] = (sa.column("dag_id"), sa.column("state"), *times)
     runs = sa.table("dag_run", *names)

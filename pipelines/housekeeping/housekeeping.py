@@ -47,10 +47,6 @@ def due(settings: Settings, *, now: datetime, airflow: str | None = None) -> dic
     """Return by name what is to be removed; nothing is changed.
 
     ``airflow``: the interpreter that has Airflow, if it is another one than this.
-
-    Raises:
-        AirflowNotCleaned: Airflow's database does not answer, or Airflow is not installed here.
-        RegistryUnavailable: MLflow does not answer.
     """
     with workspace(settings) as clone:
         params = load(clone.path)

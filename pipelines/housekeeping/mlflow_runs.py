@@ -57,11 +57,7 @@ class OldRuns:
 def due(
     *, settings: Settings, registry: Registry, params: Params, on_record: OnRecord, limits: Housekeeping, now: datetime
 ) -> OldRuns:
-    """Return the runs and traces that are to be removed; nothing is changed.
-
-    Raises:
-        RegistryUnavailable: MLflow does not answer.
-    """
+    """Return the runs and traces that are to be removed; nothing is changed."""
     before = now - timedelta(days=limits.mlflow_days)
     store = _store(settings)
     # MLflow's interface does not say when a run was deleted
@@ -81,11 +77,7 @@ def due(
 
 
 def remove(found: OldRuns, *, settings: Settings, registry: Registry) -> dict[str, int]:
-    """Delete and collect the runs, and remove the traces, that :func:`due` found; may be repeated after a failure.
-
-    Raises:
-        RegistryUnavailable: MLflow does not answer.
-    """
+    """Delete and collect the runs, and remove the traces, that :func:`due` found; may be repeated after a failure."""
     with translated():
         for run in found.delete:
             registry.client.delete_run(run)
@@ -106,8 +98,6 @@ def experiments(params: Params) -> list[str]:
 
 @dataclass(frozen=True)
 class _ListedRun:
-    """A run; ``shown``: it may be the newest with numbers or a report, to which pages lead."""
-
     info: Any
     data: Any
     shown: bool
@@ -124,7 +114,6 @@ def _runs(registry: Registry, *, params: Params) -> Iterator[_ListedRun]:
 
 
 def _store(settings: Settings) -> Any:
-    """Return MLflow's database for what its server has no request for; ``None`` if it is not known here."""
     from mlflow.tracking._tracking_service.utils import _get_store
 
     uri = settings.mlflow_tracking_uri or ""

@@ -30,12 +30,7 @@ class OnRecord:
 
 
 def collect(settings: Settings, *, registry: Registry) -> OnRecord:
-    """Return all runs and commits on record; a text that only looks like an id keeps nothing that exists.
-
-    Raises:
-        RegistryUnavailable: MLflow does not answer.
-        JournalUnavailable: the journal does not answer.
-    """
+    """Return all runs and commits on record; a text that only looks like an id keeps nothing that exists."""
     texts = [*_versions(registry), *_journal(settings), *_releases(settings)]
     commits = {commit for text in texts for commit in COMMIT.findall(text)}
     with history(settings) as repository:
@@ -47,7 +42,6 @@ def collect(settings: Settings, *, registry: Registry) -> OnRecord:
 
 
 def _versions(registry: Registry) -> Iterable[str]:
-    """Yield what the registry has of each version of each model, of other projects too."""
     for name in registry.names():
         for version in registry.versions(name):
             yield json.dumps(asdict(version), default=str)

@@ -97,8 +97,6 @@ class SandboxServer(ThreadingHTTPServer):
         """Read the sandbox and bind the port; port 0 takes any free one.
 
         The seed in ``truth.json`` determines the simulated vendors' errors.
-        Raises:
-            BadParams: ``root`` holds no sandbox.
         """
         self.catalogue = Catalogue(root)
         self.images = ImageHost(root)
@@ -267,18 +265,12 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def _seed(root: Path) -> int:
-    """Return the seed of the sandbox, 0 for a folder without ``truth.json``."""
     truth = root / "truth.json"
     return int(orjson.loads(truth.read_bytes()).get("seed", 0)) if truth.is_file() else 0
 
 
 def serve(root: Path, *, port: int) -> None:
-    """Serve a sandbox folder on loopback until the process ends.
-
-    Raises:
-        BadParams: ``root`` holds no sandbox.
-        OSError: the port is taken.
-    """
+    """Serve a sandbox folder on loopback until the process ends."""
     server = SandboxServer(root, port=port)
     try:
         server.serve_forever()

@@ -35,11 +35,6 @@ def run(settings: Settings, *, root: Path, profile: str, sandbox: Sandbox) -> No
     """Build the offline Reddit, start the services, backfill its months, follow the Dag runs and print the results.
 
     Completed parts are skipped, so a second call resumes where the first one ended.
-
-    Raises:
-        RunFailed: the runs made no progress, or a decision about a model was not the planned one.
-        FailedAgain: a task failed, was cleared, and failed again.
-        ServiceFailed: a component did not start.
     """
     console = Console()
     began = time.monotonic()
@@ -84,10 +79,6 @@ def follow(
     """Start each Dag run when it is due, and show progress until all models are published and all promotions decided.
 
     Returns the last snapshot of Airflow's runs and tasks (:class:`Look`).
-
-    Raises:
-        RunFailed: the runs made no progress for too long.
-        FailedAgain: a task failed for the second time.
     """
     plan.start()
     look = Look.at(airflow)

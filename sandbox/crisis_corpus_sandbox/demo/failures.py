@@ -36,12 +36,7 @@ class Failures:
         self.cleared: Counter[Key] = Counter()
 
     def clear(self, look: Look) -> int:
-        """Clear the failed tasks of failed runs and the tasks that they blocked; return the number of failed tasks.
-
-        Raises:
-            FailedAgain: a failed task was cleared before.
-            NothingToClear: a run has failed without a failed task.
-        """
+        """Clear the failed tasks of failed runs and the tasks that they blocked; return the number of failed tasks."""
         count = 0
         for run in look.runs:
             if run["state"] == "failed":

@@ -116,9 +116,6 @@ def next_version(rows: Sequence[JournalRow], *, order: Sequence[int], base: str)
     The lowest-scoring version becomes the first champion, the highest replaces it, the third is refused. The gate
     decides, not the order: if two versions are close, it may promote the third as well and then refuse the version that
     the third replaced, because at most one of two versions is better than the other in most resamples.
-
-    Raises:
-        RunFailed: no version is left to evaluate.
     """
     promoted, refused = _versions(rows, "promoted"), _versions(rows, "refused")
     low, middle, high = order

@@ -28,11 +28,7 @@ class Catalogue:
     """The simulated submissions, both as Reddit shows them now and as Arctic Shift archived them."""
 
     def __init__(self, root: Path) -> None:
-        """Read ``submissions.jsonl``; the archive is read on its first use.
-
-        Raises:
-            BadParams: ``root`` holds no sandbox.
-        """
+        """Read ``submissions.jsonl``; the archive is read on its first use."""
         path = root / "submissions.jsonl"
         if not path.is_file():
             raise BadParams(where="CORPUS_SANDBOX", detail="holds no submissions.jsonl; run corpus sandbox build")
@@ -80,11 +76,7 @@ class Catalogue:
         return _listing(page, after=None, before=None, raw=query.get("raw_json") == "1")
 
     def search(self, *, query: Mapping[str, str]) -> list[Item]:
-        """Return one response of Arctic Shift's post search, ordered by ``created_utc``.
-
-        Raises:
-            ValueError: the API does not accept a parameter's value.
-        """
+        """Return one response of Arctic Shift's post search, ordered by ``created_utc``."""
         with self._lock:
             posts: Sequence[Item] = self._archive.get(query.get("subreddit", "").lower(), [])
         after, before = _moment(query.get("after"), 0.0), _moment(query.get("before"), float("inf"))

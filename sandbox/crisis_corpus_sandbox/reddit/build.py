@@ -132,7 +132,6 @@ def _counts(posts: Sequence[SandboxPost], *, renderings: Sequence[Rendering], kn
 
 
 def _served(pictures: Iterable[SandboxPicture]) -> dict[str, dict[str, str]]:
-    """Return how the image host serves each file."""
     served = {}
     for picture in pictures:
         for rendering, behaviour in ((picture.rendering, picture.behaviour), (picture.preview, "ok")):
@@ -145,7 +144,6 @@ def _served(pictures: Iterable[SandboxPicture]) -> dict[str, dict[str, str]]:
 
 @contextmanager
 def _mapping(parallel: bool) -> Iterator[Callable[[Callable[[T], R], Iterable[T]], Iterator[R]]]:
-    """Yield ``map``, or the ordered map of a pool with one process per core; the results are the same."""
     workers = os.cpu_count() or 1
     if not parallel or workers < 2:
         yield map

@@ -91,11 +91,7 @@ def sentence_for_edits(rng: Random) -> str:
 
 
 def edit(caption: str, *, words: int, rng: Random) -> str:
-    """Return ``caption`` with exactly ``words`` words replaced by others of the same word class.
-
-    Raises:
-        ValueError: the caption has fewer replaceable words.
-    """
+    """Return ``caption`` with exactly ``words`` words replaced by others of the same word class."""
     parts = caption.split(" ")
     places = [i for i, part in enumerate(parts) if part in _CLASS_OF]
     for place in sorted(rng.sample(places, words)):

@@ -79,11 +79,7 @@ SMALLEST = sum(c.least for c in EVERY) + 30
 
 
 def counts(size: int) -> dict[str, int]:
-    """Return the number of simulated submissions of each kind among ``size``; the remainder is of the kind ``plain``.
-
-    Raises:
-        ValueError: ``size`` is smaller than ``SMALLEST``, too small to hold every case.
-    """
+    """Return the number of submissions of each kind among ``size``; the remainder is of the kind ``plain``."""
     if size < SMALLEST:
         raise ValueError(f"a sandbox needs at least {SMALLEST} submissions to hold every case")
     numbers = {c.name: max(c.least, round(c.share * size / WHOLE)) for c in EVERY}

@@ -106,7 +106,6 @@ def _fitting(sets: Sequence[set[str]], *, name: str, rng: Random) -> set[str] | 
 
 @cache
 def _clash(left: str, right: str) -> bool:
-    """Return whether the two labels are equal, or excluded from one set by the scheme's hard rules."""
     return bool(load("cradle").category().check([left, right], mode="strict", tiers=tiers_of("improved")).violations)
 
 
@@ -127,7 +126,6 @@ def _single(totals: Mapping[str, int], *, count: int, rng: Random) -> list[str]:
 
 
 def _sets(totals: Mapping[str, int], *, empty: int, count: int, rng: Random) -> list[tuple[str, ...]]:
-    """Return ``count`` label sets: the paper's share of them empty, all others with at least one label."""
     labels = [name for name, n in _scaled(totals, count=count).items() for _ in range(n)]
     rng.shuffle(labels)
     labels.sort(key=lambda name: totals[name] == max(totals.values()), reverse=True)

@@ -52,14 +52,8 @@ CRISES: dict[str, tuple[str, ...]] = {
     "selfharm": ("{when} i am unkind to my own body", "{when} i take it out on myself"),
     "domesticviolence": ("{when} my partner makes home unsafe", "{when} i am scared of my partner at home"),
     "rape": ("{when} somebody ignored my no", "{when} someone did not stop when i said no"),
-    "sexualharassment": (
-        "{when} unwanted remarks follow me around",
-        "{when} a colleague makes unwanted comments",
-    ),
-    "childabuse_endangerment": (
-        "{when} a grown up here is cruel to a kid",
-        "{when} a kid is not safe with an adult",
-    ),
+    "sexualharassment": ("{when} unwanted remarks follow me around", "{when} a colleague makes unwanted comments"),
+    "childabuse_endangerment": ("{when} a grown up here is cruel to a kid", "{when} a kid is not safe with an adult"),
 }
 WHEN = {
     "ongoing": ("these days", "right now", "every week lately", "still today"),

@@ -79,11 +79,7 @@ _TRIES = 60
 
 
 def counts(size: int) -> dict[str, int]:
-    """Return the number of generated text posts of each kind among ``size``; the remainder is of the kind ``plain``.
-
-    Raises:
-        ValueError: ``size`` is too small for one post of each case.
-    """
+    """Return the number of generated text posts of each kind among ``size``; the remainder is of the kind ``plain``."""
     if size < SMALLEST:
         raise ValueError(f"a sandbox needs at least {SMALLEST} posts for all its cases")
     found = {case.name: max(case.least, round(case.share * min(size, WHOLE * 10) / WHOLE)) for case in EVERY}
@@ -97,11 +93,7 @@ class PostWorld:
     """Generate the offline Reddit's text posts from the sandbox's seed."""
 
     def __init__(self, sandbox: Sandbox) -> None:
-        """Draw the label sets of the posts: one quota for the kept originals, one for the dropped posts.
-
-        Raises:
-            ValueError: the sandbox has fewer posts than there are cases.
-        """
+        """Draw the label sets of the posts: one quota for the kept originals, one for the dropped posts."""
         self.sandbox = sandbox
         self.counts = counts(sandbox.posts)
         self.posts: list[SandboxPost] = []
@@ -178,7 +170,6 @@ class PostWorld:
     # --- posts that do ------------------------------------------------------------------------------------------
 
     def _original(self, case: str) -> SandboxPost:
-        """Return a post that is dissimilar to all others, with the next labels drawn."""
         crises, rng = self._kept.pop(), self._rng
         least = {"boilerplate": 100, "injected": 40, "canary": 40, "longest": LONGEST - 20}.get(case, SHORTEST)
         for attempt in range(_TRIES):
@@ -207,7 +198,6 @@ class PostWorld:
     # --- copies -------------------------------------------------------------------------------------------------
 
     def _copies(self, plain: Sequence[SandboxPost]) -> None:
-        """Repost originals verbatim or edited, every second one twice, most of them in other communities."""
         names = [case.name for case in COPIES for _ in range(self.counts[case.name])]
         self._rng.shuffle(names)
         editable = [p for p in plain if any(_SLOT.search(s) for s in self._plain[id(p)])]
@@ -243,7 +233,6 @@ class PostWorld:
         return post
 
     def _edited(self, original: SandboxPost) -> str:
-        """Return the body with a few words replaced in sentences without a label."""
         body = original.body
         able = [s for s in self._plain[id(original)] if _SLOT.search(s)]
         for sentence in self._rng.sample(able, min(len(able), max(1, len(words(body)) // EDIT_EVERY))):
@@ -255,7 +244,6 @@ class PostWorld:
         return self._rng.choice([w for w in VOCABULARY[kind] if w != match.group()])
 
     def _half(self, original: SandboxPost) -> tuple[str, str]:
-        """Return a new post with the same labels that begins with the first half of an older one."""
         parts = original.body.split("\n\n")
         kept = "\n\n".join(parts[: max(1, len(parts) // 2)])
         new = narratives.write(original.cradle, rng=self._rng, words=len(words(original.body)))

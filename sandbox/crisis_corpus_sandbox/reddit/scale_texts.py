@@ -131,7 +131,6 @@ class DrawnTexts:
 
 @compiled
 def _random(seed: Any, number: int) -> Any:
-    """Return the number ``number`` of the stream ``seed``: 64 random bits (splitmix64)."""
     z = seed + np.uint64(number) * np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -168,7 +167,6 @@ def _draw(spoken: WordUnits, first: int, bursts: tuple[int, int], flat: Any, beg
 
 @compiled
 def _say(spoken: WordUnits, number: int, flat: Any, begin: int) -> int:
-    """Write an original text; return its end."""
     seed = _random(np.uint64(3), number + 1)
     normal = np.sqrt(-2 * np.log(1 - _share(seed, 1))) * np.cos(2 * np.pi * _share(seed, 2))
     end = begin + min(LONGEST, max(SHORTEST, int(np.exp(MEDIAN_LOG + SPREAD_LOG * normal))))
@@ -204,7 +202,6 @@ def _edit(spoken: WordUnits, seed: Any, flat: Any, begin: int, end: int) -> int:
 
 @compiled
 def _spell(spoken: WordUnits, words: Any, ends: Any, data: Any) -> None:
-    """Write the letters of words, each before a space."""
     for i in range(len(words)):
         at = ends[i]
         for k in range(spoken.spans[words[i]], spoken.spans[words[i] + 1]):

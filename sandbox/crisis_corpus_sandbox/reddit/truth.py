@@ -155,7 +155,6 @@ def _submission(post: SandboxPost) -> dict[str, Any]:
 def _canaries(
     posts: Sequence[SandboxPost], *, words: tuple[str, str], user: str, overlay: str | None = None
 ) -> dict[str, list[str]]:
-    """Return the planted words and users, and the posts with a word in title, body or picture."""
     title, body = words
     planted = [p.fullname for p in posts if title in p.title or body in p.body or (overlay and _shows(p, overlay))]
     return {"words": [*words], "users": [user], "fullnames": planted} | ({"ocr": [overlay]} if overlay else {})

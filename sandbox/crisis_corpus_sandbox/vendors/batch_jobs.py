@@ -147,11 +147,7 @@ def openai_job(batches: Batches, job: VendorJob, *, address: str) -> Body:
         "output_file_id": job.files.get("output"),
         "error_file_id": job.files.get("error"),
         "created_at": MADE,
-        "request_counts": {
-            "total": len(job.results),
-            "completed": len(good) * ended,
-            "failed": len(bad) * ended,
-        },
+        "request_counts": {"total": len(job.results), "completed": len(good) * ended, "failed": len(bad) * ended},
     }
 
 

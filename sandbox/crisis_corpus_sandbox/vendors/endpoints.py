@@ -41,11 +41,7 @@ def _told(value: Body | None) -> Sent | None:
 
 
 def _lines(data: bytes | None, *, name: str) -> list[Body]:
-    """Return the requests of a job's file.
-
-    Raises:
-        Rejected: the file does not exist or is not JSONL.
-    """
+    """Return the requests of a job's file."""
     if data is None:
         raise Rejected(f"No such file: {name}", param="input_file_id")
     try:
@@ -55,7 +51,6 @@ def _lines(data: bytes | None, *, name: str) -> list[Body]:
 
 
 def _job(find: Callable[[Batches, str], VendorJob | None], tell: Callable[..., Body]) -> Service:
-    """Return the handler that polls or cancels a job and describes it."""
 
     def answer(batches: Batches, call: Call) -> Sent | None:
         job = find(batches, call.name)
@@ -70,7 +65,6 @@ def _content(batches: Batches, call: Call) -> Sent | None:
 
 
 def _listed(models: Iterable[str]) -> Service:
-    """Return the handler that lists these models."""
     data = [{"id": m, "object": "model", "created": MADE, "owned_by": "sandbox"} for m in models]
     return lambda _, __: _told({"object": "list", "data": data})
 
@@ -120,7 +114,6 @@ def _anthropic_results(batches: Batches, call: Call) -> Sent | None:
 
 
 def _google_upload(batches: Batches, call: Call) -> Sent | None:
-    """Open a resumable upload, or receive its bytes (always in one part)."""
     if call.headers.get("x-goog-upload-command") == "start":
         place = f"{call.address}/upload/v1beta/files/{name_of(call.body.decode('utf-8', 'replace'))}"
         return Sent(200, b"{}", headers={"X-Goog-Upload-URL": place, "X-Goog-Upload-Status": "active"})
@@ -158,10 +151,7 @@ SERVICES: Mapping[str, tuple[tuple[str, re.Pattern[str], Service], ...]] = {
     ),
     "azure": (),
     "guard": (("GET", re.compile(r"/v1/models"), _models),),
-    "local": (
-        ("GET", re.compile(r"/health"), _healthy),
-        ("GET", re.compile(r"/v1/models"), _listed(OPEN_MODELS)),
-    ),
+    "local": (("GET", re.compile(r"/health"), _healthy), ("GET", re.compile(r"/v1/models"), _listed(OPEN_MODELS))),
     "anthropic": (
         ("GET", re.compile(r"/v1/models/(?P<model>[^/:]+)"), _model),
         ("POST", re.compile(r"/v1/messages/batches"), _anthropic_submit),

@@ -275,7 +275,6 @@ def _field(key: str, *, of: Mapping[str, Any], labels: frozenset[str], codes: fr
 
 
 def _alike(name: str, option: str) -> bool:
-    """Return whether an allowed string is the label, or a merge that names it ("Suicide attempt/death")."""
     return name == option or (name in ("Suicide attempts", "Suicide death") and option.startswith("Suicide attempt"))
 
 

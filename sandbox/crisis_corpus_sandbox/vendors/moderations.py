@@ -179,7 +179,6 @@ def _openai_input(given: Any) -> tuple[str, bytes]:
 
 
 def _data(parts: Any) -> bytes:
-    """Return the bytes of the picture in a list of parts, ``b""`` without one."""
     for part in parts if isinstance(parts, list) else ():
         if isinstance(part, Mapping) and part.get("type") == "image_url":
             head, _, data = str(part["image_url"]["url"]).partition(";base64,")
@@ -190,7 +189,6 @@ def _data(parts: Any) -> bytes:
 
 
 def _azure_image(body: Body) -> bytes:
-    """Return a picture within Azure's limits of bytes and sides."""
     from PIL import Image
 
     image = _decoded(str(body["image"]["content"]))

@@ -45,11 +45,7 @@ class Call:
     model: str = ""
 
     def json(self) -> Body:
-        """Return the request body as a JSON object.
-
-        Raises:
-            Rejected: the body is not a JSON object.
-        """
+        """Return the request body as a JSON object."""
         try:
             value = orjson.loads(self.body)
         except orjson.JSONDecodeError:
@@ -94,11 +90,7 @@ def images_of(content: Any) -> int:
 
 
 def last_asked(messages: Iterable[Mapping[str, Any]]) -> Any:
-    """Return the content of the last user message of a request.
-
-    Raises:
-        Rejected: the request has no user message.
-    """
+    """Return the content of the last user message of a request."""
     asked = [m.get("content", m.get("parts")) for m in messages if m.get("role", "user") == "user"]
     if not asked:
         raise Rejected("There is no user message.", param="messages")
