@@ -19,7 +19,7 @@ import onnxruntime
 from PIL import Image
 
 from bench.second_world import world
-from crisis_corpus_sandbox.reddit.caption_grammar import sentence
+from crisis_corpus_sandbox.reddit.captions import sentence
 from crisis_corpus_sandbox.reddit.draw import Meme, draw
 from pipelines.config.params import load
 from pipelines.extract.ocr.rapidocr import MODELS, RapidOcr

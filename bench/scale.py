@@ -38,8 +38,7 @@ from typing import Any
 import numpy as np
 
 from crisis_corpus_sandbox.reddit import scale
-from crisis_corpus_sandbox.reddit.scale import ScaleMonth
-from crisis_corpus_sandbox.reddit.scale_texts import DrawnTexts
+from crisis_corpus_sandbox.reddit.scale import DrawnTexts, ScaleMonth
 from pipelines.collect.month import Window
 from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from crisis_corpus_sandbox.reddit.build import build
-from crisis_corpus_sandbox.reddit.cases import SMALLEST
+from crisis_corpus_sandbox.reddit.generated_posts import SMALLEST
 from crisis_corpus_sandbox.reddit.post_world import SMALLEST as FEWEST
 from pipelines.config.collect import Sandbox
 from tests.built_once import built_once

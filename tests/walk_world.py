@@ -27,8 +27,7 @@ import psycopg2
 import requests
 from pyarrow import parquet
 
-from crisis_corpus_sandbox.reddit.dumps import DECLARED, frame
-from crisis_corpus_sandbox.reddit.listing import live
+from crisis_corpus_sandbox.reddit.listing import DECLARED, frame, live
 from crisis_corpus_sandbox.reddit.post_world import PostWorld
 from pipelines.config.collect import Sandbox
 from pipelines.deployment.postgres import Postgres, program

@@ -12,7 +12,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from pipelines.config.settings import Settings
-from pipelines.deployment import airflow_database, mlflow_app, postgres
+from pipelines.deployment import mlflow_app, postgres
 from pipelines.errors import BadParams, ConfigError, DataError
 from pipelines.vault.engine import database_file
 
@@ -42,7 +42,7 @@ def addresses(settings: Settings) -> dict[str, str]:
         "refresh": settings.refresh_url,
         "journal": settings.journal_url,
         MLFLOW: mlflow_app.store(settings.home),
-        AIRFLOW: airflow_database.address() or "",
+        AIRFLOW: postgres.airflow_url() or "",
         # last: it then has the key of everything that was copied before
         VAULT: settings.vault_url,
     }

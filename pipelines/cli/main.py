@@ -22,27 +22,24 @@ from typer.main import get_group
 
 from pipelines.cli.airflow import app as airflow
 from pipelines.cli.annotate import app as annotate
+from pipelines.cli.annotate import rounds
 from pipelines.cli.backup import app as backup
+from pipelines.cli.backup import vault
 from pipelines.cli.collect import app as collect
-from pipelines.cli.curate import app as curate
 from pipelines.cli.doctor import app as doctor
 from pipelines.cli.doctor import plan
-from pipelines.cli.evaluate import app as evaluate
 from pipelines.cli.export import app as export
-from pipelines.cli.housekeeping import app as housekeeping
 from pipelines.cli.init import app as init
 from pipelines.cli.label import app as label
-from pipelines.cli.params import app as params
 from pipelines.cli.registry import app as registry
 from pipelines.cli.release import app as release
 from pipelines.cli.repository import app as repository
-from pipelines.cli.round import app as rounds
+from pipelines.cli.repository import params
 from pipelines.cli.shared import STAGES, STEPS, AsJson, CorpusName, doing, emit, require_mlflow
 from pipelines.cli.takedown import app as privacy
 from pipelines.cli.takedown import takedowns
 from pipelines.cli.task import app as task
 from pipelines.cli.train import app as train
-from pipelines.cli.vault import app as vault
 from pipelines.config.settings import Settings
 from pipelines.errors import CorpusError, StepFailed
 from pipelines.process import DIES_WITH_PARENT, die_with_parent, private_files, report
@@ -150,9 +147,7 @@ def status(
         numbers.show(gathered)
 
 
-for layer in (
-    init, repository, backup, housekeeping, collect, curate, annotate, label, train, evaluate, registry, privacy, doctor
-):  # fmt: skip
+for layer in (init, repository, backup, collect, annotate, label, train, registry, privacy, doctor):
     app.add_typer(layer)
 app.add_typer(params, name="params", rich_help_panel="Repository")
 app.add_typer(plan, name="plan", rich_help_panel="Repository")

@@ -28,6 +28,7 @@ ACCOUNTS_SECONDS = 120.0
 NAME = "label-studio"
 ACCOUNTS = "accounts.json"
 DATABASE = "label_studio.sqlite3"
+SCRIPT = Path(__file__).with_name("label_studio_script.py")
 # Next to 8080, which is Airflow's.
 PORT = 8081
 
@@ -87,7 +88,7 @@ def _create_tables(settings: Settings, *, log: Path) -> None:
     python, partial = _program(settings, name="python", log=log), database.with_suffix(".partial")
     partial.unlink(missing_ok=True)
     # Django must import the settings from Label Studio's own layout; -P keeps our modules off its path.
-    argv = [str(python), "-P", str(Path(__file__).with_name("label_studio_tables.py"))]
+    argv = [str(python), "-P", str(SCRIPT), "tables"]
     variables = environment(settings) | {"DATABASE_NAME": str(partial)}
     try:
         with log.open("ab") as out:
@@ -170,7 +171,7 @@ def ensure_accounts(settings: Settings, *, pseudonyms: Collection[str]) -> Accou
 
 def _make(settings: Settings, *, pseudonyms: list[str]) -> Accounts:
     python = _program(settings, name="python", log=settings.home / "logs" / f"{NAME}.log")
-    argv = [str(python), "-P", str(Path(__file__).with_name("label_studio_accounts.py"))]
+    argv = [str(python), "-P", str(SCRIPT), "accounts"]
     asked = {name: secrets.token_urlsafe(18) for name in pseudonyms}
     try:
         done = subprocess.run(

@@ -17,6 +17,18 @@ from pathlib import Path
 
 import psutil
 
+# Airflow's own option, and the variable by which a task's process gets the address.
+OPTION, AIRFLOW_URL = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", "CORPUS_AIRFLOW_DATABASE_URL"
+# What Airflow sets in the process of a task (``block_orm_access`` of its supervisor).
+BLOCKED = "airflow-db-not-allowed:"
+
+
+def airflow_url() -> str | None:
+    """Return ``CORPUS_AIRFLOW_DATABASE_URL``, else the address in Airflow's option; ``None`` if neither has one."""
+    found = os.environ.get(AIRFLOW_URL) or os.environ.get(OPTION) or ""
+    return found if found and not found.startswith(BLOCKED) else None
+
+
 USER = "airflow"
 # PostgreSQL refuses to run as root. Run it as "nobody", which may still enter a private home (DAC_OVERRIDE).
 UNPRIVILEGED = 65534

@@ -26,7 +26,7 @@ from pipelines import forkserver
 from pipelines.config import logins
 from pipelines.config.private_file import create_private, write_private
 from pipelines.config.settings import Settings, with_secret
-from pipelines.deployment import airflow_database, mlflow_app, postgres
+from pipelines.deployment import mlflow_app, postgres
 from pipelines.deployment.airflow_api import Airflow, Login, named
 from pipelines.deployment.components import Ports, PortTaken, ServiceFailed, answers, end_left, free_port, running, wait
 from pipelines.deployment.guard import Guard
@@ -116,7 +116,7 @@ class LocalDeployment:
             # SQLite has one writer: Airflow 3.3 commits its audit log on the API server's event loop, which then blocks
             # until the lock is released, possibly by a request that needs the same loop.
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": self.database.url,
-            airflow_database.OURS: self.database.url,  # Airflow hides its own option from tasks
+            postgres.AIRFLOW_URL: self.database.url,  # Airflow hides its own option from tasks
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": "",  # only /wait and task states use it; needs a second driver
             "AIRFLOW__CORE__PARALLELISM": "4",  # default 32 forks as many workers
             "AIRFLOW__CORE__MIN_SERIALIZED_DAG_UPDATE_INTERVAL": "5",

@@ -20,7 +20,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from pipelines.deployment.airflow_api import prefix
-from pipelines.deployment.airflow_database import OPTION
+from pipelines.deployment.postgres import OPTION
 from pipelines.errors import DataError
 
 # States of a run that has not ended.

@@ -160,7 +160,7 @@ SINKS = (
         writers=(
             "annotate/backends/files/files", "annotate/backends/label_studio/label_studio",
             "annotate/backends/label_studio/erasure", "deployment/label_studio_server",
-            "deployment/label_studio_accounts", "llm/pictures",
+            "deployment/label_studio_script", "llm/pictures",
         ),
     ),
     Sink(
@@ -255,8 +255,8 @@ SINKS = (
         settings=("dumps", "sandbox"),
         writers=(
             "extract/caption", "extract/decode", "extract/decode_child", "extract/ocr/ocr_child",
-            "crisis_corpus_sandbox/reddit/build", "crisis_corpus_sandbox/reddit/dumps",
-            "crisis_corpus_sandbox/reddit/faults", "crisis_corpus_sandbox/reddit/variants",
+            "crisis_corpus_sandbox/reddit/build", "crisis_corpus_sandbox/reddit/draw",
+            "crisis_corpus_sandbox/reddit/image_host", "crisis_corpus_sandbox/reddit/listing",
             "crisis_corpus_sandbox/vendors/vendors",
         ),
     ),
@@ -302,7 +302,7 @@ SINKS = (
         ),
         writers=(
             "cli/airflow", "deployment/airflow_setup", "deployment/postgres", "deployment/services", "doctor/servers",
-            "forkclient", "forkserver", "housekeeping/airflow_rows", "housekeeping/old_logs",
+            "forkserver", "housekeeping/airflow_rows", "housekeeping/housekeeping",
             "crisis_corpus_sandbox/demo/promotions", "summary/written", "timing", "workspace/dag_graph",
         ),
     ),

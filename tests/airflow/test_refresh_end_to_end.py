@@ -18,7 +18,7 @@ import pytest
 import requests
 
 from crisis_corpus_sandbox.reddit.api import Catalogue
-from crisis_corpus_sandbox.reddit.cases import SMALLEST
+from crisis_corpus_sandbox.reddit.generated_posts import SMALLEST
 from pipelines.collect.refresh_store import RefreshStore
 from pipelines.storage import tables
 from pipelines.vault.vault import Vault

@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx
 
-from crisis_corpus_sandbox.reddit.chance import seeded
+from crisis_corpus_sandbox.reddit import seeded
 from pipelines.annotate.backends.label_studio.labelling_config import CONTENT, NOTE
 from pipelines.annotate.forms.form import Form, FormQuestion, read_values
 from pipelines.taxonomy import Category, Scheme

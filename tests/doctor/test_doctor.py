@@ -21,8 +21,7 @@ from pipelines.collect.refresh_store import ListingRead, RefreshStore
 from pipelines.config.settings import Settings
 from pipelines.doctor.deployment import opened
 from pipelines.doctor.doctor import checks
-from pipelines.doctor.finding import Check, ok
-from pipelines.doctor.runner import run
+from pipelines.doctor.finding import Check, ok, run
 from pipelines.registry.journal import Journal
 from pipelines.storage.answers import AnswerStore, LedgerChange
 from pipelines.takedown import receipts

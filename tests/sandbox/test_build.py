@@ -12,11 +12,10 @@ import pytest
 from PIL import Image
 
 from crisis_corpus_sandbox.reddit import build as module
-from crisis_corpus_sandbox.reddit import caption_grammar as captions
-from crisis_corpus_sandbox.reddit import markers
+from crisis_corpus_sandbox.reddit import captions
 from crisis_corpus_sandbox.reddit.build import build
-from crisis_corpus_sandbox.reddit.cases import EVERY, SMALLEST, counts
-from crisis_corpus_sandbox.reddit.faults import placeholder, placeholder_sha256
+from crisis_corpus_sandbox.reddit.generated_posts import EVERY, SMALLEST, counts
+from crisis_corpus_sandbox.reddit.image_host import placeholder, placeholder_sha256
 from pipelines.config.params import load
 
 PROFILE = Path(__file__).parents[2]
@@ -111,7 +110,7 @@ def test_the_profile_knows_the_placeholder():
 
 def test_no_forbidden_word_in_any_text(built, known, items):
     lists = [captions.WHO, captions.DOES, captions.DOING, captions.THINGS, captions.WHICH, captions.WHEN]
-    lists += [captions.LABELS, markers.CALM, *markers.PHRASES.values(), *markers.CRISES.values()]
+    lists += [captions.LABELS, captions.CALM, *captions.PHRASES.values(), *captions.CRISES.values()]
     spoken = [text for texts in lists for text in texts]
     spoken += [f"{i['title']} {i['selftext']}" for i in items.values()]
     spoken += [i["text"] for i in known["images"] if i["language"] == "en"]

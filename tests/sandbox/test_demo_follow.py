@@ -13,9 +13,8 @@ import pytest
 from rich.console import Console
 
 from crisis_corpus_sandbox.demo import demo
-from crisis_corpus_sandbox.demo.failures import FailedAgain, Failures, NothingToClear, tail
 from crisis_corpus_sandbox.demo.plan import DemoPlan
-from crisis_corpus_sandbox.demo.runs import Look
+from crisis_corpus_sandbox.demo.runs import FailedAgain, Failures, Look, NothingToClear, tail
 from pipelines.deployment.airflow_api import Airflow
 from tests.sandbox.small_airflow import SmallAirflow, serving
 

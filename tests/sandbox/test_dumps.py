@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from crisis_corpus_sandbox.reddit.dumps import frame
+from crisis_corpus_sandbox.reddit.listing import frame
 from pipelines.collect.month import Window
 from pipelines.collect.sources.dump import DumpSource
 from pipelines.collect.submission import Submission, parse

@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crisis_corpus_sandbox.reddit import label_quotas
-from crisis_corpus_sandbox.reddit.compose import compose
-from crisis_corpus_sandbox.reddit.markers import PHRASES, PICTOGRAMS
-from crisis_corpus_sandbox.reddit.pictograms import STROKES
+from crisis_corpus_sandbox.reddit.captions import PHRASES, PICTOGRAMS, compose
+from crisis_corpus_sandbox.reddit.scenes import STROKES
 from pipelines.taxonomy import load
 
 

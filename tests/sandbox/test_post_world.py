@@ -11,9 +11,22 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from crisis_corpus_sandbox.reddit.likeness import ALIKE, UNLIKE, SeenTexts, shingles, similarity, text_of
 from crisis_corpus_sandbox.reddit.narratives import recognise
-from crisis_corpus_sandbox.reddit.post_world import COMMUNITIES, COPIES, DROPPED, EVERY, SMALLEST, PostWorld, counts
+from crisis_corpus_sandbox.reddit.post_world import (
+    ALIKE,
+    COMMUNITIES,
+    COPIES,
+    DROPPED,
+    EVERY,
+    SMALLEST,
+    UNLIKE,
+    PostWorld,
+    SeenTexts,
+    counts,
+    shingles,
+    similarity,
+    text_of,
+)
 from crisis_corpus_sandbox.reddit.world import World
 from crisis_corpus_sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from pipelines.collect.month import Window

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from crisis_corpus_sandbox.reddit.post_world import COMMUNITIES
-from crisis_corpus_sandbox.reddit.scale import ScaleMonth, months
-from crisis_corpus_sandbox.reddit.scale_texts import DrawnTexts, language
+from crisis_corpus_sandbox.reddit.scale import DrawnTexts, ScaleMonth, language, months
 from pipelines.collect.month import Window
 from pipelines.collect.sources.dump import DumpSource
 from pipelines.collect.submission import Submission

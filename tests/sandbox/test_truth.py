@@ -5,8 +5,8 @@ from itertools import combinations
 
 import pytest
 
-from crisis_corpus_sandbox.reddit.caption_grammar import words_apart
-from crisis_corpus_sandbox.reddit.cases import EVERY, SMALLEST
+from crisis_corpus_sandbox.reddit.captions import words_apart
+from crisis_corpus_sandbox.reddit.generated_posts import EVERY, SMALLEST
 from crisis_corpus_sandbox.reddit.post_world import SMALLEST as FEWEST
 from crisis_corpus_sandbox.reddit.truth import truth
 from crisis_corpus_sandbox.reddit.world import World

@@ -16,14 +16,13 @@ from typing import Any, TypeVar
 
 import PIL
 
-from crisis_corpus_sandbox.reddit import dumps, scale
-from crisis_corpus_sandbox.reddit.chance import seeded
-from crisis_corpus_sandbox.reddit.faults import faulty
+from crisis_corpus_sandbox.reddit import listing, scale, seeded
+from crisis_corpus_sandbox.reddit.draw import CONTENT_TYPE, Rendering, render
 from crisis_corpus_sandbox.reddit.generated_posts import HOME, KEPT, SandboxPicture, SandboxPost
+from crisis_corpus_sandbox.reddit.image_host import faulty
 from crisis_corpus_sandbox.reddit.listing import live
 from crisis_corpus_sandbox.reddit.post_world import COMMUNITIES, PostWorld
 from crisis_corpus_sandbox.reddit.truth import post_truth, truth
-from crisis_corpus_sandbox.reddit.variants import CONTENT_TYPE, Rendering, render
 from crisis_corpus_sandbox.reddit.world import World
 from pipelines.config.collect import Sandbox
 
@@ -31,12 +30,6 @@ T = TypeVar("T")
 R = TypeVar("R")
 Progress = Callable[[int, int], None]
 MARKER = "build.json"
-# The generator's modules: a change in any of them changes the sandbox. The server and the demo only read it.
-MODULES = (
-    *("build", "caption_grammar", "cases", "chance", "compose", "draw", "dumps", "faults", "generated_posts"),
-    *("label_quotas", "languages", "likeness", "listing", "markers", "narratives", "pictograms", "post_world", "scale"),
-    *("scale_texts", "scenes", "schedule", "statements", "talk", "truth", "variants", "world"),
-)
 # Starting a process costs about as much as drawing this many pictures.
 WORTH_A_POOL = 60
 
@@ -105,10 +98,10 @@ def _world(root: Path, *, sandbox: Sandbox, progress: Progress | None) -> dict[s
     texts = PostWorld(sandbox).build() if sandbox.posts else []
     lines = [json.dumps(live(post, port=sandbox.port), ensure_ascii=False) for post in (*posts, *texts)]
     (root / "submissions.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    dumps.write(root / "dumps", posts=posts, sandbox=sandbox)
+    listing.write(root / "dumps", posts=posts, sandbox=sandbox)
     for name in COMMUNITIES if texts else ():
         own = [post for post in texts if post.subreddit == name]
-        dumps.write(root / "dumps", posts=own, sandbox=sandbox, subreddit=name)
+        listing.write(root / "dumps", posts=own, sandbox=sandbox, subreddit=name)
     known = truth(posts, sandbox=sandbox)
     _json(root / "truth.json", known)
     known_posts = post_truth(texts, sandbox=sandbox)
@@ -155,8 +148,8 @@ def _mapping(parallel: bool) -> Iterator[Callable[[Callable[[T], R], Iterable[T]
 def _identity(sandbox: Sandbox, *, scale: int | None) -> str:
     """Return the digest of everything that determines the bytes: parameters, the generator's code, Pillow's version."""
     digest = hashlib.sha256(f"{sandbox.model_dump_json()} {scale} {PIL.__version__}".encode())
-    for name in MODULES:
-        digest.update(Path(__file__).with_name(f"{name}.py").read_bytes())
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
     return digest.hexdigest()
 
 

@@ -1,12 +1,106 @@
-"""Define the records of generated submissions and pictures, before they are written in Reddit's format."""
+"""Define the kinds of generated submissions, their records, and the time, id and author of each."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from random import Random
 
+import numpy as np
+
+from crisis_corpus_sandbox.reddit import seeded
+from crisis_corpus_sandbox.reddit.draw import Rendering
 from crisis_corpus_sandbox.reddit.label_quotas import Figsim
-from crisis_corpus_sandbox.reddit.variants import Rendering
+from pipelines.collect.month import Window
+from pipelines.config.collect import Sandbox
+
+# The size for which ``share`` below is stated.
+WHOLE = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One kind of simulated submission, its number among 600 submissions, and its minimum in a small sandbox."""
+
+    name: str
+    share: int
+    least: int = 1
+
+
+# Posts that never reach the picture step.
+WITHOUT_PICTURES = (
+    Case("deleted", 12),
+    Case("removed", 12),
+    Case("removed_body", 5),
+    Case("deleted_later", 10, 2),
+    Case("crosspost", 12, 2),
+    Case("text", 22, 4),
+    Case("link", 5),
+    Case("video", 3),
+    Case("outside_window", 4, 2),
+)
+# Posts whose picture cannot or must not be fetched; the name is that of the fault.
+FAULTS = (
+    Case("missing", 5),
+    Case("gone", 3),
+    Case("slow", 2),
+    Case("cut_on_the_wire", 3),
+    Case("huge", 2),
+    Case("redirect_forbidden", 2),
+    Case("wrong_type", 3),
+    Case("placeholder", 4),
+    Case("broken", 3),
+    Case("cut_file", 2),
+    Case("too_many_pixels", 1),
+    Case("too_many_frames", 1),
+    Case("foreign_host", 3),
+    Case("wrong_scheme", 1),
+    Case("dead_address", 2),
+)
+FOREIGN = Case("foreign_language", 26, 12)
+# Copies of another post's picture. The first seven are near-duplicates of it, the rest are not.
+DUPLICATES = (
+    Case("recompressed", 9, 2),
+    Case("resized", 8),
+    Case("bordered", 6),
+    Case("cropped", 6),
+    Case("identical", 2),
+    Case("edit1", 4),
+    Case("edit2", 3),
+)
+OTHERS = (Case("edit3", 6), Case("edit4", 6), Case("recaptioned", 24, 3), Case("mirrored", 8))
+# Kept posts with a special property; the remainder are plain memes.
+SPECIAL = (
+    Case("gallery", 22, 2),
+    Case("gif", 10),
+    Case("webp", 8),
+    Case("png", 8),
+    Case("alpha", 4),
+    Case("rotated", 4),
+    Case("low_quality", 10),
+    Case("redirect", 4),
+    Case("retry_after", 3),
+    Case("preview_only", 4),
+)
+# Posts of other communities, in addition to the requested size.
+ELSEWHERE = Case("elsewhere", 48, 8)
+EVERY = (*WITHOUT_PICTURES, *FAULTS, FOREIGN, *DUPLICATES, *OTHERS, *SPECIAL)
+SMALLEST = sum(c.least for c in EVERY) + 30
+
+
+def counts(size: int) -> dict[str, int]:
+    """Return the number of submissions of each kind among ``size``; the remainder is of the kind ``plain``."""
+    if size < SMALLEST:
+        raise ValueError(f"a sandbox needs at least {SMALLEST} submissions to hold every case")
+    numbers = {c.name: max(c.least, round(c.share * size / WHOLE)) for c in EVERY}
+    return numbers | {"plain": size - sum(numbers.values())}
+
+
+def elsewhere(size: int) -> int:
+    """Return how many posts of other communities the offline Reddit has beside ``size`` submissions."""
+    return max(ELSEWHERE.least, round(ELSEWHERE.share * size / WHOLE))
+
 
 HOME = "SuicideMeme"
 KEPT = "kept"
@@ -69,3 +163,86 @@ class SandboxPost:
     def fullname(self) -> str:
         """Return the submission's fullname (``t3_<id>``)."""
         return f"t3_{self.id}"
+
+
+FIRST = "Sleepy Quiet Muddy Velvet Rusty Gentle Hollow Clumsy Frozen Dusty Purple Lonely Mellow Grumpy"
+LAST = "Otter Kettle Pigeon Cactus Lantern Walnut Pebble Badger Teapot Comet Willow Marmot Button Puffin"
+# Reddit's ids of late 2022 have six digits of base 36 and begin with y or z.
+FIRST_ID = int("yj0000", 36)
+POSTS_PER_AUTHOR = 2.6
+
+
+def schedule(
+    posts: Sequence[SandboxPost], *, sandbox: Sandbox, name: str = "schedule", first_id: int = FIRST_ID
+) -> list[SandboxPost]:
+    """Set ``created``, ``id`` and ``author`` of all posts, and return the posts in order of creation.
+
+    ``name`` seeds the schedule, so posts that are scheduled under another name get other times. Ids follow
+    ``first_id``.
+
+    Copies follow their originals. One post falls on the first and one on the last second of the months, and those of
+    the case ``outside_window`` directly before and after them.
+    """
+    rng = seeded(sandbox.seed, name)
+    windows = [Window.from_key(key) for key in sorted(sandbox.months)]
+    outside = [p for p in posts if p.case == "outside_window"]
+    inside = [p for p in posts if p.case != "outside_window"]
+    rng.shuffle(inside)
+    for post, moment in zip(_by_rank(inside), _moments(len(inside), windows=windows, rng=rng), strict=True):
+        post.created = moment
+    for number, post in enumerate(outside):
+        before, after = windows[0].start - timedelta(seconds=1 + number), windows[-1].end + timedelta(seconds=number)
+        post.created = before if number % 2 == 0 else after
+    _name(inside + outside, rng=rng)
+    ordered = sorted(posts, key=lambda p: (p.created, p.case, p.title))
+    number = first_id
+    for post in ordered:
+        number += rng.randint(40, 9000)
+        post.id = base36(number)
+    return ordered
+
+
+def _by_rank(posts: list[SandboxPost]) -> list[SandboxPost]:
+    places: dict[str, list[int]] = {}
+    for i, post in enumerate(posts):
+        if post.family:
+            places.setdefault(post.family, []).append(i)
+    ordered = list(posts)
+    for held in places.values():
+        for i, post in zip(held, sorted((posts[i] for i in held), key=lambda p: (p.rank, p.case)), strict=True):
+            ordered[i] = post
+    return ordered
+
+
+def _moments(count: int, *, windows: Sequence[Window], rng: Random) -> list[datetime]:
+    seconds = [int((w.end - w.start).total_seconds()) for w in windows]
+    offsets = sorted(rng.sample(range(1, sum(seconds) - 1), count - 2))
+    moments = []
+    for offset in [0, *offsets, sum(seconds) - 1]:
+        rest = offset
+        for window, length in zip(windows, seconds, strict=True):
+            if rest < length:
+                moments.append(window.start + timedelta(seconds=rest))
+                break
+            rest -= length
+    return moments
+
+
+def _name(posts: Sequence[SandboxPost], *, rng: Random) -> None:
+    count = max(8, int(len(posts) / POSTS_PER_AUTHOR))
+    names: dict[str, None] = {}
+    first, last = FIRST.split(), LAST.split()
+    while len(names) < count:
+        names[f"{rng.choice(first)}{rng.choice(last)}{rng.randint(1, 999)}"] = None
+    authors = list(names)
+    weights = [1 / (i + 15) for i in range(count)]  # the most active author writes about one post in forty
+    for post in posts:
+        if not post.author:
+            post.author = rng.choices(authors, weights)[0]
+        if post.subreddit == HOME and post.case == "text" and rng.random() < 0.05:
+            post.author = "AutoModerator"
+
+
+def base36(number: int) -> str:
+    """Return ``number`` in base 36, as in Reddit's ids."""
+    return np.base_repr(number, 36).lower()

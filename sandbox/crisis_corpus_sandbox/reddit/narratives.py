@@ -16,8 +16,18 @@ from itertools import product
 from random import Random
 from string import Formatter
 
-from crisis_corpus_sandbox.reddit.statements import DENIALS, FRAMES, MENTIONS, NOW, STATEMENTS, THEN, WHO
-from crisis_corpus_sandbox.reddit.talk import TALK, TITLES, VOCABULARY
+from crisis_corpus_sandbox.reddit.statements import (
+    DENIALS,
+    FRAMES,
+    MENTIONS,
+    NOW,
+    STATEMENTS,
+    TALK,
+    THEN,
+    TITLES,
+    VOCABULARY,
+    WHO,
+)
 
 NO_CRISIS = "no_crisis"
 # Probabilities, ours: set so that a word-based classifier, fitted on 120 posts, is right on two of three label sets.

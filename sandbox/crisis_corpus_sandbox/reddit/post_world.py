@@ -3,19 +3,56 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Sequence
 
-from crisis_corpus_sandbox.reddit import label_quotas, languages, narratives
-from crisis_corpus_sandbox.reddit.cases import Case
-from crisis_corpus_sandbox.reddit.chance import seeded
-from crisis_corpus_sandbox.reddit.generated_posts import SandboxPost
-from crisis_corpus_sandbox.reddit.likeness import ALIKE, UNLIKE, SeenTexts, shingles, similarity, text_of
+from crisis_corpus_sandbox.reddit import captions, label_quotas, narratives, seeded
+from crisis_corpus_sandbox.reddit.generated_posts import Case, SandboxPost, schedule
 from crisis_corpus_sandbox.reddit.narratives import NO_CRISIS, Narrative
-from crisis_corpus_sandbox.reddit.schedule import schedule
-from crisis_corpus_sandbox.reddit.talk import VOCABULARY
+from crisis_corpus_sandbox.reddit.statements import VOCABULARY
 from crisis_corpus_sandbox.reddit.world import PERSONAL
 from pipelines.config.collect import Sandbox
 from pipelines.extract.words import words
+
+# params.yaml: three words per shingle (texts.shingle_words), near-duplicates from .7 on (dedupe.similarity). Copies are
+# above that and all other pairs below it by more than the error of a MinHash (.09 with 128 permutations).
+SHINGLE, ALIKE, UNLIKE = 3, 0.8, 0.5
+
+
+def text_of(post: SandboxPost) -> str:
+    """Return the text of a post by which its similarity is measured: title and body."""
+    return f"{post.title}\n{post.body}"
+
+
+def shingles(text: str) -> set[str]:
+    """Return all shingles of a text, which are its sequences of three words; a shorter text is one shingle."""
+    spoken = words(text)
+    return {" ".join(spoken[i : i + SHINGLE]) for i in range(max(1, len(spoken) - SHINGLE + 1))}
+
+
+def similarity(one: set[str], other: set[str]) -> float:
+    """Return the Jaccard index of two sets of shingles."""
+    return len(one & other) / len(one | other)
+
+
+class SeenTexts:
+    """The shingles of all generated texts so far, used to reject a new text that resembles one of them by chance."""
+
+    def __init__(self) -> None:
+        self._sizes: list[int] = []
+        self._by: dict[str, list[int]] = {}
+
+    def admit(self, text: str) -> bool:
+        """Add a generated text and return ``True``, or return ``False`` if it is too similar to an earlier text."""
+        mine = shingles(text)
+        shared = Counter(number for shingle in mine for number in self._by.get(shingle, ()))
+        if any(n / (len(mine) + self._sizes[number] - n) >= UNLIKE for number, n in shared.items()):
+            return False
+        for shingle in mine:
+            self._by.setdefault(shingle, []).append(len(self._sizes))
+        self._sizes.append(len(mine))
+        return True
+
 
 # CRADLE 3.1: five communities for one crisis each, three for general distress.
 COMMUNITIES = (
@@ -161,7 +198,7 @@ class PostWorld:
         elif name == "too_long":
             post.body += "\n\n" + narratives.talk(rng=rng, words=TOO_LONG + 100 * number)
         elif name == "foreign_language":
-            said = [languages.caption(number + len(languages.CAPTIONS) * turn) for turn in range(3)]
+            said = [captions.caption(number + len(captions.CAPTIONS) * turn) for turn in range(3)]
             post.title, post.body = said[0][1], ". ".join(text for _, text in said) + "."
             post.language, post.expected = said[0][0], "not_english"
             post.cradle, post.carriers = (NO_CRISIS,), {}

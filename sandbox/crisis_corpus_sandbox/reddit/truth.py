@@ -8,10 +8,10 @@ from itertools import combinations
 from typing import Any
 
 from crisis_corpus_sandbox.reddit import post_world
-from crisis_corpus_sandbox.reddit.caption_grammar import words_apart
-from crisis_corpus_sandbox.reddit.faults import placeholder_sha256
+from crisis_corpus_sandbox.reddit.captions import words_apart
 from crisis_corpus_sandbox.reddit.generated_posts import HOME, KEPT, SandboxPicture, SandboxPost
-from crisis_corpus_sandbox.reddit.likeness import ALIKE, shingles, similarity, text_of
+from crisis_corpus_sandbox.reddit.image_host import placeholder_sha256
+from crisis_corpus_sandbox.reddit.post_world import ALIKE, shingles, similarity, text_of
 from crisis_corpus_sandbox.reddit.world import CANARY_BODY, CANARY_OVERLAY, CANARY_TITLE, CANARY_USER
 from pipelines.config.collect import Sandbox
 from pipelines.extract.words import normalise, words

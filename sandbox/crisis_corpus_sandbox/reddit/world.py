@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from crisis_corpus_sandbox.reddit import caption_grammar, cases, label_quotas, languages
-from crisis_corpus_sandbox.reddit.chance import seeded
-from crisis_corpus_sandbox.reddit.compose import TEXT_STYLES, Composition, body, compose, title
-from crisis_corpus_sandbox.reddit.draw import Meme
-from crisis_corpus_sandbox.reddit.generated_posts import HOME, SandboxPicture, SandboxPost
-from crisis_corpus_sandbox.reddit.schedule import schedule
-from crisis_corpus_sandbox.reddit.variants import SUFFIX, Rendering, vary
+from crisis_corpus_sandbox.reddit import captions, generated_posts, label_quotas, seeded
+from crisis_corpus_sandbox.reddit.captions import TEXT_STYLES, Composition, body, compose, title
+from crisis_corpus_sandbox.reddit.draw import SUFFIX, Meme, Rendering, vary
+from crisis_corpus_sandbox.reddit.generated_posts import HOME, SPECIAL, SandboxPicture, SandboxPost, schedule
 from pipelines.config.collect import Sandbox
 
 # Fault -> (expected drop reason, behaviour of the image host).
@@ -50,7 +47,7 @@ class World:
 
     def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
-        self.counts = cases.counts(sandbox.submissions)
+        self.counts = generated_posts.counts(sandbox.submissions)
         self.posts: list[SandboxPost] = []
         self._rng = seeded(sandbox.seed, "world")
         self._seeds = iter(self._rng.sample(range(10**8), sandbox.submissions * 4 + 400))
@@ -77,7 +74,8 @@ class World:
         return schedule(self.posts, sandbox=self.sandbox)
 
     def _originals(self) -> int:
-        names = ["deleted", "removed", "removed_body", "deleted_later", "plain", *(c.name for c in cases.SPECIAL)]
+        names = [case.name for case in SPECIAL]
+        names += ["deleted", "removed", "removed_body", "deleted_later", "plain"]
         return sum(self.counts[n] for n in names)
 
     # --- one meme -----------------------------------------------------------------------------------------------
@@ -117,7 +115,7 @@ class World:
         post.carriers = made.carriers
         post.family, self._made[id(post)] = picture.base, made
         if self._rng.random() < 0.1:
-            post.body = caption_grammar.sentence(self._rng).capitalize() + "."
+            post.body = captions.sentence(self._rng).capitalize() + "."
         return post
 
     # --- cases --------------------------------------------------------------------------------------------------
@@ -147,7 +145,7 @@ class World:
     def _faulty(self) -> None:
         for name in self._each(*FAULTS):
             reason, behaviour = FAULTS[name]
-            post = self._simple(name, text=caption_grammar.sentence(self._rng), language="en")
+            post = self._simple(name, text=captions.sentence(self._rng), language="en")
             picture = post.pictures[0]
             picture.expected, picture.behaviour, picture.fault, post.expected = reason, behaviour, name, reason
             if name in ("foreign_host", "wrong_scheme", "dead_address"):
@@ -173,7 +171,7 @@ class World:
 
     def _foreign(self) -> None:
         for number in range(self.counts["foreign_language"]):
-            language, text = languages.caption(number)
+            language, text = captions.caption(number)
             post = self._simple("foreign_language", text=text, language=language)
             post.expected = post.pictures[0].expected = "not_english"
             self.posts.append(post)
@@ -202,7 +200,7 @@ class World:
         post.failed_item = failed
         made = self._made[id(post)]
         for number in range(self._rng.randint(1, 3)):
-            meme, text = self._draw(made, plain=None if made.style == "labels" else caption_grammar.sentence(self._rng))
+            meme, text = self._draw(made, plain=None if made.style == "labels" else captions.sentence(self._rng))
             picture = SandboxPicture(f"b{meme.seed:08d}", Rendering(self._file("jpeg"), meme), text=text)
             if number == 2:  # the last picture of the large galleries is missing; the rest is kept
                 picture.behaviour, picture.expected, picture.fault = "missing", "not_found", "missing"
@@ -213,7 +211,7 @@ class World:
 
     def _copies(self, originals: list[SandboxPost]) -> None:
         able = [p for p in originals if self._made[id(p)].editable]
-        near = list(self._each(*(c.name for c in cases.DUPLICATES)))
+        near = list(self._each(*(c.name for c in generated_posts.DUPLICATES)))
         self._rng.shuffle(near)
         # 26 originals for 38 reposts, so that a third of the groups have three or more members
         pool = max(1, round(len(near) * 0.7))
@@ -228,9 +226,9 @@ class World:
         source, made = original.pictures[0], self._made[id(original)]
         plain, rng = made.plain, self._rng
         if variant.startswith("edit"):
-            plain = caption_grammar.edit(plain, words=int(variant[4:]), rng=rng)
+            plain = captions.edit(plain, words=int(variant[4:]), rng=rng)
         elif variant == "recaptioned":
-            plain = caption_grammar.sentence_for_edits(rng)
+            plain = captions.sentence_for_edits(rng)
         if source.rendering is None:
             raise ValueError("an original needs a picture")
         meme, text = self._draw(made, plain=plain, like=source.rendering.meme)
@@ -263,7 +261,7 @@ class World:
         """Add posts of other communities; some repeat one of ours, with its community's name nested in them."""
         parents = [p for p in self.posts if p.case == "plain"]
         names = ("MondayMood", "SuicideMemeTalk", "CatsAtDesks", "CasualRain")
-        for number in range(cases.elsewhere(self.sandbox.submissions)):
+        for number in range(generated_posts.elsewhere(self.sandbox.submissions)):
             post = SandboxPost("elsewhere", title((), rng=self._rng), kind="text", subreddit=names[number % len(names)])
             post.expected, post.body = "other_subreddit", body((), rng=self._rng)
             if number % 4 == 0:

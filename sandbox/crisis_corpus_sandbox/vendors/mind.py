@@ -16,9 +16,9 @@ from functools import cache, lru_cache
 from random import Random
 from typing import Any
 
-from crisis_corpus_sandbox.reddit.chance import seeded
+from crisis_corpus_sandbox.reddit import seeded
+from crisis_corpus_sandbox.reddit.captions import PHRASES
 from crisis_corpus_sandbox.reddit.label_quotas import CRADLE, NAMES
-from crisis_corpus_sandbox.reddit.markers import PHRASES
 from crisis_corpus_sandbox.reddit.narratives import fingerprint, recognise
 from crisis_corpus_sandbox.reddit.post_world import INJECTIONS
 from pipelines.label.attacks.families import attacks

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, ClassVar
 
-from crisis_corpus_sandbox.reddit.chance import seeded
+from crisis_corpus_sandbox.reddit import seeded
 from crisis_corpus_sandbox.vendors.mind import LETTERS_PER_TOKEN, Temper, reading
 from crisis_corpus_sandbox.vendors.protocols import MADE, Body, Rejected, images_of, last_asked, name_of, text_of
 

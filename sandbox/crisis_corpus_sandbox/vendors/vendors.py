@@ -28,9 +28,8 @@ from typing import Any, TextIO
 
 import orjson
 
-from crisis_corpus_sandbox.reddit.chance import seeded
-from crisis_corpus_sandbox.vendors.batch_jobs import Batches, BatchLine, Result
-from crisis_corpus_sandbox.vendors.endpoints import SERVICES, Service
+from crisis_corpus_sandbox.reddit import seeded
+from crisis_corpus_sandbox.vendors.endpoints import SERVICES, Batches, BatchLine, Result, Service
 from crisis_corpus_sandbox.vendors.mind import TEMPERS, Temper, reply
 from crisis_corpus_sandbox.vendors.moderations import AzureContentSafety, judged
 from crisis_corpus_sandbox.vendors.openai import OpenAI, Responses
