@@ -121,8 +121,8 @@ def plan(settings: Settings, *, corpus: str, first: str, last: str, root: Path) 
     kept = round(each.kept * len(months))
     requests, hours, asked = _requests(params, corpus=corpus, submissions=each.submissions, months=len(months))
     added = round(each.kept * (len(months) - len(existing)))
-    labelling, told = _labelling(params, scheme, corpus=corpus, added=added, sampled=history.sampled)
-    usd = [one["usd_expected"] for one in labelling.values()]
+    labelling, notes = _labelling(params, scheme, corpus=corpus, added=added, sampled=history.sampled)
+    usd = [cost["usd_expected"] for cost in labelling.values()]
     pictures = described.content == "images"
     return {
         "corpus": corpus,
@@ -139,7 +139,7 @@ def plan(settings: Settings, *, corpus: str, first: str, last: str, root: Path) 
         "budget_usd": params.votes.budget_usd,
         "disk_gb": round(PLACES * each.size * len(months) / GB, 3),
         "wakes": _wakes(corpus, params=params),
-        "assumptions": [*each.notes, *asked, *([PICTURES] if pictures else []), *told, *ALWAYS],
+        "assumptions": [*each.notes, *asked, *([PICTURES] if pictures else []), *notes, *ALWAYS],
     }
 
 
@@ -151,11 +151,11 @@ def _wakes(corpus: str, *, params: Params) -> list[str]:
 
 def woken(asset: str) -> list[str]:
     """Return the Dags that an Airflow asset triggers, directly or through Dags that need no person's decision."""
-    found: list[str] = []
+    dags: list[str] = []
     for dag, emitted in CONSUMERS.get(asset, {}).items():
-        found.append(dag)
-        found += woken(emitted) if emitted else []
-    return found
+        dags.append(dag)
+        dags += woken(emitted) if emitted else []
+    return dags
 
 
 def _months(first: str, last: str) -> list[str]:
@@ -208,7 +208,7 @@ def _labelling(
             "no language model labels pictures, people do; requests of the benchmark's prompted models are not counted"
         ]
     records = min(added, max(0, params.sample[corpus].size - sampled))
-    found: dict[str, dict[str, Any]] = {}
+    labelling: dict[str, dict[str, Any]] = {}
     votes = params.votes
     for name in votes.labellers:
         labeller = params.labellers[name]
@@ -219,21 +219,21 @@ def _labelling(
         prompt = build(scheme, keys=[scheme.category().key], system=labeller.system, mode=votes.mode)
         system, parts = prompt.render(Post("", "", "x" * POST_CHARACTERS), delimiter="0" * 16)
         cap = votes.max_output_tokens * can.max_tokens_factor
-        one = costs.size(system, parts, schema=prompt.schema, cap=cap, factor=can.max_tokens_factor)
-        read = one.read + params.few_shot.examples * costs.tokens(POST_CHARACTERS)
+        size = costs.size(system, parts, schema=prompt.schema, cap=cap, factor=can.max_tokens_factor)
+        read = size.read + params.few_shot.examples * costs.tokens(POST_CHARACTERS)
         try:
             known = price(labeller.model, api=api, given=labeller.price, name=name)
             share = costs.BATCH_SHARE if votes.batch and can.batch else 1.0
-            usd = round(records * share * costs.usd(known, read=read, written=one.written), 2)
+            usd = round(records * share * costs.usd(known, read=read, written=size.written), 2)
         except PriceUnknown:
             usd = None
-        found[name] = {"records": records, "input_tokens": read, "output_tokens": one.written, "usd_expected": usd}
+        labelling[name] = {"records": records, "input_tokens": read, "output_tokens": size.written, "usd_expected": usd}
     notes = [
         f"labellers label the sample only (sample.{corpus}.size = {params.sample[corpus].size:,}, "
         f"of which {sampled:,} are drawn): {records:,} new records",
         f"a post has {POST_CHARACTERS:,} characters, and a token {costs.CHARACTERS_PER_TOKEN} characters",
     ]
-    return found, notes if found else [*notes, "votes.labellers names no remote labeller"]
+    return labelling, notes if labelling else [*notes, "votes.labellers names no remote labeller"]
 
 
 def _history(settings: Settings, *, corpus: str, root: Path) -> tuple[Params, Scheme, History]:

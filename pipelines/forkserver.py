@@ -143,8 +143,8 @@ class Server:
         try:
             request, files = _received(client)
             # a command that another one starts inherits what the libraries added
-            given = dict(request.env.items() - self._added.items())
-            if differing := self._environment.items() ^ _read_at_import(given).items():
+            environment = dict(request.env.items() - self._added.items())
+            if differing := self._environment.items() ^ _read_at_import(environment).items():
                 names = ", ".join(sorted({name for name, _ in differing}))
                 sys.stderr.write(f"declined a command with other values of {names}\n")
                 client.sendall(b"-")

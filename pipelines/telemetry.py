@@ -119,6 +119,6 @@ def _send(values: Mapping[tuple[str, tuple[tuple[str, str], ...]], float]) -> st
     data = reader.get_metrics_data()
     provider.shutdown()
     exporter = OTLPMetricExporter(timeout=SECONDS)
-    found = exporter.export(data, timeout_millis=SECONDS * 1000) if data else MetricExportResult.SUCCESS
+    result = exporter.export(data, timeout_millis=SECONDS * 1000) if data else MetricExportResult.SUCCESS
     exporter.shutdown()
-    return "" if found is MetricExportResult.SUCCESS else "the receiver did not take them"
+    return "" if result is MetricExportResult.SUCCESS else "the receiver did not take them"

@@ -89,8 +89,8 @@ def run(
         manifest = BackupManifest(now.isoformat(timespec="seconds"), commit, databases, files, objects)
         name = pool.write(manifest)
         pruned = 0 if keep_days is None else pool.prune(days=keep_days, now=now)
-    told = {"backup": name, "commit": commit, "databases": sorted(databases), "bytes": sum(manifest.sizes.values())}
-    return told | {"files": len(files), "objects": len(objects), "pruned": pruned, **counts}
+    summary = {"backup": name, "commit": commit, "databases": sorted(databases), "bytes": sum(manifest.sizes.values())}
+    return summary | {"files": len(files), "objects": len(objects), "pruned": pruned, **counts}
 
 
 def sizes(folder: Path, *, settings: Settings) -> dict[str, int]:
@@ -98,8 +98,10 @@ def sizes(folder: Path, *, settings: Settings) -> dict[str, int]:
     pool = Pool(folder, secret=settings.secret())
     with workspace(settings) as clone:
         remote = clone.objects.remote
-        with each(lambda digest: int(remote.fs.size(remote.oid_to_path(digest))), held := list(remote.all())) as found:
-            objects = dict(zip(held, found, strict=True))
+        with each(
+            lambda digest: int(remote.fs.size(remote.oid_to_path(digest))), held := list(remote.all())
+        ) as object_sizes:
+            objects = dict(zip(held, object_sizes, strict=True))
     return {
         "objects": sum(objects.values()),
         "new": sum(size for digest, size in objects.items() if not pool.path(digest).exists()),
@@ -173,8 +175,8 @@ def _copy_files(pool: Pool, files: dict[str, tuple[int, str]], *, settings: Sett
 
 def _files(settings: Settings) -> dict[str, Path]:
     home = settings.home
-    found = [home / KEY_FILE, *(home / "releases").rglob("*"), *(home / FOLDER).glob("*.json")]
-    named = {path.relative_to(home).as_posix(): path for path in found}
+    paths = [home / KEY_FILE, *(home / "releases").rglob("*"), *(home / FOLDER).glob("*.json")]
+    named = {path.relative_to(home).as_posix(): path for path in paths}
     root = mlflow_app.artifacts(settings.home)
     named |= {f"{MLFLOW_FILES}/{path.relative_to(root).as_posix()}": path for path in root.rglob("*")}
     # tombstones are kept once, in the newest state: an old list would say less

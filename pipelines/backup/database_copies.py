@@ -37,7 +37,7 @@ class AnotherDatabase(ConfigError):
 
 def addresses(settings: Settings) -> dict[str, str]:
     """Return the address of each database of the project, of MLflow and of Airflow, if it is known here."""
-    found = {
+    urls = {
         "answers": settings.answers_url,
         "refresh": settings.refresh_url,
         "journal": settings.journal_url,
@@ -46,7 +46,7 @@ def addresses(settings: Settings) -> dict[str, str]:
         # last: it then has the key of everything that was copied before
         VAULT: settings.vault_url,
     }
-    return {name: url for name, url in found.items() if url}
+    return {name: url for name, url in urls.items() if url}
 
 
 def exists(url: str) -> bool:
@@ -109,8 +109,8 @@ def _run(command: list[str], url: str, *, name: str) -> None:
     parsed = sa.make_url(url)
     if parsed.get_backend_name() != "postgresql":
         raise BadParams(where=name, detail="is neither sqlite nor postgresql")
-    given = {"host": parsed.host, "port": parsed.port, "user": parsed.username, "password": parsed.password}
-    options = {**given, "database": parsed.database, **parsed.query}
+    connection = {"host": parsed.host, "port": parsed.port, "user": parsed.username, "password": parsed.password}
+    options = {**connection, "database": parsed.database, **parsed.query}
     variables = {f"PG{key.upper()}": str(value) for key, value in options.items() if value is not None}
     program = shutil.which(command[0]) or command[0]
     with suppress(FileNotFoundError):

@@ -168,8 +168,8 @@ class Pool:
             path = self.path(digest)
             return path.is_file() and _digest(path, like=digest) == digest
 
-        with each(whole, digests) as found:
-            yield from zip(digests, found, strict=True)
+        with each(whole, digests) as wholes:
+            yield from zip(digests, wholes, strict=True)
 
 
 @contextmanager

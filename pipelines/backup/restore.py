@@ -65,7 +65,7 @@ def run(
     manifest = pool.read(name)
     deleted = _deleted([*tombstones, *(path for path in [folder / TOMBSTONES] if path.exists())])
     addresses = database_copies.addresses(settings).items()
-    urls = {one: url for one, url in addresses if one in manifest.databases and one != AIRFLOW}
+    urls = {database: url for database, url in addresses if database in manifest.databases and database != AIRFLOW}
     _require_empty(settings, urls=urls)
     pool.require(manifest)
     say("verified")
@@ -79,25 +79,25 @@ def run(
         say("repository")
         _restore_files(pool, manifest, settings=settings)
         say("files")
-        for one, url in urls.items():
-            if one != VAULT:
-                _load(one, url, pool=pool, manifest=manifest)
-                say(one)
+        for database, url in urls.items():
+            if database != VAULT:
+                _load(database, url, pool=pool, manifest=manifest)
+                say(database)
     replayed = _restore_vault(urls[VAULT], pool=pool, manifest=manifest, secret=settings.secret(), deleted=deleted)
     say(VAULT)
     with Vault.existing(settings) as vault, workspace(settings) as clone:
         terms = load(clone.path).takedown
         done = takedown.revisit(settings=settings, vault=vault, terms=terms, now=now)
     dag_graph.follow(settings)
-    told = {"backup": manifest.made, "commit": manifest.commit, "objects": len(manifest.objects)}
-    return told | {"databases": sorted(urls), "replayed": replayed, "takedowns": [r.request for r in done]}
+    summary = {"backup": manifest.made, "commit": manifest.commit, "objects": len(manifest.objects)}
+    return summary | {"databases": sorted(urls), "replayed": replayed, "takedowns": [r.request for r in done]}
 
 
 def _deleted(files: Collection[Path]) -> dict[str, Tombstone]:
-    found: dict[str, Tombstone] = {}
+    deleted: dict[str, Tombstone] = {}
     for path in files:
-        found |= read_tombstones(path)
-    return found
+        deleted |= read_tombstones(path)
+    return deleted
 
 
 def _require_empty(settings: Settings, *, urls: Mapping[str, str]) -> None:

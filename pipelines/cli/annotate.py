@@ -213,7 +213,7 @@ def describe(
     _run_round(partial(descriptions.describe, corpus, name, file=file, by=by), what="sealing descriptions")
 
 
-@rounds.command("approve_descriptions")
+@rounds.command("approve")
 @summarised()
 def approve_descriptions(corpus: CorpusName, name: Name, by: By) -> None:
     """Approve, as a second annotator, the descriptions of a pilot that others wrote."""

@@ -115,8 +115,8 @@ IDENTITY = 32
 def tombstones() -> None:
     """Print all tombstones (ids of deleted records) as JSON; store the output apart from the vault's backups."""
     with open_vault(Settings.from_env()) as vault:
-        found = {i: [t.deleted_at.isoformat(), t.reason] for i, t in vault.tombstones().items()}
-    sys.stdout.write(json.dumps(found) + "\n")
+        deleted = {i: [t.deleted_at.isoformat(), t.reason] for i, t in vault.tombstones().items()}
+    sys.stdout.write(json.dumps(deleted) + "\n")
 
 
 @vault.command("replay")

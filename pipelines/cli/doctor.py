@@ -39,14 +39,14 @@ def doctor(
     """Check the deployment and print how to fix each problem; the exit status is 1 if a check failed."""
     from pipelines.doctor.doctor import examine
 
-    found = examine(Settings.from_env(), root=project_root(), now=now(), seconds=timeout, deep=deep)
-    counts = Counter[str](finding.status for _, finding in found)
+    findings = examine(Settings.from_env(), root=project_root(), now=now(), seconds=timeout, deep=deep)
+    counts = Counter[str](finding.status for _, finding in findings)
     if as_json:
-        _log(found)
-        emit({**{status: counts[status] for status in COLOURS}, "checks": [f.told(name) for name, f in found]})
+        _log(findings)
+        emit({**{status: counts[status] for status in COLOURS}, "checks": [f.told(name) for name, f in findings]})
     else:
-        _show(found)
-    if any(finding.late for _, finding in found):
+        _show(findings)
+    if any(finding.late for _, finding in findings):
         # a check that never returns must not keep the process alive
         sys.stdout.flush()
         sys.stderr.flush()
@@ -55,22 +55,22 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _log(found: Found) -> None:
-    for name, finding in found:
+def _log(findings: Found) -> None:
+    for name, finding in findings:
         if finding.status != "ok":
             sys.stderr.write(f"{finding.status} {name}: {finding.found}. {finding.fix}\n")
 
 
-def _show(found: Found) -> None:
+def _show(findings: Found) -> None:
     if not sys.stdout.isatty():
-        for name, finding in found:
+        for name, finding in findings:
             sys.stdout.write(f"{finding.status:8} {name}: {finding.found}{f'. {finding.fix}' if finding.fix else ''}\n")
         return
     from rich.console import Console
     from rich.table import Table
 
     table = Table("check", "status", "found", "fix")
-    for name, finding in found:
+    for name, finding in findings:
         status = f"[{COLOURS[finding.status]}]{finding.status}[/]"
         table.add_row(name, status, finding.found, finding.fix)
     Console().print(table)

@@ -123,15 +123,15 @@ def list_(as_json: AsJson = False) -> None:
 
     settings = Settings.from_env()
     with _opened(settings) as (vault, journal):
-        found = copies.listing(settings=settings, journal=journal, vault=vault, now=now())
+        listed = copies.listing(settings=settings, journal=journal, vault=vault, now=now())
     if as_json:
-        emit({"copies": [asdict(copy) for copy in found]})
+        emit({"copies": [asdict(copy) for copy in listed]})
         return
-    for copy in found:
+    for copy in listed:
         typer.echo(f"{copy.hub} {copy.kind} {copy.repo}: {copy.of}, {copy.state}{f': {copy.why}' if copy.why else ''}")
         if copy.do:
             typer.echo(f"  {copy.do}")
-    if not found:
+    if not listed:
         typer.echo("The journal has no copies on the Hub.")
 
 

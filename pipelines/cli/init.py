@@ -230,7 +230,7 @@ class Beginning:
         from pipelines.config.new_profile import env_text
 
         labellers = [params.labellers[name] for name in self.choices.labellers if name in params.labellers]
-        keys = {f"CORPUS_{one.provider.upper()}_KEY" for one in labellers if one.kind == "remote"}
+        keys = {f"CORPUS_{labeller.provider.upper()}_KEY" for labeller in labellers if labeller.kind == "remote"}
         # a source, or several
         if any("reddit" in (fields.get("source") or ()) for fields in self.choices.corpora.values()):
             keys |= {"CORPUS_REDDIT_CLIENT_ID", "CORPUS_REDDIT_CLIENT_SECRET", "CORPUS_CONTACT"}
@@ -240,7 +240,7 @@ class Beginning:
 
 def _by_corpus(values: Mapping[str, list[str] | None], *, corpora: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Return the fields of corpora that options give, such as ``memes=dump`` or ``dump``."""
-    found: dict[str, dict[str, Any]] = {}
+    fields_of: dict[str, dict[str, Any]] = {}
     names = list(corpora)
     for field, options in values.items():
         for option in options or ():
@@ -248,8 +248,8 @@ def _by_corpus(values: Mapping[str, list[str] | None], *, corpora: Iterable[str]
             if equals and corpus not in names:
                 raise BadParams(where=f"--{field.replace('_', '-')}", detail=f"names no corpus of {', '.join(names)}")
             for name in [corpus] if equals else names:
-                found.setdefault(name, {})[field] = _value(field, value if equals else option)
-    return found
+                fields_of.setdefault(name, {})[field] = _value(field, value if equals else option)
+    return fields_of
 
 
 def _value(field: str, text: str) -> Any:

@@ -119,9 +119,9 @@ def track(corpus: CorpusName) -> None:
 
     settings = Settings.from_env()
     require_mlflow(settings)
-    told = numbers.track(settings, corpus=corpus)
-    quietly(partial(write, tracked={corpus: told}))
-    emit(told)
+    logged = numbers.track(settings, corpus=corpus)
+    quietly(partial(write, tracked={corpus: logged}))
+    emit(logged)
 
 
 @app.command(rich_help_panel="Repository")

@@ -89,7 +89,7 @@ def register(
         # as in `corpus track`
         emit({"skipped": "MLFLOW_TRACKING_URI is not set"})
         return
-    told: dict[str, list[dict[str, Any]]] = {}
+    registered: dict[str, list[dict[str, Any]]] = {}
     # models of one corpus are packaged from the same clone
     for _, group in groupby(chosen_names, key=lambda name: NAMES[name][0]):
         same = list(group)
@@ -97,8 +97,10 @@ def register(
             for name in same:
                 for chosen in context.params.registry.get(name, ()):
                     version, new = stage.register(name, chosen=chosen, context=context, who=who, why=why)
-                    told.setdefault(name, []).append({"version": version.version, "model": chosen.model, "new": new})
-    emit({"registered": told})
+                    registered.setdefault(name, []).append(
+                        {"version": version.version, "model": chosen.model, "new": new}
+                    )
+    emit({"registered": registered})
 
 
 @app.command(rich_help_panel="Registry")
@@ -225,11 +227,11 @@ def registry(
         emit(show.records_of(name, records_of, registry=models, settings=settings))
     else:
         with doing("reading the registry"), Journal.of(settings) as journal:
-            found = show.gather(name, registry=models, journal=journal, known=anchors.published(settings))
+            shown = show.gather(name, registry=models, journal=journal, known=anchors.published(settings))
         if as_json:
-            emit({"models": found})
+            emit({"models": shown})
         else:
-            show.render(found)
+            show.render(shown)
 
 
 @app.command("batch_predict", rich_help_panel=STAGES)
@@ -292,12 +294,12 @@ def _names(corpus: str | None) -> list[str]:
 
 
 def _moved(moved: Moved) -> dict[str, Any]:
-    told = {"name": moved.name, "champion": moved.champion, "already": moved.already}
+    summary = {"name": moved.name, "champion": moved.champion, "already": moved.already}
     if moved.row is not None:
-        told |= {"event": moved.row.event, "row": moved.row.number}
+        summary |= {"event": moved.row.event, "row": moved.row.number}
     if moved.verdict is not None:
-        told |= _verdict(moved.verdict)
-    return told
+        summary |= _verdict(moved.verdict)
+    return summary
 
 
 def _links(verdict: GateVerdict, *, context: Context) -> dict[str, str]:
@@ -305,12 +307,12 @@ def _links(verdict: GateVerdict, *, context: Context) -> dict[str, str]:
     from pipelines.registry.versions import subject
 
     page = mlflow_pages.of_version(context.settings, name=verdict.name, version=verdict.version)
-    found = {"version": page} if page else {}
+    links = {"version": page} if page else {}
     if learnt := verdict.figures.get("candidate"):
         corpus, commit = subject(verdict.name, params=context.params)[0], learnt["data_commit"]
         given: dict[str, Any] = {"corpus": corpus, "commit": commit, "client": context.registry.client}
-        found |= {"commit": commit, **mlflow_pages.of_commit(context.settings, **given)}
-    return found
+        links |= {"commit": commit, **mlflow_pages.of_commit(context.settings, **given)}
+    return links
 
 
 def _verdict(verdict: GateVerdict) -> dict[str, Any]:

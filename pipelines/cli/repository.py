@@ -73,11 +73,11 @@ def diff(as_json: AsJson = False) -> None:
     )
     for row in rows:
         record = row.record
-        told = (record.who, record.when[:10], record.reason) if record else ("", "", "")
+        history = (record.who, record.when[:10], record.reason) if record else ("", "", "")
         if row.by_person and not record:
-            told = ("not recorded", "", "")
+            history = ("not recorded", "", "")
         cells = (row.default, row.profile, row.present if row.by_person else "")
-        table.add_row(row.key, *map(_short, cells), *told)
+        table.add_row(row.key, *map(_short, cells), *history)
     Console().print(table)
 
 
@@ -137,15 +137,15 @@ def _change(values: Mapping[str, Any] | Mapping[Key, Any], *, reason: str, by: s
     _tell_stages(changed)
     if changed.commit:
         tell_airflow(settings)
-    keys = [one.key for one in changed.differences]
+    keys = [difference.key for difference in changed.differences]
     emit({"commit": changed.commit, "changed": keys, "to_run": changed.stages, "below": changed.below})
 
 
 def tell(*groups: tuple[str, Iterable[Difference]]) -> None:
     """Print changed parameters on stderr; each group is a word, such as ``set``, and the parameters it applies to."""
     for word, differences in groups:
-        for one in differences:
-            typer.echo(f"{word}: {one}", err=True)
+        for difference in differences:
+            typer.echo(f"{word}: {difference}", err=True)
 
 
 def _tell_stages(changed: Changed) -> None:
@@ -197,8 +197,12 @@ def upgrade(
     tell_airflow(settings)
     if lacking := repository.without_ethics(settings):
         # a deployment of an earlier release has none on record, and refuses to read until it has
-        told = "\n".join(f'  corpus params set sources.{name}.ethics "BOARD, REFERENCE" --reason …' for name in lacking)
-        typer.echo(f"Before the next month, state the ethics approval of each source that is read:\n{told}", err=True)
+        commands = "\n".join(
+            f'  corpus params set sources.{name}.ethics "BOARD, REFERENCE" --reason …' for name in lacking
+        )
+        typer.echo(
+            f"Before the next month, state the ethics approval of each source that is read:\n{commands}", err=True
+        )
     if upgraded is None:
         emit({"commit": None})
         return
@@ -208,7 +212,10 @@ def upgrade(
         ("kept, set by a person", params.kept),
         ("kept, an upgrade never changes approvals and budgets", params.protected),
     )
-    keys = {f"params_{name}": [one.key for one in getattr(params, name)] for name in ("changed", "kept", "protected")}
+    keys = {
+        f"params_{name}": [difference.key for difference in getattr(params, name)]
+        for name in ("changed", "kept", "protected")
+    }
     emit({"commit": upgraded.commit, "kept": len(upgraded.kept), "to_run": upgraded.to_run, **keys})
 
 

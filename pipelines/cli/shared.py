@@ -142,8 +142,8 @@ Yes = Annotated[bool, typer.Option("--yes", help="do not ask for confirmation")]
 
 def project_root() -> Path:
     """Return the folder with dags/ and dvc.yaml: ``CORPUS_ROOT``, else this checkout, else the wheel's copy."""
-    if given := os.environ.get("CORPUS_ROOT"):
-        return Path(given).resolve()
+    if root := os.environ.get("CORPUS_ROOT"):
+        return Path(root).resolve()
     checkout = Path(__file__).resolve().parents[2]
     return checkout if (checkout / "dvc.yaml").is_file() else Path(sysconfig.get_path("data")) / "share/crisis-corpus"
 
@@ -174,8 +174,8 @@ class Decider:
             from pipelines.registry.approved import ApprovalRecord
 
             text, secret = sys.stdin.read() if approval == "-" else approval, Settings.from_env().secret()
-            found = ApprovalRecord.verified(text, secret, run=run, subject=subject, yes=yes)
-            return cls(found.who, found.why, found.asked_by or "")
+            approved = ApprovalRecord.verified(text, secret, run=run, subject=subject, yes=yes)
+            return cls(approved.who, approved.why, approved.asked_by or "")
         return cls(*decided(who, why))
 
 
@@ -201,12 +201,12 @@ def show_sheets(sheets: Sequence[Sheet], *, as_json: bool, note: str = "") -> No
         console.print(note)
 
 
-def run_stage(run: Callable[..., Any], corpus: str, *, needs_settings: bool = True, **given: Any) -> None:
+def run_stage(run: Callable[..., Any], corpus: str, *, needs_settings: bool = True, **arguments: Any) -> None:
     """Run a stage on a corpus with parameters, vault and, if needed, settings; print what it returns as JSON."""
     settings = Settings.from_env()
     with open_vault(settings) as vault:
-        given |= {"settings": settings} if needs_settings else {}
-        emit(run(corpus, params=load(), vault=vault, **given))
+        arguments |= {"settings": settings} if needs_settings else {}
+        emit(run(corpus, params=load(), vault=vault, **arguments))
 
 
 def open_vault(settings: Settings) -> Vault:
@@ -256,7 +256,7 @@ def require_mlflow(settings: Settings) -> None:
 
 
 @contextmanager
-def open_registry(settings: Settings, **given: Any) -> Iterator[Context]:
+def open_registry(settings: Settings, **options: Any) -> Iterator[Context]:
     """Yield a clone of the corpus with registry, journal and vault; create nothing if a service is down."""
     from pipelines.registry import anchors
     from pipelines.registry.candidate import opened
@@ -269,7 +269,7 @@ def open_registry(settings: Settings, **given: Any) -> Iterator[Context]:
     with (
         open_vault(settings) as vault,
         doing("working on a clone of the corpus"),
-        opened(settings, vault=vault, **given) as context,
+        opened(settings, vault=vault, **options) as context,
     ):
         # here and not for takedowns: an altered journal must not stop a deletion
         anchors.check(context.journal, settings=settings, cwd=context.root)

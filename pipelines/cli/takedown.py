@@ -212,7 +212,7 @@ def run_pending(
             if not dry_run:
                 removal.refresh(settings=settings, vault=vault, now=now())
         on_hub = {} if dry_run else _on_hub(settings, vault=vault)
-    retrain = sorted({corpus for told in done for corpus in told.get("retrain", ())})
+    retrain = sorted({corpus for takedown in done for corpus in takedown.get("retrain", ())})
     emit({"replayed": replayed, "due": dict(Counter(due.values())), "takedowns": done, "retrain": retrain} | on_hub)
 
 
@@ -227,10 +227,10 @@ def _on_hub(settings: Settings, *, vault: Vault) -> dict[str, Any]:
 
     with Journal.of(settings) as journal:
         try:
-            found = copies.listing(settings=settings, journal=journal, vault=vault, now=now())
+            listed = copies.listing(settings=settings, journal=journal, vault=vault, now=now())
         except JournalBroken:
             return {"hub": "unknown, because the journal was altered; see `corpus doctor`"}
-    late = copies.outdated(found)
+    late = copies.outdated(listed)
     return {"hub": late} if late else {}
 
 
@@ -294,8 +294,8 @@ def _select(asked: Criteria, *, settings: Settings, vault: Vault) -> tuple[Selec
 
     with workspace(settings, folders=()) as clone, Objects.opened(clone) as objects:
         params = load(clone.path)
-        found = select(asked, vault=vault, objects=objects, params=params, refreshed=settings.refresh_url)
-        return found, params.takedown
+        selection = select(asked, vault=vault, objects=objects, params=params, refreshed=settings.refresh_url)
+        return selection, params.takedown
 
 
 def _told(receipt: TakedownRequest) -> dict[str, Any]:

@@ -71,9 +71,9 @@ def step(
     settings = Settings.from_env()
     secret = settings.secret()
     with workspace(settings) as clone:
-        given = check_handed_over(received(_json(pointers), secret=secret))
-        clone.place(given)
-        clone.checkout(*given)
+        handed_over = check_handed_over(received(_json(pointers), secret=secret))
+        clone.place(handed_over)
+        clone.checkout(*handed_over)
         with outcome(argv[0]):
             result = json.loads(clone.step(*argv))
         written = [path for pattern in out or [] for path in clone.path.glob(pattern) if path.is_file()]

@@ -162,7 +162,7 @@ def evaluate(corpus: CorpusName) -> None:
     from pipelines.evaluate import evaluate as stage
 
     metrics = stage.run(corpus, params=load())
-    emit({"tasks": {key: {"n": found["n"], "best": found["best"]} for key, found in metrics["tasks"].items()}})
+    emit({"tasks": {key: {"n": scores["n"], "best": scores["best"]} for key, scores in metrics["tasks"].items()}})
 
 
 @app.command(rich_help_panel=STAGES)
@@ -225,13 +225,13 @@ def errors(
         params = load(clone.path)
         folder = f"snapshot/{corpus}"
         clone.checkout(*(f"{folder}/{name}" for name in ("few_shot", "gold", "predictions", "split")))
-        found = error_items.listed(corpus, models=models, params=params, category=category, root=clone.path)
+        items = error_items.listed(corpus, models=models, params=params, category=category, root=clone.path)
         opened: dict[str, int] = {}
         if content is not None:
             images = params.corpora[corpus].content == "images"
             clone.checkout_months(corpus, "images" if images else "posts.parquet")
             with open_vault(settings) as vault:
                 opened = error_items.write_content(
-                    corpus, found, to=content, params=params, vault=vault, root=clone.path
+                    corpus, items, to=content, params=params, vault=vault, root=clone.path
                 )
-    emit({"corpus": corpus, "items": [item.row() for item in found], **({"content": opened} if content else {})})
+    emit({"corpus": corpus, "items": [item.row() for item in items], **({"content": opened} if content else {})})

@@ -90,7 +90,9 @@ def trigger(airflow: Airflow, dag: str, *, key: str | None) -> tuple[str, str]:
             if airflow.find(f"/dags/{dag_id}"):
                 return dag_id, airflow.trigger(dag_id, partition_key=key)
         listed = airflow.get("/dags", limit=100, dag_id_pattern=f"{prefix()}%")["dags"]
-        raise UnknownName(kind="Dag", name=names[-1], known=", ".join(sorted(one["dag_id"] for one in listed)))
+        raise UnknownName(
+            kind="Dag", name=names[-1], known=", ".join(sorted(entry["dag_id"] for entry in listed))
+        )
     except requests.RequestException as error:
         raise _unavailable(airflow.base, error) from None
 
@@ -113,17 +115,17 @@ def _pools(airflow: Airflow, *, root: Path, providers: Iterable[str], dry_run: b
         wanted.setdefault(name, wanted["openai"])
     changed = {}
     for name, pool in wanted.items():
-        found = airflow.find(f"/pools/{named(name)}")
-        if found is None:
+        existing = airflow.find(f"/pools/{named(name)}")
+        if existing is None:
             changed[named(name)] = pool
             yield f"pool {named(name)}: {_would(dry_run)}created with {pool['slots']} slots"
-        elif found["slots"] == pool["slots"]:
+        elif existing["slots"] == pool["slots"]:
             yield f"pool {named(name)}: unchanged"
         elif reset:
             changed[named(name)] = pool
-            yield f"pool {named(name)}: {_would(dry_run)}changed from {found['slots']} to {pool['slots']} slots"
+            yield f"pool {named(name)}: {_would(dry_run)}changed from {existing['slots']} to {pool['slots']} slots"
         else:
-            yield f"pool {named(name)}: kept with {found['slots']} slots; --reset-slots sets {pool['slots']}"
+            yield f"pool {named(name)}: kept with {existing['slots']} slots; --reset-slots sets {pool['slots']}"
     if changed and not dry_run:
         airflow.set_pools(changed)
 
@@ -131,16 +133,16 @@ def _pools(airflow: Airflow, *, root: Path, providers: Iterable[str], dry_run: b
 def _connections(airflow: Airflow, *, fields: Fields, environment: Environment, dry_run: bool) -> Iterator[str]:
     for name, variables in fields.items():
         conn_id = (prefix() or "corpus_") + name
-        given = {field: environment[variable] for field, variable in variables.items() if environment.get(variable)}
-        found = airflow.find(f"/connections/{conn_id}")
-        if not given:
-            state = "exists" if found else f"not created: {', '.join(variables.values())} not set"
+        values = {field: environment[variable] for field, variable in variables.items() if environment.get(variable)}
+        existing = airflow.find(f"/connections/{conn_id}")
+        if not values:
+            state = "exists" if existing else f"not created: {', '.join(variables.values())} not set"
             yield f"connection {conn_id}: {state}"
             continue
         if not dry_run:
-            airflow.set_connections({conn_id: {"conn_type": "generic", "description": "Crisis Corpus", **given}})
-        names = ", ".join(variables[field] for field in given)
-        yield f"connection {conn_id}: {_would(dry_run)}{'set again' if found else 'created'} from {names}"
+            airflow.set_connections({conn_id: {"conn_type": "generic", "description": "Crisis Corpus", **values}})
+        names = ", ".join(variables[field] for field in values)
+        yield f"connection {conn_id}: {_would(dry_run)}{'set again' if existing else 'created'} from {names}"
 
 
 def _would(dry_run: bool) -> str:

@@ -57,7 +57,7 @@ class Guard:
         origin = headers.get(b"origin")
         if not local(headers.get(b"host", b"").decode("latin-1"), None if origin is None else origin.decode("latin-1")):
             return HTTPStatus.FORBIDDEN
-        given = headers.get(b"authorization", b"")
-        if self.wanted is None or scope["path"] in self.public or hmac.compare_digest(given, self.wanted):
+        authorization = headers.get(b"authorization", b"")
+        if self.wanted is None or scope["path"] in self.public or hmac.compare_digest(authorization, self.wanted):
             return None
         return HTTPStatus.UNAUTHORIZED

@@ -59,8 +59,8 @@ def _ensure(pseudonym: str, *, password: str) -> dict[str, str]:
     service = _user(f"{pseudonym}.service@{DOMAIN}", password=None)
     annotator = _user(f"{pseudonym}@{DOMAIN}", password=password)
     organizations = import_module("organizations.models").Organization
-    found = organizations.objects.filter(created_by=service).first()
-    home = found or organizations.create_organization(
+    existing = organizations.objects.filter(created_by=service).first()
+    home = existing or organizations.create_organization(
         created_by=service, title=pseudonym, legacy_api_tokens_enabled=True
     )
     for user in (service, annotator):

@@ -25,8 +25,8 @@ BLOCKED = "airflow-db-not-allowed:"
 
 def airflow_url() -> str | None:
     """Return ``CORPUS_AIRFLOW_DATABASE_URL``, else the address in Airflow's option; ``None`` if neither has one."""
-    found = os.environ.get(AIRFLOW_URL) or os.environ.get(OPTION) or ""
-    return found if found and not found.startswith(BLOCKED) else None
+    url = os.environ.get(AIRFLOW_URL) or os.environ.get(OPTION) or ""
+    return url if url and not url.startswith(BLOCKED) else None
 
 
 USER = "airflow"

@@ -272,12 +272,14 @@ class LocalDeployment:
         if port is not None and free_port(port) != port:
             raise PortTaken(name=name, port=port)
         log = self.logs / f"{name}.log"
-        given = self.environment
+        environment = self.environment
         if name != "airflow-scheduler":
-            given = {variable: value for variable, value in given.items() if not TASKS_ONLY.fullmatch(variable)}
+            environment = {
+                variable: value for variable, value in environment.items() if not TASKS_ONLY.fullmatch(variable)
+            }
         with log.open("ab") as out:
             child = subprocess.Popen(
-                ["/bin/sh", "-c", NOTED, "sh", str(note), *argv], cwd=self.root, env=given, stdout=out,
+                ["/bin/sh", "-c", NOTED, "sh", str(note), *argv], cwd=self.root, env=environment, stdout=out,
                 stderr=out, stdin=subprocess.DEVNULL, start_new_session=True, umask=0o077,
             )  # fmt: skip
         started = psutil.Process(child.pid).create_time()

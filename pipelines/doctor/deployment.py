@@ -67,8 +67,8 @@ def opened(
     scratch = settings.home / "scratch"
     with tempfile.TemporaryDirectory(prefix=prefix(), dir=scratch if scratch.is_dir() else None) as folder:
         clone: Path | None = Path(folder) / CLONE
-        found = {"repository": _clone(settings, folder=Path(folder), seconds=seconds)}
-        if found["repository"].status == "failure":
+        findings = {"repository": _clone(settings, folder=Path(folder), seconds=seconds)}
+        if findings["repository"].status == "failure":
             clone = None
         try:
             if clone is None:
@@ -77,11 +77,11 @@ def opened(
                 (clone / "params.yaml").write_text(git("show", "HEAD:params.yaml", cwd=clone))
                 params = load(clone)
         except ConfigError as error:
-            yield None, found | {"parameters": of_error(error)}
+            yield None, findings | {"parameters": of_error(error)}
             return
-        found["parameters"] = ok(f"profile {params.profile or 'none'}")
+        findings["parameters"] = ok(f"profile {params.profile or 'none'}")
         with _sandbox(settings, params=params) as known:
-            yield Deployment(known, params, root, clone, now), found
+            yield Deployment(known, params, root, clone, now), findings
 
 
 @contextmanager

@@ -21,11 +21,11 @@ def examine(settings: Settings, *, root: Path, now: datetime, seconds: float, de
         deep: compare all objects of DVC's cache with their digests, however long it takes.
     """
     with opened(settings, root=root, now=now, seconds=seconds) as (deployment, first):
-        found = list(first.items())
+        findings = list(first.items())
         return (
-            found
+            findings
             if deployment is None
-            else found + run(checks(deployment, seconds=seconds, deep=deep), seconds=seconds)
+            else findings + run(checks(deployment, seconds=seconds, deep=deep), seconds=seconds)
         )
 
 

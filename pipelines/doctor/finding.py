@@ -67,8 +67,8 @@ def failure(found: str, *, fix: str) -> Finding:
 
 def of_error(error: CorpusError, *, status: Status = "failure") -> Finding:
     """Convert an error of this project to a finding, whose fix is the error's remedy."""
-    found = error.message.format(**error.fields).rstrip(".")
-    return Finding(status, found, error.remedy.format(**error.fields))
+    text = error.message.format(**error.fields).rstrip(".")
+    return Finding(status, text, error.remedy.format(**error.fields))
 
 
 SECONDS = 10.0
@@ -84,7 +84,7 @@ def run(checks: Sequence[Check], *, seconds: float = SECONDS) -> list[tuple[str,
     The time-out of a check begins when the check begins. The thread of a check that exceeds it is left behind; such
     findings are marked ``late``, because an interpreter with such a thread may not end by itself.
     """
-    waiting, running, found = deque(enumerate(checks)), dict[int, float](), dict[int, Finding]()
+    waiting, running, findings = deque(enumerate(checks)), dict[int, float](), dict[int, Finding]()
     finished: SimpleQueue[tuple[int, Finding]] = SimpleQueue()
     while waiting or running:
         while waiting and len(running) < AT_ONCE:
@@ -94,12 +94,12 @@ def run(checks: Sequence[Check], *, seconds: float = SECONDS) -> list[tuple[str,
         try:
             number, finding = finished.get(timeout=max(0.0, min(running.values()) - time.monotonic()))
             if running.pop(number, None) is not None:
-                found[number] = finding
+                findings[number] = finding
         except Empty:
             for number in [number for number, end in running.items() if end <= time.monotonic()]:
                 del running[number]
-                found[number] = _late(checks[number], seconds=seconds)
-    return [(check.name, found[number]) for number, check in enumerate(checks)]
+                findings[number] = _late(checks[number], seconds=seconds)
+    return [(check.name, findings[number]) for number, check in enumerate(checks)]
 
 
 def _work(number: int, check: Check, finished: SimpleQueue[tuple[int, Finding]]) -> None:

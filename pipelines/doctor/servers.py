@@ -69,7 +69,7 @@ def _health(deployment: Deployment, *, seconds: float) -> dict[str, str | None] 
         return warning("no address is known", fix="Set CORPUS_AIRFLOW_URL, or start it with `make demo`.")
     try:
         health = requests.get(f"{base}/api/v2/monitor/health", timeout=seconds).json()
-        return {name: (found or {}).get("status") for name, found in health.items()}
+        return {name: (state or {}).get("status") for name, state in health.items()}
     except (requests.RequestException, ValueError, AttributeError) as error:
         return failure(f"no answer ({type(error).__name__})", fix=f"{START} Or correct CORPUS_AIRFLOW_URL.")
 
@@ -83,10 +83,10 @@ def deadlines(deployment: Deployment, *, seconds: float) -> Finding:
         return warning("not examined: Airflow does not answer", fix="See the check 'airflow'.")
     if states.get("triggerer") == "healthy":
         return ok("a triggerer notifies of missed ones")
-    found, fix = "no triggerer runs, so a missed deadline notifies no one", f"or set {' and '.join(HOURS)} to 0."
+    text, fix = "no triggerer runs, so a missed deadline notifies no one", f"or set {' and '.join(HOURS)} to 0."
     if os.environ.get("CORPUS_AIRFLOW_NOTIFY"):
-        return failure(found, fix=f"Start `airflow triggerer` (embedded: `corpus sandbox up`), {fix}")
-    return warning(found, fix=f"Set CORPUS_AIRFLOW_NOTIFY and start `airflow triggerer` (docs/airflow.md), {fix}")
+        return failure(text, fix=f"Start `airflow triggerer` (embedded: `corpus sandbox up`), {fix}")
+    return warning(text, fix=f"Set CORPUS_AIRFLOW_NOTIFY and start `airflow triggerer` (docs/airflow.md), {fix}")
 
 
 def graph(deployment: Deployment) -> Finding:
@@ -160,22 +160,22 @@ def housekeeping(deployment: Deployment) -> Finding:
     # of a Dag that never succeeded, since its first run was due
     since = max(ends, default=None) or min((_time(run["run_after"]) for run in runs), default=deployment.now)
     age = (deployment.now - since) / timedelta(hours=1)
-    found = f"last succeeded {max(age, 0):.0f} h ago" if ends else "not succeeded yet"
+    text = f"last succeeded {max(age, 0):.0f} h ago" if ends else "not succeeded yet"
     if age > hours:
         fix = f"Read the log of the Dag {dag_id} and clear its task, or run `corpus housekeeping`."
-        return failure(f"{found}, more than doctor.housekeeping_hours ({hours})", fix=fix)
-    return ok(found)
+        return failure(f"{text}, more than doctor.housekeeping_hours ({hours})", fix=fix)
+    return ok(text)
 
 
 def wanted_queues(root: Path) -> list[str]:
     """Return the Airflow task queues that the project's tasks name, and ``default``."""
     options = json.loads((root / "profiles" / "tasks.json").read_text()).values()
-    return sorted({"default", *(found["queue"] for found in options if "queue" in found)})
+    return sorted({"default", *(options_of_task["queue"] for options_of_task in options if "queue" in options_of_task)})
 
 
 def _queued(client: Airflow) -> list[dict[str, Any]]:
-    found = client.get("/dags/~/dagRuns/~/taskInstances", state="queued", limit=100)["task_instances"]
-    return [task for task in found if task.get("queued_when")]
+    tasks = client.get("/dags/~/dagRuns/~/taskInstances", state="queued", limit=100)["task_instances"]
+    return [task for task in tasks if task.get("queued_when")]
 
 
 def _time(text: str) -> datetime:
@@ -228,9 +228,9 @@ def consent(deployment: Deployment, name: str) -> Finding:
     """Check that ``params.yaml`` lets a provider receive posts or images, and for how long."""
     if name != GOOGLE_VISION and on_this_machine(deployment.settings.endpoint(name).url):
         return ok("on this machine, needs no consent")
-    given = deployment.params.consents.get(name, Consent())
-    given.check(name, today=deployment.now.date())
-    return _until(deployment, given.expires or deployment.now.date(), what="consent", key=f"consents.{name}.expires")
+    granted = deployment.params.consents.get(name, Consent())
+    granted.check(name, today=deployment.now.date())
+    return _until(deployment, granted.expires or deployment.now.date(), what="consent", key=f"consents.{name}.expires")
 
 
 def _until(deployment: Deployment, expires: date, *, what: str, key: str) -> Finding:
@@ -293,9 +293,9 @@ def labeller(deployment: Deployment, name: str, *, seconds: float) -> Finding:
         return failure("no key is set", fix=f"Set {variable}_KEY.")
     notice = retirement(asked.model, api=deployment.params.providers[asked.provider].api, url=endpoint.url)
     retired = notice is not None and notice.retired <= today
-    found = ok("retired") if retired else _answering(deployment, asked, name=name, seconds=seconds)
-    if notice is None or found.status != "ok":
-        return found
+    finding = ok("retired") if retired else _answering(deployment, asked, name=name, seconds=seconds)
+    if notice is None or finding.status != "ok":
+        return finding
     fix = f"Set {variable}_URL to a host that serves it, or add a labeller of another name for {notice.successor}."
     return (failure if retired else warning)(f"{asked.model} {notice.told(today=today)}", fix=fix)
 
@@ -312,7 +312,7 @@ def _answering(deployment: Deployment, asked: RemoteLabeller, *, name: str, seco
         session.trust_env = False
         try:
             answer = session.get(address, headers=headers, timeout=seconds, allow_redirects=False)
-            known = not path.endswith("/models") or asked.model in {one["id"] for one in answer.json()["data"]}
+            known = not path.endswith("/models") or asked.model in {entry["id"] for entry in answer.json()["data"]}
         except (ValueError, KeyError, TypeError):
             known = answer.status_code != HTTPStatus.OK
         except requests.RequestException as error:
@@ -323,8 +323,8 @@ def _answering(deployment: Deployment, asked: RemoteLabeller, *, name: str, seco
         fix = f"Check {variable}_KEY, {variable}_URL and the account's quota."
         return failure(f"the provider answers HTTP {answer.status_code}", fix=fix)
     if deprecated(asked.model, api=api):
-        found = _retired(asked.model, name=name, found="the provider will retire model")
-        return warning(found.found, fix=found.fix)
+        finding = _retired(asked.model, name=name, found="the provider will retire model")
+        return warning(finding.found, fix=finding.fix)
     return ok(f"the provider serves {asked.model}")
 
 

@@ -34,8 +34,8 @@ from pipelines.workspace.objects import ObjectStore, file_digest
 
 def secret(deployment: Deployment) -> Finding:
     """Check that there is a valid project secret, stored apart from the vault if a source is real; none is created."""
-    if found := _without_secret(deployment):
-        return found
+    if finding := _without_secret(deployment):
+        return finding
     if deployment.params.sandbox is None:
         for name, source in deployment.params.sources.items():
             if source.live and source.approval:
@@ -56,8 +56,8 @@ def _without_secret(deployment: Deployment) -> Finding | None:
 
 def vault(deployment: Deployment) -> Finding:
     """Check that the vault exists and opens with the project secret; neither is created."""
-    if found := _absent(deployment):
-        return found
+    if finding := _absent(deployment):
+        return finding
     with _open(deployment) as opened:
         counts = opened.counts()
     return ok(f"opens; {counts['records']} records, {counts['tombstones']} tombstones")
@@ -87,8 +87,8 @@ def hub(deployment: Deployment) -> Finding:
     file = database_file(deployment.settings.journal_url)
     if file is not None and not file.exists():
         return ok("nothing was pushed")
-    if found := _absent(deployment):
-        return found
+    if finding := _absent(deployment):
+        return finding
     from pipelines.export import copies
     from pipelines.registry.journal import Journal
 

@@ -76,20 +76,20 @@ def due(url: str, *, before: datetime, python: str | None = None) -> OldRows:
     at = min(before, oldest - timedelta(seconds=1)) if oldest else before
     if dags == ():
         return OldRows(at, unfinished, dags, {})
-    found = OldRows(at, unfinished, dags, {}, python)
-    return replace(found, tables=_clean("--dry-run", url=url, found=found))
+    rows = OldRows(at, unfinished, dags, {}, python)
+    return replace(rows, tables=_clean("--dry-run", url=url, found=rows))
 
 
-def remove(found: OldRows, *, url: str) -> dict[str, int]:
+def remove(rows: OldRows, *, url: str) -> dict[str, int]:
     """Remove the rows that :func:`due` found; return the number of removed rows by table.
 
     Rows that refer to a removed row go with it, so that a later table may have fewer rows than were counted.
     """
-    if not found.tables:
+    if not rows.tables:
         return {}
     # without --skip-archive, the rows stay in the database in other tables
     argv = ("--skip-archive", "--yes", "--batch-size", str(BATCH))
-    return _clean(*argv, url=url, found=found)
+    return _clean(*argv, url=url, found=rows)
 
 
 def _read(url: str) -> tuple[datetime | None, int, tuple[str, ...] | None]:
@@ -138,6 +138,6 @@ def _clean(*argv: str, url: str, found: OldRows) -> dict[str, int]:
 def _program(python: str | None) -> list[str]:
     if python or find_spec("airflow"):
         return [python or sys.executable, "-m", "airflow"]
-    if found := shutil.which("airflow"):
-        return [found]
+    if program := shutil.which("airflow"):
+        return [program]
     raise AirflowNotCleaned(detail="the program `airflow` is not installed in this environment")

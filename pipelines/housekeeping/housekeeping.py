@@ -59,16 +59,16 @@ def of_components(home: Path, *, before: datetime, most_mb: int) -> OldLogs:
     return OldLogs(tuple(old), tuple(large), most // 2)
 
 
-def remove(found: OldLogs, *, below: Path | None = None) -> dict[str, int]:
+def remove(logs: OldLogs, *, below: Path | None = None) -> dict[str, int]:
     """Remove and cut files of logs; return how many, and the bytes. ``below``: also remove folders that are empty."""
-    size = found.size
-    for path in found.files:
+    size = logs.size
+    for path in logs.files:
         path.unlink(missing_ok=True)
-    for path in found.large:
-        _cut(path, keep=found.keep)
+    for path in logs.large:
+        _cut(path, keep=logs.keep)
     if below is not None:
-        _remove_empty({path.parent for path in found.files}, below=below)
-    return {"files": len(found.files), "cut": len(found.large), "bytes": size}
+        _remove_empty({path.parent for path in logs.files}, below=below)
+    return {"files": len(logs.files), "cut": len(logs.large), "bytes": size}
 
 
 def tasks_folder() -> Path | None:
@@ -168,39 +168,39 @@ def run(parts: dict[str, DuePart], *, say: Say = silent) -> dict[str, Any]:
     return done
 
 
-def _logs(found: OldLogs, *, below: Path | None = None) -> DuePart:
-    counts = {"files": len(found.files), "cut": len(found.large), "bytes": found.size}
-    return DuePart(counts, len(found.files) + len(found.large), lambda: remove(found, below=below))
+def _logs(logs: OldLogs, *, below: Path | None = None) -> DuePart:
+    counts = {"files": len(logs.files), "cut": len(logs.large), "bytes": logs.size}
+    return DuePart(counts, len(logs.files) + len(logs.large), lambda: remove(logs, below=below))
 
 
 def _airflow(limits: Housekeeping, *, now: datetime, python: str | None) -> DuePart:
     url = postgres.airflow_url()
     if url is None:
         return DuePart({"skipped": NO_DATABASE})
-    found = airflow_rows.due(url, before=now - timedelta(days=limits.airflow_days), python=python)
-    told = {"before": found.before.isoformat(timespec="seconds"), "unfinished_runs": found.open}
-    rows = sum(found.tables.values())
+    old = airflow_rows.due(url, before=now - timedelta(days=limits.airflow_days), python=python)
+    summary = {"before": old.before.isoformat(timespec="seconds"), "unfinished_runs": old.open}
+    rows = sum(old.tables.values())
 
     def remove() -> dict[str, Any]:
-        tables = airflow_rows.remove(found, url=url)
-        return told | {"rows": sum(tables.values()), "tables": tables}
+        tables = airflow_rows.remove(old, url=url)
+        return summary | {"rows": sum(tables.values()), "tables": tables}
 
-    return DuePart(told | {"rows": rows, "tables": dict(found.tables)}, rows, remove)
+    return DuePart(summary | {"rows": rows, "tables": dict(old.tables)}, rows, remove)
 
 
 def _mlflow(settings: Settings, *, params: Params, now: datetime) -> DuePart:
     if not settings.mlflow_tracking_uri:
         return DuePart({"skipped": NO_MLFLOW})
     registry = Registry.open(settings)
-    found = mlflow_runs.due(
+    old = mlflow_runs.due(
         settings=settings, registry=registry, params=params, limits=params.housekeeping, now=now,
         on_record=mlflow_runs.runs_on_record(settings, registry=registry),
     )  # fmt: skip
-    kept = {"kept_on_record": found.kept} | ({"not_collected": NO_STORE} if found.collect is None else {})
-    collect = len(found.collect or ())
-    told = {"deleted": len(found.delete), "collected": collect, "bytes": found.size, "traces": found.traces}
+    kept = {"kept_on_record": old.kept} | ({"not_collected": NO_STORE} if old.collect is None else {})
+    collect = len(old.collect or ())
+    counts = {"deleted": len(old.delete), "collected": collect, "bytes": old.size, "traces": old.traces}
     return DuePart(
-        told | kept,
-        len(found.delete) + collect + found.traces,
-        lambda: mlflow_runs.remove(found, settings=settings, registry=registry) | kept,
+        counts | kept,
+        len(old.delete) + collect + old.traces,
+        lambda: mlflow_runs.remove(old, settings=settings, registry=registry) | kept,
     )

@@ -135,21 +135,21 @@ def due(
         elif old and run.info.status not in UNFINISHED and not run.shown:
             delete.append(run.info.run_id)
     size = sum(_size(registry.run_files(run)) for run in collect)
-    found = tuple(collect) if store else None
-    return OldRuns(tuple(delete), found, size, kept, before, _count_traces(registry, before=before))
+    collected = tuple(collect) if store else None
+    return OldRuns(tuple(delete), collected, size, kept, before, _count_traces(registry, before=before))
 
 
-def remove(found: OldRuns, *, settings: Settings, registry: Registry) -> dict[str, int]:
+def remove(old: OldRuns, *, settings: Settings, registry: Registry) -> dict[str, int]:
     """Delete and collect the runs, and remove the traces, that :func:`due` found; may be repeated after a failure."""
     with translated():
-        for run in found.delete:
+        for run in old.delete:
             registry.client.delete_run(run)
-        for experiment in _labelling(registry) if found.traces else ():
-            registry.client.delete_traces(experiment, max_timestamp_millis=int(found.before.timestamp() * 1000))
-        if found.collect:
-            _collect(found.collect, settings=settings)
-    collected = len(found.collect or ())
-    return {"deleted": len(found.delete), "collected": collected, "bytes": found.size, "traces": found.traces}
+        for experiment in _labelling(registry) if old.traces else ():
+            registry.client.delete_traces(experiment, max_timestamp_millis=int(old.before.timestamp() * 1000))
+        if old.collect:
+            _collect(old.collect, settings=settings)
+    collected = len(old.collect or ())
+    return {"deleted": len(old.delete), "collected": collected, "bytes": old.size, "traces": old.traces}
 
 
 def experiments(params: Params) -> list[str]:
@@ -211,8 +211,8 @@ def _size(files: Any) -> int:
 
 
 def _labelling(registry: Registry) -> list[str]:
-    found = registry.client.get_experiment_by_name(traces.EXPERIMENT)
-    return [found.experiment_id] if found else []
+    experiment = registry.client.get_experiment_by_name(traces.EXPERIMENT)
+    return [experiment.experiment_id] if experiment else []
 
 
 def _count_traces(registry: Registry, *, before: datetime) -> int:

@@ -49,8 +49,8 @@ def _named(request: Any) -> Iterator[tuple[str, int]]:
 
 def _organization(kind: str, number: int) -> int | None:
     module, name, way = MODELS[kind]
-    found = getattr(import_module(module), name).objects.filter(pk=number).values_list(way, flat=True)
-    return next((int(each) for each in found if each is not None), None)
+    numbers = getattr(import_module(module), name).objects.filter(pk=number).values_list(way, flat=True)
+    return next((int(each) for each in numbers if each is not None), None)
 
 
 ProjectMixin = type("ProjectMixin", (import_module("projects.mixins").ProjectMixin,), {"has_permission": _is_member})

@@ -41,8 +41,8 @@ def evaluated(settings: Settings, *, corpus: str) -> Json:
     """Return the content of a corpus's ``evaluate.json`` (model scores) on the corpus branch."""
     with history(settings) as repo:
         text = git("--git-dir", str(repo), "show", f"{BRANCH}:metrics/{corpus}/evaluate.json")
-    found: Json = json.loads(text)
-    return found
+    scores: Json = json.loads(text)
+    return scores
 
 
 def decisions(settings: Settings) -> Iterator[tuple[str, str, str]]:
@@ -76,15 +76,15 @@ def spent(settings: Settings, look: Look, *, started: float, total: float, failu
 def lines(path: Path, look: Look) -> list[Json]:
     """Return the timing records of a snapshot's tasks from a JSON-lines file; incomplete lines are left out."""
     known = {(task["dag_id"], task["dag_run_id"], task["task_id"]) for task in look.tasks}
-    found = []
+    records = []
     for line in path.read_text().splitlines() if path.exists() else ():
         try:
-            one = json.loads(line)
+            record = json.loads(line)
         except ValueError:
             continue
-        if (one.get("dag"), one.get("run"), one.get("task")) in known:
-            found.append(one)
-    return found
+        if (record.get("dag"), record.get("run"), record.get("task")) in known:
+            records.append(record)
+    return records
 
 
 def divided(tasks: float, phases: list[Json]) -> dict[str, float]:
@@ -107,10 +107,10 @@ def divided(tasks: float, phases: list[Json]) -> dict[str, float]:
 
 def addresses(airflow: Airflow, look: Look, *, mlflow: str, passwords: Path) -> str:
     """Return the addresses of the demo's reports and services, and the file of their passwords, one per line."""
-    found = {f"report of {corpus}": _report(airflow, look, models.dag_id) for corpus, models in MODELS.items()}
-    found |= {"Airflow": airflow.base, "MLflow": mlflow, "passwords": str(passwords)}
-    found |= {"votes": ".venv/bin/corpus votes-report posts", "stop": "make down"}
-    return "\n".join(f"{name:<16}{value}" for name, value in found.items())
+    places = {f"report of {corpus}": _report(airflow, look, models.dag_id) for corpus, models in MODELS.items()}
+    places |= {"Airflow": airflow.base, "MLflow": mlflow, "passwords": str(passwords)}
+    places |= {"votes": ".venv/bin/corpus votes-report posts", "stop": "make down"}
+    return "\n".join(f"{name:<16}{value}" for name, value in places.items())
 
 
 def _report(airflow: Airflow, look: Look, dag_id: str) -> str:

@@ -131,8 +131,10 @@ def next_version(rows: Sequence[JournalRow], *, order: Sequence[int], base: str)
 
 def by_score(evaluated: Json, *, models: Sequence[str]) -> list[int]:
     """Sort the versions 1, 2, 3 of ``meme-severity`` by the macro-F1 in the published evaluation, lowest first."""
-    found = evaluated["tasks"]["severity"]["models"]
-    scores = {version: found[name]["valid"]["figures"]["macro_f1"]["mean"] for version, name in enumerate(models, 1)}
+    of_models = evaluated["tasks"]["severity"]["models"]
+    scores = {
+        version: of_models[name]["valid"]["figures"]["macro_f1"]["mean"] for version, name in enumerate(models, 1)
+    }
     return sorted(scores, key=lambda version: (scores[version], version))
 
 

@@ -216,7 +216,7 @@ def tail(logs: Path, task: Json) -> str:
 
 def _event(line: str) -> str:
     try:
-        found = json.loads(line)
-        return f"{found.get('level', '')}: {found['event']}"
+        event = json.loads(line)
+        return f"{event.get('level', '')}: {event['event']}"
     except (ValueError, KeyError, TypeError, AttributeError):
         return line

@@ -94,10 +94,10 @@ class Catalogue:
         dumps = sorted(self._root.glob(f"dumps/*{ARCTIC}"))
         lines = (item for path in dumps for item in _rows(path))
         items = {str(i["name"]): i for i in (lines if dumps else map(escaped, self._by_name.values()))}
-        found: dict[str, list[Item]] = {}
+        archived: dict[str, list[Item]] = {}
         for item in sorted(items.values(), key=_age):
-            found.setdefault(str(item["subreddit"]).lower(), []).append(item)
-        return found
+            archived.setdefault(str(item["subreddit"]).lower(), []).append(item)
+        return archived
 
 
 def _rows(path: Path) -> Iterator[Item]:

@@ -107,15 +107,15 @@ def recognise(text: str) -> frozenset[str]:
 def statements(text: str) -> list[tuple[str, str]]:
     """Return the sentences of a text that express a label, as (label, words) in text order."""
     words, known = bare(text), _known()
-    found, at = [], 0
+    spoken, at = [], 0
     while at <= len(words) - _ANCHOR:
         for sentence, label in known.get(tuple(words[at : at + _ANCHOR]), ()):
             if words[at : at + len(sentence)] == sentence:
-                found.append((label, " ".join(sentence)))
+                spoken.append((label, " ".join(sentence)))
                 at += len(sentence) - 1
                 break
         at += 1
-    return found
+    return spoken
 
 
 def fingerprint(text: str) -> str:

@@ -30,9 +30,9 @@ def shingles(text: str) -> set[str]:
     return {" ".join(spoken[i : i + SHINGLE]) for i in range(max(1, len(spoken) - SHINGLE + 1))}
 
 
-def similarity(one: set[str], other: set[str]) -> float:
+def similarity(left: set[str], right: set[str]) -> float:
     """Return the Jaccard index of two sets of shingles."""
-    return len(one & other) / len(one | other)
+    return len(left & right) / len(left | right)
 
 
 class SeenTexts:
@@ -119,11 +119,11 @@ def counts(size: int) -> dict[str, int]:
     """Return the number of generated text posts of each kind among ``size``; the remainder is of the kind ``plain``."""
     if size < SMALLEST:
         raise ValueError(f"a sandbox needs at least {SMALLEST} posts for all its cases")
-    found = {case.name: max(case.least, round(case.share * min(size, WHOLE * 10) / WHOLE)) for case in EVERY}
-    while size - sum(found.values()) < 0:
-        largest = max(found, key=lambda name: found[name] - {c.name: c.least for c in EVERY}[name])
-        found[largest] -= 1
-    return found | {"plain": size - sum(found.values())}
+    numbers = {case.name: max(case.least, round(case.share * min(size, WHOLE * 10) / WHOLE)) for case in EVERY}
+    while size - sum(numbers.values()) < 0:
+        largest = max(numbers, key=lambda name: numbers[name] - {c.name: c.least for c in EVERY}[name])
+        numbers[largest] -= 1
+    return numbers | {"plain": size - sum(numbers.values())}
 
 
 class PostWorld:

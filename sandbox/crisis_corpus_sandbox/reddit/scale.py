@@ -91,10 +91,10 @@ def _vocabulary(rng: np.random.Generator) -> tuple[list[str], int]:
     spoken = set(re.findall("[a-z]+", " ".join(re.sub("{.*?}", " ", phrase) for phrase in phrases)))
     known = sorted(spoken & ranks().keys(), key=ranks().__getitem__)
     parts = [word for word in known if len(word) in COMPOUNDED]
-    found = dict.fromkeys(known)
-    while len(found) < VOCABULARY:
-        found["".join(parts[i] for i in rng.integers(len(parts), size=2))] = None
-    return list(found), len(known)
+    vocabulary = dict.fromkeys(known)
+    while len(vocabulary) < VOCABULARY:
+        vocabulary["".join(parts[i] for i in rng.integers(len(parts), size=2))] = None
+    return list(vocabulary), len(known)
 
 
 @dataclass(frozen=True)
@@ -133,9 +133,9 @@ class DrawnTexts:
         """
         rng = np.random.default_rng(1)
         factors, terms = rng.integers(0, 2**32, (2, permutations), np.uint32)
-        found = np.empty((len(self.begins) - 1, permutations), np.uint32)
-        _sign(self.words, self.begins, shingle_words, (factors | np.uint32(1), terms), found)
-        return [row.tobytes() for row in found.astype("<u4")]
+        signatures = np.empty((len(self.begins) - 1, permutations), np.uint32)
+        _sign(self.words, self.begins, shingle_words, (factors | np.uint32(1), terms), signatures)
+        return [row.tobytes() for row in signatures.astype("<u4")]
 
 
 @compiled
@@ -219,10 +219,10 @@ def _spell(spoken: WordUnits, words: Any, ends: Any, data: Any) -> None:
 
 
 @compiled
-def _sign(words: Any, begins: Any, size: int, permutations: tuple[Any, Any], found: Any) -> None:
+def _sign(words: Any, begins: Any, size: int, permutations: tuple[Any, Any], signatures: Any) -> None:
     factors, terms = permutations
-    for i in range(len(found)):
-        found[i, :] = np.uint32(0xFFFFFFFF)
+    for i in range(len(signatures)):
+        signatures[i, :] = np.uint32(0xFFFFFFFF)
         last = max(begins[i], begins[i + 1] - size)
         for at in range(begins[i], last + 1):
             key = np.uint64(size)
@@ -230,7 +230,7 @@ def _sign(words: Any, begins: Any, size: int, permutations: tuple[Any, Any], fou
                 key = _random(key, words[k] + 1)
             short = np.uint32(key >> np.uint64(32))
             for p in range(len(factors)):
-                found[i, p] = min(found[i, p], np.uint32(factors[p] * short + terms[p]))
+                signatures[i, p] = min(signatures[i, p], np.uint32(factors[p] * short + terms[p]))
 
 
 # The months of the posts corpus until the sandbox's last one.
@@ -268,11 +268,11 @@ class ScaleMonth:
         window, numbers = Window.from_key(self.key), self.numbers
         begin, seconds = int(window.start.timestamp()), int((window.end - window.start).total_seconds())
         for first in numbers[::CHUNK]:
-            some = range(first, min(first + CHUNK, numbers.stop))
-            texts = DrawnTexts.drawn(first, count=len(some), posts=self.posts)
-            times = begin + (np.array(some) - numbers.start) * seconds // len(numbers)
+            chunk = range(first, min(first + CHUNK, numbers.stop))
+            texts = DrawnTexts.drawn(first, count=len(chunk), posts=self.posts)
+            times = begin + (np.array(chunk) - numbers.start) * seconds // len(numbers)
             rng = seeded(self.seed, "scale", first)
-            rows = zip(some, texts.said(), times.tolist(), strict=True)
+            rows = zip(chunk, texts.said(), times.tolist(), strict=True)
             lines = [orjson.dumps(_row(n, said=said, created=at, posts=self.posts, rng=rng)) for n, said, at in rows]
             yield frame(b"\n".join(lines) + b"\n", declared=DECLARED, level=1)
 

@@ -123,8 +123,8 @@ def jsonl(rows: Sequence[Any]) -> bytes:
 
 def openai_file(name: str, *, size: int, filename: str = "batch.jsonl") -> Body:
     """Return OpenAI's description of a file."""
-    told: Body = {"id": name, "object": "file", "bytes": size, "created_at": MADE, "filename": filename}
-    return told | {"purpose": "batch", "status": "processed"}
+    file: Body = {"id": name, "object": "file", "bytes": size, "created_at": MADE, "filename": filename}
+    return file | {"purpose": "batch", "status": "processed"}
 
 
 def openai_job(batches: Batches, job: VendorJob, *, address: str) -> Body:
@@ -182,19 +182,19 @@ def anthropic_results(job: VendorJob) -> bytes:
     """Return the result lines of an Anthropic batch job that has ended."""
     rows = []
     for result in job.results:
-        told: Body = {"type": "succeeded", "message": result.body}
+        outcome: Body = {"type": "succeeded", "message": result.body}
         if job.canceled:
-            told = {"type": "canceled"}
+            outcome = {"type": "canceled"}
         elif result.status >= 300:
-            told = {"type": "errored", "error": result.body}
-        rows.append({"custom_id": result.custom_id, "result": told})
+            outcome = {"type": "errored", "error": result.body}
+        rows.append({"custom_id": result.custom_id, "result": outcome})
     return jsonl(rows)
 
 
 def google_file(name: str, *, size: int, address: str) -> Body:
     """Return Google's description of a file."""
-    told: Body = {"name": name, "mimeType": "application/jsonl", "sizeBytes": str(size), "state": "ACTIVE"}
-    return told | {
+    file: Body = {"name": name, "mimeType": "application/jsonl", "sizeBytes": str(size), "state": "ACTIVE"}
+    return file | {
         "createTime": MADE_TEXT,
         "updateTime": MADE_TEXT,
         "uri": f"{address}/v1beta/{name}",
@@ -205,13 +205,13 @@ def google_file(name: str, *, size: int, address: str) -> Body:
 def google_job(batches: Batches, job: VendorJob, *, address: str) -> Body:
     """Return Google's description of a batch job, an operation whose metadata contain the job's state."""
     state = {"running": "BATCH_STATE_RUNNING", "ended": "BATCH_STATE_SUCCEEDED", "canceled": "BATCH_STATE_CANCELLED"}
-    told: Body = {"model": job.model, "name": job.name, "state": state[job.state], "createTime": MADE_TEXT}
-    told |= {"updateTime": MADE_TEXT, "batchStats": {"requestCount": str(len(job.results))}}
+    metadata: Body = {"model": job.model, "name": job.name, "state": state[job.state], "createTime": MADE_TEXT}
+    metadata |= {"updateTime": MADE_TEXT, "batchStats": {"requestCount": str(len(job.results))}}
     if job.state == "ended":
         if "output" not in job.files:
             job.files["output"] = batches.keep(jsonl([_google_line(r) for r in job.results]), prefix="files/")
-        told["output"] = {"responsesFile": job.files["output"]}
-    return {"name": job.name, "metadata": told, "done": job.state != "running"}
+        metadata["output"] = {"responsesFile": job.files["output"]}
+    return {"name": job.name, "metadata": metadata, "done": job.state != "running"}
 
 
 def _google_line(result: Result) -> Body:
@@ -317,8 +317,8 @@ def _google_upload(batches: Batches, call: Call) -> Sent | None:
         place = f"{call.address}/upload/v1beta/files/{name_of(call.body.decode('utf-8', 'replace'))}"
         return Sent(200, b"{}", headers={"X-Goog-Upload-URL": place, "X-Goog-Upload-Status": "active"})
     name = batches.keep(call.body, prefix="files/")
-    told = {"file": google_file(name, size=len(call.body), address=call.address)}
-    return Sent(200, orjson.dumps(told), headers={"X-Goog-Upload-Status": "final"})
+    body = {"file": google_file(name, size=len(call.body), address=call.address)}
+    return Sent(200, orjson.dumps(body), headers={"X-Goog-Upload-Status": "final"})
 
 
 def _google_submit(batches: Batches, call: Call) -> Sent | None:

@@ -147,11 +147,11 @@ class PostReading:
 
 def post_of(asked: VendorQuestion) -> tuple[str, bool]:
     """Return the post in a request, and whether the delimiter that the prompt names encloses the post."""
-    found = [(m.group(), m.start(), m.end()) for m in DELIMITER.finditer(asked.text)]
-    if found:
-        places = [(start, end) for word, start, end in found if word == found[-1][0]]
+    delimiters = [(m.group(), m.start(), m.end()) for m in DELIMITER.finditer(asked.text)]
+    if delimiters:
+        places = [(start, end) for word, start, end in delimiters if word == delimiters[-1][0]]
         if len(places) > 1:
-            named = len(places) > 2 or found[-1][0] in asked.system
+            named = len(places) > 2 or delimiters[-1][0] in asked.system
             return asked.text[places[-2][1] : places[-1][0]], named
     return asked.text[max(0, asked.text.rfind("Title:")) :], False
 
@@ -183,11 +183,11 @@ def _orders() -> Mapping[str, tuple[str, ...]]:
 
     It knows the texts, and not the detector: an attack that is not detected is obeyed like any other.
     """
-    told: dict[str, tuple[str, ...]] = {
+    orders: dict[str, tuple[str, ...]] = {
         _bare(attack.text): (CALM,) for family in attacks().values() for attack in family
     }
-    told |= {_bare(text): tuple(n for n in CRADLE if n in text) or (CALM,) for text in INJECTIONS}
-    return dict(sorted(told.items(), key=lambda order: -len(order[0])))
+    orders |= {_bare(text): tuple(n for n in CRADLE if n in text) or (CALM,) for text in INJECTIONS}
+    return dict(sorted(orders.items(), key=lambda order: -len(order[0])))
 
 
 def _bare(text: str) -> str:

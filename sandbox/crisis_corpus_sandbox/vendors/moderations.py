@@ -115,18 +115,18 @@ class AzureContentSafety:
             raise Rejected("The length of the text is out of range.", code="InvalidRequestBody")
         seen = look("azure", text=text, image=image, seed=seed)
         severity = 2 + int(seen.strength * 5.999)
-        found = {"SelfHarm": severity if seen.self_harm else int(seen.strength < 0.3), "Violence": 2 * seen.other}
-        analysis: list[Body] = [{"category": name, "severity": int(found.get(name, 0))} for name in AZURE]
-        for one in analysis:
-            one["severity"] -= 0 if eight else one["severity"] % 2
+        severities = {"SelfHarm": severity if seen.self_harm else int(seen.strength < 0.3), "Violence": 2 * seen.other}
+        analysis: list[Body] = [{"category": name, "severity": int(severities.get(name, 0))} for name in AZURE]
+        for entry in analysis:
+            entry["severity"] -= 0 if eight else entry["severity"] % 2
         if seen.rng.random() < temper.malformed:
             analysis.pop(seen.rng.randrange(len(AZURE)))
         return 200, {**({"blocklistsMatch": []} if text else {}), "categoriesAnalysis": analysis}
 
     def fail(self, kind: str, *, message: str = "", param: str | None = None, code: str | None = None) -> Body:
         """Return the body of an error of this ``kind`` in Azure's format."""
-        usual, told = self.KINDS[kind]
-        return {"error": {"code": code or usual, "message": message or told, "details": []}}
+        usual, text = self.KINDS[kind]
+        return {"error": {"code": code or usual, "message": message or text, "details": []}}
 
 
 class GuardModel:
@@ -167,9 +167,9 @@ def judged(vendor: str, kind: str, *, body: Body, temper: Temper, seed: int) -> 
     return GuardModel().answer(body, temper=temper, seed=seed) if vendor == "guard" else None
 
 
-def _openai_input(given: Any) -> tuple[str, bytes]:
+def _openai_input(content: Any) -> tuple[str, bytes]:
     """Return the text and the picture of an input, which is a string, or a list of strings or of parts."""
-    parts = [given] if isinstance(given, str) else list(given or [])
+    parts = [content] if isinstance(content, str) else list(content or [])
     parts = [{"type": "text", "text": part} if isinstance(part, str) else part for part in parts]
     if not parts:
         raise Rejected("'input' is required.", param="input", code="missing_required_parameter")

@@ -116,8 +116,8 @@ class OpenAI:
 
     def fail(self, kind: str, *, message: str = "", param: str | None = None, code: str | None = None) -> Body:
         """Return the body of an error of this ``kind`` in OpenAI's format."""
-        family, usual, told = self.KINDS[kind]
-        return {"error": {"message": message or told, "type": family, "param": param, "code": code or usual}}
+        family, usual, text = self.KINDS[kind]
+        return {"error": {"message": message or text, "type": family, "param": param, "code": code or usual}}
 
 
 class Responses(OpenAI):

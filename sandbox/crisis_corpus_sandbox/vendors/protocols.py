@@ -170,8 +170,8 @@ class Anthropic:
 
     def fail(self, kind: str, *, message: str = "", param: str | None = None, code: str | None = None) -> Body:
         """Return the body of an error of this ``kind`` in Anthropic's format."""
-        family, told = self.KINDS[kind]
-        return {"type": "error", "error": {"type": family, "message": message or told}, "request_id": "req_sandbox"}
+        family, text = self.KINDS[kind]
+        return {"type": "error", "error": {"type": family, "message": message or text}, "request_id": "req_sandbox"}
 
 
 class Google:
@@ -216,19 +216,19 @@ class Google:
             "totalTokenCount": sum(usage.values()) + answer.hidden_tokens,
         }
         name = name_of(asked.model, asked.system, asked.text)
-        told: Body = {"usageMetadata": usage, "modelVersion": asked.model, "responseId": name}
+        body: Body = {"usageMetadata": usage, "modelVersion": asked.model, "responseId": name}
         if answer.refused:
-            return 200, {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, **told}
+            return 200, {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, **body}
         parts: list[Body] = [{"text": answer.text}] if answer.text else []
         if asked.tool and answer.value is not None:
             parts = [{"functionCall": {"name": asked.tool, "args": answer.value}}]
         content = {"role": "model", "parts": parts} if parts else {"role": "model"}
-        return 200, {"candidates": [{"content": content, "finishReason": self.ENDED[answer.ended], "index": 0}], **told}
+        return 200, {"candidates": [{"content": content, "finishReason": self.ENDED[answer.ended], "index": 0}], **body}
 
     def fail(self, kind: str, *, message: str = "", param: str | None = None, code: str | None = None) -> Body:
         """Return the body of an error of this ``kind`` in Google's format."""
-        status, told = self.KINDS[kind]
-        return {"error": {"code": self.STATUS[kind], "message": message or told, "status": status}}
+        status, text = self.KINDS[kind]
+        return {"error": {"code": self.STATUS[kind], "message": message or text, "status": status}}
 
 
 def _of(value: Mapping[str, Any], name: str) -> Any:

@@ -204,8 +204,8 @@ class Vendors:
     def _said(self, vendor: str, kind: str, *, body: Body, model: str) -> Sent:
         wire, temper = WIRES.get(kind, WIRES["chat/completions"]), self.tempers[vendor]
         try:
-            if told := judged(vendor, kind, body=body, temper=temper, seed=self._seed):
-                return Sent(told[0], orjson.dumps(told[1]))
+            if verdict := judged(vendor, kind, body=body, temper=temper, seed=self._seed):
+                return Sent(verdict[0], orjson.dumps(verdict[1]))
             asked = wire.read(body, model=model)
         except (KeyError, TypeError, AttributeError, IndexError) as error:
             raise Rejected(f"The request does not have the documented form ({type(error).__name__}).") from None
@@ -267,17 +267,17 @@ class Vendors:
         return self._failed(vendor, "invalid", message=error.message, param=error.param, code=error.code)
 
     def _throttled(self, vendor: str, *, seconds: float) -> Sent:
-        told = USUAL[vendor].fail("throttled")
+        body = USUAL[vendor].fail("throttled")
         headers = {"Retry-After": str(math.ceil(seconds)), "retry-after-ms": f"{seconds * 1000:g}"}
         if vendor == "google":
             kind = "type.googleapis.com/google.rpc.RetryInfo"
-            told["error"]["details"] = [{"@type": kind, "retryDelay": f"{seconds:g}s"}]
+            body["error"]["details"] = [{"@type": kind, "retryDelay": f"{seconds:g}s"}]
             headers = {}
-        return Sent(HTTPStatus.TOO_MANY_REQUESTS, orjson.dumps(told), headers=headers)
+        return Sent(HTTPStatus.TOO_MANY_REQUESTS, orjson.dumps(body), headers=headers)
 
-    def _failed(self, vendor: str, kind: str, **told: Any) -> Sent:
+    def _failed(self, vendor: str, kind: str, **details: Any) -> Sent:
         usual = USUAL[vendor]
-        return Sent(usual.STATUS[kind], orjson.dumps(usual.fail(kind, **told)))
+        return Sent(usual.STATUS[kind], orjson.dumps(usual.fail(kind, **details)))
 
 
 def _digest(key: str | None) -> str | None:
