@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cli.shared import Yes, confirm, doing, emit, open_vault, records, require_mlflow
+from pipelines.cli.shared import Yes, confirm, doing, emit, open_vault, records, require_mlflow, say
 from pipelines.config.settings import Settings
 from pipelines.errors import BadParams
 from pipelines.process import now
@@ -48,7 +48,7 @@ def backup(
         return
     if secret_to:
         stage.write_secret(secret_to, folder=folder, settings=settings)
-    emit(stage.run(folder, settings=settings, now=now(), keep_days=keep_days, verify=verify, say=_say))
+    emit(stage.run(folder, settings=settings, now=now(), keep_days=keep_days, verify=verify, say=say))
 
 
 @app.command(rich_help_panel="Repository")
@@ -66,7 +66,7 @@ def restore(
 
     os.environ["CORPUS_HOME"] = str(to.resolve())
     settings = Settings.from_env()
-    emit(stage.run(source, name=at, settings=settings, tombstones=tombstones or [], now=now(), say=_say))
+    emit(stage.run(source, name=at, settings=settings, tombstones=tombstones or [], now=now(), say=say))
 
 
 @app.command(rich_help_panel="Repository")
@@ -95,11 +95,7 @@ def housekeeping(
     if count := sum(part.count for part in parts.values()):
         counts = ", ".join(f"{part.count} in {name}" for name, part in parts.items() if part.count)
         confirm(f"removes old files, rows and runs: {counts}", count=count, yes=yes)
-    emit(stage.run(parts, say=_say))
-
-
-def _say(part: str) -> None:
-    typer.echo(f"{part} …", err=True)
+    emit(stage.run(parts, say=say))
 
 
 vault = typer.Typer(

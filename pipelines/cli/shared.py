@@ -153,6 +153,11 @@ def emit(value: Any) -> None:
     sys.stdout.write(json.dumps(value) + "\n")
 
 
+def say(part: str) -> None:
+    """Print on stderr that a part of a long command is done."""
+    typer.echo(f"{part} …", err=True)
+
+
 @dataclass(frozen=True)
 class Decider:
     """The person who decides and their reason.

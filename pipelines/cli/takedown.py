@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.cli.shared import CorpusName, Yes, confirm, doing, emit, open_vault, records, summarised
+from pipelines.cli.shared import CorpusName, Yes, confirm, doing, emit, open_vault, records, say, summarised
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.process import now
@@ -140,7 +140,7 @@ def sweep(
         given: dict[str, Any] = {"params": params, "terms": params.sweep, "vault": vault, "now": now()}
         reddit = stage.client(params, settings, today=now().date())
         homes = partial(partitions.published, settings, corpus=corpus, column="subreddit")
-        emit(stage.run(corpus, reddit=reddit, homes=homes, believe=believe, say=_say, **given))
+        emit(stage.run(corpus, reddit=reddit, homes=homes, believe=believe, say=say, **given))
 
 
 @app.command(rich_help_panel="Privacy")
@@ -284,7 +284,7 @@ def _taken_down(
             return steps.dry_run(selection, settings=settings, vault=vault, context=context)
         agree(len(selection.records) - len(vault.tombstoned(selection.records)))
         given: dict[str, Any] = {"settings": settings, "vault": vault, "terms": terms, "now": now(), "context": context}
-        return _told(steps.run(selection, reason=reason, who=who, say=_say, **given))
+        return _told(steps.run(selection, reason=reason, who=who, say=say, **given))
 
 
 def _select(asked: Criteria, *, settings: Settings, vault: Vault) -> tuple[Selection, Takedown]:
@@ -305,7 +305,3 @@ def _told(receipt: TakedownRequest) -> dict[str, Any]:
     counts = receipt.steps.get("rewrite", {})
     retrain = sorted(name.removeprefix(MODELS_OF) for name, n in counts.items() if n and name.startswith(MODELS_OF))
     return {name: getattr(receipt, name) for name in names} | {"retrain": retrain}
-
-
-def _say(step: str) -> None:
-    typer.echo(f"{step} …", err=True)

@@ -90,9 +90,7 @@ def trigger(airflow: Airflow, dag: str, *, key: str | None) -> tuple[str, str]:
             if airflow.find(f"/dags/{dag_id}"):
                 return dag_id, airflow.trigger(dag_id, partition_key=key)
         listed = airflow.get("/dags", limit=100, dag_id_pattern=f"{prefix()}%")["dags"]
-        raise UnknownName(
-            kind="Dag", name=names[-1], known=", ".join(sorted(entry["dag_id"] for entry in listed))
-        )
+        raise UnknownName(kind="Dag", name=names[-1], known=", ".join(sorted(entry["dag_id"] for entry in listed)))
     except requests.RequestException as error:
         raise _unavailable(airflow.base, error) from None
 

@@ -3,8 +3,6 @@
 import hashlib
 import json
 import re
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -43,18 +41,9 @@ def test_another_seed_or_port_is_another_sandbox(built, small, tmp_path):
 
 def test_an_identical_build_is_not_repeated(built, small):
     before = {p: p.stat().st_mtime_ns for p in built.rglob("*") if p.is_file()}
-    seen = []
-    counted = build(built, sandbox=small, progress=lambda done, total: seen.append(done))
-    assert not seen
+    counted = build(built, sandbox=small)
     assert counted["submissions"] == SMALLEST
     assert before == {p: p.stat().st_mtime_ns for p in built.rglob("*") if p.is_file()}
-
-
-def test_the_identity_covers_every_module_of_the_generator():
-    listed = "n for n in sys.modules if n.startswith('crisis_corpus_sandbox.reddit.')"
-    code = f"import sys, crisis_corpus_sandbox.reddit.build; print(*({listed}))"
-    loaded = subprocess.run([sys.executable, "-c", code], cwd=PROFILE, capture_output=True, text=True, check=True)
-    assert sorted(loaded.stdout.split()) == sorted(f"crisis_corpus_sandbox.reddit.{name}" for name in module.MODULES)
 
 
 def test_every_case_is_present(known):

@@ -18,7 +18,7 @@ from crisis_corpus.versions import NAMES
 from crisis_corpus_sandbox.demo import promotions
 from crisis_corpus_sandbox.demo.plan import CORPORA, MODELS, DemoPlan
 from crisis_corpus_sandbox.demo.promotions import Act
-from crisis_corpus_sandbox.demo.runs import Api, Failures, Json, Look, view
+from crisis_corpus_sandbox.demo.runs import Failures, Json, Look, view
 from crisis_corpus_sandbox.reddit.build import build
 from pipelines import status, status_table
 from pipelines.config.collect import Sandbox
@@ -27,6 +27,7 @@ from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.deployment.airflow_api import RUN_SECONDS, Airflow, RunFailed
 from pipelines.deployment.services import LocalDeployment
+from pipelines.progress import silent
 from pipelines.registry.journal import Journal
 from pipelines.timing import IMPORTS, WORK
 from pipelines.workspace import repository
@@ -133,7 +134,7 @@ def run(settings: Settings, *, root: Path, profile: str, sandbox: Sandbox) -> No
     """
     console = Console()
     began = time.monotonic()
-    say = console.print if console.is_terminal else _nothing
+    say = console.print if console.is_terminal else silent
     with console.status("drawing the offline Reddit"):
         built = build(settings.sandbox, sandbox=sandbox)
     counts = ", ".join(f"{built.get(name, 0)} {name}" for name in ("submissions", "images", "posts"))
@@ -164,12 +165,8 @@ def run(settings: Settings, *, root: Path, profile: str, sandbox: Sandbox) -> No
     )
 
 
-def _nothing(_: str) -> None:
-    """Print nothing."""
-
-
 def follow(
-    airflow: Api, *, plan: DemoPlan, act: Act, failures: Failures, console: Console, pause: float = LOOK_SECONDS
+    airflow: Airflow, *, plan: DemoPlan, act: Act, failures: Failures, console: Console, pause: float = LOOK_SECONDS
 ) -> Look:
     """Start each Dag run when it is due, and show progress until all models are published and all promotions decided.
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from crisis_corpus_sandbox.demo.runs import Api, Look
-from pipelines.deployment.airflow_api import named
+from crisis_corpus_sandbox.demo.runs import Look
+from pipelines.deployment.airflow_api import Airflow, named
 
 CORPORA = ("memes", "posts")
 # Polls without progress before a consumer is started without its asset event.
@@ -58,7 +58,7 @@ class DemoPlan:
         newest: returns the subject of each corpus's newest commit.
     """
 
-    airflow: Api
+    airflow: Airflow
     months: tuple[str, ...]
     newest: Callable[[], dict[str, str]]
     _awake: set[str] = field(default_factory=set)

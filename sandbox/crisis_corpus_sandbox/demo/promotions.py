@@ -9,18 +9,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
 
 from crisis_corpus import integrity
 from crisis_corpus.integrity import digest, listing
 from crisis_corpus.journal import JournalRow
-from crisis_corpus_sandbox.demo.runs import Api, Json, Look
+from crisis_corpus_sandbox.demo.runs import Json, Look
 from pipelines.config.settings import Settings
-from pipelines.deployment.airflow_api import ENDED, RunFailed, named
+from pipelines.deployment.airflow_api import ENDED, Airflow, RunFailed, named
 from pipelines.deployment.services import LocalDeployment
 from pipelines.registry.candidate import Context, opened, scratch
 from pipelines.registry.journal import Journal
@@ -32,13 +31,6 @@ CONTESTED, OTHERS = "meme-severity", ("crisis-posts",)
 VERSIONS = 3
 
 
-class Answering(Api, Protocol):
-    """A client of Airflow that can also answer a question which a task asks a person."""
-
-    def answer(self, dag_id: str, run_id: str, task_id: str, *, option: str, given: Mapping[str, Any]) -> bool:
-        """Answer the question that a task asks a person, unless it is answered; return whether the task succeeded."""
-
-
 @dataclass
 class Act:
     """Promote model versions, one action per poll of Airflow.
@@ -47,8 +39,8 @@ class Act:
     ``approver`` answers their questions, as another user.
     """
 
-    airflow: Api
-    approver: Answering
+    airflow: Airflow
+    approver: Airflow
     settings: Settings
     deployment: LocalDeployment
     order: Callable[[], Sequence[int]]

@@ -8,35 +8,17 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from pipelines.deployment.airflow_api import ENDED
+from pipelines.deployment.airflow_api import ENDED, Airflow
 from pipelines.errors import DataError
 
 Json = dict[str, Any]
 # Identifies a task instance: Dag, run, task, map index.
 Key = tuple[str, str, str, int]
-
-
-class Api(Protocol):
-    """The part of Airflow's REST API that the demo uses to follow runs."""
-
-    base: str
-
-    def runs_and_tasks(self) -> tuple[list[Json], list[Json]]:
-        """Return all Dag runs and all task instances of Airflow."""
-
-    def unpause(self, dag_id: str) -> None:
-        """Unpause a Dag."""
-
-    def trigger(self, dag_id: str, *, dag_run_id: str, **body: Any) -> str:
-        """Start a Dag run with the given id; repeating the call does not start another run."""
-
-    def post(self, path: str, body: Json) -> Json | None:
-        """Send a POST request to Airflow; return the response, or ``None`` for a conflict (409)."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +29,7 @@ class Look:
     tasks: list[Json]
 
     @classmethod
-    def at(cls, airflow: Api) -> Look:
+    def at(cls, airflow: Airflow) -> Look:
         """Take a snapshot of Airflow's present Dag runs and task instances."""
         return cls(*airflow.runs_and_tasks())
 
@@ -175,7 +157,7 @@ class NothingToClear(DataError):
 class Failures:
     """The failed tasks of the demo's runs; ``cleared`` counts how often this process has cleared each of them."""
 
-    def __init__(self, airflow: Api, *, logs: Path) -> None:
+    def __init__(self, airflow: Airflow, *, logs: Path) -> None:
         self.airflow = airflow
         self.logs = logs
         self.cleared: Counter[Key] = Counter()

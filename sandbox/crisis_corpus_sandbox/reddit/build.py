@@ -6,19 +6,19 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import PIL
 
 from crisis_corpus_sandbox.reddit import listing, scale, seeded
-from crisis_corpus_sandbox.reddit.draw import CONTENT_TYPE, Rendering, render
-from crisis_corpus_sandbox.reddit.generated_posts import HOME, KEPT, SandboxPicture, SandboxPost
+from crisis_corpus_sandbox.reddit.draw import CONTENT_TYPE, render
+from crisis_corpus_sandbox.reddit.generated_posts import HOME, KEPT, SandboxPicture
 from crisis_corpus_sandbox.reddit.image_host import faulty
 from crisis_corpus_sandbox.reddit.listing import live
 from crisis_corpus_sandbox.reddit.post_world import COMMUNITIES, PostWorld
@@ -28,15 +28,12 @@ from pipelines.config.collect import Sandbox
 
 T = TypeVar("T")
 R = TypeVar("R")
-Progress = Callable[[int, int], None]
 MARKER = "build.json"
 # Starting a process costs about as much as drawing this many pictures.
 WORTH_A_POOL = 60
 
 
-def build(
-    root: Path, *, sandbox: Sandbox, scale: int | None = None, progress: Progress | None = None
-) -> dict[str, int]:
+def build(root: Path, *, sandbox: Sandbox, scale: int | None = None) -> dict[str, int]:
     """Write the offline Reddit below ``root``; with ``scale``, write only dumps with that many posts to ``root/scale``.
 
     Does nothing if an identical build (same parameters, same generator, same Pillow) already exists.
@@ -54,11 +51,7 @@ def build(
             return {str(k): int(v) for k, v in known["counts"].items()}
     marker.unlink(missing_ok=True)
     folder.mkdir(parents=True, exist_ok=True)
-    counts = (
-        _world(folder, sandbox=sandbox, progress=progress)
-        if scale is None
-        else _dumps(folder, posts=scale, sandbox=sandbox, progress=progress)
-    )
+    counts = _world(folder, sandbox=sandbox) if scale is None else _dumps(folder, posts=scale, sandbox=sandbox)
     # the marker is written atomically, so a killed build is repeated
     written = marker.with_suffix(".partial")
     _json(written, {"identity": identity, "counts": counts})
@@ -66,20 +59,16 @@ def build(
     return counts
 
 
-def _dumps(folder: Path, *, posts: int, sandbox: Sandbox, progress: Progress | None) -> dict[str, int]:
+def _dumps(folder: Path, *, posts: int, sandbox: Sandbox) -> dict[str, int]:
     for earlier in folder.glob("RS_*"):
         earlier.unlink()
     months = [month for month in scale.months(posts, seed=sandbox.seed) if month.numbers]
-    size = 0
     with _mapping(posts > scale.CHUNK) as run:
-        for done, path in enumerate(run(partial(scale.ScaleMonth.write, folder=folder), months), start=1):
-            size += path.stat().st_size
-            if progress:
-                progress(done, len(months))
+        size = sum(path.stat().st_size for path in run(partial(scale.ScaleMonth.write, folder=folder), months))
     return {"posts": posts, "months": len(months), "bytes": size}
 
 
-def _world(root: Path, *, sandbox: Sandbox, progress: Progress | None) -> dict[str, int]:
+def _world(root: Path, *, sandbox: Sandbox) -> dict[str, int]:
     for name in ("images", "dumps"):
         shutil.rmtree(root / name, ignore_errors=True)
     posts = World(sandbox).build()
@@ -88,12 +77,10 @@ def _world(root: Path, *, sandbox: Sandbox, progress: Progress | None) -> dict[s
     (root / "images").mkdir()
     faults = {p.file: p.fault for p in pictures if p.fault and p.file}
     with _mapping(len(renderings) > WORTH_A_POOL) as run:
-        for done, (rendering, data) in enumerate(zip(renderings, run(render, renderings), strict=True), start=1):
+        for rendering, data in zip(renderings, run(render, renderings), strict=True):
             fault = faults.get(rendering.file)
             served = faulty(fault, picture=data, rng=seeded(sandbox.seed, rendering.file)) if fault else data
             (root / "images" / rendering.file).write_bytes(served)
-            if progress:
-                progress(done, len(renderings))
     _json(root / "images.json", _served(pictures))
     texts = PostWorld(sandbox).build() if sandbox.posts else []
     lines = [json.dumps(live(post, port=sandbox.port), ensure_ascii=False) for post in (*posts, *texts)]
@@ -106,21 +93,16 @@ def _world(root: Path, *, sandbox: Sandbox, progress: Progress | None) -> dict[s
     _json(root / "truth.json", known)
     known_posts = post_truth(texts, sandbox=sandbox)
     _json(root / "truth_posts.json", known_posts)
-    return _counts(posts, renderings=renderings, known=known) | {
-        "posts": len(texts),
-        "kept_posts": sum(post.expected == KEPT for post in texts),
-        "post_pairs": len(known_posts["pairs"]),
-    }
-
-
-def _counts(posts: Sequence[SandboxPost], *, renderings: Sequence[Rendering], known: dict[str, Any]) -> dict[str, int]:
-    home = [p for p in posts if p.subreddit == HOME]
+    home = [post for post in posts if post.subreddit == HOME]
     return {
         "submissions": len(home),
         "images": len(renderings),
         "kept_images": sum(image["expected"] == KEPT for image in known["images"]),
         "pairs": len(known["pairs"]),
         "elsewhere": len(posts) - len(home),
+        "posts": len(texts),
+        "kept_posts": sum(post.expected == KEPT for post in texts),
+        "post_pairs": len(known_posts["pairs"]),
     }
 
 

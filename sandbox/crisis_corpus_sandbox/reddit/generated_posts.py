@@ -28,60 +28,29 @@ class Case:
     least: int = 1
 
 
+def cases(text: str) -> tuple[Case, ...]:
+    """Return the kinds in a list such as ``gif 10, gallery 22 2``: the name, the share and the minimum, if not 1."""
+    entries = (entry.split() for entry in text.split(","))
+    return tuple(Case(name, *map(int, numbers)) for name, *numbers in entries)
+
+
 # Posts that never reach the picture step.
-WITHOUT_PICTURES = (
-    Case("deleted", 12),
-    Case("removed", 12),
-    Case("removed_body", 5),
-    Case("deleted_later", 10, 2),
-    Case("crosspost", 12, 2),
-    Case("text", 22, 4),
-    Case("link", 5),
-    Case("video", 3),
-    Case("outside_window", 4, 2),
+WITHOUT_PICTURES = cases(
+    "deleted 12, removed 12, removed_body 5, deleted_later 10 2, crosspost 12 2, text 22 4, link 5, video 3, "
+    "outside_window 4 2"
 )
 # Posts whose picture cannot or must not be fetched; the name is that of the fault.
-FAULTS = (
-    Case("missing", 5),
-    Case("gone", 3),
-    Case("slow", 2),
-    Case("cut_on_the_wire", 3),
-    Case("huge", 2),
-    Case("redirect_forbidden", 2),
-    Case("wrong_type", 3),
-    Case("placeholder", 4),
-    Case("broken", 3),
-    Case("cut_file", 2),
-    Case("too_many_pixels", 1),
-    Case("too_many_frames", 1),
-    Case("foreign_host", 3),
-    Case("wrong_scheme", 1),
-    Case("dead_address", 2),
+FAULTS = cases(
+    "missing 5, gone 3, slow 2, cut_on_the_wire 3, huge 2, redirect_forbidden 2, wrong_type 3, placeholder 4, "
+    "broken 3, cut_file 2, too_many_pixels 1, too_many_frames 1, foreign_host 3, wrong_scheme 1, dead_address 2"
 )
 FOREIGN = Case("foreign_language", 26, 12)
 # Copies of another post's picture. The first seven are near-duplicates of it, the rest are not.
-DUPLICATES = (
-    Case("recompressed", 9, 2),
-    Case("resized", 8),
-    Case("bordered", 6),
-    Case("cropped", 6),
-    Case("identical", 2),
-    Case("edit1", 4),
-    Case("edit2", 3),
-)
-OTHERS = (Case("edit3", 6), Case("edit4", 6), Case("recaptioned", 24, 3), Case("mirrored", 8))
+DUPLICATES = cases("recompressed 9 2, resized 8, bordered 6, cropped 6, identical 2, edit1 4, edit2 3")
+OTHERS = cases("edit3 6, edit4 6, recaptioned 24 3, mirrored 8")
 # Kept posts with a special property; the remainder are plain memes.
-SPECIAL = (
-    Case("gallery", 22, 2),
-    Case("gif", 10),
-    Case("webp", 8),
-    Case("png", 8),
-    Case("alpha", 4),
-    Case("rotated", 4),
-    Case("low_quality", 10),
-    Case("redirect", 4),
-    Case("retry_after", 3),
-    Case("preview_only", 4),
+SPECIAL = cases(
+    "gallery 22 2, gif 10, webp 8, png 8, alpha 4, rotated 4, low_quality 10, redirect 4, retry_after 3, preview_only 4"
 )
 # Posts of other communities, in addition to the requested size.
 ELSEWHERE = Case("elsewhere", 48, 8)

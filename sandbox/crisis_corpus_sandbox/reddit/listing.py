@@ -24,86 +24,34 @@ GONE = ("deleted", "deleted_later")
 REMOVERS = ("moderator", "reddit", "automod_filtered", "anti_evil_ops")
 PREVIEWS = (108, 216, 320, 640)
 # Keys with the same value in every synthetic submission.
-CONSTANT: Item = {
-    "all_awardings": [],
-    "allow_live_comments": False,
-    "approved_at_utc": None,
-    "approved_by": None,
-    "archived": False,
-    "author_flair_background_color": None,
-    "author_flair_css_class": None,
-    "author_flair_richtext": [],
-    "author_flair_template_id": None,
-    "author_flair_text": None,
-    "author_flair_text_color": None,
-    "author_flair_type": "text",
-    "author_is_blocked": False,
-    "author_patreon_flair": False,
-    "author_premium": False,
-    "awarders": [],
-    "banned_at_utc": None,
-    "banned_by": None,
-    "can_gild": False,
-    "can_mod_post": False,
-    "category": None,
-    "clicked": False,
-    "content_categories": None,
-    "contest_mode": False,
-    "discussion_type": None,
-    "distinguished": None,
-    "edited": False,
-    "gilded": 0,
-    "gildings": {},
-    "hidden": False,
-    "hide_score": False,
-    "is_created_from_ads_ui": False,
-    "is_crosspostable": True,
-    "is_meta": False,
-    "is_original_content": False,
-    "is_robot_indexable": True,
-    "likes": None,
-    "link_flair_background_color": "",
-    "link_flair_css_class": None,
-    "link_flair_richtext": [],
-    "link_flair_text": None,
-    "link_flair_text_color": "dark",
-    "link_flair_type": "text",
-    "locked": False,
-    "media": None,
-    "media_embed": {},
-    "media_only": False,
-    "mod_note": None,
-    "mod_reason_by": None,
-    "mod_reason_title": None,
-    "mod_reports": [],
-    "no_follow": True,
-    "num_crossposts": 0,
-    "num_reports": None,
-    "parent_whitelist_status": None,
-    "pinned": False,
-    "pwls": None,
-    "quarantine": False,
-    "removal_reason": None,
-    "removed_by": None,
-    "removed_by_category": None,
-    "report_reasons": None,
-    "saved": False,
-    "secure_media": None,
-    "secure_media_embed": {},
-    "send_replies": True,
-    "stickied": False,
-    "subreddit_type": "public",
-    "suggested_sort": None,
-    "top_awarded_type": None,
-    "total_awards_received": 0,
-    "treatment_tags": [],
-    "upvote_ratio": 1.0,
-    "user_reports": [],
-    "view_count": None,
-    "visited": False,
-    "whitelist_status": None,
-    "wls": None,
-}
+NULL = (
+    "approved_at_utc approved_by author_flair_background_color author_flair_css_class author_flair_template_id "
+    "author_flair_text author_flair_text_color banned_at_utc banned_by category content_categories discussion_type "
+    "distinguished likes link_flair_css_class link_flair_text media mod_note mod_reason_by mod_reason_title "
+    "num_reports parent_whitelist_status pwls removal_reason removed_by removed_by_category report_reasons "
+    "secure_media suggested_sort top_awarded_type view_count whitelist_status wls"
+)
+FALSE = (
+    "allow_live_comments archived author_is_blocked author_patreon_flair author_premium can_gild can_mod_post clicked "
+    "contest_mode edited hidden hide_score is_created_from_ads_ui is_meta is_original_content locked media_only "
+    "pinned quarantine saved stickied visited"
+)
+LISTS = "all_awardings author_flair_richtext awarders link_flair_richtext mod_reports treatment_tags user_reports"
+TEXT_STYLE = {"author_flair_type": "text", "link_flair_type": "text", "link_flair_text_color": "dark"}
+CONSTANT: Item = dict(
+    sorted(
+        (
+            dict.fromkeys(NULL.split())
+            | dict.fromkeys(FALSE.split(), False)
+            | dict.fromkeys(("is_crosspostable", "is_robot_indexable", "no_follow", "send_replies"), True)
+            | dict.fromkeys(("gilded", "num_crossposts", "total_awards_received"), 0)
+            | {name: [] for name in LISTS.split()}
+            | {name: {} for name in ("gildings", "media_embed", "secure_media_embed")}
+            | {"link_flair_background_color": "", "subreddit_type": "public", "upvote_ratio": 1.0}
+            | TEXT_STYLE
+        ).items()
+    )
+)
 
 
 def live(post: SandboxPost, *, port: int) -> Item:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 
 from crisis_corpus_sandbox.reddit import captions, label_quotas, narratives, seeded
-from crisis_corpus_sandbox.reddit.generated_posts import Case, SandboxPost, schedule
+from crisis_corpus_sandbox.reddit.generated_posts import SandboxPost, cases, schedule
 from crisis_corpus_sandbox.reddit.narratives import NO_CRISIS, Narrative
 from crisis_corpus_sandbox.reddit.statements import VOCABULARY
 from crisis_corpus_sandbox.reddit.world import PERSONAL
@@ -72,21 +72,13 @@ OWN = {
 AT_HOME, CALM_IN_GENERAL = 0.7, 0.75
 # The size for which the shares below are stated.
 WHOLE = 800
-DROPPED = (
-    Case("deleted", 10),
-    Case("removed", 8),
-    Case("removed_body", 6),
-    Case("deleted_later", 10, 2),
-    Case("link", 10),
-    Case("video", 2),
-    Case("no_text", 10),
-    Case("too_short", 10),
-    Case("too_long", 4),
-    Case("foreign_language", 14, 2),
+DROPPED = cases(
+    "deleted 10, removed 8, removed_body 6, deleted_later 10 2, link 10, video 2, no_text 10, too_short 10, too_long "
+    "4, foreign_language 14 2"
 )
 # The first two are near-duplicates of their originals; the third repeats half of an older post and is not one.
-COPIES = (Case("copy", 14), Case("near_copy", 22, 2), Case("half_copy", 12))
-SPECIAL = (Case("boilerplate", 16), Case("personal", 18), Case("injected", 16), Case("canary", 2), Case("longest", 3))
+COPIES = cases("copy 14, near_copy 22 2, half_copy 12")
+SPECIAL = cases("boilerplate 16, personal 18, injected 16, canary 2, longest 3")
 EVERY = (*DROPPED, *COPIES, *SPECIAL)
 SMALLEST = sum(case.least for case in EVERY) + 10
 # Invented words and a name that must never be seen outside the sealed store.
@@ -291,8 +283,8 @@ def _fits(text: str, *, case: str, family: Sequence[SandboxPost]) -> bool:
     """Return whether a copy's similarity to the other members of its family is as its case requires."""
     mine = shingles(text)
     for member in family:
-        found = similarity(mine, shingles(text_of(member)))
+        likeness = similarity(mine, shingles(text_of(member)))
         alike = "half_copy" not in (case, member.case)
-        if (alike and found < ALIKE) or (not alike and found >= UNLIKE):
+        if (alike and likeness < ALIKE) or (not alike and likeness >= UNLIKE):
             return False
     return True

@@ -125,7 +125,7 @@ class Vendors:
     def serve(self, request: BaseHTTPRequestHandler, *, vendor: str, path: str, query: str, body: bytes) -> None:
         """Answer an HTTP request for ``path`` below a vendor's address; count it if it is a question to a model."""
         address = f"http://{request.headers.get('Host')}/{vendor}"
-        call = partial(Call, vendor, address, dict(_lowered(request)), body)
+        call = partial(Call, vendor, address, {name.lower(): value for name, value in request.headers.items()}, body)
         if request.command == "POST" and (match := QUESTIONS[vendor].fullmatch(path)):
             self._question(request, call=call(**match.groupdict()), query=query)
             return
@@ -282,10 +282,6 @@ class Vendors:
 
 def _digest(key: str | None) -> str | None:
     return hashlib.sha256(key.encode()).hexdigest() if key else None
-
-
-def _lowered(request: BaseHTTPRequestHandler) -> Mapping[str, str]:
-    return {name.lower(): value for name, value in request.headers.items()}
 
 
 def _send(request: BaseHTTPRequestHandler, sent: Sent) -> bool:
