@@ -16,7 +16,7 @@ from pipelines.cli.shared import (
     doing,
     emit,
     named,
-    open_vault,
+    opened,
     run_stage,
     show_sheets,
     summarised,
@@ -58,8 +58,7 @@ def import_(
     """Import a published dataset into a corpus, and compare its label counts with the tables of its paper."""
     from pipelines.annotate.imports import imports
 
-    settings = Settings.from_env()
-    with open_vault(settings) as vault:
+    with opened() as (settings, vault):
         emit(
             imports.run(
                 corpus,
@@ -233,14 +232,12 @@ def show_descriptions(
     """Write a pilot's items with their descriptions and notes to a private file, to fill in or to review."""
     from pipelines.annotate.rounds import descriptions
 
-    settings = Settings.from_env()
-    with open_vault(settings) as vault, doing("reading descriptions"):
+    with opened() as (settings, vault), doing("reading descriptions"):
         result = descriptions.export(corpus, name, to=to, settings=settings, vault=vault)
     emit(result)
 
 
 def _run_round(command: Callable[..., dict[str, Any]], *, what: str) -> None:
-    settings = Settings.from_env()
-    with open_vault(settings) as vault, doing(what):
+    with opened() as (settings, vault), doing(what):
         result = command(settings=settings, vault=vault, now=now())
     emit(result)

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.cli.shared import Yes, confirm, doing, emit, open_vault, records, require_mlflow, say
+from pipelines.cli.shared import Yes, confirm, doing, emit, opened, records, require_mlflow, say
 from pipelines.config.settings import Settings
 from pipelines.errors import BadParams
 from pipelines.process import now
@@ -110,7 +110,7 @@ IDENTITY = 32
 @vault.command("tombstones")
 def tombstones() -> None:
     """Print all tombstones (ids of deleted records) as JSON; store the output apart from the vault's backups."""
-    with open_vault(Settings.from_env()) as vault:
+    with opened() as (_, vault):
         deleted = {i: [t.deleted_at.isoformat(), t.reason] for i, t in vault.tombstones().items()}
     sys.stdout.write(json.dumps(deleted) + "\n")
 
@@ -132,7 +132,7 @@ def replay(
     from pipelines.takedown.receipts import read_tombstones
 
     saved = read_tombstones(file)
-    with open_vault(Settings.from_env()) as vault:
+    with opened() as (_, vault):
         fresh = len(saved) - len(vault.tombstoned(saved))
         confirm(f"destroys the keys of {records(fresh)}, without which nothing can read them", count=fresh, yes=yes)
         emit({"tombstones": len(saved), "destroyed": vault.replay(saved)})
@@ -151,8 +151,7 @@ def rotate(
     yes: Yes = False,
 ) -> None:
     """Encrypt the keys of all records under a new project secret; older backups still need the old secret."""
-    settings = Settings.from_env()
-    with open_vault(settings) as vault:
+    with opened() as (settings, vault):
         live = vault.counts()["records"]
         confirm(f"makes the present secret, which opens the keys of {records(live)}, useless", count=live, yes=yes)
         fresh = _new_secret(file, settings.secret())

@@ -24,6 +24,7 @@ from pipelines.cli.shared import (
     emit,
     open_registry,
     open_vault,
+    opened,
 )
 from pipelines.config.settings import Settings
 from pipelines.process import now
@@ -49,8 +50,7 @@ def release(name: ReleaseName, repo: Repo, to: To) -> None:
     """Write an approved release as a dataset folder: card, Croissant, a Parquet file for each split, its package."""
     from pipelines.export import release_folder
 
-    settings = Settings.from_env()
-    with open_vault(settings) as vault:
+    with opened() as (settings, vault):
         emit(release_folder.run(name, repo=repo, to=to, settings=settings, vault=vault, now=now()))
 
 

@@ -21,6 +21,7 @@ from pipelines.cli.shared import (
     doing,
     emit,
     open_vault,
+    opened,
     summarised,
 )
 from pipelines.config.params import load
@@ -48,8 +49,7 @@ def make(
     from pipelines.release import package
     from pipelines.workspace.clone import workspace
 
-    settings = Settings.from_env()
-    with open_vault(settings) as vault, workspace(settings) as clone, doing("writing the package"):
+    with opened() as (settings, vault), workspace(settings) as clone, doing("writing the package"):
         params = load(clone.path)
         clone.checkout(*package.inputs(corpus, params=params))
         clone.checkout_months(corpus, "posts.parquet")
@@ -185,6 +185,5 @@ def refresh(
     """Remove from all releases the deleted records whose removal is due, and add their ids to the removal lists."""
     from pipelines.release import removal
 
-    settings = Settings.from_env()
-    with open_vault(settings) as vault:
+    with opened() as (settings, vault):
         emit({"releases": removal.refresh(settings=settings, vault=vault, now=now(), at_once=at_once)})

@@ -208,8 +208,7 @@ def show_sheets(sheets: Sequence[Sheet], *, as_json: bool, note: str = "") -> No
 
 def run_stage(run: Callable[..., Any], corpus: str, *, needs_settings: bool = True, **arguments: Any) -> None:
     """Run a stage on a corpus with parameters, vault and, if needed, settings; print what it returns as JSON."""
-    settings = Settings.from_env()
-    with open_vault(settings) as vault:
+    with opened() as (settings, vault):
         arguments |= {"settings": settings} if needs_settings else {}
         emit(run(corpus, params=load(), vault=vault, **arguments))
 
@@ -219,6 +218,14 @@ def open_vault(settings: Settings) -> Vault:
     from pipelines.vault.vault import Vault
 
     return Vault.existing(settings)
+
+
+@contextmanager
+def opened() -> Iterator[tuple[Settings, Vault]]:
+    """Yield the settings of the environment and the existing vault."""
+    settings = Settings.from_env()
+    with open_vault(settings) as vault:
+        yield settings, vault
 
 
 def confirm(what: str, *, count: int, yes: bool) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.cli.shared import CorpusName, Yes, confirm, doing, emit, open_vault, records, say, summarised
+from pipelines.cli.shared import CorpusName, Yes, confirm, doing, emit, open_vault, opened, records, say, summarised
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.process import now
@@ -131,8 +131,7 @@ def sweep(
     from pipelines.takedown import sweep as stage
     from pipelines.workspace.clone import workspace
 
-    settings = Settings.from_env()
-    with open_vault(settings) as vault, workspace(settings) as clone:
+    with opened() as (settings, vault), workspace(settings) as clone:
         params = load(clone.path)
         if dry_run:
             emit(stage.dry_run(corpus, terms=params.sweep, vault=vault, now=now()))
@@ -150,8 +149,7 @@ def retention() -> None:
     from pipelines.takedown.partitions import check_out
     from pipelines.workspace.clone import workspace
 
-    settings = Settings.from_env()
-    with open_vault(settings) as vault, workspace(settings) as clone:
+    with opened() as (settings, vault), workspace(settings) as clone:
         params = load(clone.path)
         check_out(clone, corpora=params.corpora)
         emit({"kept": stage.listing(params, vault, now=now(), root=clone.path, refreshed=settings.refresh_url)})

@@ -17,6 +17,7 @@ from pipelines.cli.shared import (
     empty_folder,
     named,
     open_vault,
+    opened,
     require_mlflow,
     run_stage,
     suggested,
@@ -62,8 +63,7 @@ def train(
     """Train a model to predict one label category (its task); a killed run resumes from its checkpoint."""
     from pipelines.train.classifiers import train as stage
 
-    settings = Settings.from_env()
-    with open_vault(settings) as vault:
+    with opened() as (settings, vault):
         emit(
             stage.run(corpus, task=task, model=model, seed=seed, params=load(), settings=settings, vault=vault)
             | {"history": None}
@@ -83,8 +83,7 @@ def finetune(corpus: CorpusName, subset: SubsetName, model: ModelName) -> None:
     """Fine-tune one model on one subset of the training labels; a killed run resumes from its checkpoint."""
     from pipelines.train import finetune as stage
 
-    settings = Settings.from_env()
-    with open_vault(settings) as vault:
+    with opened() as (settings, vault):
         done = stage.run(corpus, subset=subset, model=model, params=load(), settings=settings, vault=vault)
         emit(done | {"fit": {**done["fit"], "history": None}})
 
@@ -134,8 +133,7 @@ def repeats(
     """Fine-tune a model with another seed and predict, to measure the spread over seeds; keep only the predictions."""
     from pipelines.predict import repeats as stage
 
-    settings = Settings.from_env()
-    with open_vault(settings) as vault:
+    with opened() as (settings, vault):
         done = stage.run(corpus, subset=subset, model=model, seed=seed, params=load(), settings=settings, vault=vault)
         emit(done | {"fit": {**done["fit"], "history": None}})
 
