@@ -186,7 +186,8 @@ class Beginning:
         others = {
             name: typer.prompt(text, default=getattr(settings, name)) for name, text in ASKED.items() if name != "repo"
         }
-        env = typer.prompt("File for these addresses", default=str(_default_env()))
+        folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+        env = typer.prompt("File for these addresses", default=str(folder / "crisis-corpus" / "corpus.env"))
         return Beginning(
             settings.model_copy(update=others),
             Choices(corpora, _names(labellers), budget, ethics.strip() or None),
@@ -210,7 +211,9 @@ class Beginning:
             path = Path(profile if profile.endswith((".yaml", ".yml")) else f"profiles/{profile}.yaml")
             text, profile = new_profile.profile_text(self.choices, params=params), str(path)
         if dry_run:
-            _show([(profile, text), (self.env_file, shown(env) if self.env_file else None)])
+            for file, content in ((profile, text), (self.env_file, shown(env) if self.env_file else None)):
+                if content is not None:
+                    typer.echo(f"--- {file}\n{content}")
             action = repository.plan(self.settings, checkout=checkout, profile=None if text else profile)
             return {"commit": None, "would": action}
         with_profile = _written(Path(profile), text) if text and profile else None
@@ -279,11 +282,6 @@ def _refuse_passwords(addresses: Mapping[str, str | None]) -> None:
             raise BadParams(where=option, detail=detail)
 
 
-def _default_env() -> Path:
-    folder = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    return Path(folder) / "crisis-corpus" / "corpus.env"
-
-
 def _check_env_file(path: Path, *, checkout: Path) -> None:
     from pipelines.config.new_profile import FileExists
 
@@ -293,12 +291,6 @@ def _check_env_file(path: Path, *, checkout: Path) -> None:
         )
     if path.exists():
         raise FileExists(path=path)
-
-
-def _show(files: Iterable[tuple[object, str | None]]) -> None:
-    for path, text in files:
-        if text is not None:
-            typer.echo(f"--- {path}\n{text}")
 
 
 def _written(path: Path, text: str) -> Path | None:

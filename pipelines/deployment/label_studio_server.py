@@ -71,13 +71,9 @@ def start(settings: Settings, *, port: int) -> psutil.Process:
             )  # fmt: skip
         process = psutil.Process(child.pid)
         note.write_text(json.dumps({"pid": child.pid, "started": process.create_time(), "port": port}))
-    _wait(settings)
+    health = f"{_own_address(settings)}/health"
+    wait(NAME, lambda: answers(health), note=note, log=log, seconds=READY_SECONDS)
     return process
-
-
-def _wait(settings: Settings) -> None:
-    health, log = f"{_own_address(settings)}/health", settings.home / "logs" / f"{NAME}.log"
-    wait(NAME, lambda: answers(health), note=_note(settings), log=log, seconds=READY_SECONDS)
 
 
 def _create_tables(settings: Settings, *, log: Path) -> None:

@@ -6,7 +6,6 @@ under a temporary name and then renamed.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import os
@@ -21,6 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import psutil
+from cryptography.fernet import Fernet
 
 from pipelines import forkserver
 from pipelines.config import logins
@@ -142,7 +142,7 @@ class LocalDeployment:
             "AIRFLOW__API__BASE_URL": f"http://127.0.0.1:{airflow}",
             "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{airflow}/execution/",
             "AIRFLOW__API_AUTH__JWT_SECRET": self._secret("airflow-jwt"),
-            "AIRFLOW__CORE__FERNET_KEY": self._secret("airflow-fernet", new=_fernet_key),
+            "AIRFLOW__CORE__FERNET_KEY": self._secret("airflow-fernet", new=lambda: Fernet.generate_key().decode()),
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{logins.ADMIN}:admin,{logins.APPROVER}:user",
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(self.passwords),
@@ -297,10 +297,6 @@ class LocalDeployment:
     def _wait(self, name: str, ready: Callable[[], bool]) -> None:
         note, log = self.run / f"{name}.pid", self.logs / f"{name}.log"
         wait(name, ready, note=note, log=log, seconds=READY_SECONDS)
-
-
-def _fernet_key() -> str:
-    return base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
 
 
 def _says(path: Path, wanted: str) -> bool:

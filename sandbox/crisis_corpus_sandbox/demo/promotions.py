@@ -52,7 +52,8 @@ class Act:
         return all(done)
 
     def _advance(self, name: str, look: Look) -> bool:
-        if run := next((run for run in look.of(DAG) if _open(run, name=name)), None):
+        unfinished = (run for run in look.of(DAG) if run["state"] not in ENDED)
+        if run := next((run for run in unfinished if (run.get("conf") or {}).get("name") == name), None):
             if any(task["state"] == "awaiting_input" for task in look.tasks_of(run)):
                 self.approver.answer(DAG, run["dag_run_id"], "approve", option="Promote", given={"why": WHY})
             return False
@@ -92,10 +93,6 @@ class Act:
         if done.returncode:
             raise RunFailed(dag="rollback", state="failed", detail=f"exit status {done.returncode}", address="-")
         return True
-
-
-def _open(run: Json, *, name: str) -> bool:
-    return run["state"] not in ENDED and (run.get("conf") or {}).get("name") == name
 
 
 def _versions(rows: Sequence[JournalRow], event: str) -> list[int]:

@@ -44,6 +44,8 @@ _APOSTROPHES = str.maketrans("", "", "'\u2019")
 _VOWEL = re.compile(r"\b([Aa]) (?=[aeiou])")
 _SLOTS = {"now": NOW, "then": THEN, **WHO}
 _TALK_SLOTS = {"now": NOW, "then": THEN, **VOCABULARY}
+# The nouns that an instruction to a model does not need.
+RARE = frozenset(w for name in ("thing", "place") for w in VOCABULARY[name] if " " not in w)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,7 @@ def fingerprint(text: str) -> str:
 
     The digest covers, in order, the sentences that carry labels and the uncommon words of the other sentences.
     """
-    rare = [word for word in bare(text) if word in _rare()]
+    rare = [word for word in bare(text) if word in RARE]
     said = [sentence for _, sentence in statements(text)]
     return hashlib.sha256("\n".join([*said, *rare]).encode()).hexdigest()
 
@@ -152,12 +154,6 @@ def _known() -> dict[tuple[str, ...], list[tuple[list[str], str]]]:
     for entries in known.values():
         entries.sort(key=lambda entry: len(entry[0]), reverse=True)
     return known
-
-
-@cache
-def _rare() -> frozenset[str]:
-    """Return the nouns that an instruction to a model does not need."""
-    return frozenset(w for name in ("thing", "place") for w in VOCABULARY[name] if " " not in w)
 
 
 def _statement(label: str, *, rng: Random) -> str:

@@ -156,9 +156,6 @@ def _canaries(
     posts: Sequence[SandboxPost], *, words: tuple[str, str], user: str, overlay: str | None = None
 ) -> dict[str, list[str]]:
     title, body = words
-    planted = [p.fullname for p in posts if title in p.title or body in p.body or (overlay and _shows(p, overlay))]
+    drawn = {p.fullname for p in posts for picture in p.pictures if overlay and overlay in picture.text.lower()}
+    planted = [p.fullname for p in posts if title in p.title or body in p.body or p.fullname in drawn]
     return {"words": [*words], "users": [user], "fullnames": planted} | ({"ocr": [overlay]} if overlay else {})
-
-
-def _shows(post: SandboxPost, word: str) -> bool:
-    return any(word in picture.text.lower() for picture in post.pictures)

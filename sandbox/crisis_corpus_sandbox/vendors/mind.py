@@ -167,7 +167,7 @@ def reading(post: str) -> PostReading:
         if order in own:
             own, dictated = own.replace(order, "", 1), labels
     lower, digest = post.lower(), fingerprint(post)
-    if digest == _nothing():  # none of the sandbox's own posts
+    if digest == fingerprint(""):  # none of the sandbox's own posts
         digest = hashlib.sha256(own.encode()).hexdigest()
     return PostReading(
         labels=recognise(post),
@@ -193,11 +193,6 @@ def _orders() -> Mapping[str, tuple[str, ...]]:
 def _bare(text: str) -> str:
     """Return the characters of a text that a prompt does not change: no blanks, reserved tokens or unseen signs."""
     return re.sub(r"\s", "", clean(text, delimiters=()))
-
-
-@cache
-def _nothing() -> str:
-    return fingerprint("")
 
 
 def reply(asked: VendorQuestion, *, vendor: str, temper: Temper, seed: int) -> Reply:
