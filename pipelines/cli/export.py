@@ -77,8 +77,8 @@ def push(
 
     settings = Settings.from_env()
     with _opened(settings) as (vault, journal):
-        given: dict[str, Any] = {"settings": settings, "journal": journal, "vault": vault, "now": now()}
-        planned = stage.plan(folder, **given)
+        options: dict[str, Any] = {"settings": settings, "journal": journal, "vault": vault, "now": now()}
+        planned = stage.plan(folder, **options)
         if not send:
             emit(planned | {"sent": False})
             return
@@ -86,7 +86,7 @@ def push(
         count, place = len(planned["files"]), f"{planned['repo']} on {planned['hub']}"
         confirm(f"sends {count} files to {place} and deletes all earlier files there", count=count, yes=yes)
         with doing("sending the files"):
-            emit(stage.push(folder, who=person, why=reason, **given) | {"sent": True})
+            emit(stage.push(folder, who=person, why=reason, **options) | {"sent": True})
 
 
 @app.command("remove")
@@ -106,14 +106,14 @@ def remove(
         raise typer.BadParameter("is neither dataset nor model", param_hint="'--kind'")
     settings = Settings.from_env()
     with _opened(settings) as (_, journal):
-        given: dict[str, Any] = {"kind": kind, "settings": settings, "journal": journal}
-        planned = stage.remove(repo, who="", why="", send=False, **given)
+        options: dict[str, Any] = {"kind": kind, "settings": settings, "journal": journal}
+        planned = stage.remove(repo, who="", why="", send=False, **options)
         if not send:
             emit(planned)
             return
         person, reason = decided(who, why)
         confirm(f"deletes the repository {repo} on {planned['hub']} with its history", count=1, yes=yes)
-        emit(stage.remove(repo, who=person, why=reason, **given))
+        emit(stage.remove(repo, who=person, why=reason, **options))
 
 
 @app.command("list")

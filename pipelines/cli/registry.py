@@ -136,13 +136,13 @@ def promote(
     from pipelines.promotion import promote as moves
 
     decision = Decider.of(who, why, approval=approval, run=run, subject=f"promote {name} {version}")
-    given: dict[str, Any] = {"who": decision.who, "why": decision.why}
+    options: dict[str, Any] = {"who": decision.who, "why": decision.why}
     with open_registry(Settings.from_env(), name=name, base=base) as context:
         if abandon:
-            emit(_moved(moves.abandon(name, context=context, **given)))
+            emit(_moved(moves.abandon(name, context=context, **options)))
         else:
-            given |= {"asked_by": decision.asked_by, "dry_run": dry_run}
-            emit(_moved(moves.promote(name, version, context=context, **given)))
+            options |= {"asked_by": decision.asked_by, "dry_run": dry_run}
+            emit(_moved(moves.promote(name, version, context=context, **options)))
 
 
 @app.command(rich_help_panel="Registry")
@@ -310,8 +310,8 @@ def _links(verdict: GateVerdict, *, context: Context) -> dict[str, str]:
     links = {"version": page} if page else {}
     if learnt := verdict.figures.get("candidate"):
         corpus, commit = subject(verdict.name, params=context.params)[0], learnt["data_commit"]
-        given: dict[str, Any] = {"corpus": corpus, "commit": commit, "client": context.registry.client}
-        links |= {"commit": commit, **mlflow_pages.of_commit(context.settings, **given)}
+        options: dict[str, Any] = {"corpus": corpus, "commit": commit, "client": context.registry.client}
+        links |= {"commit": commit, **mlflow_pages.of_commit(context.settings, **options)}
     return links
 
 

@@ -53,7 +53,7 @@ def make(
         params = load(clone.path)
         clone.checkout(*package.inputs(corpus, params=params))
         clone.checkout_months(corpus, "posts.parquet")
-        given: dict[str, Any] = {
+        options: dict[str, Any] = {
             "params": params,
             "settings": settings,
             "vault": vault,
@@ -61,7 +61,7 @@ def make(
             "root": clone.path,
             "to": to,
         }
-        made = package.run(corpus, terms=params.release, name=name, **given)
+        made = package.run(corpus, terms=params.release, name=name, **options)
     emit(made | {"links": _links(settings, corpus=corpus, commit=made["commit"])})
 
 
@@ -111,8 +111,8 @@ def request(
     """Enter a researcher's request for a release into its register."""
     from pipelines.release import access
 
-    given = {"researcher": researcher, "institution": institution, "purpose": purpose}
-    emit(access.request(name, **given, settings=Settings.from_env(), now=now()))
+    asked = {"researcher": researcher, "institution": institution, "purpose": purpose}
+    emit(access.request(name, **asked, settings=Settings.from_env(), now=now()))
 
 
 @app.command("grant")
@@ -129,8 +129,8 @@ def grant(
     """Grant a request for a release until a day."""
     from pipelines.release import access
 
-    given: dict[str, Any] = {"who": who, "why": why, "expires": expires.date(), "settings": Settings.from_env()}
-    emit(access.decide(name, number, grant=True, **given, now=now()))
+    settings, last = Settings.from_env(), expires.date()
+    emit(access.decide(name, number, grant=True, who=who, why=why, expires=last, settings=settings, now=now()))
 
 
 @app.command("deny")

@@ -102,8 +102,8 @@ def takedown(
     agree = partial(_agree, yes=yes)
     _forget_index(settings, scan=scan, dry_run=dry_run)
     with summarised(), open_vault(settings) as vault:
-        given: dict[str, Any] = {"dry_run": dry_run, "agree": agree, "settings": settings, "vault": vault}
-        done_now = _taken_down(asked, reason=reason or "", who=who, **given)
+        options: dict[str, Any] = {"dry_run": dry_run, "agree": agree, "settings": settings, "vault": vault}
+        done_now = _taken_down(asked, reason=reason or "", who=who, **options)
         emit(done_now if dry_run else done_now | _on_hub(settings, vault=vault))
     for path in (file or ()) if not dry_run else ():
         if path != STDIN:
@@ -136,10 +136,10 @@ def sweep(
         if dry_run:
             emit(stage.dry_run(corpus, terms=params.sweep, vault=vault, now=now()))
             return
-        given: dict[str, Any] = {"params": params, "terms": params.sweep, "vault": vault, "now": now()}
+        options: dict[str, Any] = {"params": params, "terms": params.sweep, "vault": vault, "now": now()}
         reddit = stage.client(params, settings, today=now().date())
         homes = partial(partitions.published, settings, corpus=corpus, column="subreddit")
-        emit(stage.run(corpus, reddit=reddit, homes=homes, believe=believe, say=say, **given))
+        emit(stage.run(corpus, reddit=reddit, homes=homes, believe=believe, say=say, **options))
 
 
 @app.command(rich_help_panel="Privacy")
@@ -203,8 +203,8 @@ def run_pending(
                 done.append(_taken_down(asked, reason=reason, who=who, **shared))
             if not dry_run:
                 with models(settings, vault=vault) as context:
-                    given: dict[str, Any] = {"settings": settings, "vault": vault, "terms": params.takedown}
-                    done += [_told(receipt) for receipt in steps.revisit(context=context, now=now(), **given)]
+                    options: dict[str, Any] = {"settings": settings, "vault": vault, "terms": params.takedown}
+                    done += [_told(receipt) for receipt in steps.revisit(context=context, now=now(), **options)]
         finally:
             # on its own days, also if a place cannot be cleared now
             if not dry_run:
@@ -281,8 +281,8 @@ def _taken_down(
         if dry_run:
             return steps.dry_run(selection, settings=settings, vault=vault, context=context)
         agree(len(selection.records) - len(vault.tombstoned(selection.records)))
-        given: dict[str, Any] = {"settings": settings, "vault": vault, "terms": terms, "now": now(), "context": context}
-        return _told(steps.run(selection, reason=reason, who=who, say=say, **given))
+        options: dict[str, Any] = {"settings": settings, "vault": vault, "terms": terms, "context": context}
+        return _told(steps.run(selection, reason=reason, who=who, now=now(), say=say, **options))
 
 
 def _select(asked: Criteria, *, settings: Settings, vault: Vault) -> tuple[Selection, Takedown]:
