@@ -73,7 +73,7 @@ SINKS = (
         writers=(
             "annotate/agreement/alpha_plot", "annotate/gold", "annotate/imports/commit", "annotate/rounds/store",
             "collect/collect", "collect/images", "collect/month_ledger", "collect/partition", "collect/texts",
-            "curate/dedupe/dedupe", "curate/sample", "curate/split/split", "doctor/remotes", "label/few_shot",
+            "curate/dedupe/dedupe", "curate/sample", "curate/split/split", "doctor/stores", "label/few_shot",
             "label/memes/rationales", "label/silver/silver", "label/votes", "metrics/recall_constraints",
             "moderation/moderation", "predict/baselines", "predict/predict_finetuned", "predict/prompted",
             "report/report", "storage/exclusions", "storage/parquet_splice", "storage/seal",
