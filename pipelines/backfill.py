@@ -90,7 +90,7 @@ class Month:
     notes: tuple[str, ...]
 
     @classmethod
-    def of(cls, history: History, *, params: Params, corpus: str) -> Month:
+    def mean(cls, history: History, *, params: Params, corpus: str) -> Month:
         """Return the mean of a corpus's committed months, or default values if it has none."""
         described, months = params.corpora[corpus], len(history.months)
         if history.kept:
@@ -116,7 +116,7 @@ def plan(settings: Settings, *, corpus: str, first: str, last: str, root: Path) 
     """
     months = _months(first, last)
     params, scheme, history = _history(settings, corpus=corpus, root=root)
-    described, each = params.corpora[corpus], Month.of(history, params=params, corpus=corpus)
+    described, each = params.corpora[corpus], Month.mean(history, params=params, corpus=corpus)
     existing = sorted(history.months & set(months))
     kept = round(each.kept * len(months))
     requests, hours, asked = _requests(params, corpus=corpus, submissions=each.submissions, months=len(months))

@@ -43,7 +43,7 @@ def doctor(
     counts = Counter[str](finding.status for _, finding in findings)
     if as_json:
         _log(findings)
-        emit({**{status: counts[status] for status in COLOURS}, "checks": [f.told(name) for name, f in findings]})
+        emit({**{status: counts[status] for status in COLOURS}, "checks": [f.as_json(name) for name, f in findings]})
     else:
         _show(findings)
     if any(finding.late for _, finding in findings):

@@ -135,7 +135,7 @@ def promote(
     """Make a model version the champion if it passes the gate (the comparison with the present champion)."""
     from pipelines.promotion import promote as moves
 
-    decision = Decider.of(who, why, approval=approval, run=run, subject=f"promote {name} {version}")
+    decision = Decider.from_options(who, why, approval=approval, run=run, subject=f"promote {name} {version}")
     options: dict[str, Any] = {"who": decision.who, "why": decision.why}
     with open_registry(Settings.from_env(), name=name, base=base) as context:
         if abandon:
@@ -159,7 +159,9 @@ def reject(
     """Record that a person rejected a model version that had passed the gate (comparison with the champion)."""
     from pipelines.promotion import promote as moves
 
-    decision = Decider.of(who, why, approval=approval, run=run, subject=f"promote {name} {version}", yes=False)
+    decision = Decider.from_options(
+        who, why, approval=approval, run=run, subject=f"promote {name} {version}", yes=False
+    )
     with open_registry(Settings.from_env()) as context:
         row = moves.reject(name, version, who=decision.who, why=decision.why, context=context)
         emit({"name": name, "version": version, "event": row.event, "row": row.number})

@@ -83,7 +83,7 @@ def approve(
     from pipelines.release import approval
 
     settings = Settings.from_env()
-    decision = Decider.of(who, why, approval=answer, run=run, subject=f"release {name}")
+    decision = Decider.from_options(who, why, approval=answer, run=run, subject=f"release {name}")
     with open_vault(settings) as vault:
         emit(approval.approve(name, who=decision.who, why=decision.why, settings=settings, vault=vault, now=now()))
 

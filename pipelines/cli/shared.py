@@ -171,7 +171,7 @@ class Decider:
     asked_by: str | None = None
 
     @classmethod
-    def of(
+    def from_options(
         cls, who: str | None, why: str | None, *, approval: str | None, run: str, subject: str, yes: bool = True
     ) -> Decider:
         """Return person and reason from ``approval``, the token of a decision in Airflow, else ``who`` and ``why``."""

@@ -86,7 +86,7 @@ def takedown(
     done = [receipt for receipt in receipts(settings) if receipt.reason == reason]
     if not dry_run and file == [request] and done and not request.exists():
         # the file is removed when all is done, but the worker may be killed before Airflow records the success
-        emit(_told(done[-1]))
+        emit(_summary(done[-1]))
         return
     if missing := next((path for path in file or () if path != STDIN and not path.exists()), None):
         raise typer.BadParameter(f"there is no file {missing}", param_hint="'--file'")
@@ -204,7 +204,7 @@ def run_pending(
             if not dry_run:
                 with models(settings, vault=vault) as context:
                     options: dict[str, Any] = {"settings": settings, "vault": vault, "terms": params.takedown}
-                    done += [_told(receipt) for receipt in steps.revisit(context=context, now=now(), **options)]
+                    done += [_summary(receipt) for receipt in steps.revisit(context=context, now=now(), **options)]
         finally:
             # on its own days, also if a place cannot be cleared now
             if not dry_run:
@@ -282,7 +282,7 @@ def _taken_down(
             return steps.dry_run(selection, settings=settings, vault=vault, context=context)
         agree(len(selection.records) - len(vault.tombstoned(selection.records)))
         options: dict[str, Any] = {"settings": settings, "vault": vault, "terms": terms, "context": context}
-        return _told(steps.run(selection, reason=reason, who=who, now=now(), say=say, **options))
+        return _summary(steps.run(selection, reason=reason, who=who, now=now(), say=say, **options))
 
 
 def _select(asked: Criteria, *, settings: Settings, vault: Vault) -> tuple[Selection, Takedown]:
@@ -296,7 +296,7 @@ def _select(asked: Criteria, *, settings: Settings, vault: Vault) -> tuple[Selec
         return selection, params.takedown
 
 
-def _told(receipt: TakedownRequest) -> dict[str, Any]:
+def _summary(receipt: TakedownRequest) -> dict[str, Any]:
     from pipelines.takedown.rewrite import MODELS_OF
 
     names = ("request", "reason", "records", "selected", "steps", "commit", "ended", "tombstones", "weights_due")

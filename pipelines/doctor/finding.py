@@ -28,7 +28,7 @@ class Finding:
     fix: str = ""
     late: bool = False
 
-    def told(self, name: str) -> dict[str, Any]:
+    def as_json(self, name: str) -> dict[str, Any]:
         """Return the finding of the check ``name`` as a JSON object."""
         return {"check": name, "status": self.status, "found": self.found, "fix": self.fix}
 

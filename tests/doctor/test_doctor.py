@@ -516,7 +516,7 @@ def test_planted_faults_are_named_with_their_fixes(names: list[str], place: Plac
         expected |= {check} | FOLLOWS.get(name, set())
     others = {other for other, f in findings.items() if f.status != "ok"} - expected
     assert others == set(), {other: findings[other] for other in others}
-    shown = json.dumps([f.told(other) for other, f in findings.items()])
+    shown = json.dumps([f.as_json(other) for other, f in findings.items()])
     assert not any(secret in shown for secret in (SECRET, "ab" * 64)), "a finding shows a secret"
 
 

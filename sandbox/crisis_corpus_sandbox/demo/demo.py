@@ -115,7 +115,7 @@ def addresses(airflow: Airflow, look: Look, *, mlflow: str, passwords: Path) -> 
 
 
 def _report(airflow: Airflow, look: Look, dag_id: str) -> str:
-    for run in reversed(look.of(dag_id)):
+    for run in reversed(look.runs_of(dag_id)):
         if any(task["task_id"] == "track" and task["state"] == "success" for task in look.tasks_of(run)):
             path = f"/dags/{dag_id}/dagRuns/{run['dag_run_id']}/taskInstances/track/xcomEntries/return_value"
             value = airflow.get(path, stringify=False)["value"]

@@ -108,7 +108,7 @@ class DemoPlan:
     def _backfill(self, corpus: str, look: Look) -> None:
         """Create the backfill unless every month has a run; an existing backfill is not an error."""
         dag_id = named(f"{corpus}_collect")
-        if {*self.months} <= {run["partition_key"] for run in look.of(dag_id)}:
+        if {*self.months} <= {run["partition_key"] for run in look.runs_of(dag_id)}:
             return
         body = {
             "dag_id": dag_id,
@@ -122,4 +122,4 @@ class DemoPlan:
     def _trigger(self, dag_id: str, look: Look, *, key: str | None) -> None:
         self._wake(dag_id)
         # the id is derived from the existing runs, so a repeated request does not start a second run
-        self.airflow.trigger(dag_id, dag_run_id=f"demo__{len(look.of(dag_id)) + 1}", partition_key=key)
+        self.airflow.trigger(dag_id, dag_run_id=f"demo__{len(look.runs_of(dag_id)) + 1}", partition_key=key)

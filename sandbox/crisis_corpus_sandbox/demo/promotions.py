@@ -52,7 +52,7 @@ class Act:
         return all(done)
 
     def _advance(self, name: str, look: Look) -> bool:
-        unfinished = (run for run in look.of(DAG) if run["state"] not in ENDED)
+        unfinished = (run for run in look.runs_of(DAG) if run["state"] not in ENDED)
         if run := next((run for run in unfinished if (run.get("conf") or {}).get("name") == name), None):
             if any(task["state"] == "awaiting_input" for task in look.tasks_of(run)):
                 self.approver.answer(DAG, run["dag_run_id"], "approve", option="Promote", given={"why": WHY})
@@ -77,7 +77,7 @@ class Act:
             self.airflow.unpause(DAG)
             self._awake = True
         conf = {"name": name, "version": version}
-        number = sum(conf.items() <= (run.get("conf") or {}).items() for run in look.of(DAG)) + 1
+        number = sum(conf.items() <= (run.get("conf") or {}).items() for run in look.runs_of(DAG)) + 1
         if number > 2:
             detail = f"the journal has no decision about version {version} of {name}"
             raise RunFailed(dag=DAG, state="finished without a decision", detail=detail, address=self.airflow.base)

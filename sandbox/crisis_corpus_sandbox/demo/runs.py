@@ -33,7 +33,7 @@ class Look:
         """Take a snapshot of Airflow's present Dag runs and task instances."""
         return cls(*airflow.runs_and_tasks())
 
-    def of(self, dag_id: str) -> list[Json]:
+    def runs_of(self, dag_id: str) -> list[Json]:
         """Return the Dag runs of a Dag in this snapshot, oldest first."""
         return [run for run in self.runs if run["dag_id"] == dag_id]
 
@@ -53,7 +53,7 @@ class Look:
 
     def collected(self, dag_id: str) -> set[str]:
         """Return the partition keys (months) for which a Dag has a successful run."""
-        return {run["partition_key"] for run in self.of(dag_id) if run["state"] == "success"}
+        return {run["partition_key"] for run in self.runs_of(dag_id) if run["state"] == "success"}
 
 
 def key_of(task: Json) -> Key:

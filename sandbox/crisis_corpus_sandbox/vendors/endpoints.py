@@ -235,7 +235,7 @@ NAME = r"(?P<name>[\w.-]+)"
 Service = Callable[[Batches, Call], Sent | None]
 
 
-def _told(value: Body | None) -> Sent | None:
+def _as_json(value: Body | None) -> Sent | None:
     return None if value is None else Sent(200, orjson.dumps(value))
 
 
@@ -253,7 +253,7 @@ def _job(find: Callable[[Batches, str], VendorJob | None], tell: Callable[..., B
 
     def answer(batches: Batches, call: Call) -> Sent | None:
         job = find(batches, call.name)
-        return _told(tell(batches, job, address=call.address) if job else None)
+        return _as_json(tell(batches, job, address=call.address) if job else None)
 
     return answer
 
@@ -265,7 +265,7 @@ def _content(batches: Batches, call: Call) -> Sent | None:
 
 def _listed(models: Iterable[str]) -> Service:
     data = [{"id": m, "object": "model", "created": MADE, "owned_by": "sandbox"} for m in models]
-    return lambda _, __: _told({"object": "list", "data": data})
+    return lambda _, __: _as_json({"object": "list", "data": data})
 
 
 _models = _listed(MODELS)
@@ -276,17 +276,17 @@ def _healthy(_: Batches, __: Call) -> Sent | None:
 
 
 def _model(_: Batches, call: Call) -> Sent | None:
-    return None if call.model in RETIRED else _told({"id": call.model, "name": f"models/{call.model}"})
+    return None if call.model in RETIRED else _as_json({"id": call.model, "name": f"models/{call.model}"})
 
 
 def _openai_upload(batches: Batches, call: Call) -> Sent | None:
     data, filename = uploaded(call.body, content_type=call.headers.get("content-type", ""))
-    return _told(openai_file(batches.keep(data, prefix="file-"), size=len(data), filename=filename))
+    return _as_json(openai_file(batches.keep(data, prefix="file-"), size=len(data), filename=filename))
 
 
 def _openai_forget(batches: Batches, call: Call) -> Sent | None:
     deleted = batches.forget(call.name)
-    return _told({"id": call.name, "object": "file", "deleted": True} if deleted else None)
+    return _as_json({"id": call.name, "object": "file", "deleted": True} if deleted else None)
 
 
 def _openai_submit(batches: Batches, call: Call) -> Sent | None:
@@ -298,13 +298,13 @@ def _openai_submit(batches: Batches, call: Call) -> Sent | None:
         raise Rejected("The endpoint of the lines differs from the endpoint of the batch.", param="endpoint")
     lines = [BatchLine(row["custom_id"], row["body"], endpoint.removeprefix("/v1/")) for row in rows]
     job = batches.start(lines, prefix="batch_", files={"input": name, "endpoint": endpoint})
-    return _told(openai_job(batches, job, address=call.address))
+    return _as_json(openai_job(batches, job, address=call.address))
 
 
 def _anthropic_submit(batches: Batches, call: Call) -> Sent | None:
     lines = [BatchLine(row["custom_id"], row["params"], "messages") for row in call.json()["requests"]]
     job = batches.start(lines, prefix="msgbatch_")
-    return _told(anthropic_job(batches, job, address=call.address))
+    return _as_json(anthropic_job(batches, job, address=call.address))
 
 
 def _anthropic_results(batches: Batches, call: Call) -> Sent | None:
@@ -326,15 +326,15 @@ def _google_submit(batches: Batches, call: Call) -> Sent | None:
     rows = _lines(batches.files.get(name), name=name)
     lines = [BatchLine(row["key"], row["request"], "generateContent", call.model) for row in rows]
     job = batches.start(lines, prefix="batches/", model=call.model, files={"input": name})
-    return _told(google_job(batches, job, address=call.address))
+    return _as_json(google_job(batches, job, address=call.address))
 
 
 def _google_cancel(batches: Batches, call: Call) -> Sent | None:
-    return _told({} if batches.cancel(call.name) else None)
+    return _as_json({} if batches.cancel(call.name) else None)
 
 
 def _google_forget(batches: Batches, call: Call) -> Sent | None:
-    return _told({} if batches.forget(call.name) else None)
+    return _as_json({} if batches.forget(call.name) else None)
 
 
 # Vendor -> method, path below its address, handler; a handler's None is answered with 404.

@@ -252,16 +252,18 @@ def _value(asked: VendorQuestion, *, labels: frozenset[str], codes: frozenset[st
     if not fields:
         keys = dict.fromkeys(KEYS.findall(asked.system + asked.text)) or {"labels": None}
         fields = {key: {} for key in keys}
-    return {key: _field(key, of=of, labels=labels, codes=codes) for key, of in fields.items()}
+    return {key: _field(key, schema=schema, labels=labels, codes=codes) for key, schema in fields.items()}
 
 
-def _field(key: str, *, of: Mapping[str, Any], labels: frozenset[str], codes: frozenset[str]) -> Any:
+def _field(key: str, *, schema: Mapping[str, Any], labels: frozenset[str], codes: frozenset[str]) -> Any:
     if key == "labels":
         return sorted(labels)
     prefix = {"figurative": "F", "severity": "SS", "related": "SR", "modality": "M", "context": "C"}.get(key, "")
     names = [NAMES[c] for c in sorted(codes, reverse=True) if prefix and re.fullmatch(rf"{prefix}\d", c)]
-    many = of.get("type") == "array" or (not of and prefix in ("F", "SR"))
-    allowed: Sequence[str] = (of.get("items", {}) if many else of).get("enum") or [n for n in names if n] or ["None"]
+    many = schema.get("type") == "array" or (not schema and prefix in ("F", "SR"))
+    allowed: Sequence[str] = (
+        (schema.get("items", {}) if many else schema).get("enum") or [n for n in names if n] or ["None"]
+    )
     fitting = [option for n in names for option in allowed if _alike(n, option)]
     if many:
         return sorted(set(fitting))

@@ -80,7 +80,7 @@ class VendorCounts:
     now: int = 0
     most_at_once: int = 0
 
-    def told(self) -> dict[str, int]:
+    def as_json(self) -> dict[str, int]:
         """Return the counts by name, with the number of distinct idempotency keys, as values for JSON."""
         named = ("received", "answered", "throttled", "errors", "refused", "most_at_once")
         return {n: getattr(self, n) for n in named} | {"keys": len(self.keys)}
@@ -108,7 +108,7 @@ class Vendors:
         """Return the request counts of each vendor by name."""
         self.settle()
         with self._booked:
-            return {vendor: book.told() for vendor, book in self._books.items()}
+            return {vendor: book.as_json() for vendor, book in self._books.items()}
 
     def settle(self) -> None:
         """Wait until all sent answers are counted, because clients may receive an answer before it is counted."""
