@@ -65,10 +65,8 @@ def run(
 ) -> dict[str, Any]:  # fmt: skip
     """Write a backup to a folder, and return its name and counts; an interrupted one resumes.
 
-    Args:
-        folder: the folder of all backups of this project.
-        keep_days: afterwards, delete older backups, and the files that only they need; ``None`` keeps them.
-        verify: first compare every file of earlier backups with its digest, and remove the damaged ones.
+    ``verify`` first compares every file of earlier backups with its digest, and removes the damaged ones;
+    ``keep_days`` then deletes older backups, and the files that only they need.
     """
     pool = Pool(folder, secret=settings.secret())
     files: dict[str, tuple[int, str]] = {}

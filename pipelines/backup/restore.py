@@ -54,12 +54,9 @@ def run(
     folder: Path, *, name: str | None, settings: Settings, tombstones: Collection[Path], now: datetime,
     say: Say = silent,
 ) -> dict[str, Any]:  # fmt: skip
-    """Restore a backup to the places of ``settings``, and return counts.
+    """Restore a backup (``None``: the newest) to the places of ``settings``, and return counts.
 
-    Args:
-        folder: the folder of the backups.
-        name: the name of the backup; ``None`` is the newest.
-        tombstones: further files of tombstones besides the one in the folder of the backups.
+    ``tombstones`` are further files of tombstones besides the one in the folder of the backups.
     """
     pool = Pool(folder, secret=settings.secret())
     manifest = pool.read(name)

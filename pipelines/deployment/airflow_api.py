@@ -77,13 +77,9 @@ class Login:
 
 
 class Airflow:
-    """A client of the REST API of one Airflow server.
+    """A client of the REST API of one Airflow server at ``base``, the URL without the path of the API.
 
-    Args:
-        base: the URL of the API server, without the path of the API.
-        patience: for how many seconds a call is retried after a 5xx response or no response.
-        login: the credentials.
-        seconds: how long one call may take.
+    A call may take ``seconds``, and is retried for ``patience`` seconds after a 5xx response or no response.
     """
 
     def __init__(
@@ -127,12 +123,7 @@ class Airflow:
         raise RunFailed(dag=dag_id, state="not there", detail="; ".join(errors) or "never parsed", address=self.base)
 
     def trigger(self, dag_id: str, *, dag_run_id: str | None = None, **body: Any) -> str:
-        """Start a run of a Dag unless a run with that id exists, and return the run's id.
-
-        Args:
-            dag_run_id: the run's id; default: a new one.
-            **body: may hold ``conf`` or ``partition_key``.
-        """
+        """Start a run of a Dag unless a run with that id exists; return the id. ``body``: conf, partition_key."""
         run_id = dag_run_id or f"manual__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}_{secrets.token_hex(4)}"
         fields = {"logical_date": None, **body, "dag_run_id": run_id}
         self.post(f"/dags/{dag_id}/dagRuns", fields)

@@ -63,12 +63,7 @@ def setup(
     """Create missing Airflow pools, and set the connections whose variables have values; yield a line of text for each.
 
     A second call changes nothing further: a pool keeps the slots that a person gave it, and a connection is written
-    again with the same values, because Airflow does not return passwords.
-
-    Args:
-        providers: the providers of ``params.yaml``; each has a pool and a connection.
-        dry_run: only yield the lines, without changing anything.
-        reset: also set the slots of existing pools.
+    again with the same values, because Airflow does not return passwords. ``reset`` sets the slots of existing pools.
     """
     try:
         yield from _pools(airflow, root=root, providers=providers, dry_run=dry_run, reset=reset)

@@ -96,10 +96,7 @@ def answers(address: str, *, host: str | None = None) -> bool:
 
 
 def wait(name: str, ready: Callable[[], bool], *, note: Path, log: Path, seconds: float) -> None:
-    """Wait until a component of the embedded deployment is ready.
-
-    ``ready`` tests this, ``note`` is the component's pid file, ``log`` its log, and ``seconds`` the time limit.
-    """
+    """Wait until a component of the embedded deployment is ready; ``note`` is its pid file."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if not running(note):

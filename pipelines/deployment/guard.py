@@ -29,10 +29,7 @@ def local(host: str, origin: str | None) -> bool:
 class Guard:
     """An ASGI application that passes requests on to ``app`` unless another site sent them or they lack a password.
 
-    Args:
-        app: the application.
-        login: a user and a password, which requests must have (HTTP Basic); default: ``app`` has its own login.
-        public: paths that need no login.
+    ``login`` is the user and password of HTTP Basic (default: ``app`` has its own login); ``public`` paths need none.
     """
 
     def __init__(self, app: App, *, login: tuple[str, str] | None = None, public: Collection[str] = ()) -> None:

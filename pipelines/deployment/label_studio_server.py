@@ -101,11 +101,7 @@ def _create_tables(settings: Settings, *, log: Path) -> None:
 def serve(settings: Settings, *, params: Params, port: int | None) -> dict[str, object]:
     """Start the embedded Label Studio with an account for every person in ``params.round``.
 
-    Args:
-        port: the port to listen on; default: the setting, else 8081. A running server keeps its port.
-
-    Returns:
-        ``url``, ``pseudonyms``, and ``accounts``: the path of the file with e-mail addresses and passwords.
+    A running server keeps its port. ``accounts`` is the path of the file with e-mail addresses and passwords.
     """
     start(settings, port=port or settings.label_studio_port or PORT)
     accounts = ensure_accounts(settings, pseudonyms=[*params.round.annotators, params.round.adjudicator])

@@ -52,13 +52,7 @@ OPTIONS = {
 
 @dataclass(frozen=True)
 class Postgres:
-    """A PostgreSQL server in ``folder`` that listens on ``port`` of the loopback interface.
-
-    Args:
-        folder: the data directory, created by ``initialize``.
-        port: the port to listen on.
-        password: the password of the only role.
-    """
+    """A PostgreSQL server with its data in ``folder``, on loopback; ``password`` is that of the only role."""
 
     folder: Path
     port: int
@@ -77,8 +71,7 @@ class Postgres:
     def initialize(self, *, log: Path) -> bool:
         """Create the server's data directory unless it exists; return whether the server can be started.
 
-        The directory is created under a temporary name and renamed, so that a killed process leaves no incomplete
-        directory.
+        It is renamed when it is complete, so that a killed process leaves no incomplete directory.
         """
         if (self.folder / "PG_VERSION").exists():
             self._forget_crashed()

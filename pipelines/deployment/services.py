@@ -173,10 +173,7 @@ class LocalDeployment:
         return create_private(self.run / f"{name}.secret", new())
 
     def up(self, *, say: Callable[[str], None]) -> None:
-        """Start components that are not running, in parallel where possible, and wait until each responds.
-
-        ``say`` is called with progress messages.
-        """
+        """Start components that are not running, in parallel where possible, and wait until each responds."""
         private_home(self.home)
         for folder in (self.logs, self.run):
             folder.mkdir(mode=0o700, exist_ok=True)

@@ -30,12 +30,8 @@ CLONE = "clone"
 class Deployment:
     """The deployment that ``corpus doctor`` examines.
 
-    Args:
-        settings: addresses and secrets.
-        params: the parameters of the corpus branch, or of the checkout if there is no repository.
-        root: the checkout.
-        clone: a clone of the corpus branch without files, or ``None``.
-        now: the current time.
+    ``params`` are those of the corpus branch, or of the checkout ``root`` if there is no repository; ``clone`` is a
+    clone of the branch without files.
     """
 
     settings: Settings

@@ -15,11 +15,7 @@ Found = list[tuple[str, Finding]]
 
 
 def examine(settings: Settings, *, root: Path, now: datetime, seconds: float, deep: bool = False) -> Found:
-    """Run every check of a deployment, and return each check's name and finding; a failure does not stop the others.
-
-    Args:
-        deep: compare all objects of DVC's cache with their digests, however long it takes.
-    """
+    """Run every check of a deployment, and return each check's name and finding; a failure does not stop the others."""
     with opened(settings, root=root, now=now, seconds=seconds) as (deployment, first):
         findings = list(first.items())
         return (

@@ -35,13 +35,9 @@ class Finding:
 
 @dataclass(frozen=True)
 class Check:
-    """A named check of the deployment.
+    """A named check of the deployment; a ``patient`` one has no time-out.
 
-    Args:
-        name: the name that a person sees.
-        run: the function that makes the check and returns its finding.
-        times: how many times the time-out the check may take: more than 1 if it computes instead of waiting.
-        patient: whether the check has no time-out.
+    ``times``: how many times the time-out it may take, more than 1 if it computes instead of waiting.
     """
 
     name: str

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from pipelines.collect.refresh import ledger
 from pipelines.collect.refresh_store import RefreshStore
@@ -92,9 +91,9 @@ def hub(deployment: Deployment) -> Finding:
     from pipelines.export import copies
     from pipelines.registry.journal import Journal
 
-    given: dict[str, Any] = {"settings": deployment.settings, "now": deployment.now}
-    with _open(deployment) as opened, Journal.of(deployment.settings) as journal:
-        listed = copies.listing(journal=journal, vault=opened, **given)
+    settings = deployment.settings
+    with _open(deployment) as opened, Journal.of(settings) as journal:
+        listed = copies.listing(journal=journal, vault=opened, settings=settings, now=deployment.now)
     late = [copy.repo for copy in listed if copy.state != "current"]
     if not late:
         return ok(f"{len(listed)} copies, all current")

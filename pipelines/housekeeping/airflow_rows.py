@@ -51,12 +51,8 @@ class AirflowNotCleaned(DataError):
 class OldRows:
     """The rows of Airflow's database that are to be removed.
 
-    Args:
-        before: the time before which rows are old.
-        open: the number of runs that have not ended.
-        dags: the Dags whose rows are removed; ``None``: all, because Airflow has no other projects.
-        tables: the number of old rows by table.
-        python: the interpreter that has Airflow; ``None``: this one, or that of the program ``airflow``.
+    ``open``: the number of runs that have not ended; ``dags``: those whose rows are removed (``None``: all, because
+    Airflow has no other projects); ``python`` has Airflow (``None``: this interpreter, or that of ``airflow``).
     """
 
     before: datetime

@@ -124,13 +124,7 @@ NO_STORE = "MLflow's database is elsewhere: run `mlflow gc` there"
 
 @dataclass(frozen=True)
 class DuePart:
-    """One kind of things to remove.
-
-    Args:
-        found: what there is to remove, as counts and bytes, or why it was not examined (``skipped``).
-        count: the number of things to remove.
-        remove: removes them and returns counts and bytes.
-    """
+    """One kind of things to remove: counts and bytes, or why it was not examined (``skipped``), and how."""
 
     found: dict[str, Any]
     count: int = 0

@@ -168,10 +168,7 @@ def run(settings: Settings, *, root: Path, profile: str, sandbox: Sandbox) -> No
 def follow(
     airflow: Airflow, *, plan: DemoPlan, act: Act, failures: Failures, console: Console, pause: float = LOOK_SECONDS
 ) -> Look:
-    """Start each Dag run when it is due, and show progress until all models are published and all promotions decided.
-
-    Returns the last snapshot of Airflow's runs and tasks (:class:`Look`).
-    """
+    """Start each Dag run when it is due, until all models are published and all promotions decided; return the last look."""
     plan.start()
     look = Look.at(airflow)
     moved, states = time.monotonic(), None

@@ -17,14 +17,9 @@ PATIENCE = 4
 class Models:
     """The Dag that trains the models of a corpus, which is triggered once after all months are collected.
 
-    Annotation rounds and the labels of each month would also trigger the Dag; the demo has neither.
-
-    Args:
-        dag_id: the id of the Dag.
-        after: the Dag whose publish makes ``ready`` the newest commit.
-        ready: the start of the newest commit's subject when there is training data.
-        done: the start of the newest commit's subject when the models are published.
-        key: the partition key of the triggered run.
+    Annotation rounds and the labels of each month would also trigger the Dag; the demo has neither. ``ready`` and
+    ``done`` are the starts of the newest commit's subject when there is training data, which ``after`` publishes, and
+    when the models are published; ``key`` is the partition key.
     """
 
     dag_id: str
@@ -50,13 +45,7 @@ MODELS = {
 
 @dataclass
 class DemoPlan:
-    """The demo's plan from uncollected months to published models.
-
-    Args:
-        airflow: a client of Airflow's REST API.
-        months: the months to collect.
-        newest: returns the subject of each corpus's newest commit.
-    """
+    """The demo's plan from uncollected months to published models; ``newest`` returns each corpus's newest subject."""
 
     airflow: Airflow
     months: tuple[str, ...]
