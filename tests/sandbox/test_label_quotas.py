@@ -88,14 +88,8 @@ def test_names_are_the_papers_strings(known):
 def test_the_counted_labels_are_those_of_the_schemes():
     assert set(label_quotas.CRADLE) == set(load("cradle").category().names)
     figsim = {x.code for c in load("figsim").categories.values() for x in c.labels}
-    for totals in (
-        label_quotas.FIGURATIVE,
-        label_quotas.SEVERITY,
-        label_quotas.RELATED,
-        label_quotas.MODALITY,
-        label_quotas.CONTEXT,
-    ):
-        assert set(totals) <= figsim
+    for name in ("FIGURATIVE", "SEVERITY", "RELATED", "MODALITY", "CONTEXT"):
+        assert set(getattr(label_quotas, name)) <= figsim
 
 
 def test_every_pictogram_is_drawn():

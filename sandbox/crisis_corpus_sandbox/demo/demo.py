@@ -168,7 +168,7 @@ def run(settings: Settings, *, root: Path, profile: str, sandbox: Sandbox) -> No
 def follow(
     airflow: Airflow, *, plan: DemoPlan, act: Act, failures: Failures, console: Console, pause: float = LOOK_SECONDS
 ) -> Look:
-    """Start each Dag run when it is due, until all models are published and all promotions decided; return the last look."""
+    """Start each Dag run when it is due, until all is published and decided; return the last snapshot."""
     plan.start()
     look = Look.at(airflow)
     moved, states = time.monotonic(), None
