@@ -18,13 +18,13 @@ LOCKED = pip install --quiet --no-deps --require-hashes --build-constraints tool
 # torch comes from its makers' index alone, whose CPU builds torch.lock names (PyPI's brings gigabytes of CUDA libraries),
 # or from pip's find-links if there is a wheel.
 TORCH = $(if $(wildcard $(addsuffix /torch-*,$(PIP_FIND_LINKS))),--no-index --find-links "$(PIP_FIND_LINKS)",--default-index https://download.pytorch.org/whl/cpu)
-.venv/.installed: tools.lock torch.lock requirements.lock pyproject.toml client/pyproject.toml
+.venv/.installed: tools.lock torch.lock requirements.lock pyproject.toml client/pyproject.toml sandbox/pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 is needed. Run: python3 -m venv ~/.uv && ~/.uv/bin/pip install --require-hashes -r tools.lock && ~/.uv/bin/uv python install 3.11, then: make PYTHON=\$$(~/.uv/bin/uv python find 3.11)"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tools.lock
 	$(BIN)/uv $(LOCKED) --python $(BIN)/python $(TORCH) -r torch.lock
 	$(BIN)/uv $(LOCKED) --python $(BIN)/python -r requirements.lock
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable client --editable .
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable client --editable . --editable sandbox
 	$(BIN)/corpus compile
 	@touch $@
 # Beside the environment, because every import of peft would load it, which takes seconds.
@@ -74,6 +74,7 @@ lint: .venv/.dev  ## ruff, mypy, the layers of pipelines/ and the declared requi
 	$(BIN)/python tests/size.py --check
 size: .venv/.installed  ## lines of code, files, packages and words, beside their budgets
 	@$(BIN)/python tests/size.py
+	$(BIN)/deptry sandbox --config sandbox/pyproject.toml
 test: .venv/.dev  ## everything but the slow tiers, the real Airflow included
 	@$(MAKE) --no-print-directory need.bwrap.bubblewrap
 	@$(MAKE) --no-print-directory --jobs 2 lint tiers

@@ -21,10 +21,10 @@ from typing import Any
 
 import torch
 
+from crisis_corpus_sandbox.reddit.post_world import PostWorld
 from pipelines.config.params import Params, load
 from pipelines.datasets.example import TRAIN, VALIDATION, Example
 from pipelines.datasets.post import Post
-from pipelines.sandbox.reddit.post_world import PostWorld
 from pipelines.taxonomy import load as load_scheme
 from pipelines.taxonomy.task import task_of
 from pipelines.train.predictors.generate import Generator

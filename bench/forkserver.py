@@ -22,7 +22,7 @@ from pipelines import forkserver
 
 ROUNDS = 5
 # `python -m pipelines` in a folder whose package only imports: what the stages of the demo have in common
-MAIN = "from pipelines.forkclient import delegate\ndelegate()\nimport torch, transformers.modeling_utils\n"
+MAIN = "from pipelines.forkserver import delegate\ndelegate()\nimport torch, transformers.modeling_utils\n"
 QUIET = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 
 
@@ -49,8 +49,7 @@ def main() -> None:
         package.mkdir()
         (package / "__init__.py").touch()
         (package / "__main__.py").write_text(MAIN)
-        for copied in ("forkserver.py", "forkclient.py"):
-            (package / copied).write_text(script.with_name(copied).read_text())
+        (package / script.name).write_text(script.read_text())
         socket = folder / "server.sock"
         alone = {**os.environ, **QUIET, "PYTHONPATH": ""}
         served = alone | {forkserver.ADDRESS: str(socket)}

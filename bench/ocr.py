@@ -19,10 +19,10 @@ import onnxruntime
 from PIL import Image
 
 from bench.second_world import world
+from crisis_corpus_sandbox.reddit.captions import sentence
+from crisis_corpus_sandbox.reddit.draw import Meme, draw
 from pipelines.config.params import load
 from pipelines.extract.ocr.rapidocr import MODELS, RapidOcr
-from pipelines.sandbox.reddit.caption_grammar import sentence
-from pipelines.sandbox.reddit.draw import Meme, draw
 
 PICTURES = 24
 ROUNDS = 2

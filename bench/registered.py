@@ -35,6 +35,7 @@ import transformers
 
 from crisis_corpus import integrity
 from crisis_corpus.integrity import TrainedWeights, listing
+from crisis_corpus_sandbox.reddit import label_quotas, narratives
 from pipelines.config.models import EncoderModel
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
@@ -49,7 +50,6 @@ from pipelines.registry.candidate import Context
 from pipelines.registry.journal import Journal
 from pipelines.registry.transitions import Move, finish, intend
 from pipelines.registry.versions import Registry
-from pipelines.sandbox.reddit import label_quotas, narratives
 from pipelines.taxonomy import load as load_scheme
 from pipelines.taxonomy.loader import FOLDER
 from pipelines.taxonomy.task import task_of

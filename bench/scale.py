@@ -37,12 +37,11 @@ from typing import Any
 
 import numpy as np
 
+from crisis_corpus_sandbox.reddit import scale
+from crisis_corpus_sandbox.reddit.scale import DrawnTexts, ScaleMonth
 from pipelines.collect.month import Window
 from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
-from pipelines.sandbox.reddit import scale
-from pipelines.sandbox.reddit.scale import ScaleMonth
-from pipelines.sandbox.reddit.scale_texts import DrawnTexts
 from pipelines.storage import tables
 from pipelines.storage.seal import write_rows
 from pipelines.vault.vault import Vault

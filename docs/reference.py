@@ -93,6 +93,7 @@ def commands(command: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[
         from pipelines.cli.main import app
 
         command = get_command(app)
+        command.list_commands(None)  # loads those of other distributions
     yield path, command
     for name, below in getattr(command, "commands", {}).items():
         yield from commands(below, (*path, name))
@@ -228,7 +229,9 @@ def errors() -> dict[str, dict[str, Any]]:
     """Return summary, message, remedy, base and exit status of each error class, read from the source."""
     classes: dict[str, dict[str, Any]] = {}
     files = [
-        path for folder in ("pipelines", "crisis_corpus", "plugins") for path in sorted((ROOT / folder).rglob("*.py"))
+        path
+        for folder in ("pipelines", "crisis_corpus", "plugins", "sandbox")
+        for path in sorted((ROOT / folder).rglob("*.py"))
     ]
     for node in (
         node for path in files for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)

@@ -28,7 +28,7 @@ def run() -> None:
 
 
 if __name__ == "__main__":
-    from pipelines.forkclient import delegate
+    from pipelines.forkserver import delegate
 
     delegate()  # a command that is delegated imports nothing
     run()

@@ -90,7 +90,7 @@ class Month:
     notes: tuple[str, ...]
 
     @classmethod
-    def of(cls, history: History, *, params: Params, corpus: str) -> Month:
+    def mean(cls, history: History, *, params: Params, corpus: str) -> Month:
         """Return the mean of a corpus's committed months, or default values if it has none."""
         described, months = params.corpora[corpus], len(history.months)
         if history.kept:
@@ -113,21 +113,16 @@ def plan(settings: Settings, *, corpus: str, first: str, last: str, root: Path) 
         source's rate, ``item_hours`` (pictures, on one core), ``submissions``, ``kept``, ``labelling`` by labeller,
         ``usd_expected`` (``None`` if a price is unknown), ``budget_usd``, ``disk_gb``, ``wakes`` (triggered Dags,
         in the order in which they run), and ``assumptions``.
-
-    Raises:
-        UnknownName: there is no such corpus.
-        BadWindow: a month is not ``YYYY-MM``.
-        BadPeriod: the last month is before the first.
     """
     months = _months(first, last)
     params, scheme, history = _history(settings, corpus=corpus, root=root)
-    described, each = params.corpora[corpus], Month.of(history, params=params, corpus=corpus)
+    described, each = params.corpora[corpus], Month.mean(history, params=params, corpus=corpus)
     existing = sorted(history.months & set(months))
     kept = round(each.kept * len(months))
     requests, hours, asked = _requests(params, corpus=corpus, submissions=each.submissions, months=len(months))
     added = round(each.kept * (len(months) - len(existing)))
-    labelling, told = _labelling(params, scheme, corpus=corpus, added=added, sampled=history.sampled)
-    usd = [one["usd_expected"] for one in labelling.values()]
+    labelling, notes = _labelling(params, scheme, corpus=corpus, added=added, sampled=history.sampled)
+    usd = [cost["usd_expected"] for cost in labelling.values()]
     pictures = described.content == "images"
     return {
         "corpus": corpus,
@@ -144,12 +139,11 @@ def plan(settings: Settings, *, corpus: str, first: str, last: str, root: Path) 
         "budget_usd": params.votes.budget_usd,
         "disk_gb": round(PLACES * each.size * len(months) / GB, 3),
         "wakes": _wakes(corpus, params=params),
-        "assumptions": [*each.notes, *asked, *([PICTURES] if pictures else []), *told, *ALWAYS],
+        "assumptions": [*each.notes, *asked, *([PICTURES] if pictures else []), *notes, *ALWAYS],
     }
 
 
 def _wakes(corpus: str, *, params: Params) -> list[str]:
-    """Return the names of the Dags that a corpus wakes; an added corpus has those of its content."""
     like = corpus if corpus in CONSUMERS else LIKE[params.corpora[corpus].content]
     kinds = [dag.removeprefix(like) for dag in woken(like)]
     return [named(corpus + kind) for kind in kinds if kind != "_scoring" or params.batch_predict.get(corpus)]
@@ -157,11 +151,11 @@ def _wakes(corpus: str, *, params: Params) -> list[str]:
 
 def woken(asset: str) -> list[str]:
     """Return the Dags that an Airflow asset triggers, directly or through Dags that need no person's decision."""
-    found: list[str] = []
+    dags: list[str] = []
     for dag, emitted in CONSUMERS.get(asset, {}).items():
-        found.append(dag)
-        found += woken(emitted) if emitted else []
-    return found
+        dags.append(dag)
+        dags += woken(emitted) if emitted else []
+    return dags
 
 
 def _months(first: str, last: str) -> list[str]:
@@ -214,7 +208,7 @@ def _labelling(
             "no language model labels pictures, people do; requests of the benchmark's prompted models are not counted"
         ]
     records = min(added, max(0, params.sample[corpus].size - sampled))
-    found: dict[str, dict[str, Any]] = {}
+    labelling: dict[str, dict[str, Any]] = {}
     votes = params.votes
     for name in votes.labellers:
         labeller = params.labellers[name]
@@ -225,25 +219,24 @@ def _labelling(
         prompt = build(scheme, keys=[scheme.category().key], system=labeller.system, mode=votes.mode)
         system, parts = prompt.render(Post("", "", "x" * POST_CHARACTERS), delimiter="0" * 16)
         cap = votes.max_output_tokens * can.max_tokens_factor
-        one = costs.size(system, parts, schema=prompt.schema, cap=cap, factor=can.max_tokens_factor)
-        read = one.read + params.few_shot.examples * costs.tokens(POST_CHARACTERS)
+        size = costs.size(system, parts, schema=prompt.schema, cap=cap, factor=can.max_tokens_factor)
+        read = size.read + params.few_shot.examples * costs.tokens(POST_CHARACTERS)
         try:
             known = price(labeller.model, api=api, given=labeller.price, name=name)
             share = costs.BATCH_SHARE if votes.batch and can.batch else 1.0
-            usd = round(records * share * costs.usd(known, read=read, written=one.written), 2)
+            usd = round(records * share * costs.usd(known, read=read, written=size.written), 2)
         except PriceUnknown:
             usd = None
-        found[name] = {"records": records, "input_tokens": read, "output_tokens": one.written, "usd_expected": usd}
+        labelling[name] = {"records": records, "input_tokens": read, "output_tokens": size.written, "usd_expected": usd}
     notes = [
         f"labellers label the sample only (sample.{corpus}.size = {params.sample[corpus].size:,}, "
         f"of which {sampled:,} are drawn): {records:,} new records",
         f"a post has {POST_CHARACTERS:,} characters, and a token {costs.CHARACTERS_PER_TOKEN} characters",
     ]
-    return found, notes if found else [*notes, "votes.labellers names no remote labeller"]
+    return labelling, notes if labelling else [*notes, "votes.labellers names no remote labeller"]
 
 
 def _history(settings: Settings, *, corpus: str, root: Path) -> tuple[Params, Scheme, History]:
-    """Return parameters and scheme in force and what the corpus branch has; without a repository, the checkout's."""
     if (path := local_path(settings.repo)) and not path.exists():
         return *_in_force(root, corpus=corpus, profile=os.environ.get("CORPUS_PROFILE") or None), History()
     with workspace(settings) as clone:

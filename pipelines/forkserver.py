@@ -2,7 +2,11 @@
 
 Importing torch, transformers and mlflow takes up to eight CPU seconds, and a run starts hundreds of commands. The
 server imports the libraries once, but no code of this package: a command imports that from its own working directory,
-which may be another commit (:mod:`pipelines.forkclient`).
+which may be another commit.
+
+``python -m pipelines`` passes its arguments, environment and open files to the server in ``CORPUS_FORKSERVER`` and
+waits (:func:`delegate`); without a server, it runs the command itself. As for any process, signals are passed on, the
+exit status is the command's, and the command ends when the waiting process is killed.
 
 Run it as a script: ``python -P pipelines/forkserver.py SOCKET [LIBRARY ...]``.
 """
@@ -139,8 +143,8 @@ class Server:
         try:
             request, files = _received(client)
             # a command that another one starts inherits what the libraries added
-            given = dict(request.env.items() - self._added.items())
-            if differing := self._environment.items() ^ _read_at_import(given).items():
+            environment = dict(request.env.items() - self._added.items())
+            if differing := self._environment.items() ^ _read_at_import(environment).items():
                 names = ", ".join(sorted({name for name, _ in differing}))
                 sys.stderr.write(f"declined a command with other values of {names}\n")
                 client.sendall(b"-")
@@ -215,11 +219,7 @@ class Server:
 
 
 def _received(client: socket.socket) -> tuple[Request, list[int]]:
-    """Return a request and the client's three standard files.
-
-    Raises:
-        OSError, ValueError, TypeError, KeyError: the client is another user's, or its request is damaged.
-    """
+    """Return a request and the client's three standard files."""
     _, uid, _ = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
     head, files, *_ = socket.recv_fds(client, LENGTH.size, 3)
     try:
@@ -281,7 +281,6 @@ def run(path: Path, libraries: Sequence[str]) -> None:
 
 
 def _main(request: Request) -> int:
-    """Run a request's command in this process and return its exit status; what it printed is flushed."""
     try:
         os.chdir(request.cwd)
         sys.argv = request.argv
@@ -301,6 +300,72 @@ def _main(request: Request) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
     return status
+
+
+# The connection ended without an exit status (sysexits.h: try again later).
+LOST = 75
+
+
+def delegate() -> None:
+    """Run this process's command in the fork server and exit with its status; return if no server accepts it."""
+    path = os.environ.get(ADDRESS)
+    if not path or os.environ.get(FORKED) == str(os.getpid()):
+        return
+    with contextlib.suppress(OSError):
+        server = _connect(Path(path))
+        number = _wait(server)
+        if number is not None:
+            _end(number)
+
+
+def _connect(path: Path) -> socket.socket:
+    """Send this process's request."""
+    server = socket.socket(socket.AF_UNIX)
+    # the folder's descriptor keeps the address below the 108 bytes that a socket's address may have
+    folder = os.open(path.parent, os.O_PATH)
+    try:
+        server.connect(f"/proc/self/fd/{folder}/{path.name}")
+    finally:
+        os.close(folder)
+    os.umask(umask := os.umask(0o077))
+    body = json.dumps({"argv": sys.argv, "cwd": str(Path.cwd()), "env": dict(os.environ), "umask": umask}).encode()
+    server.settimeout(REQUEST_SECONDS)
+    socket.send_fds(server, [LENGTH.pack(len(body))], [0, 1, 2])
+    server.sendall(body)
+    if server.recv(1) != b"+":
+        raise ConnectionRefusedError
+    server.settimeout(None)
+    return server
+
+
+def _wait(server: socket.socket) -> int | None:
+    """Pass signals on until the command ends; return its wait status, or ``None`` if the server ended first."""
+
+    def pass_on(number: int, _: object) -> None:
+        with contextlib.suppress(OSError):
+            server.sendall(bytes([number]))
+
+    for number in PASSED_ON:
+        signal.signal(number, pass_on)
+    if os.environ.get("CORPUS_DIES_WITH_PARENT"):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    answer = b""
+    with contextlib.suppress(ConnectionError):
+        while len(answer) < STATUS.size and (received := server.recv(STATUS.size - len(answer))):
+            answer += received
+    if len(answer) < STATUS.size:
+        sys.stderr.write("The fork server ended while it ran this command.\n")
+        sys.exit(LOST)
+    return int(STATUS.unpack(answer)[0])
+
+
+def _end(status: int) -> None:
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        if number != signal.SIGKILL:
+            signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+    sys.exit(os.waitstatus_to_exitcode(status))
 
 
 if __name__ == "__main__":

@@ -43,10 +43,6 @@ def in_parts(work: Callable[[int, int], Part], *, count: int, least: int) -> lis
         work: reads its rows only: it may use no database, and no library with threads of its own.
         count: the number of rows.
         least: the number of rows of a part that is worth a process.
-
-    Raises:
-        WorkerLost: a process was killed, or failed with an error that is none of this project's.
-        CorpusError: the error of the first part that failed.
     """
     parts = max(1, min(_cores(), count // least))
     edges = [count * n // parts for n in range(parts + 1)]
@@ -69,8 +65,6 @@ def _cores() -> int:
 
 
 class _Child(Generic[Part]):
-    """A forked process that computes one part."""
-
     def __init__(self, pid: int, pipe: Connection) -> None:
         self._pid, self._pipe = pid, pipe
 

@@ -61,19 +61,19 @@ def umask() -> int:
     """Return the umask of new files from ``CORPUS_UMASK``, by default 077 (octal)."""
     text = os.environ.get("CORPUS_UMASK") or "077"
     try:
-        found = int(text, 8)
+        mask = int(text, 8)
     except ValueError:
-        found = -1
-    if not 0 <= found <= 0o777:
+        mask = -1
+    if not 0 <= mask <= 0o777:
         raise BadParams(where="CORPUS_UMASK", detail="needs an octal number such as 007")
-    return found
+    return mask
 
 
 def hide_messages() -> None:
     """Make Python report uncaught exceptions of all threads without their messages, which may quote a post."""
     sys.excepthook = lambda _, error, __: report(error)
-    threading.excepthook = lambda given: report(None if given.exc_type is SystemExit else given.exc_value)
-    sys.unraisablehook = lambda given: report(given.exc_value)
+    threading.excepthook = lambda failure: report(None if failure.exc_type is SystemExit else failure.exc_value)
+    sys.unraisablehook = lambda failure: report(failure.exc_value)
     # a record that cannot be formatted is not printed with its arguments
     logging.raiseExceptions = False
 

@@ -55,11 +55,7 @@ _values: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
 
 
 def count(name: str, value: float = 1, **attributes: str) -> None:
-    """Add to a counter of :data:`METRICS`, or set a gauge; no effect if no address is set.
-
-    Raises:
-        KeyError: the metric is not declared, or lacks an attribute or has another one.
-    """
+    """Add to a counter of :data:`METRICS`, or set a gauge; no effect if no address is set."""
     if not any(map(os.environ.get, ADDRESSES)):
         return
     metric = METRICS[name]
@@ -102,7 +98,6 @@ def _named(value: str) -> str:
 
 
 def _send(values: Mapping[tuple[str, tuple[tuple[str, str], ...]], float]) -> str:
-    """Send the values in one request; return the cause if they did not arrive, else an empty string."""
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
     from opentelemetry.sdk.metrics import Counter, MeterProvider
     from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMetricReader, MetricExportResult
@@ -124,6 +119,6 @@ def _send(values: Mapping[tuple[str, tuple[tuple[str, str], ...]], float]) -> st
     data = reader.get_metrics_data()
     provider.shutdown()
     exporter = OTLPMetricExporter(timeout=SECONDS)
-    found = exporter.export(data, timeout_millis=SECONDS * 1000) if data else MetricExportResult.SUCCESS
+    result = exporter.export(data, timeout_millis=SECONDS * 1000) if data else MetricExportResult.SUCCESS
     exporter.shutdown()
-    return "" if found is MetricExportResult.SUCCESS else "the receiver did not take them"
+    return "" if result is MetricExportResult.SUCCESS else "the receiver did not take them"

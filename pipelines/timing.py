@@ -31,8 +31,6 @@ IDS = {"dag": "AIRFLOW_CTX_DAG_ID", "run": "AIRFLOW_CTX_DAG_RUN_ID", "task": "AI
 
 @dataclass
 class _Clock:
-    """Seconds by phase; ``open`` is the stack of nested phases, innermost last."""
-
     spent: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     open: list[str] = field(default_factory=list)
     mark: float = 0.0
@@ -109,7 +107,7 @@ def _write(path: str, *, spent: Mapping[str, float], inner: bool) -> None:
         "inner": inner,
         **{key: os.environ[name] for key, name in IDS.items() if name in os.environ},
         "seconds": {name: round(seconds, 3) for name, seconds in sorted(spent.items())},
-        "cpu": round(sum(one.ru_utime + one.ru_stime for one in used), 3),
+        "cpu": round(sum(usage.ru_utime + usage.ru_stime for usage in used), 3),
     }
     # one write of one line: lines of several processes do not mix
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

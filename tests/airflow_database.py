@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pipelines.deployment import airflow_database
+from pipelines.deployment import postgres
 from tests.built_once import built_once
 
 FILE = "airflow.db"
@@ -23,6 +23,6 @@ def place(folder: Path) -> str:
 
 
 def _migrate(folder: Path) -> None:
-    variables = {airflow_database.OPTION: f"sqlite:///{folder / FILE}", "AIRFLOW_HOME": str(folder)}
+    variables = {postgres.OPTION: f"sqlite:///{folder / FILE}", "AIRFLOW_HOME": str(folder)}
     argv = [sys.executable, "-m", "airflow", "db", "migrate"]
     subprocess.run(argv, env={**os.environ, **variables}, check=True, capture_output=True)

@@ -28,6 +28,7 @@ from typing import Any
 
 import psutil
 
+from crisis_corpus_sandbox.reddit.build import build
 from pipelines.config import logins
 from pipelines.config.collect import Sandbox
 from pipelines.config.params import load
@@ -35,7 +36,6 @@ from pipelines.config.settings import Settings
 from pipelines.deployment.airflow_api import ENDED
 from pipelines.deployment.components import down, running
 from pipelines.deployment.services import LocalDeployment
-from pipelines.sandbox.reddit.build import build
 from pipelines.workspace import repository
 from pipelines.workspace.git import git
 from tests.airflow_client import AirflowClient

@@ -1,4 +1,4 @@
-"""Build the wheels of both distributions from the working tree."""
+"""Build the wheels of the three distributions from the working tree."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCES = ("crisis_corpus", "pipelines", "dags", "plugins", "profiles", "client")
+SOURCES = ("crisis_corpus", "pipelines", "dags", "plugins", "profiles", "client", "sandbox")
 FILES = ("pyproject.toml", "README.md", "LICENSE", "dvc.yaml", "params.yaml")
 
 
 def build(out: Path) -> None:
-    """Write both wheels to a folder."""
+    """Write the wheels to a folder."""
     # a copy, because setuptools writes into the folder that it builds
     source = out / "source"
     for name in SOURCES:
         shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     for name in FILES:
         shutil.copy2(ROOT / name, source / name)
-    for folder in (source / "client", source):
+    for folder in (source / "client", source, source / "sandbox"):
         pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(out)]
         subprocess.run([*pip, str(folder)], check=True)
     shutil.rmtree(source)

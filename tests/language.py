@@ -18,7 +18,7 @@ ALLOWED = (
     "client/LICENSE",
     "bench/second_world/words.toml",  # captions
     "docs/javascripts/",  # a licence
-    "pipelines/sandbox/reddit/",
+    "sandbox/crisis_corpus_sandbox/reddit/",
     "pipelines/taxonomy/schemes/",
     "pipelines/taxonomy/guideline.py",
     "pipelines/label/memes/rationales.py",

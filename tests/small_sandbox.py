@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from crisis_corpus_sandbox.reddit.build import build
+from crisis_corpus_sandbox.reddit.generated_posts import SMALLEST
+from crisis_corpus_sandbox.reddit.post_world import SMALLEST as FEWEST
 from pipelines.config.collect import Sandbox
-from pipelines.sandbox.reddit.build import build
-from pipelines.sandbox.reddit.cases import SMALLEST
-from pipelines.sandbox.reddit.post_world import SMALLEST as FEWEST
 from tests.built_once import built_once
 from tests.small_corpus import MONTHS
 

@@ -534,8 +534,8 @@ def _code() -> str:
 @contextmanager
 def _machinery(code: str) -> Iterator[tuple[Path, Path, int]]:
     """Make the checkout and the sandbox once, and serve the sandbox."""
+    from crisis_corpus_sandbox.reddit.build import build
     from pipelines.config.params import load
-    from pipelines.sandbox.reddit.build import build
     from tests.small_checkout import checkout
 
     folder = HOME / f"code-{code}"

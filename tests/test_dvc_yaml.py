@@ -30,7 +30,6 @@ APART = (
     "pipelines/config/",
     "pipelines/vault/",
     "pipelines/deployment/",
-    "pipelines/sandbox/",
     # they refuse a machine that is too small, and compute nothing
     "pipelines/train/architecture.py",
     "pipelines/train/preflight.py",

@@ -14,13 +14,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipelines import forkclient, forkserver
+from pipelines import forkserver
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the fork server needs Linux")
 SCRIPT = Path(forkserver.__file__)
 COMMAND = """
 import json, os, subprocess, sys, time
-from pipelines.forkclient import delegate
+from pipelines.forkserver import delegate
 delegate()
 what, *rest = sys.argv[1:]
 if what == "show":
@@ -66,8 +66,7 @@ class Place:
         package.mkdir()
         (package / "__init__.py").touch()
         (package / "__main__.py").write_text(COMMAND)
-        for name in ("forkserver.py", "forkclient.py"):
-            (package / name).write_text(SCRIPT.with_name(name).read_text())
+        (package / SCRIPT.name).write_text(SCRIPT.read_text())
         self.socket.parent.mkdir()
         self.server: subprocess.Popen[bytes] | None = None
 
@@ -200,7 +199,7 @@ def test_the_end_of_the_server_is_a_failure_that_airflow_retries(place: Place) -
     assert place.server is not None
     place.server.kill()
     place.server.wait()
-    assert waiting.wait(30) == forkclient.LOST
+    assert waiting.wait(30) == forkserver.LOST
     patiently(lambda: gone(sleeper))
 
 

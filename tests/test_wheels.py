@@ -67,7 +67,22 @@ def test_the_wheel_has_what_an_airflow_needs(wheels: dict[str, Path]) -> None:
                          ("plugins/corpus_view/page", "*.*"), ("profiles", "*.*")):  # fmt: skip
         assert {str(path.relative_to(ROOT)) for path in (ROOT / folder).glob(kind)} <= below
     assert {"dvc.yaml", "params.yaml"} <= below and "pipelines/py.typed" in contents
-    assert not [name for name in contents if name.startswith("crisis_corpus/")]
+    assert not [name for name in contents if name.startswith(("crisis_corpus/", "crisis_corpus_sandbox/"))]
+
+
+def test_the_sandbox_brings_its_modules_and_adds_its_commands(wheels: dict[str, Path]) -> None:
+    folder = ROOT / "sandbox"
+    contents = names(wheels["crisis_corpus_sandbox"])
+    modules = {str(path.relative_to(folder)) for path in (folder / "crisis_corpus_sandbox").rglob("*.py")}
+    assert modules == {name for name in contents if ".dist-info/" not in name}
+    [points] = [name for name in contents if name.endswith("entry_points.txt")]
+    assert b"[crisis_corpus.commands]" in zipfile.ZipFile(wheels["crisis_corpus_sandbox"]).read(points)
+
+
+def test_without_the_sandbox_its_commands_are_unknown() -> None:
+    code = "from pipelines.cli import main\nmain.EXTENSIONS = ()\nmain.app(['sandbox', '--help'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 2 and "No such command" in done.stderr
 
 
 @pytest.mark.parametrize("module", ["client", "webhook", "hydrate"])

@@ -27,11 +27,10 @@ import psycopg2
 import requests
 from pyarrow import parquet
 
+from crisis_corpus_sandbox.reddit.listing import DECLARED, frame, live
+from crisis_corpus_sandbox.reddit.post_world import PostWorld
 from pipelines.config.collect import Sandbox
 from pipelines.deployment.postgres import Postgres, program
-from pipelines.sandbox.reddit.dumps import DECLARED, frame
-from pipelines.sandbox.reddit.listing import live
-from pipelines.sandbox.reddit.post_world import PostWorld
 from pipelines.workspace.git import git
 from tests.ports import free_port
 

@@ -65,19 +65,8 @@ def run(
 ) -> dict[str, Any]:  # fmt: skip
     """Write a backup to a folder, and return its name and counts; an interrupted one resumes.
 
-    Args:
-        folder: the folder of all backups of this project.
-        settings: the locations of the deployment.
-        now: the time of the backup, which becomes its name.
-        keep_days: afterwards, delete older backups, and the files that only they need; ``None`` keeps them.
-        verify: first compare every file of earlier backups with its digest, and remove the damaged ones.
-        say: called after each part.
-
-    Raises:
-        BackupRunning: another process is writing a backup there.
-        BackupOvertaken: other processes committed to the corpus branch all the time.
-        BackupDamaged: an object on the DVC remote does not have its digest.
-        DatabaseNotCopied: a database cannot be read now.
+    ``verify`` first compares every file of earlier backups with its digest, and removes the damaged ones;
+    ``keep_days`` then deletes older backups, and the files that only they need.
     """
     pool = Pool(folder, secret=settings.secret())
     files: dict[str, tuple[int, str]] = {}
@@ -98,8 +87,8 @@ def run(
         manifest = BackupManifest(now.isoformat(timespec="seconds"), commit, databases, files, objects)
         name = pool.write(manifest)
         pruned = 0 if keep_days is None else pool.prune(days=keep_days, now=now)
-    told = {"backup": name, "commit": commit, "databases": sorted(databases), "bytes": sum(manifest.sizes.values())}
-    return told | {"files": len(files), "objects": len(objects), "pruned": pruned, **counts}
+    summary = {"backup": name, "commit": commit, "databases": sorted(databases), "bytes": sum(manifest.sizes.values())}
+    return summary | {"files": len(files), "objects": len(objects), "pruned": pruned, **counts}
 
 
 def sizes(folder: Path, *, settings: Settings) -> dict[str, int]:
@@ -107,8 +96,10 @@ def sizes(folder: Path, *, settings: Settings) -> dict[str, int]:
     pool = Pool(folder, secret=settings.secret())
     with workspace(settings) as clone:
         remote = clone.objects.remote
-        with each(lambda digest: int(remote.fs.size(remote.oid_to_path(digest))), held := list(remote.all())) as found:
-            objects = dict(zip(held, found, strict=True))
+        with each(
+            lambda digest: int(remote.fs.size(remote.oid_to_path(digest))), held := list(remote.all())
+        ) as object_sizes:
+            objects = dict(zip(held, object_sizes, strict=True))
     return {
         "objects": sum(objects.values()),
         "new": sum(size for digest, size in objects.items() if not pool.path(digest).exists()),
@@ -118,11 +109,7 @@ def sizes(folder: Path, *, settings: Settings) -> dict[str, int]:
 
 
 def write_secret(path: Path, *, folder: Path, settings: Settings) -> None:
-    """Write the project secret to a file of mode 600, apart from the backups.
-
-    Raises:
-        BadArgument: the file is in the folder of the backups, or exists with other content.
-    """
+    """Write the project secret to a file of mode 600, apart from the backups."""
     if path.resolve().is_relative_to(folder.resolve()):
         raise BadArgument(where="--secret-to", detail="is in the folder of the backups, which must not open them")
     text = settings.secret().hex()
@@ -132,13 +119,7 @@ def write_secret(path: Path, *, folder: Path, settings: Settings) -> None:
 
 
 def _corpus(
-    pool: Pool,
-    half: Path,
-    *,
-    files: dict[str, tuple[int, str]],
-    counts: Counter[str],
-    settings: Settings,
-    say: Say,
+    pool: Pool, half: Path, *, files: dict[str, tuple[int, str]], counts: Counter[str], settings: Settings, say: Say
 ) -> tuple[str, dict[str, int]]:
     for _ in range(ATTEMPTS):
         with workspace(settings) as clone:
@@ -152,7 +133,6 @@ def _corpus(
 
 
 def _bundle(settings: Settings, half: Path) -> Path:
-    """Write all branches and tags of the corpus repository to one file."""
     with tempfile.TemporaryDirectory(dir=half) as mirror:
         git("clone", "--quiet", "--mirror", settings.repo, mirror)
         git("--git-dir", mirror, "bundle", "create", "--quiet", str(half / BUNDLE), "--all")
@@ -160,7 +140,6 @@ def _bundle(settings: Settings, half: Path) -> Path:
 
 
 def _objects(pool: Pool, clone: Workspace, *, counts: Counter[str]) -> dict[str, int]:
-    """Copy the objects of the DVC remote that the pool lacks; return the sizes of all."""
     remote = clone.objects.remote
 
     def copy(digest: str) -> tuple[str, bool | None]:
@@ -182,7 +161,6 @@ def _fetch(remote: Any, digest: str, half: Path) -> None:
 
 
 def _databases(settings: Settings) -> dict[str, str]:
-    """Return the addresses of the databases that exist, the vault last."""
     return {name: url for name, url in database_copies.addresses(settings).items() if database_copies.exists(url)}
 
 
@@ -194,10 +172,9 @@ def _copy_files(pool: Pool, files: dict[str, tuple[int, str]], *, settings: Sett
 
 
 def _files(settings: Settings) -> dict[str, Path]:
-    """Return the files of the home that belong to a backup, by their path in it."""
     home = settings.home
-    found = [home / KEY_FILE, *(home / "releases").rglob("*"), *(home / FOLDER).glob("*.json")]
-    named = {path.relative_to(home).as_posix(): path for path in found}
+    paths = [home / KEY_FILE, *(home / "releases").rglob("*"), *(home / FOLDER).glob("*.json")]
+    named = {path.relative_to(home).as_posix(): path for path in paths}
     root = mlflow_app.artifacts(settings.home)
     named |= {f"{MLFLOW_FILES}/{path.relative_to(root).as_posix()}": path for path in root.rglob("*")}
     # tombstones are kept once, in the newest state: an old list would say less

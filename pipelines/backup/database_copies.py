@@ -12,7 +12,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from pipelines.config.settings import Settings
-from pipelines.deployment import airflow_database, mlflow_app, postgres
+from pipelines.deployment import mlflow_app, postgres
 from pipelines.errors import BadParams, ConfigError, DataError
 from pipelines.vault.engine import database_file
 
@@ -37,24 +37,20 @@ class AnotherDatabase(ConfigError):
 
 def addresses(settings: Settings) -> dict[str, str]:
     """Return the address of each database of the project, of MLflow and of Airflow, if it is known here."""
-    found = {
+    urls = {
         "answers": settings.answers_url,
         "refresh": settings.refresh_url,
         "journal": settings.journal_url,
         MLFLOW: mlflow_app.store(settings.home),
-        AIRFLOW: airflow_database.address() or "",
+        AIRFLOW: postgres.airflow_url() or "",
         # last: it then has the key of everything that was copied before
         VAULT: settings.vault_url,
     }
-    return {name: url for name, url in found.items() if url}
+    return {name: url for name, url in urls.items() if url}
 
 
 def exists(url: str) -> bool:
-    """Return whether a database has a file, or has any table.
-
-    Raises:
-        DatabaseNotCopied: the server does not answer.
-    """
+    """Return whether a database has a file, or has any table."""
     if file := database_file(url):
         return file.exists()
     engine = sa.create_engine(url, hide_parameters=True)
@@ -73,11 +69,7 @@ def size(url: str) -> int:
 
 
 def dump(name: str, url: str, folder: Path) -> Path:
-    """Write a consistent copy of a database to a folder; return its path, ``<name>.sqlite`` or ``<name>.dump``.
-
-    Raises:
-        DatabaseNotCopied: the database cannot be read now.
-    """
+    """Write a consistent copy of a database to a folder; return its path, ``<name>.sqlite`` or ``<name>.dump``."""
     if file := database_file(url):
         made = folder / f"{name}.sqlite"
         _copy(file, made, name=name)
@@ -88,12 +80,7 @@ def dump(name: str, url: str, folder: Path) -> Path:
 
 
 def load(name: str, path: Path, url: str, *, file_name: str) -> None:
-    """Write the copy of a database, which had ``file_name``, to the empty database at an address.
-
-    Raises:
-        AnotherDatabase: the copy is of SQLite and the address of PostgreSQL, or the reverse.
-        DatabaseNotCopied: the database cannot be written.
-    """
+    """Write the copy of a database, which had ``file_name``, to the empty database at an address."""
     file = database_file(url)
     if (file is None) != file_name.endswith(DUMP):
         raise AnotherDatabase(name=name)
@@ -119,12 +106,11 @@ def _copy(path: Path, to: Path, *, name: str) -> None:
 
 
 def _run(command: list[str], url: str, *, name: str) -> None:
-    """Run a program of PostgreSQL; the password is not in its arguments, which other users see."""
     parsed = sa.make_url(url)
     if parsed.get_backend_name() != "postgresql":
         raise BadParams(where=name, detail="is neither sqlite nor postgresql")
-    given = {"host": parsed.host, "port": parsed.port, "user": parsed.username, "password": parsed.password}
-    options = {**given, "database": parsed.database, **parsed.query}
+    connection = {"host": parsed.host, "port": parsed.port, "user": parsed.username, "password": parsed.password}
+    options = {**connection, "database": parsed.database, **parsed.query}
     variables = {f"PG{key.upper()}": str(value) for key, value in options.items() if value is not None}
     program = shutil.which(command[0]) or command[0]
     with suppress(FileNotFoundError):

@@ -87,11 +87,7 @@ class Pool:
         return self.path(digest).stat().st_size, digest
 
     def add(self, digest: str, copy: Callable[[Path], object]) -> bool:
-        """Store a file that ``copy`` writes to a path, unless it is in the pool; return whether it was copied.
-
-        Raises:
-            BackupDamaged: the bytes are not those that the digest names.
-        """
+        """Store a file that ``copy`` writes to a path, unless it is in the pool; return whether it was copied."""
         place = self.path(digest)
         if place.exists():
             return False
@@ -111,11 +107,7 @@ class Pool:
         return True
 
     def require(self, manifest: BackupManifest) -> None:
-        """Check that every file of a backup is in the pool and unaltered.
-
-        Raises:
-            BackupDamaged: for the first one that is not.
-        """
+        """Check that every file of a backup is in the pool and unaltered."""
         for digest, whole in self._checked(manifest.sizes):
             if not whole:
                 raise BackupDamaged(detail=f"the file {digest} is missing or was altered")
@@ -143,12 +135,7 @@ class Pool:
         return name
 
     def read(self, name: str | None) -> BackupManifest:
-        """Return the manifest of a backup, by default of the newest one.
-
-        Raises:
-            BadArgument: there is no such backup.
-            BackupDamaged: the manifest was altered, or belongs to another project.
-        """
+        """Return the manifest of a backup, by default of the newest one."""
         names = self.names()
         if not names or (name or names[-1]) not in names:
             raise BadArgument(where=str(self.folder), detail=f"has no such backup; it has {', '.join(names) or 'none'}")
@@ -181,8 +168,8 @@ class Pool:
             path = self.path(digest)
             return path.is_file() and _digest(path, like=digest) == digest
 
-        with each(whole, digests) as found:
-            yield from zip(digests, found, strict=True)
+        with each(whole, digests) as wholes:
+            yield from zip(digests, wholes, strict=True)
 
 
 @contextmanager

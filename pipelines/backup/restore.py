@@ -54,27 +54,15 @@ def run(
     folder: Path, *, name: str | None, settings: Settings, tombstones: Collection[Path], now: datetime,
     say: Say = silent,
 ) -> dict[str, Any]:  # fmt: skip
-    """Restore a backup to the places of ``settings``, and return counts.
+    """Restore a backup (``None``: the newest) to the places of ``settings``, and return counts.
 
-    Args:
-        folder: the folder of the backups.
-        name: the name of the backup; ``None`` is the newest.
-        settings: the new locations; their secret is that of the project.
-        tombstones: further files of tombstones besides the one in the folder of the backups.
-        now: the current time.
-        say: called after each part.
-
-    Raises:
-        BackupDamaged: a file is missing or altered.
-        NotEmpty: a place is in use.
-        AnotherDatabase: the backup of a database is of another kind than its new address.
-        DatabaseNotCopied: a database cannot be written.
+    ``tombstones`` are further files of tombstones besides the one in the folder of the backups.
     """
     pool = Pool(folder, secret=settings.secret())
     manifest = pool.read(name)
     deleted = _deleted([*tombstones, *(path for path in [folder / TOMBSTONES] if path.exists())])
     addresses = database_copies.addresses(settings).items()
-    urls = {one: url for one, url in addresses if one in manifest.databases and one != AIRFLOW}
+    urls = {database: url for database, url in addresses if database in manifest.databases and database != AIRFLOW}
     _require_empty(settings, urls=urls)
     pool.require(manifest)
     say("verified")
@@ -88,25 +76,25 @@ def run(
         say("repository")
         _restore_files(pool, manifest, settings=settings)
         say("files")
-        for one, url in urls.items():
-            if one != VAULT:
-                _load(one, url, pool=pool, manifest=manifest)
-                say(one)
+        for database, url in urls.items():
+            if database != VAULT:
+                _load(database, url, pool=pool, manifest=manifest)
+                say(database)
     replayed = _restore_vault(urls[VAULT], pool=pool, manifest=manifest, secret=settings.secret(), deleted=deleted)
     say(VAULT)
     with Vault.existing(settings) as vault, workspace(settings) as clone:
         terms = load(clone.path).takedown
         done = takedown.revisit(settings=settings, vault=vault, terms=terms, now=now)
     dag_graph.follow(settings)
-    told = {"backup": manifest.made, "commit": manifest.commit, "objects": len(manifest.objects)}
-    return told | {"databases": sorted(urls), "replayed": replayed, "takedowns": [r.request for r in done]}
+    summary = {"backup": manifest.made, "commit": manifest.commit, "objects": len(manifest.objects)}
+    return summary | {"databases": sorted(urls), "replayed": replayed, "takedowns": [r.request for r in done]}
 
 
 def _deleted(files: Collection[Path]) -> dict[str, Tombstone]:
-    found: dict[str, Tombstone] = {}
+    deleted: dict[str, Tombstone] = {}
     for path in files:
-        found |= read_tombstones(path)
-    return found
+        deleted |= read_tombstones(path)
+    return deleted
 
 
 def _require_empty(settings: Settings, *, urls: Mapping[str, str]) -> None:
@@ -123,11 +111,7 @@ def _require_empty(settings: Settings, *, urls: Mapping[str, str]) -> None:
 
 
 def _restore_objects(pool: Pool, manifest: BackupManifest, *, settings: Settings, mirror: Path, scratch: Path) -> None:
-    """Copy the objects of a backup to the DVC remote, the lists of folders last.
-
-    Raises:
-        NotEmpty: a distant remote has an object already.
-    """
+    """Copy the objects of a backup to the DVC remote, the lists of folders last."""
     from dvc_objects.fs.local import localfs
 
     if "://" not in settings.remote:
@@ -174,7 +158,6 @@ def _load(name: str, url: str, *, pool: Pool, manifest: BackupManifest) -> None:
 def _restore_vault(
     url: str, *, pool: Pool, manifest: BackupManifest, secret: bytes, deleted: Mapping[str, Tombstone]
 ) -> int:
-    """Restore the vault, and destroy the keys of the records that were deleted since; return their number."""
     file = database_file(url)
     half = file.with_name(f"{file.name}.restoring") if file else None
     address = f"sqlite:///{half}" if half else url

@@ -1,15 +1,19 @@
-"""Define the commands that back up a corpus and restore it to another place."""
+"""Define the commands that back up, restore and clean a deployment, and that maintain its vault."""
 
 from __future__ import annotations
 
+import json
 import os
+import secrets
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pipelines.cli.shared import emit
+from pipelines.cli.shared import Yes, confirm, doing, emit, opened, records, require_mlflow, say
 from pipelines.config.settings import Settings
+from pipelines.errors import BadParams
 from pipelines.process import now
 
 app = typer.Typer()
@@ -44,7 +48,7 @@ def backup(
         return
     if secret_to:
         stage.write_secret(secret_to, folder=folder, settings=settings)
-    emit(stage.run(folder, settings=settings, now=now(), keep_days=keep_days, verify=verify, say=_say))
+    emit(stage.run(folder, settings=settings, now=now(), keep_days=keep_days, verify=verify, say=say))
 
 
 @app.command(rich_help_panel="Repository")
@@ -62,8 +66,118 @@ def restore(
 
     os.environ["CORPUS_HOME"] = str(to.resolve())
     settings = Settings.from_env()
-    emit(stage.run(source, name=at, settings=settings, tombstones=tombstones or [], now=now(), say=_say))
+    emit(stage.run(source, name=at, settings=settings, tombstones=tombstones or [], now=now(), say=say))
 
 
-def _say(part: str) -> None:
-    typer.echo(f"{part} …", err=True)
+@app.command(rich_help_panel="Repository")
+def housekeeping(
+    yes: Yes = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="print counts and bytes of what would be removed; remove nothing")
+    ] = False,
+    airflow: Annotated[
+        str | None, typer.Option(help="the interpreter in whose environment Airflow is installed; default: this one")
+    ] = None,
+) -> None:
+    """Remove old logs, rows of Airflow's database (runs, XCom), and MLflow's runs and traces that nothing refers to."""
+    from pipelines.housekeeping import housekeeping as stage
+    from pipelines.workspace.clone import require_corpus
+
+    settings = Settings.from_env()
+    require_corpus(settings)
+    require_mlflow(settings)
+    with doing("looking for what is old"):
+        parts = stage.due(settings, now=now(), airflow=airflow)
+    found = {name: part.found for name, part in parts.items()}
+    if dry_run:
+        emit(found)
+        return
+    if count := sum(part.count for part in parts.values()):
+        counts = ", ".join(f"{part.count} in {name}" for name, part in parts.items() if part.count)
+        confirm(f"removes old files, rows and runs: {counts}", count=count, yes=yes)
+    emit(stage.run(parts, say=say))
+
+
+vault = typer.Typer(
+    no_args_is_help=True,
+    help="Export and replay tombstones (records of deletions), rotate the project secret, and encrypt tables again.",
+)
+
+# The first 32 bytes of the secret determine the record ids and never change.
+IDENTITY = 32
+
+
+@vault.command("tombstones")
+def tombstones() -> None:
+    """Print all tombstones (ids of deleted records) as JSON; store the output apart from the vault's backups."""
+    with opened() as (_, vault):
+        deleted = {i: [t.deleted_at.isoformat(), t.reason] for i, t in vault.tombstones().items()}
+    sys.stdout.write(json.dumps(deleted) + "\n")
+
+
+@vault.command("replay")
+def replay(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            help="a file of tombstones, the output of `corpus vault tombstones`",
+        ),
+    ],
+    yes: Yes = False,
+) -> None:
+    """Destroy the keys of all records that a file of tombstones (deletions) lists; run it after restoring a backup."""
+    from pipelines.takedown.receipts import read_tombstones
+
+    saved = read_tombstones(file)
+    with opened() as (_, vault):
+        fresh = len(saved) - len(vault.tombstoned(saved))
+        confirm(f"destroys the keys of {records(fresh)}, without which nothing can read them", count=fresh, yes=yes)
+        emit({"tombstones": len(saved), "destroyed": vault.replay(saved)})
+
+
+@vault.command("rotate")
+def rotate(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            dir_okay=False,
+            help="the file to write the new project secret to, or an interrupted rotation's file",
+        ),
+    ],
+    yes: Yes = False,
+) -> None:
+    """Encrypt the keys of all records under a new project secret; older backups still need the old secret."""
+    with opened() as (settings, vault):
+        live = vault.counts()["records"]
+        confirm(f"makes the present secret, which opens the keys of {records(live)}, useless", count=live, yes=yes)
+        fresh = _new_secret(file, settings.secret())
+        emit({"rewrapped": vault.rotate(secret=fresh), "secret_file": str(file)})
+    sys.stderr.write(
+        f"Set CORPUS_SECRET to the content of {file}, restart, and destroy every copy of the old secret.\n"
+    )
+
+
+def _new_secret(file: Path, secret: bytes) -> bytes:
+    """Return the secret in a file; create it if it is missing, so that an interrupted rotation can be repeated."""
+    if not file.exists():
+        fresh = secret[:IDENTITY] + secrets.token_bytes(IDENTITY)
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as out:
+            out.write(fresh.hex())
+            out.flush()
+            os.fsync(out.fileno())
+        return fresh
+    try:
+        fresh = bytes.fromhex(file.read_text().strip())
+    except ValueError:
+        raise BadParams(where=file.name, detail="is not a secret in hexadecimal digits") from None
+    if fresh[:IDENTITY] != secret[:IDENTITY] or len(fresh) <= IDENTITY:
+        raise BadParams(
+            where=file.name,
+            detail="is not the first 64 digits of the present secret with a new ending; name a file to create",
+        )
+    return fresh

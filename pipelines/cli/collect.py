@@ -1,13 +1,15 @@
-"""Define the commands that collect one month of a source and write its tables, and the trial of one day."""
+"""Define the commands that collect a month, write its tables, and deduplicate, sample and split all months."""
 
 from __future__ import annotations
 
+import os
 from datetime import date
+from multiprocessing import get_context
 from typing import Annotated
 
 import typer
 
-from pipelines.cli.shared import STEPS, CorpusName, Month, Shard, emit, open_vault, run_stage
+from pipelines.cli.shared import STAGES, STEPS, CorpusName, Month, Shard, emit, open_vault, opened, run_stage
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.errors import BadParams
@@ -37,8 +39,7 @@ def refresh(
     """Read the subreddits of a corpus that are due, and store their new posts until the month is collected."""
     from pipelines.collect import refresh as step
 
-    settings = Settings.from_env()
-    with open_vault(settings) as vault:
+    with opened() as (settings, vault):
         emit(step.run(corpus, params=load(), settings=settings, vault=vault, now=now(), every=every))
 
 
@@ -48,16 +49,10 @@ def images(corpus: CorpusName, month: Month, shard: Shard = 0) -> None:
     from pipelines.collect import images as step
     from pipelines.collect.month import Window
 
-    settings = Settings.from_env()
-    with open_vault(settings) as vault:
+    with opened() as (settings, vault):
         emit(
             step.run(
-                corpus,
-                window=Window.from_key(month),
-                shard=shard,
-                params=load(),
-                vault=vault,
-                contact=settings.contact,
+                corpus, window=Window.from_key(month), shard=shard, params=load(), vault=vault, contact=settings.contact
             )
         )
 
@@ -101,3 +96,57 @@ def try_day(
     except ValueError:
         raise BadParams(where="--day", detail="is not a date YYYY-MM-DD") from None
     emit(trial.run(Settings.from_env(), corpus=corpus, day=chosen, now=now()))
+
+
+@app.command("compile", rich_help_panel=STEPS)
+def compile_kernels() -> None:
+    """Compile the libraries and the inner loops of dedupe and split before their first use; `make setup` runs this."""
+    from pipelines.workspace.step_environment import compiled_kernels
+
+    os.environ.update(compiled_kernels(Settings.from_env().home))  # numba reads it when it is imported
+    from pipelines import forkserver
+
+    # Importing writes their bytecode: a quarter of what is installed, which each of the first processes would write
+    # otherwise. torch and what imports it take half of the time.
+    torch = [name for name in forkserver.LIBRARIES if name.split(".")[0] in forkserver.TORCH]
+    child = get_context("fork").Process(target=forkserver.import_libraries, args=(torch,))
+    child.start()
+    from pipelines.curate import compile as step
+
+    step.run()
+    forkserver.import_libraries([name for name in forkserver.LIBRARIES if name not in torch])
+    child.join()
+    if child.exitcode:
+        raise typer.Exit(child.exitcode)
+
+
+@app.command(rich_help_panel=STAGES)
+def dedupe(corpus: CorpusName) -> None:
+    """Find near-duplicate items of a corpus by picture and text, and drop each item that repeats an earlier one."""
+    from pipelines.curate.dedupe import dedupe as stage
+
+    run_stage(stage.run, corpus, needs_settings=False)
+
+
+@app.command(rich_help_panel=STAGES)
+def sample(corpus: CorpusName) -> None:
+    """Draw a random sample, with a fixed seed, of the items that the stage dedupe kept."""
+    from pipelines.curate import sample as stage
+
+    run_stage(stage.run, corpus, needs_settings=False)
+
+
+@app.command(rich_help_panel=STAGES)
+def split(corpus: CorpusName) -> None:
+    """Split the sample into train, dev and test, stratified on gold; near-duplicates share a split; no item moves."""
+    from pipelines.curate.split import split as stage
+
+    run_stage(stage.run, corpus, needs_settings=False)
+
+
+@app.command(rich_help_panel=STAGES)
+def quality(corpus: CorpusName) -> None:
+    """Count the items of the corpus, and compare them with the sandbox's ground truth, if the corpus is simulated."""
+    from pipelines.curate import quality as stage
+
+    run_stage(stage.run, corpus)

@@ -40,14 +40,14 @@ def doctor(
     """Check the deployment and print how to fix each problem; the exit status is 1 if a check failed."""
     from pipelines.doctor.doctor import examine
 
-    found = examine(Settings.from_env(), root=project_root(), now=now(), seconds=timeout, deep=deep)
-    counts = Counter[str](finding.status for _, finding in found)
+    findings = examine(Settings.from_env(), root=project_root(), now=now(), seconds=timeout, deep=deep)
+    counts = Counter[str](finding.status for _, finding in findings)
     if as_json:
-        _log(found)
-        emit({**{status: counts[status] for status in COLOURS}, "checks": [f.told(name) for name, f in found]})
+        _log(findings)
+        emit({**{status: counts[status] for status in COLOURS}, "checks": [f.as_json(name) for name, f in findings]})
     else:
-        _show(found)
-    if any(finding.late for _, finding in found):
+        _show(findings)
+    if any(finding.late for _, finding in findings):
         # a check that never returns must not keep the process alive
         sys.stdout.flush()
         sys.stderr.flush()
@@ -56,24 +56,22 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _log(found: Found) -> None:
-    """Write what needs a fix to stderr, which Airflow logs."""
-    for name, finding in found:
+def _log(findings: Found) -> None:
+    for name, finding in findings:
         if finding.status != "ok":
             sys.stderr.write(f"{finding.status} {name}: {finding.found}. {finding.fix}\n")
 
 
-def _show(found: Found) -> None:
-    """Print a table at a terminal, else a line per check."""
+def _show(findings: Found) -> None:
     if not sys.stdout.isatty():
-        for name, finding in found:
+        for name, finding in findings:
             sys.stdout.write(f"{finding.status:8} {name}: {finding.found}{f'. {finding.fix}' if finding.fix else ''}\n")
         return
     from rich.console import Console
     from rich.table import Table
 
     table = Table("check", "status", "found", "fix")
-    for name, finding in found:
+    for name, finding in findings:
         status = f"[{COLOURS[finding.status]}]{finding.status}[/]"
         table.add_row(name, status, finding.found, finding.fix)
     Console().print(table)
@@ -107,8 +105,7 @@ def finetune(
         ),
     ],
     gpus: Annotated[
-        int | None,
-        typer.Option(help="the number of GPUs; default: as many of --memory GB as are needed", min=1),
+        int | None, typer.Option(help="the number of GPUs; default: as many of --memory GB as are needed", min=1)
     ] = None,
     memory: Annotated[float, typer.Option(help="the memory of one GPU in GB", min=1)] = 80,
     as_json: AsJson = False,
@@ -144,8 +141,7 @@ def profile(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="PROFILE",
-            help="a profile whose name begins with the paper's: figsim, cradle, or cradle-2027",
+            metavar="PROFILE", help="a profile whose name begins with the paper's: figsim, cradle, or cradle-2027"
         ),
     ],
     as_json: AsJson = False,

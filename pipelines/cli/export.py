@@ -24,6 +24,7 @@ from pipelines.cli.shared import (
     emit,
     open_registry,
     open_vault,
+    opened,
 )
 from pipelines.config.settings import Settings
 from pipelines.process import now
@@ -49,8 +50,7 @@ def release(name: ReleaseName, repo: Repo, to: To) -> None:
     """Write an approved release as a dataset folder: card, Croissant, a Parquet file for each split, its package."""
     from pipelines.export import release_folder
 
-    settings = Settings.from_env()
-    with open_vault(settings) as vault:
+    with opened() as (settings, vault):
         emit(release_folder.run(name, repo=repo, to=to, settings=settings, vault=vault, now=now()))
 
 
@@ -77,8 +77,8 @@ def push(
 
     settings = Settings.from_env()
     with _opened(settings) as (vault, journal):
-        given: dict[str, Any] = {"settings": settings, "journal": journal, "vault": vault, "now": now()}
-        planned = stage.plan(folder, **given)
+        options: dict[str, Any] = {"settings": settings, "journal": journal, "vault": vault, "now": now()}
+        planned = stage.plan(folder, **options)
         if not send:
             emit(planned | {"sent": False})
             return
@@ -86,7 +86,7 @@ def push(
         count, place = len(planned["files"]), f"{planned['repo']} on {planned['hub']}"
         confirm(f"sends {count} files to {place} and deletes all earlier files there", count=count, yes=yes)
         with doing("sending the files"):
-            emit(stage.push(folder, who=person, why=reason, **given) | {"sent": True})
+            emit(stage.push(folder, who=person, why=reason, **options) | {"sent": True})
 
 
 @app.command("remove")
@@ -106,14 +106,14 @@ def remove(
         raise typer.BadParameter("is neither dataset nor model", param_hint="'--kind'")
     settings = Settings.from_env()
     with _opened(settings) as (_, journal):
-        given: dict[str, Any] = {"kind": kind, "settings": settings, "journal": journal}
-        planned = stage.remove(repo, who="", why="", send=False, **given)
+        options: dict[str, Any] = {"kind": kind, "settings": settings, "journal": journal}
+        planned = stage.remove(repo, who="", why="", send=False, **options)
         if not send:
             emit(planned)
             return
         person, reason = decided(who, why)
         confirm(f"deletes the repository {repo} on {planned['hub']} with its history", count=1, yes=yes)
-        emit(stage.remove(repo, who=person, why=reason, **given))
+        emit(stage.remove(repo, who=person, why=reason, **options))
 
 
 @app.command("list")
@@ -123,15 +123,15 @@ def list_(as_json: AsJson = False) -> None:
 
     settings = Settings.from_env()
     with _opened(settings) as (vault, journal):
-        found = hub.listing(settings=settings, journal=journal, vault=vault, now=now())
+        listed = hub.listing(settings=settings, journal=journal, vault=vault, now=now())
     if as_json:
-        emit({"copies": [asdict(copy) for copy in found]})
+        emit({"copies": [asdict(copy) for copy in listed]})
         return
-    for copy in found:
+    for copy in listed:
         typer.echo(f"{copy.hub} {copy.kind} {copy.repo}: {copy.of}, {copy.state}{f': {copy.why}' if copy.why else ''}")
         if copy.do:
             typer.echo(f"  {copy.do}")
-    if not found:
+    if not listed:
         typer.echo("The journal has no copies on the Hub.")
 
 

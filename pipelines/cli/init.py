@@ -186,7 +186,8 @@ class Beginning:
         others = {
             name: typer.prompt(text, default=getattr(settings, name)) for name, text in ASKED.items() if name != "repo"
         }
-        env = typer.prompt("File for these addresses", default=str(_default_env()))
+        folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+        env = typer.prompt("File for these addresses", default=str(folder / "crisis-corpus" / "corpus.env"))
         return Beginning(
             settings.model_copy(update=others),
             Choices(corpora, _names(labellers), budget, ethics.strip() or None),
@@ -210,7 +211,9 @@ class Beginning:
             path = Path(profile if profile.endswith((".yaml", ".yml")) else f"profiles/{profile}.yaml")
             text, profile = new_profile.profile_text(self.choices, params=params), str(path)
         if dry_run:
-            _show([(profile, text), (self.env_file, shown(env) if self.env_file else None)])
+            for file, content in ((profile, text), (self.env_file, shown(env) if self.env_file else None)):
+                if content is not None:
+                    typer.echo(f"--- {file}\n{content}")
             action = repository.plan(self.settings, checkout=checkout, profile=None if text else profile)
             return {"commit": None, "would": action}
         with_profile = _written(Path(profile), text) if text and profile else None
@@ -230,7 +233,7 @@ class Beginning:
         from pipelines.config.new_profile import env_text
 
         labellers = [params.labellers[name] for name in self.choices.labellers if name in params.labellers]
-        keys = {f"CORPUS_{one.provider.upper()}_KEY" for one in labellers if one.kind == "remote"}
+        keys = {f"CORPUS_{labeller.provider.upper()}_KEY" for labeller in labellers if labeller.kind == "remote"}
         # a source, or several
         if any("reddit" in (fields.get("source") or ()) for fields in self.choices.corpora.values()):
             keys |= {"CORPUS_REDDIT_CLIENT_ID", "CORPUS_REDDIT_CLIENT_SECRET", "CORPUS_CONTACT"}
@@ -240,7 +243,7 @@ class Beginning:
 
 def _by_corpus(values: Mapping[str, list[str] | None], *, corpora: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Return the fields of corpora that options give, such as ``memes=dump`` or ``dump``."""
-    found: dict[str, dict[str, Any]] = {}
+    fields_of: dict[str, dict[str, Any]] = {}
     names = list(corpora)
     for field, options in values.items():
         for option in options or ():
@@ -248,8 +251,8 @@ def _by_corpus(values: Mapping[str, list[str] | None], *, corpora: Iterable[str]
             if equals and corpus not in names:
                 raise BadParams(where=f"--{field.replace('_', '-')}", detail=f"names no corpus of {', '.join(names)}")
             for name in [corpus] if equals else names:
-                found.setdefault(name, {})[field] = _value(field, value if equals else option)
-    return found
+                fields_of.setdefault(name, {})[field] = _value(field, value if equals else option)
+    return fields_of
 
 
 def _value(field: str, text: str) -> Any:
@@ -279,11 +282,6 @@ def _refuse_passwords(addresses: Mapping[str, str | None]) -> None:
             raise BadParams(where=option, detail=detail)
 
 
-def _default_env() -> Path:
-    folder = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    return Path(folder) / "crisis-corpus" / "corpus.env"
-
-
 def _check_env_file(path: Path, *, checkout: Path) -> None:
     from pipelines.config.new_profile import FileExists
 
@@ -295,14 +293,7 @@ def _check_env_file(path: Path, *, checkout: Path) -> None:
         raise FileExists(path=path)
 
 
-def _show(files: Iterable[tuple[object, str | None]]) -> None:
-    for path, text in files:
-        if text is not None:
-            typer.echo(f"--- {path}\n{text}")
-
-
 def _written(path: Path, text: str) -> Path | None:
-    """Write the profile; return its path if it is new."""
     from pipelines.config.new_profile import write_profile
 
     new = not path.exists()
@@ -318,7 +309,6 @@ def _warn_uncommitted(paths: Iterable[str], *, written: str | None) -> None:
 
 
 def _next_steps(settings: Settings, *, params: Params, choices: Choices, env_file: Path | None) -> None:
-    """Print what `corpus doctor` finds in the new deployment, and what to do next."""
     from pipelines.workspace import parameters
 
     findings = _examined(settings)
@@ -343,12 +333,7 @@ def _examined(settings: Settings) -> list[str]:
     try:
         with doing("examining the deployment"):
             done = subprocess.run(
-                argv,
-                env=with_secret() | addresses,
-                capture_output=True,
-                text=True,
-                timeout=DOCTOR_SECONDS,
-                check=False,
+                argv, env=with_secret() | addresses, capture_output=True, text=True, timeout=DOCTOR_SECONDS, check=False
             )
         checks = json.loads(done.stdout.strip().rpartition("\n")[2])["checks"]
     except (subprocess.TimeoutExpired, ValueError, KeyError):

@@ -84,8 +84,7 @@ def votes(corpus: CorpusName, labeller: LabellerName) -> None:
 def votes_report(
     corpus: CorpusName,
     everything: Annotated[
-        bool,
-        typer.Option("--all", help="show all tables of labels and their distributions, not only the summary"),
+        bool, typer.Option("--all", help="show all tables of labels and their distributions, not only the summary")
     ] = False,
     as_json: AsJson = False,
 ) -> None:

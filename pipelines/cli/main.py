@@ -11,37 +11,35 @@ import gc
 import os
 import sqlite3
 import sys
+from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any, NoReturn
 
 import typer
 from typer._click.exceptions import NoArgsIsHelpError
 from typer.core import TyperGroup
+from typer.main import get_group
 
 from pipelines.cli.airflow import app as airflow
 from pipelines.cli.annotate import app as annotate
+from pipelines.cli.annotate import rounds
 from pipelines.cli.backup import app as backup
+from pipelines.cli.backup import vault
 from pipelines.cli.collect import app as collect
-from pipelines.cli.curate import app as curate
 from pipelines.cli.doctor import app as doctor
 from pipelines.cli.doctor import plan
-from pipelines.cli.evaluate import app as evaluate
 from pipelines.cli.export import app as export
-from pipelines.cli.housekeeping import app as housekeeping
 from pipelines.cli.init import app as init
 from pipelines.cli.label import app as label
-from pipelines.cli.params import app as params
 from pipelines.cli.registry import app as registry
 from pipelines.cli.release import app as release
 from pipelines.cli.repository import app as repository
-from pipelines.cli.round import app as rounds
-from pipelines.cli.sandbox import app as sandbox
+from pipelines.cli.repository import params
 from pipelines.cli.shared import STAGES, STEPS, AsJson, CorpusName, doing, emit, require_mlflow
 from pipelines.cli.takedown import app as privacy
 from pipelines.cli.takedown import takedowns
 from pipelines.cli.task import app as task
 from pipelines.cli.train import app as train
-from pipelines.cli.vault import app as vault
 from pipelines.config.settings import Settings
 from pipelines.errors import CorpusError, StepFailed
 from pipelines.process import DIES_WITH_PARENT, die_with_parent, private_files, report
@@ -51,6 +49,8 @@ from pipelines.timing import measured
 # New objects between two collections; with Python's 700, imports of torch and transformers spend a tenth collecting.
 GC_THRESHOLD = 50_000
 LAST = (STAGES, STEPS)
+# The distributions that may add commands, by an entry point of the group COMMANDS for each.
+EXTENSIONS, COMMANDS = ("crisis-corpus-sandbox",), "crisis_corpus.commands"
 # Faults of the machine or of a path that a person can correct; sysexits.h: 74, an error of input or output.
 FORESEEN = {errno.EACCES, errno.EISDIR, errno.ENOSPC, errno.ENOTDIR, errno.EPERM, errno.EROFS}
 BAD_ARGUMENT, INPUT_OUTPUT = 64, 74
@@ -58,16 +58,37 @@ DISK_FULL = "A file system is full, or a disk fails. Stored data is intact: free
 
 
 class UserCommandsFirst(TyperGroup):
-    """A group of commands whose help lists those for people before those that DVC and Airflow run."""
+    """A group of commands whose help lists those for people before those that DVC and Airflow run.
+
+    Commands of :data:`EXTENSIONS` are imported for the help and for a name that is none of the package's own.
+    """
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command of this package or of an extension, or ``None``."""
+        if cmd_name not in self.commands:
+            self.commands.update(_extensions())
+        return super().get_command(ctx, cmd_name)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of all commands, in the order of their panels."""
+        self.commands.update(_extensions())
 
         def rank(name: str) -> int:
             panel = getattr(self.commands[name], "rich_help_panel", None)
             return LAST.index(panel) + 1 if panel in LAST else 0
 
         return sorted(self.commands, key=rank)
+
+
+def _extensions() -> dict[str, TyperGroup]:
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    groups = {}
+    for name in EXTENSIONS:
+        with suppress(PackageNotFoundError):
+            for entry in distribution(name).entry_points.select(group=COMMANDS):
+                groups[entry.name] = get_group(entry.load())
+    return groups
 
 
 def _version(asked: bool) -> None:
@@ -98,9 +119,9 @@ def track(corpus: CorpusName) -> None:
 
     settings = Settings.from_env()
     require_mlflow(settings)
-    told = numbers.track(settings, corpus=corpus)
-    quietly(partial(write, tracked={corpus: told}))
-    emit(told)
+    logged = numbers.track(settings, corpus=corpus)
+    quietly(partial(write, tracked={corpus: logged}))
+    emit(logged)
 
 
 @app.command(rich_help_panel="Repository")
@@ -126,9 +147,7 @@ def status(
         numbers.show(gathered)
 
 
-for layer in (
-    init, repository, backup, housekeeping, collect, curate, annotate, label, train, evaluate, registry, privacy, doctor
-):  # fmt: skip
+for layer in (init, repository, backup, collect, annotate, label, train, registry, privacy, doctor):
     app.add_typer(layer)
 app.add_typer(params, name="params", rich_help_panel="Repository")
 app.add_typer(plan, name="plan", rich_help_panel="Repository")
@@ -137,7 +156,6 @@ app.add_typer(export, name="export", rich_help_panel="Release")
 app.add_typer(rounds, name="round", rich_help_panel="Annotate")
 app.add_typer(vault, name="vault", rich_help_panel="Privacy")
 app.add_typer(takedowns, name="takedown", rich_help_panel="Privacy")
-app.add_typer(sandbox, name="sandbox", rich_help_panel="Sandbox")
 app.add_typer(airflow, name="airflow", rich_help_panel="Repository")
 app.add_typer(task, name="task", rich_help_panel=STEPS)
 
@@ -175,7 +193,6 @@ def main() -> None:
 
 
 def _foreseen(error: Exception) -> str | None:
-    """Return the message of a fault of the machine, or ``None`` if the error is none."""
     if isinstance(error, OSError) and error.errno in FORESEEN and error.filename:
         return f"{error.filename}: {error.strerror}."
     return DISK_FULL if disk_full(error) else None
@@ -202,7 +219,6 @@ def _fail(name: str, message: str, *, status: int, retry_after: float | None = N
 
 
 def _usage(error: typer.TyperException) -> str:
-    """Return the message of a wrong argument as one line, and the command that explains it."""
     # pydantic's name for a value that a function refuses
     message = " ".join(error.format_message().replace("Value error, ", "").split()).rstrip(".?")
     context: typer.Context | None = getattr(error, "ctx", None)

@@ -45,7 +45,6 @@ MODELS = "the registered model: crisis-posts, meme-severity, meme-figurative, me
 
 
 def _registered(context: typer.Context, value: Any) -> Any:
-    """Refuse names under which no model is registered."""
     from crisis_corpus.versions import NAMES
 
     if not context.resilient_parsing:
@@ -90,7 +89,7 @@ def register(
         # as in `corpus track`
         emit({"skipped": "MLFLOW_TRACKING_URI is not set"})
         return
-    told: dict[str, list[dict[str, Any]]] = {}
+    registered: dict[str, list[dict[str, Any]]] = {}
     # models of one corpus are packaged from the same clone
     for _, group in groupby(chosen_names, key=lambda name: NAMES[name][0]):
         same = list(group)
@@ -98,8 +97,10 @@ def register(
             for name in same:
                 for chosen in context.params.registry.get(name, ()):
                     version, new = stage.register(name, chosen=chosen, context=context, who=who, why=why)
-                    told.setdefault(name, []).append({"version": version.version, "model": chosen.model, "new": new})
-    emit({"registered": told})
+                    registered.setdefault(name, []).append(
+                        {"version": version.version, "model": chosen.model, "new": new}
+                    )
+    emit({"registered": registered})
 
 
 @app.command(rich_help_panel="Registry")
@@ -134,14 +135,14 @@ def promote(
     """Make a model version the champion if it passes the gate (the comparison with the present champion)."""
     from pipelines.promotion import promote as moves
 
-    decision = Decider.of(who, why, approval=approval, run=run, subject=f"promote {name} {version}")
-    given: dict[str, Any] = {"who": decision.who, "why": decision.why}
+    decision = Decider.from_options(who, why, approval=approval, run=run, subject=f"promote {name} {version}")
+    options: dict[str, Any] = {"who": decision.who, "why": decision.why}
     with open_registry(Settings.from_env(), name=name, base=base) as context:
         if abandon:
-            emit(_moved(moves.abandon(name, context=context, **given)))
+            emit(_moved(moves.abandon(name, context=context, **options)))
         else:
-            given |= {"asked_by": decision.asked_by, "dry_run": dry_run}
-            emit(_moved(moves.promote(name, version, context=context, **given)))
+            options |= {"asked_by": decision.asked_by, "dry_run": dry_run}
+            emit(_moved(moves.promote(name, version, context=context, **options)))
 
 
 @app.command(rich_help_panel="Registry")
@@ -158,7 +159,9 @@ def reject(
     """Record that a person rejected a model version that had passed the gate (comparison with the champion)."""
     from pipelines.promotion import promote as moves
 
-    decision = Decider.of(who, why, approval=approval, run=run, subject=f"promote {name} {version}", yes=False)
+    decision = Decider.from_options(
+        who, why, approval=approval, run=run, subject=f"promote {name} {version}", yes=False
+    )
     with open_registry(Settings.from_env()) as context:
         row = moves.reject(name, version, who=decision.who, why=decision.why, context=context)
         emit({"name": name, "version": version, "event": row.event, "row": row.number})
@@ -226,11 +229,11 @@ def registry(
         emit(show.records_of(name, records_of, registry=models, settings=settings))
     else:
         with doing("reading the registry"), Journal.of(settings) as journal:
-            found = show.gather(name, registry=models, journal=journal, known=anchors.published(settings))
+            shown = show.gather(name, registry=models, journal=journal, known=anchors.published(settings))
         if as_json:
-            emit({"models": found})
+            emit({"models": shown})
         else:
-            show.render(found)
+            show.render(shown)
 
 
 @app.command("batch_predict", rich_help_panel=STAGES)
@@ -285,7 +288,6 @@ def _watch() -> Iterator[Watch]:
 
 
 def _names(corpus: str | None) -> list[str]:
-    """Return the names under which models of a corpus are registered."""
     from crisis_corpus.versions import NAMES
 
     if corpus is None:
@@ -294,26 +296,25 @@ def _names(corpus: str | None) -> list[str]:
 
 
 def _moved(moved: Moved) -> dict[str, Any]:
-    told = {"name": moved.name, "champion": moved.champion, "already": moved.already}
+    summary = {"name": moved.name, "champion": moved.champion, "already": moved.already}
     if moved.row is not None:
-        told |= {"event": moved.row.event, "row": moved.row.number}
+        summary |= {"event": moved.row.event, "row": moved.row.number}
     if moved.verdict is not None:
-        told |= _verdict(moved.verdict)
-    return told
+        summary |= _verdict(moved.verdict)
+    return summary
 
 
 def _links(verdict: GateVerdict, *, context: Context) -> dict[str, str]:
-    """Return what an approver may want to open: the version, report and numbers in MLflow, and the commit."""
     from pipelines.registry import mlflow_pages
     from pipelines.registry.versions import subject
 
     page = mlflow_pages.of_version(context.settings, name=verdict.name, version=verdict.version)
-    found = {"version": page} if page else {}
+    links = {"version": page} if page else {}
     if learnt := verdict.figures.get("candidate"):
         corpus, commit = subject(verdict.name, params=context.params)[0], learnt["data_commit"]
-        given: dict[str, Any] = {"corpus": corpus, "commit": commit, "client": context.registry.client}
-        found |= {"commit": commit, **mlflow_pages.of_commit(context.settings, **given)}
-    return found
+        options: dict[str, Any] = {"corpus": corpus, "commit": commit, "client": context.registry.client}
+        links |= {"commit": commit, **mlflow_pages.of_commit(context.settings, **options)}
+    return links
 
 
 def _verdict(verdict: GateVerdict) -> dict[str, Any]:

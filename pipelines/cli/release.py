@@ -21,6 +21,7 @@ from pipelines.cli.shared import (
     doing,
     emit,
     open_vault,
+    opened,
     summarised,
 )
 from pipelines.config.params import load
@@ -48,12 +49,11 @@ def make(
     from pipelines.release import package
     from pipelines.workspace.clone import workspace
 
-    settings = Settings.from_env()
-    with open_vault(settings) as vault, workspace(settings) as clone, doing("writing the package"):
+    with opened() as (settings, vault), workspace(settings) as clone, doing("writing the package"):
         params = load(clone.path)
         clone.checkout(*package.inputs(corpus, params=params))
         clone.checkout_months(corpus, "posts.parquet")
-        given: dict[str, Any] = {
+        options: dict[str, Any] = {
             "params": params,
             "settings": settings,
             "vault": vault,
@@ -61,12 +61,11 @@ def make(
             "root": clone.path,
             "to": to,
         }
-        made = package.run(corpus, terms=params.release, name=name, **given)
+        made = package.run(corpus, terms=params.release, name=name, **options)
     emit(made | {"links": _links(settings, corpus=corpus, commit=made["commit"])})
 
 
 def _links(settings: Settings, *, corpus: str, commit: str) -> dict[str, str]:
-    """Return what an approver may want to open; MLflow is not needed for a release."""
     from crisis_corpus.versions import RegistryUnavailable
     from pipelines.registry import mlflow_pages
 
@@ -78,17 +77,13 @@ def _links(settings: Settings, *, corpus: str, commit: str) -> dict[str, str]:
 @app.command("approve")
 @summarised()
 def approve(
-    name: Name,
-    who: PersonIfAny = None,
-    why: ReasonIfAny = None,
-    answer: Approval = None,
-    run: RunOfApproval = "",
+    name: Name, who: PersonIfAny = None, why: ReasonIfAny = None, answer: Approval = None, run: RunOfApproval = ""
 ) -> None:
     """Approve a draft release for use by others; `corpus release make` cannot replace it afterwards."""
     from pipelines.release import approval
 
     settings = Settings.from_env()
-    decision = Decider.of(who, why, approval=answer, run=run, subject=f"release {name}")
+    decision = Decider.from_options(who, why, approval=answer, run=run, subject=f"release {name}")
     with open_vault(settings) as vault:
         emit(approval.approve(name, who=decision.who, why=decision.why, settings=settings, vault=vault, now=now()))
 
@@ -116,8 +111,8 @@ def request(
     """Enter a researcher's request for a release into its register."""
     from pipelines.release import access
 
-    given = {"researcher": researcher, "institution": institution, "purpose": purpose}
-    emit(access.request(name, **given, settings=Settings.from_env(), now=now()))
+    asked = {"researcher": researcher, "institution": institution, "purpose": purpose}
+    emit(access.request(name, **asked, settings=Settings.from_env(), now=now()))
 
 
 @app.command("grant")
@@ -134,8 +129,8 @@ def grant(
     """Grant a request for a release until a day."""
     from pipelines.release import access
 
-    given: dict[str, Any] = {"who": who, "why": why, "expires": expires.date(), "settings": Settings.from_env()}
-    emit(access.decide(name, number, grant=True, **given, now=now()))
+    settings, last = Settings.from_env(), expires.date()
+    emit(access.decide(name, number, grant=True, who=who, why=why, expires=last, settings=settings, now=now()))
 
 
 @app.command("deny")
@@ -190,6 +185,5 @@ def refresh(
     """Remove from all releases the deleted records whose removal is due, and add their ids to the removal lists."""
     from pipelines.release import removal
 
-    settings = Settings.from_env()
-    with open_vault(settings) as vault:
+    with opened() as (settings, vault):
         emit({"releases": removal.refresh(settings=settings, vault=vault, now=now(), at_once=at_once)})

@@ -1,18 +1,175 @@
-"""Define the commands that upgrade, sign and clone the corpus repository."""
+"""Define the commands that upgrade, sign and clone the corpus repository, and show and change its parameters."""
 
 from __future__ import annotations
 
+import getpass
 import shutil
+import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pipelines.cli.airflow import tell_airflow
-from pipelines.cli.params import tell
-from pipelines.cli.shared import Person, Reason, doing, emit, empty_folder
+from pipelines.cli.shared import AsJson, Person, Reason, doing, emit, empty_folder
+from pipelines.config.params_text import Key
 from pipelines.config.settings import Settings
-from pipelines.errors import CorpusError
+from pipelines.errors import BadParams, CorpusError
+
+if TYPE_CHECKING:
+    from pipelines.workspace.merge import Difference
+    from pipelines.workspace.parameters import Changed
+
+
+params = typer.Typer(
+    no_args_is_help=True, help="Show and change the parameters of the corpus: params.yaml on the corpus branch."
+)
+
+ChangeReason = Annotated[str, typer.Option(help="the reason for the change; written to its commit")]
+By = Annotated[
+    str | None, typer.Option(help="the person who makes the change; default: git's user.name and user.email")
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="check and print the change of parameters without committing it")
+]
+
+
+@params.command()
+def show(
+    section: Annotated[
+        str | None, typer.Argument(help="print only this section or parameter, such as sample.memes")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the parameters of the corpus branch, or those of one section."""
+    from ruamel.yaml import YAML
+
+    from pipelines.workspace import parameters
+
+    values = parameters.show(Settings.from_env(), section=section)
+    if as_json:
+        emit(values)
+    else:
+        yaml = YAML(typ="safe")
+        yaml.default_flow_style, yaml.sort_base_mapping_type_on_output = False, False  # type: ignore[assignment]
+        yaml.dump({section: values} if section else values, sys.stdout)
+
+
+@params.command()
+def diff(as_json: AsJson = False) -> None:
+    """List the parameters that differ from the code's defaults, and whether a profile or a person set them."""
+    from rich.console import Console
+    from rich.table import Column, Table
+
+    from pipelines.workspace import parameters
+
+    rows = parameters.diff(Settings.from_env())
+    if as_json:
+        emit([_row(row) for row in rows])
+        return
+    table = Table(
+        Column("Parameter", overflow="fold", min_width=24), "Default", "Profile", "Set", "By", "When", "ChangeReason"
+    )
+    for row in rows:
+        record = row.record
+        history = (record.who, record.when[:10], record.reason) if record else ("", "", "")
+        if row.by_person and not record:
+            history = ("not recorded", "", "")
+        cells = (row.default, row.profile, row.present if row.by_person else "")
+        table.add_row(row.key, *map(_short, cells), *history)
+    Console().print(table)
+
+
+def _row(row: Any) -> dict[str, Any]:
+    from pipelines.workspace.merge import MISSING
+
+    values = {"default": row.default, "profile": row.profile, "present": row.present}
+    record = {"who": row.record.who, "when": row.record.when, "reason": row.record.reason} if row.record else None
+    shown = {name: value for name, value in values.items() if value is not MISSING}
+    return {"key": row.key, **shown, "by_person": row.by_person, "record": record}
+
+
+def _short(value: Any) -> str:
+    return value if isinstance(value, str) else repr(value)
+
+
+@params.command("set")
+def set_value(
+    key: Annotated[str, typer.Argument(help="the parameter's dotted name, such as sample.memes.size")],
+    value: Annotated[str, typer.Argument(help="the new value as YAML: 900, true, null, [a, b], {member: 1}")],
+    reason: ChangeReason,
+    by: By = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Set one parameter in a commit on the corpus branch; later upgrades and profiles keep the value."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        parsed = YAML(typ="safe").load(value)
+    except YAMLError:
+        raise BadParams(where=key, detail="the value is not YAML") from None
+    _change({key: parsed}, reason=reason, by=by, dry_run=dry_run)
+
+
+@params.command()
+def apply(
+    file: Annotated[Path, typer.Argument(help="a YAML file of parameters by section, like the files in profiles/")],
+    reason: ChangeReason,
+    by: By = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Set all parameters that a file lists on the corpus branch, in one commit."""
+    from pipelines.workspace import parameters
+
+    _change(parameters.from_file(file), reason=reason, by=by, dry_run=dry_run)
+
+
+def _change(values: Mapping[str, Any] | Mapping[Key, Any], *, reason: str, by: str | None, dry_run: bool) -> None:
+    from pipelines.workspace import parameters
+
+    if not reason.strip():
+        raise BadParams(where="--reason", detail="is empty")
+    settings = Settings.from_env()
+    changed = parameters.change(settings, values, reason=reason, who=by or _who(), dry_run=dry_run)
+    tell(("set", changed.differences))
+    _tell_stages(changed)
+    if changed.commit:
+        tell_airflow(settings)
+    keys = [difference.key for difference in changed.differences]
+    emit({"commit": changed.commit, "changed": keys, "to_run": changed.stages, "below": changed.below})
+
+
+def tell(*groups: tuple[str, Iterable[Difference]]) -> None:
+    """Print changed parameters on stderr; each group is a word, such as ``set``, and the parameters it applies to."""
+    for word, differences in groups:
+        for difference in differences:
+            typer.echo(f"{word}: {difference}", err=True)
+
+
+def _tell_stages(changed: Changed) -> None:
+    if not changed.differences:
+        typer.echo("Nothing differs.", err=True)
+    elif changed.stages:
+        below = f"; if their results differ, also {', '.join(changed.below)}" if changed.below else ""
+        typer.echo(f"Stages that run again: {', '.join(changed.stages)}{below}.", err=True)
+    else:
+        typer.echo(
+            "No stage reads it; it applies from the next collected month, annotation round or deletion sweep.", err=True
+        )
+
+
+def _who() -> str:
+    import subprocess
+
+    def configured(name: str) -> str:
+        done = subprocess.run(["git", "config", name], text=True, capture_output=True, check=False)
+        return done.stdout.strip()
+
+    name, address = configured("user.name") or getpass.getuser(), configured("user.email")
+    return f"{name} <{address}>" if address else name
+
 
 app = typer.Typer()
 
@@ -38,8 +195,12 @@ def upgrade(
     tell_airflow(settings)
     if lacking := repository.without_ethics(settings):
         # a deployment of an earlier release has none on record, and refuses to read until it has
-        told = "\n".join(f'  corpus params set sources.{name}.ethics "BOARD, REFERENCE" --reason …' for name in lacking)
-        typer.echo(f"Before the next month, state the ethics approval of each source that is read:\n{told}", err=True)
+        commands = "\n".join(
+            f'  corpus params set sources.{name}.ethics "BOARD, REFERENCE" --reason …' for name in lacking
+        )
+        typer.echo(
+            f"Before the next month, state the ethics approval of each source that is read:\n{commands}", err=True
+        )
     if upgraded is None:
         emit({"commit": None})
         return
@@ -49,7 +210,10 @@ def upgrade(
         ("kept, set by a person", params.kept),
         ("kept, an upgrade never changes approvals and budgets", params.protected),
     )
-    keys = {f"params_{name}": [one.key for one in getattr(params, name)] for name in ("changed", "kept", "protected")}
+    keys = {
+        f"params_{name}": [difference.key for difference in getattr(params, name)]
+        for name in ("changed", "kept", "protected")
+    }
     emit({"commit": upgraded.commit, "kept": len(upgraded.kept), "to_run": upgraded.to_run, **keys})
 
 

@@ -142,8 +142,8 @@ Yes = Annotated[bool, typer.Option("--yes", help="do not ask for confirmation")]
 
 def project_root() -> Path:
     """Return the folder with dags/ and dvc.yaml: ``CORPUS_ROOT``, else this checkout, else the wheel's copy."""
-    if given := os.environ.get("CORPUS_ROOT"):
-        return Path(given).resolve()
+    if root := os.environ.get("CORPUS_ROOT"):
+        return Path(root).resolve()
     checkout = Path(__file__).resolve().parents[2]
     return checkout if (checkout / "dvc.yaml").is_file() else Path(sysconfig.get_path("data")) / "share/crisis-corpus"
 
@@ -151,6 +151,11 @@ def project_root() -> Path:
 def emit(value: Any) -> None:
     """Print ``value`` (counts and digests only) as one line of JSON, the last line of a step's output."""
     sys.stdout.write(json.dumps(value) + "\n")
+
+
+def say(part: str) -> None:
+    """Print on stderr that a part of a long command is done."""
+    typer.echo(f"{part} …", err=True)
 
 
 @dataclass(frozen=True)
@@ -166,20 +171,16 @@ class Decider:
     asked_by: str | None = None
 
     @classmethod
-    def of(
+    def from_options(
         cls, who: str | None, why: str | None, *, approval: str | None, run: str, subject: str, yes: bool = True
     ) -> Decider:
-        """Return person and reason from ``approval``, the token of a decision in Airflow, else ``who`` and ``why``.
-
-        Raises:
-            DecisionRefused: the token is not authentic, or is of another run, subject or answer (``yes``).
-        """
+        """Return person and reason from ``approval``, the token of a decision in Airflow, else ``who`` and ``why``."""
         if approval is not None:
             from pipelines.registry.approved import ApprovalRecord
 
             text, secret = sys.stdin.read() if approval == "-" else approval, Settings.from_env().secret()
-            found = ApprovalRecord.verified(text, secret, run=run, subject=subject, yes=yes)
-            return cls(found.who, found.why, found.asked_by or "")
+            approved = ApprovalRecord.verified(text, secret, run=run, subject=subject, yes=yes)
+            return cls(approved.who, approved.why, approved.asked_by or "")
         return cls(*decided(who, why))
 
 
@@ -205,12 +206,11 @@ def show_sheets(sheets: Sequence[Sheet], *, as_json: bool, note: str = "") -> No
         console.print(note)
 
 
-def run_stage(run: Callable[..., Any], corpus: str, *, needs_settings: bool = True, **given: Any) -> None:
+def run_stage(run: Callable[..., Any], corpus: str, *, needs_settings: bool = True, **arguments: Any) -> None:
     """Run a stage on a corpus with parameters, vault and, if needed, settings; print what it returns as JSON."""
-    settings = Settings.from_env()
-    with open_vault(settings) as vault:
-        given |= {"settings": settings} if needs_settings else {}
-        emit(run(corpus, params=load(), vault=vault, **given))
+    with opened() as (settings, vault):
+        arguments |= {"settings": settings} if needs_settings else {}
+        emit(run(corpus, params=load(), vault=vault, **arguments))
 
 
 def open_vault(settings: Settings) -> Vault:
@@ -220,12 +220,16 @@ def open_vault(settings: Settings) -> Vault:
     return Vault.existing(settings)
 
 
-def confirm(what: str, *, count: int, yes: bool) -> None:
-    """Print what a command destroys, such as "destroys 2 keys"; without ``--yes``, ask a person to type the count.
+@contextmanager
+def opened() -> Iterator[tuple[Settings, Vault]]:
+    """Yield the settings of the environment and the existing vault."""
+    settings = Settings.from_env()
+    with open_vault(settings) as vault:
+        yield settings, vault
 
-    Raises:
-        NotConfirmed: the count was not typed, or there is no terminal.
-    """
+
+def confirm(what: str, *, count: int, yes: bool) -> None:
+    """Print what a command destroys, such as "destroys 2 keys"; without ``--yes``, ask a person to type the count."""
     if not yes and not sys.stdin.isatty():
         raise NotConfirmed(what=what)
     typer.echo(f"This {what}.", err=True)
@@ -245,11 +249,7 @@ def records(count: int) -> str:
 
 
 def require_mlflow(settings: Settings) -> None:
-    """Check that the MLflow server answers, because MLflow's client would repeat its request for minutes.
-
-    Raises:
-        RegistryUnavailable: the server does not answer.
-    """
+    """Check that the MLflow server answers, because MLflow's client would repeat its request for minutes."""
     import urllib.error
     import urllib.request
 
@@ -268,7 +268,7 @@ def require_mlflow(settings: Settings) -> None:
 
 
 @contextmanager
-def open_registry(settings: Settings, **given: Any) -> Iterator[Context]:
+def open_registry(settings: Settings, **options: Any) -> Iterator[Context]:
     """Yield a clone of the corpus with registry, journal and vault; create nothing if a service is down."""
     from pipelines.registry import anchors
     from pipelines.registry.candidate import opened
@@ -281,7 +281,7 @@ def open_registry(settings: Settings, **given: Any) -> Iterator[Context]:
     with (
         open_vault(settings) as vault,
         doing("working on a clone of the corpus"),
-        opened(settings, vault=vault, **given) as context,
+        opened(settings, vault=vault, **options) as context,
     ):
         # here and not for takedowns: an altered journal must not stop a deletion
         anchors.check(context.journal, settings=settings, cwd=context.root)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.cli.shared import CorpusName, Yes, confirm, doing, emit, open_vault, records, summarised
+from pipelines.cli.shared import CorpusName, Yes, confirm, doing, emit, open_vault, opened, records, say, summarised
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.process import now
@@ -86,7 +86,7 @@ def takedown(
     done = [receipt for receipt in receipts(settings) if receipt.reason == reason]
     if not dry_run and file == [request] and done and not request.exists():
         # the file is removed when all is done, but the worker may be killed before Airflow records the success
-        emit(_told(done[-1]))
+        emit(_summary(done[-1]))
         return
     if missing := next((path for path in file or () if path != STDIN and not path.exists()), None):
         raise typer.BadParameter(f"there is no file {missing}", param_hint="'--file'")
@@ -102,8 +102,8 @@ def takedown(
     agree = partial(_agree, yes=yes)
     _forget_index(settings, scan=scan, dry_run=dry_run)
     with summarised(), open_vault(settings) as vault:
-        given: dict[str, Any] = {"dry_run": dry_run, "agree": agree, "settings": settings, "vault": vault}
-        done_now = _taken_down(asked, reason=reason or "", who=who, **given)
+        options: dict[str, Any] = {"dry_run": dry_run, "agree": agree, "settings": settings, "vault": vault}
+        done_now = _taken_down(asked, reason=reason or "", who=who, **options)
         emit(done_now if dry_run else done_now | _on_hub(settings, vault=vault))
     for path in (file or ()) if not dry_run else ():
         if path != STDIN:
@@ -131,16 +131,15 @@ def sweep(
     from pipelines.takedown import sweep as stage
     from pipelines.workspace.clone import workspace
 
-    settings = Settings.from_env()
-    with open_vault(settings) as vault, workspace(settings) as clone:
+    with opened() as (settings, vault), workspace(settings) as clone:
         params = load(clone.path)
         if dry_run:
             emit(stage.dry_run(corpus, terms=params.sweep, vault=vault, now=now()))
             return
-        given: dict[str, Any] = {"params": params, "terms": params.sweep, "vault": vault, "now": now()}
+        options: dict[str, Any] = {"params": params, "terms": params.sweep, "vault": vault, "now": now()}
         reddit = stage.client(params, settings, today=now().date())
         homes = partial(partitions.published, settings, corpus=corpus, column="subreddit")
-        emit(stage.run(corpus, reddit=reddit, homes=homes, believe=believe, say=_say, **given))
+        emit(stage.run(corpus, reddit=reddit, homes=homes, believe=believe, say=say, **options))
 
 
 @app.command(rich_help_panel="Privacy")
@@ -150,8 +149,7 @@ def retention() -> None:
     from pipelines.takedown.partitions import check_out
     from pipelines.workspace.clone import workspace
 
-    settings = Settings.from_env()
-    with open_vault(settings) as vault, workspace(settings) as clone:
+    with opened() as (settings, vault), workspace(settings) as clone:
         params = load(clone.path)
         check_out(clone, corpora=params.corpora)
         emit({"kept": stage.listing(params, vault, now=now(), root=clone.path, refreshed=settings.refresh_url)})
@@ -205,14 +203,14 @@ def run_pending(
                 done.append(_taken_down(asked, reason=reason, who=who, **shared))
             if not dry_run:
                 with models(settings, vault=vault) as context:
-                    given: dict[str, Any] = {"settings": settings, "vault": vault, "terms": params.takedown}
-                    done += [_told(receipt) for receipt in steps.revisit(context=context, now=now(), **given)]
+                    options: dict[str, Any] = {"settings": settings, "vault": vault, "terms": params.takedown}
+                    done += [_summary(receipt) for receipt in steps.revisit(context=context, now=now(), **options)]
         finally:
             # on its own days, also if a place cannot be cleared now
             if not dry_run:
                 removal.refresh(settings=settings, vault=vault, now=now())
         on_hub = {} if dry_run else _on_hub(settings, vault=vault)
-    retrain = sorted({corpus for told in done for corpus in told.get("retrain", ())})
+    retrain = sorted({corpus for takedown in done for corpus in takedown.get("retrain", ())})
     emit({"replayed": replayed, "due": dict(Counter(due.values())), "takedowns": done, "retrain": retrain} | on_hub)
 
 
@@ -227,10 +225,10 @@ def _on_hub(settings: Settings, *, vault: Vault) -> dict[str, Any]:
 
     with Journal.of(settings) as journal:
         try:
-            found = hub.listing(settings=settings, journal=journal, vault=vault, now=now())
+            listed = hub.listing(settings=settings, journal=journal, vault=vault, now=now())
         except JournalBroken:
             return {"hub": "unknown, because the journal was altered; see `corpus doctor`"}
-    late = hub.outdated(found)
+    late = hub.outdated(listed)
     return {"hub": late} if late else {}
 
 
@@ -257,7 +255,6 @@ def _forget_index(settings: Settings, *, scan: bool, dry_run: bool) -> None:
 
 
 def _agree(count: int, *, yes: bool) -> None:
-    """Ask before the keys of ``count`` records are destroyed."""
     what = f"destroys the keys of {records(count)} and removes the records everywhere, old versions included"
     confirm(what, count=count, yes=yes)
 
@@ -284,30 +281,25 @@ def _taken_down(
         if dry_run:
             return steps.dry_run(selection, settings=settings, vault=vault, context=context)
         agree(len(selection.records) - len(vault.tombstoned(selection.records)))
-        given: dict[str, Any] = {"settings": settings, "vault": vault, "terms": terms, "now": now(), "context": context}
-        return _told(steps.run(selection, reason=reason, who=who, say=_say, **given))
+        options: dict[str, Any] = {"settings": settings, "vault": vault, "terms": terms, "context": context}
+        return _summary(steps.run(selection, reason=reason, who=who, now=now(), say=say, **options))
 
 
 def _select(asked: Criteria, *, settings: Settings, vault: Vault) -> tuple[Selection, Takedown]:
-    """Return the selected records, and the takedown parameters of the corpus."""
     from pipelines.takedown.object_versions import Objects
     from pipelines.takedown.selection import select
     from pipelines.workspace.clone import workspace
 
     with workspace(settings, folders=()) as clone, Objects.opened(clone) as objects:
         params = load(clone.path)
-        found = select(asked, vault=vault, objects=objects, params=params, refreshed=settings.refresh_url)
-        return found, params.takedown
+        selection = select(asked, vault=vault, objects=objects, params=params, refreshed=settings.refresh_url)
+        return selection, params.takedown
 
 
-def _told(receipt: TakedownRequest) -> dict[str, Any]:
+def _summary(receipt: TakedownRequest) -> dict[str, Any]:
     from pipelines.takedown.rewrite import MODELS_OF
 
     names = ("request", "reason", "records", "selected", "steps", "commit", "ended", "tombstones", "weights_due")
     counts = receipt.steps.get("rewrite", {})
     retrain = sorted(name.removeprefix(MODELS_OF) for name, n in counts.items() if n and name.startswith(MODELS_OF))
     return {name: getattr(receipt, name) for name in names} | {"retrain": retrain}
-
-
-def _say(step: str) -> None:
-    typer.echo(f"{step} …", err=True)

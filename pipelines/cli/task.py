@@ -71,9 +71,9 @@ def step(
     settings = Settings.from_env()
     secret = settings.secret()
     with workspace(settings) as clone:
-        given = check_handed_over(received(_json(pointers), secret=secret))
-        clone.place(given)
-        clone.checkout(*given)
+        handed_over = check_handed_over(received(_json(pointers), secret=secret))
+        clone.place(handed_over)
+        clone.checkout(*handed_over)
         with outcome(argv[0]):
             result = json.loads(clone.step(*argv))
         written = [path for pattern in out or [] for path in clone.path.glob(pattern) if path.is_file()]
@@ -174,8 +174,8 @@ def approve(
     """Read the decision of an Airflow user from stdin as JSON; print it as a token signed with the project secret."""
     from pipelines.registry.approved import ApprovalRecord
 
-    given = json.loads(sys.stdin.read())
-    answer = ApprovalRecord.answered(subject=subject, run=run, **given)
+    answered = json.loads(sys.stdin.read())
+    answer = ApprovalRecord.answered(subject=subject, run=run, **answered)
     emit({"token": answer.token(Settings.from_env().secret())})
 
 
@@ -193,12 +193,12 @@ def publish_partition(corpus: CorpusName, month: Month, pointers: Pointers, run:
 
     settings = Settings.from_env()
     written = received(_json(pointers), secret=settings.secret())
-    given: dict[str, Any] = {"corpus": corpus, "month": month, "pointers": written, "keep_below": addition(written)}
-    given["run"] = run
+    options: dict[str, Any] = {"corpus": corpus, "month": month, "pointers": written, "keep_below": addition(written)}
+    options["run"] = run
     # rows of records that are taken down later are found in the pushed objects and replaced by that takedown
     with open_vault(settings) as vault:
         gone = Gone(vault.tombstones())
-    done = publish.publish_partition(settings, **given, leave_out=partial(left_out, gone=gone))
+    done = publish.publish_partition(settings, **options, leave_out=partial(left_out, gone=gone))
     window = Window.from_key(month)
     recorded = f"data/{corpus}/{month}/{GAPS}" in written
     emit(done | (close(corpus, window, settings=settings, revision=done["commit"], now=now()) if recorded else {}))
@@ -217,8 +217,8 @@ def champions(corpus: CorpusName) -> None:
 
     def write(root: Path) -> None:
         with Journal.of(settings) as journal:
-            given: dict[str, Any] = {"params": load(root), "registry": Registry.open(settings), "journal": journal}
-            pinned.extend(pin.model for pin in pins.champions(corpus, root=root, **given))
+            options: dict[str, Any] = {"params": load(root), "registry": Registry.open(settings), "journal": journal}
+            pinned.extend(pin.model for pin in pins.champions(corpus, root=root, **options))
 
     emit(publish.publish_champions(settings, corpus=corpus, write=write) | {"champions": pinned})
 
@@ -258,13 +258,12 @@ def publish_snapshot(
         with open_vault(settings) as vault:
             split.remember(corpus, params=load(clone.path), vault=vault, now=now(), root=clone.path)
 
-    given: dict[str, Any] = {"corpus": corpus, "targets": targets, "run": run, "base": base, "tokens": tokens}
-    emit(publish.publish_snapshot(settings, **given, remember=remember, below=below or ()))
+    options: dict[str, Any] = {"corpus": corpus, "targets": targets, "run": run, "base": base, "tokens": tokens}
+    emit(publish.publish_snapshot(settings, **options, remember=remember, below=below or ()))
 
 
 @contextmanager
 def _received(*, base: str, run: str, results: str) -> Iterator[tuple[Workspace, StageRun]]:
-    """Yield a clone at a commit with the results of a run's upstream stages, and the run."""
     from pipelines.workspace.clone import workspace
     from pipelines.workspace.stages import StageRun
 
@@ -277,7 +276,6 @@ def _received(*, base: str, run: str, results: str) -> Iterator[tuple[Workspace,
 
 
 def _labelled(corpus: str) -> tuple[str, ...]:
-    """Return the paths that labelling reads: records, split, gold and the examples of the prompts."""
     return f"data/{corpus}", *(f"snapshot/{corpus}/{name}" for name in ("split", "gold", "few_shot"))
 
 

@@ -56,10 +56,10 @@ class AirflowUnavailable(ConfigError):
 
 def prefix() -> str:
     """Return the start of the names of all Dags, pools, assets and tags (``dvc_airflow.names`` reads it as well)."""
-    found = os.environ.get("CORPUS_AIRFLOW_PREFIX", "")
-    if not re.fullmatch(r"[\w.-]*", found, re.ASCII):
+    text = os.environ.get("CORPUS_AIRFLOW_PREFIX", "")
+    if not re.fullmatch(r"[\w.-]*", text, re.ASCII):
         raise BadParams(where="CORPUS_AIRFLOW_PREFIX", detail="may only contain letters, digits, '_', '-' and '.'")
-    return found
+    return text
 
 
 def named(name: str) -> str:
@@ -77,13 +77,9 @@ class Login:
 
 
 class Airflow:
-    """A client of the REST API of one Airflow server.
+    """A client of the REST API of one Airflow server at ``base``, the URL without the path of the API.
 
-    Args:
-        base: the URL of the API server, without the path of the API.
-        patience: for how many seconds a call is retried after a 5xx response or no response.
-        login: the credentials.
-        seconds: how long one call may take.
+    A call may take ``seconds``, and is retried for ``patience`` seconds after a 5xx response or no response.
     """
 
     def __init__(
@@ -114,11 +110,7 @@ class Airflow:
         return result
 
     def unpause(self, dag_id: str) -> None:
-        """Unpause a Dag once the Dag processor has parsed it.
-
-        Raises:
-            RunFailed: the Dag did not appear; the error contains Airflow's import errors.
-        """
+        """Unpause a Dag once the Dag processor has parsed it."""
         deadline = time.monotonic() + PARSE_SECONDS
         while time.monotonic() < deadline:
             answer = self._call(
@@ -131,16 +123,10 @@ class Airflow:
         raise RunFailed(dag=dag_id, state="not there", detail="; ".join(errors) or "never parsed", address=self.base)
 
     def trigger(self, dag_id: str, *, dag_run_id: str | None = None, **body: Any) -> str:
-        """Start a run of a Dag unless a run with that id exists, and return the run's id.
-
-        Args:
-            dag_id: the Dag's id.
-            dag_run_id: the run's id; default: a new one.
-            **body: may hold ``conf`` or ``partition_key``.
-        """
+        """Start a run of a Dag unless a run with that id exists; return the id. ``body``: conf, partition_key."""
         run_id = dag_run_id or f"manual__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S}_{secrets.token_hex(4)}"
-        given = {"logical_date": None, **body, "dag_run_id": run_id}
-        self.post(f"/dags/{dag_id}/dagRuns", given)
+        fields = {"logical_date": None, **body, "dag_run_id": run_id}
+        self.post(f"/dags/{dag_id}/dagRuns", fields)
         return run_id
 
     def runs_and_tasks(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -154,10 +140,10 @@ class Airflow:
 
     def parse(self, dag_id: str) -> bool:
         """Ask the Dag processor to parse a Dag's file next; return whether Airflow knows the Dag."""
-        found = self.find(f"/dags/{dag_id}")
-        if found:
-            self._call("PUT", f"/parseDagFile/{found['file_token']}", expected=HTTPStatus.CONFLICT)
-        return found is not None
+        dag = self.find(f"/dags/{dag_id}")
+        if dag:
+            self._call("PUT", f"/parseDagFile/{dag['file_token']}", expected=HTTPStatus.CONFLICT)
+        return dag is not None
 
     def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any] | None:
         """Send a POST that may be repeated; return the JSON response, or ``None`` if the object exists (409)."""
@@ -171,7 +157,7 @@ class Airflow:
 
     def set_connections(self, connections: Mapping[str, Mapping[str, Any]]) -> None:
         """Create or overwrite Airflow connections, given in the format of ``airflow connections import``."""
-        self._overwrite("/connections", [{"connection_id": name, **given} for name, given in connections.items()])
+        self._overwrite("/connections", [{"connection_id": name, **fields} for name, fields in connections.items()])
 
     def _overwrite(self, path: str, entities: list[dict[str, Any]]) -> None:
         body = {"actions": [{"action": "create", "action_on_existence": "overwrite", "entities": entities}]}
@@ -227,9 +213,9 @@ class Airflow:
         self.session.headers.pop("Authorization", None)  # an expired token must not be sent along
         token, login = self.login.token, self.login
         if not token:
-            given = {"username": login.user, "password": login.password}
+            credentials = {"username": login.user, "password": login.password}
             answer = self.session.request(
-                "POST" if login.user else "GET", f"{self.base}/auth/token", json=given if login.user else None,
+                "POST" if login.user else "GET", f"{self.base}/auth/token", json=credentials if login.user else None,
                 timeout=self.seconds,
             )  # fmt: skip
             answer.raise_for_status()

@@ -46,11 +46,7 @@ def parse_again(home: Path, *, root: Path, environment: Environment) -> int | No
 
 
 def connect(url: str, *, environment: Environment, home: Path) -> Airflow:
-    """Return a client of the Airflow at ``url``, with credentials from ``CORPUS_AIRFLOW_*`` or of the embedded Airflow.
-
-    Raises:
-        AirflowUnavailable: the server does not answer or refuses the credentials.
-    """
+    """Return a client with the credentials in ``CORPUS_AIRFLOW_*``, else those of the embedded Airflow."""
     names = ("TOKEN", "USER", "PASSWORD")
     token, user, password = (environment.get(f"CORPUS_AIRFLOW_{name}", "") for name in names)
     if not (token or user) and url == _embedded(home) and (password := logins.password(home, logins.ADMIN)):
@@ -67,18 +63,7 @@ def setup(
     """Create missing Airflow pools, and set the connections whose variables have values; yield a line of text for each.
 
     A second call changes nothing further: a pool keeps the slots that a person gave it, and a connection is written
-    again with the same values, because Airflow does not return passwords.
-
-    Args:
-        airflow: the client of the server.
-        root: the folder with ``profiles/``.
-        providers: the providers of ``params.yaml``; each has a pool and a connection.
-        environment: the variables with addresses and secrets.
-        dry_run: only yield the lines, without changing anything.
-        reset: also set the slots of existing pools.
-
-    Raises:
-        AirflowUnavailable: the server does not answer or refuses a request.
+    again with the same values, because Airflow does not return passwords. ``reset`` sets the slots of existing pools.
     """
     try:
         yield from _pools(airflow, root=root, providers=providers, dry_run=dry_run, reset=reset)
@@ -93,10 +78,6 @@ def trigger(airflow: Airflow, dag: str, *, key: str | None) -> tuple[str, str]:
 
     `airflow dags trigger` of Airflow 3.3 takes no partition key. The name may include this deployment's prefix; a Dag
     whose own name begins with the prefix is found first.
-
-    Raises:
-        UnknownName: there is no such Dag.
-        AirflowUnavailable: the server does not answer or refuses the request.
     """
     try:
         names = [named(dag), *([dag] if dag.startswith(prefix()) else ())]
@@ -104,7 +85,7 @@ def trigger(airflow: Airflow, dag: str, *, key: str | None) -> tuple[str, str]:
             if airflow.find(f"/dags/{dag_id}"):
                 return dag_id, airflow.trigger(dag_id, partition_key=key)
         listed = airflow.get("/dags", limit=100, dag_id_pattern=f"{prefix()}%")["dags"]
-        raise UnknownName(kind="Dag", name=names[-1], known=", ".join(sorted(one["dag_id"] for one in listed)))
+        raise UnknownName(kind="Dag", name=names[-1], known=", ".join(sorted(entry["dag_id"] for entry in listed)))
     except requests.RequestException as error:
         raise _unavailable(airflow.base, error) from None
 
@@ -127,17 +108,17 @@ def _pools(airflow: Airflow, *, root: Path, providers: Iterable[str], dry_run: b
         wanted.setdefault(name, wanted["openai"])
     changed = {}
     for name, pool in wanted.items():
-        found = airflow.find(f"/pools/{named(name)}")
-        if found is None:
+        existing = airflow.find(f"/pools/{named(name)}")
+        if existing is None:
             changed[named(name)] = pool
             yield f"pool {named(name)}: {_would(dry_run)}created with {pool['slots']} slots"
-        elif found["slots"] == pool["slots"]:
+        elif existing["slots"] == pool["slots"]:
             yield f"pool {named(name)}: unchanged"
         elif reset:
             changed[named(name)] = pool
-            yield f"pool {named(name)}: {_would(dry_run)}changed from {found['slots']} to {pool['slots']} slots"
+            yield f"pool {named(name)}: {_would(dry_run)}changed from {existing['slots']} to {pool['slots']} slots"
         else:
-            yield f"pool {named(name)}: kept with {found['slots']} slots; --reset-slots sets {pool['slots']}"
+            yield f"pool {named(name)}: kept with {existing['slots']} slots; --reset-slots sets {pool['slots']}"
     if changed and not dry_run:
         airflow.set_pools(changed)
 
@@ -145,16 +126,16 @@ def _pools(airflow: Airflow, *, root: Path, providers: Iterable[str], dry_run: b
 def _connections(airflow: Airflow, *, fields: Fields, environment: Environment, dry_run: bool) -> Iterator[str]:
     for name, variables in fields.items():
         conn_id = (prefix() or "corpus_") + name
-        given = {field: environment[variable] for field, variable in variables.items() if environment.get(variable)}
-        found = airflow.find(f"/connections/{conn_id}")
-        if not given:
-            state = "exists" if found else f"not created: {', '.join(variables.values())} not set"
+        values = {field: environment[variable] for field, variable in variables.items() if environment.get(variable)}
+        existing = airflow.find(f"/connections/{conn_id}")
+        if not values:
+            state = "exists" if existing else f"not created: {', '.join(variables.values())} not set"
             yield f"connection {conn_id}: {state}"
             continue
         if not dry_run:
-            airflow.set_connections({conn_id: {"conn_type": "generic", "description": "Crisis Corpus", **given}})
-        names = ", ".join(variables[field] for field in given)
-        yield f"connection {conn_id}: {_would(dry_run)}{'set again' if found else 'created'} from {names}"
+            airflow.set_connections({conn_id: {"conn_type": "generic", "description": "Crisis Corpus", **values}})
+        names = ", ".join(variables[field] for field in values)
+        yield f"connection {conn_id}: {_would(dry_run)}{'set again' if existing else 'created'} from {names}"
 
 
 def _would(dry_run: bool) -> str:

@@ -81,8 +81,8 @@ class Ports:
 
 def _chosen(path: Path) -> dict[str, int]:
     try:
-        found = json.loads(path.read_text())
-        return {field.name: int(found[field.name]) for field in fields(Ports) if field.name in found}
+        ports = json.loads(path.read_text())
+        return {field.name: int(ports[field.name]) for field in fields(Ports) if field.name in ports}
     except (OSError, ValueError, TypeError):
         return {}
 
@@ -96,13 +96,7 @@ def answers(address: str, *, host: str | None = None) -> bool:
 
 
 def wait(name: str, ready: Callable[[], bool], *, note: Path, log: Path, seconds: float) -> None:
-    """Wait until a component of the embedded deployment is ready.
-
-    ``ready`` tests this, ``note`` is the component's pid file, ``log`` its log, and ``seconds`` the time limit.
-
-    Raises:
-        ServiceFailed: the component's process ended, or the component is not ready in time.
-    """
+    """Wait until a component of the embedded deployment is ready; ``note`` is its pid file."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if not running(note):
@@ -161,15 +155,15 @@ def down(settings: Settings) -> list[str]:
     notes = sorted((settings.home / "run").glob("*.pid"))
     for path in notes:
         end_left(path)
-    found = {path.stem: process for path in notes if (process := running(path))}
-    database = found.get("postgres")
-    clients = [process for process in found.values() if process is not database]
+    processes = {path.stem: process for path in notes if (process := running(path))}
+    database = processes.get("postgres")
+    clients = [process for process in processes.values() if process is not database]
     _stop([member for process in clients for member in [process, *process.children(recursive=True)]], signal.SIGTERM)
     # PostgreSQL waits for its last connection after SIGTERM, and its connection processes must not be signalled
     _stop([database] if database else [], signal.SIGINT)
     for path in [*notes, settings.home / "ports.json", settings.home / "services.env"]:
         path.unlink(missing_ok=True)
-    return list(found)
+    return list(processes)
 
 
 def _stop(family: list[psutil.Process], number: int) -> None:

@@ -29,10 +29,7 @@ def local(host: str, origin: str | None) -> bool:
 class Guard:
     """An ASGI application that passes requests on to ``app`` unless another site sent them or they lack a password.
 
-    Args:
-        app: the application.
-        login: a user and a password, which requests must have (HTTP Basic); default: ``app`` has its own login.
-        public: paths that need no login.
+    ``login`` is the user and password of HTTP Basic (default: ``app`` has its own login); ``public`` paths need none.
     """
 
     def __init__(self, app: App, *, login: tuple[str, str] | None = None, public: Collection[str] = ()) -> None:
@@ -57,7 +54,7 @@ class Guard:
         origin = headers.get(b"origin")
         if not local(headers.get(b"host", b"").decode("latin-1"), None if origin is None else origin.decode("latin-1")):
             return HTTPStatus.FORBIDDEN
-        given = headers.get(b"authorization", b"")
-        if self.wanted is None or scope["path"] in self.public or hmac.compare_digest(given, self.wanted):
+        authorization = headers.get(b"authorization", b"")
+        if self.wanted is None or scope["path"] in self.public or hmac.compare_digest(authorization, self.wanted):
             return None
         return HTTPStatus.UNAUTHORIZED

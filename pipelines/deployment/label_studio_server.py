@@ -28,6 +28,7 @@ ACCOUNTS_SECONDS = 120.0
 NAME = "label-studio"
 ACCOUNTS = "accounts.json"
 DATABASE = "label_studio.sqlite3"
+SCRIPT = Path(__file__).with_name("label_studio_script.py")
 # Next to 8080, which is Airflow's.
 PORT = 8081
 
@@ -52,12 +53,7 @@ Accounts = dict[str, Account]
 
 
 def start(settings: Settings, *, port: int) -> psutil.Process:
-    """Start the embedded Label Studio if it does not run, wait until it responds, and return its process.
-
-    Raises:
-        ServiceFailed: Label Studio is not installed (``EnvironmentMissing``), the port is in use, the server's process
-            ended, or the server does not respond within 180 s.
-    """
+    """Start the embedded Label Studio if it does not run, wait until it responds, and return its process."""
     note, log = _note(settings), settings.home / "logs" / f"{NAME}.log"
     if (process := running(note)) is None:
         program = _program(settings, name="label-studio", log=log)
@@ -75,13 +71,9 @@ def start(settings: Settings, *, port: int) -> psutil.Process:
             )  # fmt: skip
         process = psutil.Process(child.pid)
         note.write_text(json.dumps({"pid": child.pid, "started": process.create_time(), "port": port}))
-    _wait(settings)
+    health = f"{_own_address(settings)}/health"
+    wait(NAME, lambda: answers(health), note=note, log=log, seconds=READY_SECONDS)
     return process
-
-
-def _wait(settings: Settings) -> None:
-    health, log = f"{_own_address(settings)}/health", settings.home / "logs" / f"{NAME}.log"
-    wait(NAME, lambda: answers(health), note=_note(settings), log=log, seconds=READY_SECONDS)
 
 
 def _create_tables(settings: Settings, *, log: Path) -> None:
@@ -92,7 +84,7 @@ def _create_tables(settings: Settings, *, log: Path) -> None:
     python, partial = _program(settings, name="python", log=log), database.with_suffix(".partial")
     partial.unlink(missing_ok=True)
     # Django must import the settings from Label Studio's own layout; -P keeps our modules off its path.
-    argv = [str(python), "-P", str(Path(__file__).with_name("label_studio_tables.py"))]
+    argv = [str(python), "-P", str(SCRIPT), "tables"]
     variables = environment(settings) | {"DATABASE_NAME": str(partial)}
     try:
         with log.open("ab") as out:
@@ -109,15 +101,7 @@ def _create_tables(settings: Settings, *, log: Path) -> None:
 def serve(settings: Settings, *, params: Params, port: int | None) -> dict[str, object]:
     """Start the embedded Label Studio with an account for every person in ``params.round``.
 
-    Args:
-        port: the port to listen on; default: the setting, else 8081. A running server keeps its port.
-
-    Returns:
-        ``url``, ``pseudonyms``, and ``accounts``: the path of the file with e-mail addresses and passwords.
-
-    Raises:
-        ServiceFailed: as ``start``.
-        BackendUnavailable: as ``ensure_accounts``.
+    A running server keeps its port. ``accounts`` is the path of the file with e-mail addresses and passwords.
     """
     start(settings, port=port or settings.label_studio_port or PORT)
     accounts = ensure_accounts(settings, pseudonyms=[*params.round.annotators, params.round.adjudicator])
@@ -129,11 +113,7 @@ def serve(settings: Settings, *, params: Params, port: int | None) -> dict[str, 
 
 
 def address(settings: Settings) -> str:
-    """Return the URL of Label Studio: an external server if one is set, else the embedded one.
-
-    Raises:
-        BackendUnavailable: the embedded server does not run.
-    """
+    """Return the URL of Label Studio: an external server if one is set, else the embedded one."""
     if settings.label_studio_url:
         return settings.label_studio_url.rstrip("/")
     if running(_note(settings)) is None:
@@ -170,10 +150,6 @@ def ensure_accounts(settings: Settings, *, pseudonyms: Collection[str]) -> Accou
 
     The server must have been started once, which creates its database. The operator gives each annotator their own
     address and password from ``accounts.json``.
-
-    Raises:
-        BackendUnavailable: the accounts could not be created.
-        EnvironmentMissing: Label Studio is not installed.
     """
     path = settings.label_studio / ACCOUNTS
     known: Accounts = {}
@@ -187,7 +163,7 @@ def ensure_accounts(settings: Settings, *, pseudonyms: Collection[str]) -> Accou
 
 def _make(settings: Settings, *, pseudonyms: list[str]) -> Accounts:
     python = _program(settings, name="python", log=settings.home / "logs" / f"{NAME}.log")
-    argv = [str(python), "-P", str(Path(__file__).with_name("label_studio_accounts.py"))]
+    argv = [str(python), "-P", str(SCRIPT), "accounts"]
     asked = {name: secrets.token_urlsafe(18) for name in pseudonyms}
     try:
         done = subprocess.run(

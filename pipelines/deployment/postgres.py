@@ -17,6 +17,18 @@ from pathlib import Path
 
 import psutil
 
+# Airflow's own option, and the variable by which a task's process gets the address.
+OPTION, AIRFLOW_URL = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", "CORPUS_AIRFLOW_DATABASE_URL"
+# What Airflow sets in the process of a task (``block_orm_access`` of its supervisor).
+BLOCKED = "airflow-db-not-allowed:"
+
+
+def airflow_url() -> str | None:
+    """Return ``CORPUS_AIRFLOW_DATABASE_URL``, else the address in Airflow's option; ``None`` if neither has one."""
+    url = os.environ.get(AIRFLOW_URL) or os.environ.get(OPTION) or ""
+    return url if url and not url.startswith(BLOCKED) else None
+
+
 USER = "airflow"
 # PostgreSQL refuses to run as root. Run it as "nobody", which may still enter a private home (DAC_OVERRIDE).
 UNPRIVILEGED = 65534
@@ -40,13 +52,7 @@ OPTIONS = {
 
 @dataclass(frozen=True)
 class Postgres:
-    """A PostgreSQL server in ``folder`` that listens on ``port`` of the loopback interface.
-
-    Args:
-        folder: the data directory, created by ``initialize``.
-        port: the port to listen on.
-        password: the password of the only role.
-    """
+    """A PostgreSQL server with its data in ``folder``, on loopback; ``password`` is that of the only role."""
 
     folder: Path
     port: int
@@ -65,8 +71,7 @@ class Postgres:
     def initialize(self, *, log: Path) -> bool:
         """Create the server's data directory unless it exists; return whether the server can be started.
 
-        The directory is created under a temporary name and renamed, so that a killed process leaves no incomplete
-        directory.
+        It is renamed when it is complete, so that a killed process leaves no incomplete directory.
         """
         if (self.folder / "PG_VERSION").exists():
             self._forget_crashed()

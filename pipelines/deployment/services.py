@@ -6,7 +6,6 @@ under a temporary name and then renamed.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import os
@@ -21,12 +20,13 @@ from importlib.metadata import version
 from pathlib import Path
 
 import psutil
+from cryptography.fernet import Fernet
 
 from pipelines import forkserver
 from pipelines.config import logins
 from pipelines.config.private_file import create_private, write_private
 from pipelines.config.settings import Settings, with_secret
-from pipelines.deployment import airflow_database, mlflow_app, postgres
+from pipelines.deployment import mlflow_app, postgres
 from pipelines.deployment.airflow_api import Airflow, Login, named
 from pipelines.deployment.components import Ports, PortTaken, ServiceFailed, answers, end_left, free_port, running, wait
 from pipelines.deployment.guard import Guard
@@ -116,7 +116,7 @@ class LocalDeployment:
             # SQLite has one writer: Airflow 3.3 commits its audit log on the API server's event loop, which then blocks
             # until the lock is released, possibly by a request that needs the same loop.
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": self.database.url,
-            airflow_database.OURS: self.database.url,  # Airflow hides its own option from tasks
+            postgres.AIRFLOW_URL: self.database.url,  # Airflow hides its own option from tasks
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": "",  # only /wait and task states use it; needs a second driver
             "AIRFLOW__CORE__PARALLELISM": "4",  # default 32 forks as many workers
             "AIRFLOW__CORE__MIN_SERIALIZED_DAG_UPDATE_INTERVAL": "5",
@@ -142,7 +142,7 @@ class LocalDeployment:
             "AIRFLOW__API__BASE_URL": f"http://127.0.0.1:{airflow}",
             "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{airflow}/execution/",
             "AIRFLOW__API_AUTH__JWT_SECRET": self._secret("airflow-jwt"),
-            "AIRFLOW__CORE__FERNET_KEY": self._secret("airflow-fernet", new=_fernet_key),
+            "AIRFLOW__CORE__FERNET_KEY": self._secret("airflow-fernet", new=lambda: Fernet.generate_key().decode()),
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{logins.ADMIN}:admin,{logins.APPROVER}:user",
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(self.passwords),
@@ -173,14 +173,7 @@ class LocalDeployment:
         return create_private(self.run / f"{name}.secret", new())
 
     def up(self, *, say: Callable[[str], None]) -> None:
-        """Start components that are not running, in parallel where possible, and wait until each responds.
-
-        ``say`` is called with progress messages.
-
-        Raises:
-            ServiceFailed: a component did not start; the error names it and its log.
-            PortTaken: another program listens on a component's port.
-        """
+        """Start components that are not running, in parallel where possible, and wait until each responds."""
         private_home(self.home)
         for folder in (self.logs, self.run):
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -276,12 +269,14 @@ class LocalDeployment:
         if port is not None and free_port(port) != port:
             raise PortTaken(name=name, port=port)
         log = self.logs / f"{name}.log"
-        given = self.environment
+        environment = self.environment
         if name != "airflow-scheduler":
-            given = {variable: value for variable, value in given.items() if not TASKS_ONLY.fullmatch(variable)}
+            environment = {
+                variable: value for variable, value in environment.items() if not TASKS_ONLY.fullmatch(variable)
+            }
         with log.open("ab") as out:
             child = subprocess.Popen(
-                ["/bin/sh", "-c", NOTED, "sh", str(note), *argv], cwd=self.root, env=given, stdout=out,
+                ["/bin/sh", "-c", NOTED, "sh", str(note), *argv], cwd=self.root, env=environment, stdout=out,
                 stderr=out, stdin=subprocess.DEVNULL, start_new_session=True, umask=0o077,
             )  # fmt: skip
         started = psutil.Process(child.pid).create_time()
@@ -299,10 +294,6 @@ class LocalDeployment:
     def _wait(self, name: str, ready: Callable[[], bool]) -> None:
         note, log = self.run / f"{name}.pid", self.logs / f"{name}.log"
         wait(name, ready, note=note, log=log, seconds=READY_SECONDS)
-
-
-def _fernet_key() -> str:
-    return base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
 
 
 def _says(path: Path, wanted: str) -> bool:

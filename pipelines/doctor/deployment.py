@@ -30,12 +30,8 @@ CLONE = "clone"
 class Deployment:
     """The deployment that ``corpus doctor`` examines.
 
-    Args:
-        settings: addresses and secrets.
-        params: the parameters of the corpus branch, or of the checkout if there is no repository.
-        root: the checkout.
-        clone: a clone of the corpus branch without files, or ``None``.
-        now: the current time.
+    ``params`` are those of the corpus branch, or of the checkout ``root`` if there is no repository; ``clone`` is a
+    clone of the branch without files.
     """
 
     settings: Settings
@@ -67,8 +63,8 @@ def opened(
     scratch = settings.home / "scratch"
     with tempfile.TemporaryDirectory(prefix=prefix(), dir=scratch if scratch.is_dir() else None) as folder:
         clone: Path | None = Path(folder) / CLONE
-        found = {"repository": _clone(settings, folder=Path(folder), seconds=seconds)}
-        if found["repository"].status == "failure":
+        findings = {"repository": _clone(settings, folder=Path(folder), seconds=seconds)}
+        if findings["repository"].status == "failure":
             clone = None
         try:
             if clone is None:
@@ -77,11 +73,11 @@ def opened(
                 (clone / "params.yaml").write_text(git("show", "HEAD:params.yaml", cwd=clone))
                 params = load(clone)
         except ConfigError as error:
-            yield None, found | {"parameters": of_error(error)}
+            yield None, findings | {"parameters": of_error(error)}
             return
-        found["parameters"] = ok(f"profile {params.profile or 'none'}")
+        findings["parameters"] = ok(f"profile {params.profile or 'none'}")
         with _sandbox(settings, params=params) as known:
-            yield Deployment(known, params, root, clone, now), found
+            yield Deployment(known, params, root, clone, now), findings
 
 
 @contextmanager

@@ -7,37 +7,28 @@ from functools import partial
 from pathlib import Path
 
 from pipelines.config.settings import Settings
-from pipelines.doctor import accounts, machine, remotes, servers, stores
+from pipelines.doctor import machine, servers, stores
 from pipelines.doctor.deployment import Deployment, opened
-from pipelines.doctor.finding import Check, Finding
-from pipelines.doctor.runner import run
+from pipelines.doctor.finding import Check, Finding, run
 
 Found = list[tuple[str, Finding]]
 
 
 def examine(settings: Settings, *, root: Path, now: datetime, seconds: float, deep: bool = False) -> Found:
-    """Run every check of a deployment, and return each check's name and finding; a failure does not stop the others.
-
-    Args:
-        settings: the addresses and secrets of the deployment.
-        root: the checkout with ``requirements.lock``, ``dvc.yaml`` and ``profiles``.
-        now: the current time.
-        seconds: the time-out of each check.
-        deep: compare all objects of DVC's cache with their digests, however long it takes.
-    """
+    """Run every check of a deployment, and return each check's name and finding; a failure does not stop the others."""
     with opened(settings, root=root, now=now, seconds=seconds) as (deployment, first):
-        found = list(first.items())
+        findings = list(first.items())
         return (
-            found
+            findings
             if deployment is None
-            else found + run(checks(deployment, seconds=seconds, deep=deep), seconds=seconds)
+            else findings + run(checks(deployment, seconds=seconds, deep=deep), seconds=seconds)
         )
 
 
 def checks(deployment: Deployment, *, seconds: float, deep: bool) -> list[Check]:
     """Return the checks of a deployment in the order in which they start."""
     params = deployment.params
-    used = accounts.sources(params)
+    used = servers.sources(params)
     # requests end before the check does, so that their finding names the server
     soon = seconds * 0.8
     ocr = [Check("ocr", partial(machine.ocr, deployment), times=3)]
@@ -46,19 +37,16 @@ def checks(deployment: Deployment, *, seconds: float, deep: bool) -> list[Check]
         # first, because it compares a server's clock with the time at which the examination began
         Check("clock", partial(machine.clock, deployment, seconds=soon)),
         *(ocr if any(corpus.content == "images" for corpus in params.corpora.values()) else []),
-        Check("remote", partial(remotes.remote, deployment)),
-        Check("cache", partial(remotes.cache, deployment, deep=deep), patient=deep),
-        Check("push", partial(remotes.push, deployment, seconds=soon)),
-        *(Check(f"source {name}", partial(accounts.source, deployment, name)) for name in used),
-        *(Check(f"approval {name}", partial(accounts.approval, deployment, name)) for name in used),
+        Check("remote", partial(stores.remote, deployment)),
+        Check("cache", partial(stores.cache, deployment, deep=deep), patient=deep),
+        Check("push", partial(stores.push, deployment, seconds=soon)),
+        *(Check(f"source {name}", partial(servers.source, deployment, name)) for name in used),
+        *(Check(f"approval {name}", partial(servers.approval, deployment, name)) for name in used),
         *(
-            Check(f"labeller {name}", partial(accounts.labeller, deployment, name, seconds=soon))
-            for name in accounts.labellers(params)
+            Check(f"labeller {name}", partial(servers.labeller, deployment, name, seconds=soon))
+            for name in servers.labellers(params)
         ),
-        *(
-            Check(f"consent {name}", partial(accounts.consent, deployment, name))
-            for name in accounts.recipients(params)
-        ),
+        *(Check(f"consent {name}", partial(servers.consent, deployment, name)) for name in servers.recipients(params)),
         Check("mlflow", partial(servers.mlflow, deployment, seconds=soon)),
         Check("airflow", partial(servers.airflow, deployment, seconds=soon)),
         Check("deadlines", partial(servers.deadlines, deployment, seconds=soon)),

@@ -28,8 +28,8 @@ TINY = "tiny:"
 def versions(deployment: Deployment) -> Finding:
     """Compare the installed versions of Python, git, DVC, Airflow and MLflow with the tested ones."""
     if sys.version_info[:2] != PYTHON:
-        found = ".".join(map(str, sys.version_info[:2]))
-        return failure(f"Python {found}, not 3.11", fix="Install Python 3.11, then run `make setup` again.")
+        present = ".".join(map(str, sys.version_info[:2]))
+        return failure(f"Python {present}, not 3.11", fix="Install Python 3.11, then run `make setup` again.")
     if shutil.which("git") is None:
         return failure("git is not on PATH", fix="Install git.")
     try:
@@ -64,8 +64,7 @@ def clock(deployment: Deployment, *, seconds: float) -> Finding:
         skew = abs((deployment.now - sent).total_seconds()) - answer.elapsed.total_seconds()
         if skew > deployment.limits.skew_seconds:
             return failure(
-                f"{skew:.0f} s from the clock of {name}",
-                fix="Synchronise the clock: `timedatectl set-ntp true`.",
+                f"{skew:.0f} s from the clock of {name}", fix="Synchronise the clock: `timedatectl set-ntp true`."
             )
         return ok(f"agrees with {name}")
     return ok("no server to compare with")
@@ -85,8 +84,8 @@ def _servers(deployment: Deployment) -> Iterator[tuple[str, str]]:
 def places(deployment: Deployment) -> Mapping[str, Path]:
     """Return by name the folders whose file systems need free space."""
     settings = deployment.settings
-    found = {"home": settings.home, "cache": settings.cache}
-    return found if "://" in settings.remote else found | {"remote": Path(settings.remote)}
+    folders = {"home": settings.home, "cache": settings.cache}
+    return folders if "://" in settings.remote else folders | {"remote": Path(settings.remote)}
 
 
 def disk(deployment: Deployment, name: str) -> Finding:

@@ -1,20 +1,32 @@
-"""Check MLflow and Airflow: health, the graph of the Dags, deadlines, pools, workers of queues, housekeeping."""
+"""Check MLflow and Airflow, approvals, and the credentials of sources and providers with the cheapest call of each."""
 
 from __future__ import annotations
 
 import json
 import os
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 import requests
 
+from pipelines.collect.month import Window
+from pipelines.config.collect import SourceName
+from pipelines.config.consent import Consent, on_this_machine
+from pipelines.config.label import Api, RemoteLabeller
+from pipelines.config.models import PromptedModel, WithRationales
+from pipelines.config.params import Params
 from pipelines.deployment.airflow_api import Airflow, AirflowUnavailable, named
 from pipelines.deployment.airflow_setup import address, connect
 from pipelines.doctor.deployment import Deployment, git
 from pipelines.doctor.finding import Finding, failure, of_error, ok, warning
+from pipelines.errors import SourceNotApproved
+from pipelines.extract.ocr import GOOGLE_VISION
+from pipelines.llm.addresses import ADDRESSES
+from pipelines.llm.capabilities import deprecated
+from pipelines.llm.client import NO_KEY
+from pipelines.llm.retirements import retirement
 from pipelines.workspace import dag_graph
 
 START = "Start it (embedded: `make demo`; its log is in `logs` below CORPUS_HOME)."
@@ -52,13 +64,12 @@ def airflow(deployment: Deployment, *, seconds: float) -> Finding:
 
 
 def _health(deployment: Deployment, *, seconds: float) -> dict[str, str | None] | Finding:
-    """Return the state by component; ``None``: it has never run."""
     base = address(deployment.settings.home)
     if base is None:
         return warning("no address is known", fix="Set CORPUS_AIRFLOW_URL, or start it with `make demo`.")
     try:
         health = requests.get(f"{base}/api/v2/monitor/health", timeout=seconds).json()
-        return {name: (found or {}).get("status") for name, found in health.items()}
+        return {name: (state or {}).get("status") for name, state in health.items()}
     except (requests.RequestException, ValueError, AttributeError) as error:
         return failure(f"no answer ({type(error).__name__})", fix=f"{START} Or correct CORPUS_AIRFLOW_URL.")
 
@@ -72,10 +83,10 @@ def deadlines(deployment: Deployment, *, seconds: float) -> Finding:
         return warning("not examined: Airflow does not answer", fix="See the check 'airflow'.")
     if states.get("triggerer") == "healthy":
         return ok("a triggerer notifies of missed ones")
-    found, fix = "no triggerer runs, so a missed deadline notifies no one", f"or set {' and '.join(HOURS)} to 0."
+    text, fix = "no triggerer runs, so a missed deadline notifies no one", f"or set {' and '.join(HOURS)} to 0."
     if os.environ.get("CORPUS_AIRFLOW_NOTIFY"):
-        return failure(found, fix=f"Start `airflow triggerer` (embedded: `corpus sandbox up`), {fix}")
-    return warning(found, fix=f"Set CORPUS_AIRFLOW_NOTIFY and start `airflow triggerer` (docs/airflow.md), {fix}")
+        return failure(text, fix=f"Start `airflow triggerer` (embedded: `corpus sandbox up`), {fix}")
+    return warning(text, fix=f"Set CORPUS_AIRFLOW_NOTIFY and start `airflow triggerer` (docs/airflow.md), {fix}")
 
 
 def graph(deployment: Deployment) -> Finding:
@@ -149,22 +160,22 @@ def housekeeping(deployment: Deployment) -> Finding:
     # of a Dag that never succeeded, since its first run was due
     since = max(ends, default=None) or min((_time(run["run_after"]) for run in runs), default=deployment.now)
     age = (deployment.now - since) / timedelta(hours=1)
-    found = f"last succeeded {max(age, 0):.0f} h ago" if ends else "not succeeded yet"
+    text = f"last succeeded {max(age, 0):.0f} h ago" if ends else "not succeeded yet"
     if age > hours:
         fix = f"Read the log of the Dag {dag_id} and clear its task, or run `corpus housekeeping`."
-        return failure(f"{found}, more than doctor.housekeeping_hours ({hours})", fix=fix)
-    return ok(found)
+        return failure(f"{text}, more than doctor.housekeeping_hours ({hours})", fix=fix)
+    return ok(text)
 
 
 def wanted_queues(root: Path) -> list[str]:
     """Return the Airflow task queues that the project's tasks name, and ``default``."""
     options = json.loads((root / "profiles" / "tasks.json").read_text()).values()
-    return sorted({"default", *(found["queue"] for found in options if "queue" in found)})
+    return sorted({"default", *(options_of_task["queue"] for options_of_task in options if "queue" in options_of_task)})
 
 
 def _queued(client: Airflow) -> list[dict[str, Any]]:
-    found = client.get("/dags/~/dagRuns/~/taskInstances", state="queued", limit=100)["task_instances"]
-    return [task for task in found if task.get("queued_when")]
+    tasks = client.get("/dags/~/dagRuns/~/taskInstances", state="queued", limit=100)["task_instances"]
+    return [task for task in tasks if task.get("queued_when")]
 
 
 def _time(text: str) -> datetime:
@@ -180,3 +191,151 @@ def _client(deployment: Deployment) -> Airflow | Finding:
     except AirflowUnavailable as error:
         # that it does not answer is a finding of the check 'airflow'
         return of_error(error, status="warning")
+
+
+def sources(params: Params) -> list[SourceName]:
+    """Return the sources of posts to check: those of the corpora and, if approved, Reddit, which the sweep asks."""
+    approved: set[SourceName] = {"reddit"} if params.sources["reddit"].approval else set()
+    return sorted({name for corpus in params.corpora.values() for name in corpus.sources} | approved)
+
+
+def labellers(params: Params) -> dict[str, RemoteLabeller]:
+    """Return the remote labellers in use: those that vote, and those that a trained or prompted model queries."""
+    models = [params.models[n] for n in (*params.prompted.models, *params.train.models, *params.baselines.models)]
+    asked = {model.labeller for model in models if isinstance(model, PromptedModel | WithRationales)}
+    named = {name: params.labellers[name] for name in sorted({*params.votes.labellers, *asked})}
+    return {name: labeller for name, labeller in named.items() if isinstance(labeller, RemoteLabeller)}
+
+
+def approval(deployment: Deployment, name: SourceName) -> Finding:
+    """Check that ``params.yaml`` has an approval to read a source of posts, and for how long."""
+    source = deployment.params.sources[name]
+    source.check(name, today=deployment.now.date())
+    if not source.live or source.expires is None:
+        return ok("ethics approval on record; its terms need no other")
+    return _until(deployment, source.expires, what="approval", key=f"sources.{name}.expires")
+
+
+def recipients(params: Params) -> list[str]:
+    """Return the providers to which posts or images are sent: of labellers and moderators in use, and of remote OCR."""
+    pictures = any(corpus.content == "images" for corpus in params.corpora.values())
+    engines = {params.images.ocr.engine} & {GOOGLE_VISION} if pictures else set()
+    audited = {params.moderators[name].provider for names in params.moderation.systems.values() for name in names}
+    return sorted({labeller.provider for labeller in labellers(params).values()} | audited | engines)
+
+
+def consent(deployment: Deployment, name: str) -> Finding:
+    """Check that ``params.yaml`` lets a provider receive posts or images, and for how long."""
+    if name != GOOGLE_VISION and on_this_machine(deployment.settings.endpoint(name).url):
+        return ok("on this machine, needs no consent")
+    granted = deployment.params.consents.get(name, Consent())
+    granted.check(name, today=deployment.now.date())
+    return _until(deployment, granted.expires or deployment.now.date(), what="consent", key=f"consents.{name}.expires")
+
+
+def _until(deployment: Deployment, expires: date, *, what: str, key: str) -> Finding:
+    days = (expires - deployment.now.date()).days
+    if days <= deployment.limits.expires_days:
+        return warning(
+            f"the {what} ends on {expires}, in {days} days", fix=f"Renew the {what}, then set {key} in params.yaml."
+        )
+    return ok(f"until {expires}")
+
+
+def source(deployment: Deployment, name: SourceName) -> Finding:
+    """Test a source of posts: request one post of Reddit or an empty page of Arctic Shift, or list the dump files."""
+    params, settings = deployment.params, deployment.settings
+    try:
+        params.sources[name].check(name, today=deployment.now.date())
+    except SourceNotApproved:
+        return warning("not tried, because it is not approved", fix=f"See the check 'approval {name}'.")
+    subreddits = [s for corpus in params.corpora.values() if name in corpus.sources for s in corpus.subreddits]
+    subreddits = subreddits or [s for corpus in params.corpora.values() for s in corpus.subreddits]
+    if name == "reddit":
+        return _reddit(deployment, subreddits[0])
+    if name == "arctic_shift":
+        from pipelines.collect.sources.arctic_shift import ArcticShiftSource
+
+        ArcticShiftSource(settings, params=params.arctic_shift).ping(subreddits[0])
+        return ok("answers")
+    from pipelines.collect.sources.dump import DumpSource, expected_digest
+
+    dumps = DumpSource(settings.dumps, params=params.dump)
+    files = {path for window in _windows(deployment) for path in dumps.files(window, subreddits=subreddits)}
+    for path in files:
+        expected_digest(path)
+    return ok(f"{len(files)} files with a checksum")
+
+
+def _reddit(deployment: Deployment, subreddit: str) -> Finding:
+    from pipelines.collect.sources.reddit import RedditSource
+    from pipelines.collect.sources.service import SubredditClosed
+
+    try:
+        RedditSource(deployment.settings, params=deployment.params.reddit).newest(subreddit)
+    except SubredditClosed as error:
+        return of_error(error, status="warning")
+    return ok("the credentials are accepted")
+
+
+def _windows(deployment: Deployment) -> list[Window]:
+    """Return the last month of each corpus that is collected from dumps; without one the first."""
+    corpora = [corpus for corpus in deployment.params.corpora.values() if "dump" in corpus.sources]
+    return [Window.from_key(corpus.last_month or corpus.first_month) for corpus in corpora]
+
+
+def labeller(deployment: Deployment, name: str, *, seconds: float) -> Finding:
+    """Check that a remote labeller's model is not retired, and that its provider answers at no cost."""
+    asked, today = labellers(deployment.params)[name], deployment.now.date()
+    endpoint = deployment.settings.endpoint(asked.provider)
+    variable = f"CORPUS_{asked.provider.upper().replace('-', '_')}"
+    if endpoint.url is None and not endpoint.key.get_secret_value():
+        return failure("no key is set", fix=f"Set {variable}_KEY.")
+    notice = retirement(asked.model, api=deployment.params.providers[asked.provider].api, url=endpoint.url)
+    retired = notice is not None and notice.retired <= today
+    finding = ok("retired") if retired else _answering(deployment, asked, name=name, seconds=seconds)
+    if notice is None or finding.status != "ok":
+        return finding
+    fix = f"Set {variable}_URL to a host that serves it, or add a labeller of another name for {notice.successor}."
+    return (failure if retired else warning)(f"{asked.model} {notice.told(today=today)}", fix=fix)
+
+
+def _answering(deployment: Deployment, asked: RemoteLabeller, *, name: str, seconds: float) -> Finding:
+    """Request a labeller's model, or its provider's list of models."""
+    import requests
+
+    api, endpoint = deployment.params.providers[asked.provider].api, deployment.settings.endpoint(asked.provider)
+    key, variable = endpoint.key.get_secret_value(), f"CORPUS_{asked.provider.upper().replace('-', '_')}"
+    path, headers = _request(api, model=asked.model, key=key or NO_KEY)
+    address = f"{(endpoint.url or ADDRESSES[api]).rstrip('/')}{path}"
+    with requests.Session() as session:
+        session.trust_env = False
+        try:
+            answer = session.get(address, headers=headers, timeout=seconds, allow_redirects=False)
+            known = not path.endswith("/models") or asked.model in {entry["id"] for entry in answer.json()["data"]}
+        except (ValueError, KeyError, TypeError):
+            known = answer.status_code != HTTPStatus.OK
+        except requests.RequestException as error:
+            return failure(f"the provider does not answer ({type(error).__name__})", fix=f"Check {variable}_URL.")
+    if answer.status_code == HTTPStatus.NOT_FOUND or not known:
+        return _retired(asked.model, name=name, found="the provider has no model")
+    if answer.status_code != HTTPStatus.OK:
+        fix = f"Check {variable}_KEY, {variable}_URL and the account's quota."
+        return failure(f"the provider answers HTTP {answer.status_code}", fix=fix)
+    if deprecated(asked.model, api=api):
+        finding = _retired(asked.model, name=name, found="the provider will retire model")
+        return warning(finding.found, fix=finding.fix)
+    return ok(f"the provider serves {asked.model}")
+
+
+def _retired(model: str, *, name: str, found: str) -> Finding:
+    return failure(f"{found} {model}", fix=f"Set labellers.{name}.model in params.yaml to a model that it serves.")
+
+
+def _request(api: Api, *, model: str, key: str) -> tuple[str, dict[str, str]]:
+    """Return path and headers; servers of OpenAI's protocol have a list of models, some no page of one model."""
+    if api == "openai":
+        return "/models", {"Authorization": f"Bearer {key}"}
+    if api == "anthropic":
+        return f"/v1/models/{model}", {"x-api-key": key, "anthropic-version": "2023-06-01"}
+    return f"/v1beta/models/{model}", {"x-goog-api-key": key}

@@ -20,7 +20,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from pipelines.deployment.airflow_api import prefix
-from pipelines.deployment.airflow_database import OPTION
+from pipelines.deployment.postgres import OPTION
 from pipelines.errors import DataError
 
 # States of a run that has not ended.
@@ -51,12 +51,8 @@ class AirflowNotCleaned(DataError):
 class OldRows:
     """The rows of Airflow's database that are to be removed.
 
-    Args:
-        before: the time before which rows are old.
-        open: the number of runs that have not ended.
-        dags: the Dags whose rows are removed; ``None``: all, because Airflow has no other projects.
-        tables: the number of old rows by table.
-        python: the interpreter that has Airflow; ``None``: this one, or that of the program ``airflow``.
+    ``open``: the number of runs that have not ended; ``dags``: those whose rows are removed (``None``: all, because
+    Airflow has no other projects); ``python`` has Airflow (``None``: this interpreter, or that of ``airflow``).
     """
 
     before: datetime
@@ -70,36 +66,29 @@ def due(url: str, *, before: datetime, python: str | None = None) -> OldRows:
     """Return the rows that are older than ``before`` and than every unfinished run; nothing is changed.
 
     With ``CORPUS_AIRFLOW_PREFIX``, an Airflow with other projects too, only the rows of Dags with the prefix count.
-
-    Raises:
-        AirflowNotCleaned: the database does not answer, or Airflow is not installed here.
     """
     oldest, unfinished, dags = _read(url)
     # SQLite compares times as texts, by which a row of this very moment would be older
     at = min(before, oldest - timedelta(seconds=1)) if oldest else before
     if dags == ():
         return OldRows(at, unfinished, dags, {})
-    found = OldRows(at, unfinished, dags, {}, python)
-    return replace(found, tables=_clean("--dry-run", url=url, found=found))
+    rows = OldRows(at, unfinished, dags, {}, python)
+    return replace(rows, tables=_clean("--dry-run", url=url, found=rows))
 
 
-def remove(found: OldRows, *, url: str) -> dict[str, int]:
+def remove(rows: OldRows, *, url: str) -> dict[str, int]:
     """Remove the rows that :func:`due` found; return the number of removed rows by table.
 
     Rows that refer to a removed row go with it, so that a later table may have fewer rows than were counted.
-
-    Raises:
-        AirflowNotCleaned: Airflow could not clean a table; others are clean.
     """
-    if not found.tables:
+    if not rows.tables:
         return {}
     # without --skip-archive, the rows stay in the database in other tables
     argv = ("--skip-archive", "--yes", "--batch-size", str(BATCH))
-    return _clean(*argv, url=url, found=found)
+    return _clean(*argv, url=url, found=rows)
 
 
 def _read(url: str) -> tuple[datetime | None, int, tuple[str, ...] | None]:
-    """Return the time of the oldest unfinished run, the number of unfinished runs, and the Dags with the prefix."""
     times = [sa.column(name, sa.DateTime(timezone=True)) for name in ("run_after", "queued_at", "start_date")]
     names: tuple[sa.ColumnClause[Any], ...] = (sa.column("dag_id"), sa.column("state"), *times)
     runs = sa.table("dag_run", *names)
@@ -145,6 +134,6 @@ def _clean(*argv: str, url: str, found: OldRows) -> dict[str, int]:
 def _program(python: str | None) -> list[str]:
     if python or find_spec("airflow"):
         return [python or sys.executable, "-m", "airflow"]
-    if found := shutil.which("airflow"):
-        return [found]
+    if program := shutil.which("airflow"):
+        return [program]
     raise AirflowNotCleaned(detail="the program `airflow` is not installed in this environment")

@@ -7,9 +7,11 @@ used as a whole: only the runs of this project's experiments are collected, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from io import StringIO
 from typing import Any
@@ -19,14 +21,75 @@ from pipelines.config.housekeeping import Housekeeping
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.deployment import mlflow_app
-from pipelines.housekeeping.on_record import OnRecord
+from pipelines.errors import GitFailed
 from pipelines.llm import traces
 from pipelines.packaging import register
 from pipelines.registry import mlflow_pages
+from pipelines.registry.journal import Journal
 from pipelines.registry.versions import Registry
 from pipelines.train import finetune
 from pipelines.train.classifiers import train
 from pipelines.vault.engine import database_file
+from pipelines.workspace.clone import BRANCH, history
+from pipelines.workspace.git import git
+
+# An id of a run, and of a commit; a longer digest is neither.
+RUN = re.compile(r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])")
+COMMIT = re.compile(r"(?<![0-9a-f])[0-9a-f]{40}(?![0-9a-f])")
+# Where stages write the ids of their runs.
+METRICS = "metrics"
+
+
+@dataclass(frozen=True)
+class OnRecord:
+    """What may not be removed: the ids of ``runs``, and the ``commits`` whose runs have their numbers and report."""
+
+    runs: frozenset[str]
+    commits: frozenset[str]
+
+
+def runs_on_record(settings: Settings, *, registry: Registry) -> OnRecord:
+    """Return all runs and commits on record; a text that only looks like an id keeps nothing that exists."""
+    texts = [*_versions(registry), *_journal(settings), *_releases(settings)]
+    commits = {commit for text in texts for commit in COMMIT.findall(text)}
+    with history(settings) as repository:
+        where = ("--git-dir", str(repository))
+        tips = git(*where, "for-each-ref", "--format=%(objectname) %(*objectname)", f"refs/heads/{BRANCH}", "refs/tags")
+        commits |= set(COMMIT.findall(tips))
+        texts += _metrics(where, commits=commits)
+    return OnRecord(frozenset(run for text in texts for run in RUN.findall(text)), frozenset(commits))
+
+
+def _versions(registry: Registry) -> Iterable[str]:
+    for name in registry.names():
+        for version in registry.versions(name):
+            yield json.dumps(asdict(version), default=str)
+
+
+def _journal(settings: Settings) -> Iterable[str]:
+    """Yield every row of the journal: registrations, looks of the gate, promotions, withdrawals and the rest."""
+    with Journal.of(settings) as journal:
+        return [json.dumps(asdict(row), default=dict) for row in journal.rows()]
+
+
+def _releases(settings: Settings) -> Iterable[str]:
+    return [path.read_text() for path in sorted((settings.home / "releases").glob("*/release.json"))]
+
+
+def _metrics(where: Sequence[str], *, commits: Collection[str]) -> Iterator[str]:
+    """Yield the lines with digests in the metrics of each of these commits that the repository has."""
+    for commit in sorted(commits):
+        if _found(*where, "rev-parse", "--quiet", "--verify", f"{commit}^{{commit}}"):
+            yield _found(*where, "grep", "--no-color", "-hE", "[0-9a-f]{32}", commit, "--", METRICS)
+
+
+def _found(*argv: str) -> str:
+    """Return the output of a git command that fails if it finds nothing."""
+    try:
+        return git(*argv)
+    except GitFailed:
+        return ""
+
 
 UNFINISHED, DELETED = ("RUNNING", "SCHEDULED"), "deleted"
 # Traces of one request; MLflow's most.
@@ -57,11 +120,7 @@ class OldRuns:
 def due(
     *, settings: Settings, registry: Registry, params: Params, on_record: OnRecord, limits: Housekeeping, now: datetime
 ) -> OldRuns:
-    """Return the runs and traces that are to be removed; nothing is changed.
-
-    Raises:
-        RegistryUnavailable: MLflow does not answer.
-    """
+    """Return the runs and traces that are to be removed; nothing is changed."""
     before = now - timedelta(days=limits.mlflow_days)
     store = _store(settings)
     # MLflow's interface does not say when a run was deleted
@@ -76,25 +135,21 @@ def due(
         elif old and run.info.status not in UNFINISHED and not run.shown:
             delete.append(run.info.run_id)
     size = sum(_size(registry.run_files(run)) for run in collect)
-    found = tuple(collect) if store else None
-    return OldRuns(tuple(delete), found, size, kept, before, _count_traces(registry, before=before))
+    collected = tuple(collect) if store else None
+    return OldRuns(tuple(delete), collected, size, kept, before, _count_traces(registry, before=before))
 
 
-def remove(found: OldRuns, *, settings: Settings, registry: Registry) -> dict[str, int]:
-    """Delete and collect the runs, and remove the traces, that :func:`due` found; may be repeated after a failure.
-
-    Raises:
-        RegistryUnavailable: MLflow does not answer.
-    """
+def remove(old: OldRuns, *, settings: Settings, registry: Registry) -> dict[str, int]:
+    """Delete and collect the runs, and remove the traces, that :func:`due` found; may be repeated after a failure."""
     with translated():
-        for run in found.delete:
+        for run in old.delete:
             registry.client.delete_run(run)
-        for experiment in _labelling(registry) if found.traces else ():
-            registry.client.delete_traces(experiment, max_timestamp_millis=int(found.before.timestamp() * 1000))
-        if found.collect:
-            _collect(found.collect, settings=settings)
-    collected = len(found.collect or ())
-    return {"deleted": len(found.delete), "collected": collected, "bytes": found.size, "traces": found.traces}
+        for experiment in _labelling(registry) if old.traces else ():
+            registry.client.delete_traces(experiment, max_timestamp_millis=int(old.before.timestamp() * 1000))
+        if old.collect:
+            _collect(old.collect, settings=settings)
+    collected = len(old.collect or ())
+    return {"deleted": len(old.delete), "collected": collected, "bytes": old.size, "traces": old.traces}
 
 
 def experiments(params: Params) -> list[str]:
@@ -106,8 +161,6 @@ def experiments(params: Params) -> list[str]:
 
 @dataclass(frozen=True)
 class _ListedRun:
-    """A run; ``shown``: it may be the newest with numbers or a report, to which pages lead."""
-
     info: Any
     data: Any
     shown: bool
@@ -124,7 +177,6 @@ def _runs(registry: Registry, *, params: Params) -> Iterator[_ListedRun]:
 
 
 def _store(settings: Settings) -> Any:
-    """Return MLflow's database for what its server has no request for; ``None`` if it is not known here."""
     from mlflow.tracking._tracking_service.utils import _get_store
 
     uri = settings.mlflow_tracking_uri or ""
@@ -159,8 +211,8 @@ def _size(files: Any) -> int:
 
 
 def _labelling(registry: Registry) -> list[str]:
-    found = registry.client.get_experiment_by_name(traces.EXPERIMENT)
-    return [found.experiment_id] if found else []
+    experiment = registry.client.get_experiment_by_name(traces.EXPERIMENT)
+    return [experiment.experiment_id] if experiment else []
 
 
 def _count_traces(registry: Registry, *, before: datetime) -> int:

@@ -32,7 +32,7 @@ class Sink:
         paths: the place's files and folders on this machine.
         settings: the fields of ``Settings`` with the place's location.
         outs: patterns of the outputs in ``dvc.yaml`` that are stored there.
-        writers: the modules that write there, below ``pipelines``, ``plugins`` or the root without ``.py``.
+        writers: the modules that write there, below ``pipelines``, ``plugins``, ``sandbox`` or the root.
     """
 
     name: str
@@ -73,7 +73,7 @@ SINKS = (
         writers=(
             "annotate/agreement", "annotate/gold", "annotate/imports/commit", "annotate/rounds/store",
             "collect/collect", "collect/images", "collect/month_ledger", "collect/partition", "collect/texts",
-            "curate/dedupe/dedupe", "curate/sample", "curate/split/split", "doctor/remotes", "label/few_shot",
+            "curate/dedupe/dedupe", "curate/sample", "curate/split/split", "doctor/stores", "label/few_shot",
             "label/memes/rationales", "label/silver/silver", "label/votes", "metrics/recall_constraints",
             "moderation/moderation", "predict/baselines", "predict/predict_finetuned", "predict/prompted",
             "report/report", "storage/exclusions", "storage/parquet_splice", "storage/seal",
@@ -159,7 +159,7 @@ SINKS = (
         settings=("annotation_files", "label_studio"),
         writers=(
             "annotate/backends/files", "annotate/backends/label_studio", "deployment/label_studio_server",
-            "deployment/label_studio_accounts", "llm/pictures",
+            "deployment/label_studio_script", "llm/pictures",
         ),
     ),
     Sink(
@@ -254,8 +254,9 @@ SINKS = (
         settings=("dumps", "sandbox"),
         writers=(
             "extract/caption", "extract/decode", "extract/decode_child", "extract/ocr/ocr_child",
-            "sandbox/reddit/build", "sandbox/reddit/dumps", "sandbox/reddit/faults", "sandbox/reddit/variants",
-            "sandbox/vendors/vendors",
+            "crisis_corpus_sandbox/reddit/build", "crisis_corpus_sandbox/reddit/draw",
+            "crisis_corpus_sandbox/reddit/image_host", "crisis_corpus_sandbox/reddit/listing",
+            "crisis_corpus_sandbox/vendors/vendors",
         ),
     ),
     Sink(
@@ -300,8 +301,8 @@ SINKS = (
         ),
         writers=(
             "cli/airflow", "deployment/airflow_setup", "deployment/postgres", "deployment/services", "doctor/servers",
-            "forkclient", "forkserver", "housekeeping/airflow_rows", "housekeeping/old_logs",
-            "sandbox/demo/promotions", "summary/written", "timing", "workspace/dag_graph",
+            "forkserver", "housekeeping/airflow_rows", "housekeeping/housekeeping",
+            "crisis_corpus_sandbox/demo/promotions", "summary/written", "timing", "workspace/dag_graph",
         ),
     ),
     Sink(

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 import requests
 
+from crisis_corpus_sandbox.reddit.api import Catalogue
+from crisis_corpus_sandbox.reddit.generated_posts import SMALLEST
 from pipelines.collect.refresh_store import RefreshStore
-from pipelines.sandbox.reddit.api import Catalogue
-from pipelines.sandbox.reddit.cases import SMALLEST
 from pipelines.storage import tables
 from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import workspace

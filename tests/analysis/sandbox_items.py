@@ -1,6 +1,6 @@
 """Write the sandbox's memes and posts as small sealed corpora with gold, for the stage ``analysis``.
 
-The sandbox plants differences by label: its captions say the severity in phrases (``sandbox/reddit/markers.py``) while
+The sandbox plants differences by label: its captions say the severity in phrases (``reddit/captions.py``) while
 its scenes are drawn from seeds that know no label.
 """
 
@@ -14,13 +14,13 @@ from random import Random
 import numpy as np
 from PIL import Image
 
+from crisis_corpus_sandbox.reddit.draw import render
+from crisis_corpus_sandbox.reddit.post_world import PostWorld
+from crisis_corpus_sandbox.reddit.world import World
 from pipelines.analysis.analysis import AnalysedItems
 from pipelines.config.collect import Sandbox
 from pipelines.config.params import Params
 from pipelines.config.params import load as load_params
-from pipelines.sandbox.reddit.post_world import PostWorld
-from pipelines.sandbox.reddit.variants import render
-from pipelines.sandbox.reddit.world import World
 from pipelines.vault.vault import Vault
 from tests import small_corpus
 from tests.small_corpus import MONTHS, ROOT, full, write_table

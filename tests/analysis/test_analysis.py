@@ -32,7 +32,7 @@ def significant(found: dict[str, Any], factor: str) -> set[str]:
 
 
 def check_memes(found: dict[str, Any]) -> None:
-    # markers.py: plans are said at one severity, departures at several; no scene knows a label
+    # captions.py: plans are said at one severity, departures at several; no scene knows a label
     assert significant(found, "severity") >= {"default.planning", "default.departure"}
     assert not any(name.startswith("visual.") for factor in found["factors"] for name in significant(found, factor))
     planning = {(p["a"], p["b"]) for p in found["factors"]["severity"]["default.planning"]["pairs"] if p["significant"]}

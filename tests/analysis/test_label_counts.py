@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
+from crisis_corpus_sandbox.reddit import label_quotas
 from pipelines.analysis import label_counts
-from pipelines.sandbox.reddit import label_quotas
 from pipelines.taxonomy import load
 
 FIGSIM, CRADLE = load("figsim"), load("cradle")

@@ -16,9 +16,9 @@ from typing import Any
 
 import httpx
 
+from crisis_corpus_sandbox.reddit import seeded
 from pipelines.annotate.backends.labelling_config import CONTENT, NOTE
 from pipelines.annotate.forms.form import Form, FormQuestion, read_values
-from pipelines.sandbox.reddit.chance import seeded
 from pipelines.taxonomy import Category, Scheme
 
 Item = tuple[str, int]

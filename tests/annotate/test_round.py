@@ -23,7 +23,7 @@ from pipelines.annotate.backends.files import Files
 from pipelines.annotate.forms import protocol
 from pipelines.annotate.rounds import descriptions, desk, opening, store
 from pipelines.annotate.rounds import round as rounds
-from pipelines.cli.round import app
+from pipelines.cli.annotate import rounds as app
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.errors import BackendUnavailable, CommitLost, RoundState, UnknownRound

@@ -15,13 +15,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from crisis_corpus_sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from pipelines.collect import closing, collect, partition, refresh, texts
 from pipelines.collect.month import Window
 from pipelines.collect.month_ledger import GAPS
 from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
 from pipelines.errors import SourceError
-from pipelines.sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from pipelines.storage import tables
 from pipelines.vault.vault import Vault
 

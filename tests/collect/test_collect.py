@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from crisis_corpus_sandbox.server import SandboxServer
 from pipelines.collect import collect, partition, trial
 from pipelines.collect.month import Window
 from pipelines.collect.sources.dump import CorruptDump
@@ -22,7 +23,6 @@ from pipelines.config.settings import Settings
 from pipelines.curate import quality
 from pipelines.errors import SandboxMissing, SourceError, UnknownName
 from pipelines.extract import confined_child
-from pipelines.sandbox.server import SandboxServer
 from pipelines.storage import tables
 from pipelines.storage.exclusions import write_exclusions
 from pipelines.storage.seal import open_column

@@ -16,6 +16,7 @@ import pytest
 import yaml
 import zstandard
 
+from crisis_corpus_sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from pipelines.cli import collect as commands
 from pipelines.collect import collect, refresh
 from pipelines.collect.listing_reader import due
@@ -26,7 +27,6 @@ from pipelines.collect.sources.service import AllClosed
 from pipelines.config.collect import Corpus, Refresh
 from pipelines.config.params import overlay, parse
 from pipelines.errors import SourceUnavailable
-from pipelines.sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from pipelines.takedown import purge
 from pipelines.takedown.partitions import waiting
 from pipelines.takedown.redaction import Gone

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.sandbox.server import SandboxServer
+from crisis_corpus_sandbox.server import SandboxServer
 from tests.collect import refreshed_reddit as reddit
 from tests.collect.refreshed_reddit import END, HOUR, START, Deployment
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from crisis_corpus_sandbox.reddit.build import build
 from dvc_airflow import command
 from dvc_airflow import settings as of_plugin
 from dvc_airflow.graph import closure, graph
@@ -21,7 +22,6 @@ from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.registry.journal import Journal
 from pipelines.release.release_store import ReleaseEntry
-from pipelines.sandbox.reddit.build import build
 from pipelines.vault.database import marks, records
 from pipelines.vault.vault import Vault
 from pipelines.workspace import repository

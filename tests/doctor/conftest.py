@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.sandbox.server import SandboxServer
+from crisis_corpus_sandbox.server import SandboxServer
 from tests import mlflow_server, small_sandbox
 from tests.built_once import built_once
 from tests.doctor import place as places

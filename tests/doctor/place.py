@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 import yaml
 
+from crisis_corpus_sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from pipelines.config.params import parse
 from pipelines.config.settings import Settings
 from pipelines.doctor import machine
 from pipelines.doctor.doctor import examine
 from pipelines.doctor.finding import Finding, ok
 from pipelines.errors import BadParams
-from pipelines.sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from pipelines.vault.vault import Vault
 from pipelines.workspace import dag_graph, repository
 from pipelines.workspace.git import git

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+
+from tests.json_server import Request, json_server
 
 ROOT = Path(__file__).resolve().parents[2]
 HEALTHY = {"status": "healthy"}
@@ -49,29 +48,14 @@ class SmallAirflow:
 
 @contextmanager
 def small_airflow() -> Iterator[SmallAirflow]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            status, body = airflow.answer(urlsplit(self.path).path)
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(json.dumps(body).encode())
+    def answer(request: Request) -> tuple[int, dict[str, Any]]:
+        if request.method != "PUT":
+            return airflow.answer(request.path)
+        airflow.parsed.append(request.path.removeprefix("/api/v2/parseDagFile/"))
+        return 201, {}
 
-        def do_PUT(self) -> None:
-            airflow.parsed.append(urlsplit(self.path).path.removeprefix("/api/v2/parseDagFile/"))
-            self.send_response(201)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            return None
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     pools = {name: pool["slots"] for name, pool in json.loads((ROOT / "profiles" / "pools.json").read_text()).items()}
     health = {"metadatabase": HEALTHY, "scheduler": HEALTHY, "dag_processor": HEALTHY, "triggerer": HEALTHY}
-    airflow = SmallAirflow(f"http://127.0.0.1:{server.server_address[1]}", health, pools)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-    try:
+    with json_server(answer) as address:
+        airflow = SmallAirflow(address, health, pools)
         yield airflow
-    finally:
-        server.shutdown()
-        server.server_close()

@@ -21,8 +21,7 @@ from pipelines.collect.refresh_store import ListingRead, RefreshStore
 from pipelines.config.settings import Settings
 from pipelines.doctor.deployment import opened
 from pipelines.doctor.doctor import checks
-from pipelines.doctor.finding import Check, ok
-from pipelines.doctor.runner import run
+from pipelines.doctor.finding import Check, ok, run
 from pipelines.registry.journal import Journal
 from pipelines.storage.answers import AnswerStore, LedgerChange
 from pipelines.takedown import receipts
@@ -78,6 +77,23 @@ def fault(check: str, status: str, found: str, fix: str) -> Callable[[Fault], Fa
     return register
 
 
+def serve(argv: list[str], *, port: int, place: Place) -> None:
+    server = subprocess.Popen(argv, stderr=subprocess.DEVNULL, start_new_session=True)
+    place.stop.append(lambda: os.killpg(server.pid, 15))
+    for _ in range(400):
+        with socket.socket() as probe:
+            if not probe.connect_ex(("127.0.0.1", port)):
+                break
+        time.sleep(0.05)
+
+
+def only_git(place: Place) -> None:
+    programs = place.home.parent / "bin"
+    programs.mkdir()
+    (programs / "git").symlink_to(shutil.which("git") or "")
+    place.set(PATH=programs)
+
+
 @fault("repository", "failure", "no readable branch 'corpus'", "corpus init")
 def no_repository(place: Place) -> None:
     (place.home / "corpus.git").rename(place.home / "away.git")
@@ -92,13 +108,7 @@ def a_parameter_does_not_validate(place: Place) -> None:
 def a_repository_that_is_only_read(place: Place) -> None:
     port = free_port()
     argv = ["git", "daemon", "--listen=127.0.0.1", f"--port={port}", f"--base-path={place.home}", "--export-all"]
-    server = subprocess.Popen(argv, stderr=subprocess.DEVNULL, start_new_session=True)
-    place.stop.append(lambda: os.killpg(server.pid, 15))
-    for _ in range(100):
-        with socket.socket() as probe:
-            if not probe.connect_ex(("127.0.0.1", port)):
-                break
-        time.sleep(0.05)
+    serve(argv, port=port, place=place)
     place.set(CORPUS_REPO=f"git://127.0.0.1:{port}/corpus.git")
 
 
@@ -113,13 +123,7 @@ def a_remote_that_is_not_mounted(place: Place) -> None:
 def a_bucket_that_does_not_exist(place: Place) -> None:
     port = free_port()
     argv = [sys.executable, str(ROOT / "tests" / "store" / "s3_server.py"), str(port)]
-    server = subprocess.Popen(argv, stderr=subprocess.DEVNULL, start_new_session=True)
-    place.stop.append(lambda: os.killpg(server.pid, 15))
-    for _ in range(400):
-        with socket.socket() as probe:
-            if not probe.connect_ex(("127.0.0.1", port)):
-                break
-        time.sleep(0.05)
+    serve(argv, port=port, place=place)
     place.set(
         CORPUS_REMOTE="s3://no-such-bucket/corpus", AWS_ENDPOINT_URL=f"http://127.0.0.1:{port}",
         AWS_ACCESS_KEY_ID="key", AWS_SECRET_ACCESS_KEY="secret", AWS_DEFAULT_REGION="us-east-1",
@@ -382,19 +386,13 @@ def a_clock_that_runs_fast(place: Place) -> None:
 
 @fault("ocr", "failure", "OCR engine 'tesseract' cannot start", "set ocr.engine")
 def a_missing_ocr_engine(place: Place) -> None:
-    programs = place.home.parent / "bin"
-    programs.mkdir()
-    (programs / "git").symlink_to(shutil.which("git") or "")
-    place.set(PATH=programs)
+    only_git(place)
     place.params("images", "ocr", "engine", to="tesseract")
 
 
 @fault("gpu", "warning", "no GPU on this host; needed by qwen3-14b", "finetune.models")
 def a_large_model_without_a_gpu(place: Place) -> None:
-    programs = place.home.parent / "bin"
-    programs.mkdir()
-    (programs / "git").symlink_to(shutil.which("git") or "")
-    place.set(PATH=programs)
+    only_git(place)
     place.params("finetune", "models", to=["qwen3-14b"])
 
 
@@ -517,7 +515,7 @@ def test_planted_faults_are_named_with_their_fixes(names: list[str], place: Plac
         expected |= {check} | FOLLOWS.get(name, set())
     others = {other for other, f in findings.items() if f.status != "ok"} - expected
     assert others == set(), {other: findings[other] for other in others}
-    shown = json.dumps([f.told(other) for other, f in findings.items()])
+    shown = json.dumps([f.as_json(other) for other, f in findings.items()])
     assert not any(secret in shown for secret in (SECRET, "ab" * 64)), "a finding shows a secret"
 
 

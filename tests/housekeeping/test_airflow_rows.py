@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from pipelines.backup import database_copies
 from pipelines.cli.main import app
 from pipelines.config.settings import Settings
-from pipelines.deployment import airflow_database
+from pipelines.deployment import postgres
 from pipelines.housekeeping import airflow_rows
 from pipelines.housekeeping.airflow_rows import AirflowNotCleaned
 from pipelines.workspace.clone import workspace
@@ -128,13 +128,13 @@ def test_a_database_that_is_none_is_named_without_its_address(tmp_path: Path) ->
 
 
 def test_a_task_gets_the_address_from_this_projects_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(airflow_database.OURS, raising=False)
-    monkeypatch.setenv(airflow_database.OPTION, "airflow-db-not-allowed:///")
-    assert airflow_database.address() is None
+    monkeypatch.delenv(postgres.AIRFLOW_URL, raising=False)
+    monkeypatch.setenv(postgres.OPTION, "airflow-db-not-allowed:///")
+    assert postgres.airflow_url() is None
     # a backup by a Dag leaves out what it cannot reach
     assert database_copies.AIRFLOW not in database_copies.addresses(Settings.from_env())
-    monkeypatch.setenv(airflow_database.OURS, "postgresql://db/airflow")
-    assert airflow_database.address() == "postgresql://db/airflow"
+    monkeypatch.setenv(postgres.AIRFLOW_URL, "postgresql://db/airflow")
+    assert postgres.airflow_url() == "postgresql://db/airflow"
 
 
 def test_the_command_removes_old_rows_and_old_logs_only(
@@ -146,7 +146,7 @@ def test_the_command_removes_old_rows_and_old_logs_only(
         clone.commit("params", paths=["params.yaml"])
     monkeypatch.setenv("CORPUS_HOME", str(settings.home))
     monkeypatch.setenv("CORPUS_SECRET", used.SECRET)
-    monkeypatch.setenv(airflow_database.OURS, rows.url)
+    monkeypatch.setenv(postgres.AIRFLOW_URL, rows.url)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     rows.run("doctor", days=100)
     rows.run("annotation_round", days=95, state="running")
@@ -163,7 +163,7 @@ def test_the_command_removes_old_rows_and_old_logs_only(
     assert found["component_logs"]["files"] == found["component_logs"]["cut"] == 1
     assert "skipped" in found["mlflow"] and len(rows.left()) == 3
     with monkeypatch.context() as patch:
-        patch.delenv(airflow_database.OURS)
+        patch.delenv(postgres.AIRFLOW_URL)
         assert "skipped" in told("housekeeping", "--dry-run")["airflow"]
         refused = CliRunner().invoke(app, ["housekeeping"])
     assert refused.exit_code and large.stat().st_size > 100_000_000, "without --yes a person is asked: there is none"
@@ -175,7 +175,7 @@ def test_the_command_removes_old_rows_and_old_logs_only(
     assert not (settings.home / "logs" / "sandbox.log").exists()
     assert 0 < large.stat().st_size <= 50_000_000 and large.read_bytes().startswith(b"line\n")
     assert content(settings.home) == corpus, "vault, receipts, journal, answers and objects are untouched"
-    monkeypatch.delenv(airflow_database.OURS)
+    monkeypatch.delenv(postgres.AIRFLOW_URL)
     again = told("housekeeping", "--yes")
     assert again["task_logs"]["files"] == again["component_logs"]["cut"] == 0
 

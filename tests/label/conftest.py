@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from crisis_corpus_sandbox.server import SandboxServer
+from crisis_corpus_sandbox.vendors.mind import Temper
+from crisis_corpus_sandbox.vendors.vendors import LOG, Vendors
 from pipelines.config.settings import Endpoint
-from pipelines.sandbox.server import SandboxServer
-from pipelines.sandbox.vendors.mind import Temper
-from pipelines.sandbox.vendors.vendors import LOG, Vendors
 
 BELOW = {"openai": "/openai/v1", "anthropic": "/anthropic", "google": "/google"}
 CALM = Temper(

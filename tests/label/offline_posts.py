@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
+from crisis_corpus_sandbox.reddit import label_quotas, narratives
 from pipelines.datasets.post import Post
-from pipelines.sandbox.reddit import label_quotas, narratives
 
 Gold = list[tuple[Post, frozenset[str]]]
 

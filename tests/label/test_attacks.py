@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crisis_corpus_sandbox.vendors.mind import reading
 from pipelines import taxonomy
 from pipelines.datasets.post import Post
 from pipelines.label.attacks.families import PLACES, attacks, inject, pick
@@ -18,7 +19,6 @@ from pipelines.label.injection import marks
 from pipelines.label.injection_test import by_family
 from pipelines.label.silver import review_queue
 from pipelines.label.silver.aggregate import Panel
-from pipelines.sandbox.vendors.mind import reading
 
 ROOT = Path(__file__).resolve().parents[2]
 CATEGORY = taxonomy.load("cradle").category()
@@ -31,7 +31,7 @@ SENTENCES = ["I walked home.", "It rained!", "Was it late?", "My sister called a
     ("loaded", "absent"),
     [
         ("pipelines.label.attacks.families", "pipelines.label.injection"),
-        ("pipelines.sandbox.vendors.vendors", "pipelines.label.injection"),
+        ("crisis_corpus_sandbox.vendors.vendors", "pipelines.label.injection"),
         ("pipelines.label.injection", "pipelines.label.attacks"),
     ],
 )

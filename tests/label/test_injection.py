@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crisis_corpus_sandbox.reddit import label_quotas
+from crisis_corpus_sandbox.reddit.narratives import write
 from pipelines.label.injection import BREAK, NAMES, marks
-from pipelines.sandbox.reddit import label_quotas
-from pipelines.sandbox.reddit.narratives import write
 
 PLAIN = [
     "I can't forget what he told me last year and I still wake up at night.",

@@ -61,7 +61,7 @@ def written(tree: ast.AST) -> Iterator[str]:
 @functools.cache
 def modules() -> dict[str, ast.Module]:
     found = {}
-    for root, below in (("pipelines", "pipelines"), ("plugins", "."), ("crisis_corpus", ".")):
+    for root, below in (("pipelines", "pipelines"), ("plugins", "."), ("crisis_corpus", "."), ("sandbox", "sandbox")):
         for path in sorted((REPO / root).rglob("*.py")):
             found[str(path.relative_to(REPO / below).with_suffix(""))] = ast.parse(path.read_text())
     return found

@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from crisis_corpus_sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from pipelines.collect.sources.reddit import RedditSource
 from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
 from pipelines.config.takedown import Sweep
 from pipelines.errors import SourceNotApproved, SourceRefused, SourceThrottled, SourceUnavailable
 from pipelines.progress import silent
-from pipelines.sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from pipelines.takedown import sweep
 from pipelines.takedown.liveness import SweepImplausible
 from pipelines.takedown.partitions import by_record

@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
+from crisis_corpus_sandbox.reddit import label_quotas, narratives
+from crisis_corpus_sandbox.server import SandboxServer
+from crisis_corpus_sandbox.vendors.vendors import Vendors
 from pipelines.annotate.imports import imports
 from pipelines.config.params import load, overlay, parse
 from pipelines.config.settings import Settings
 from pipelines.deployment.services import sandbox_variables
 from pipelines.plan.profile import CORPORA
-from pipelines.sandbox.reddit import label_quotas, narratives
-from pipelines.sandbox.server import SandboxServer
-from pipelines.sandbox.vendors.vendors import Vendors
 from pipelines.taxonomy import load as load_scheme
 from pipelines.vault.vault import Vault
 from pipelines.workspace import repository

@@ -24,6 +24,7 @@ import pytest
 from mlflow.pyfunc import scoring_server
 
 from crisis_corpus.versions import CHAMPION
+from crisis_corpus_sandbox.reddit import label_quotas, narratives
 from pipelines.config.params import load as load_params
 from pipelines.config.settings import Settings
 from pipelines.packaging.register import put
@@ -32,7 +33,6 @@ from pipelines.predict.predict import BadLine, NoAnswer
 from pipelines.registry.candidate import Context
 from pipelines.registry.journal import Journal
 from pipelines.registry.versions import Registry
-from pipelines.sandbox.reddit import label_quotas, narratives
 from pipelines.vault.vault import Vault
 from tests.ports import free_port
 from tests.registry import packs, small_registry

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.sandbox.demo import promotions
+from crisis_corpus_sandbox.demo import promotions
 from tests.registry.small_registry import NAME, add, events, opened
 
 

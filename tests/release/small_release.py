@@ -16,6 +16,7 @@ from typing import Any
 
 from PIL import Image
 
+from crisis_corpus_sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from pipelines.collect.admission import row
 from pipelines.collect.submission import Submission, parse
 from pipelines.config.params import Params
@@ -23,7 +24,6 @@ from pipelines.config.params import load as load_params
 from pipelines.config.release import Release
 from pipelines.config.settings import Settings
 from pipelines.release import approval, package
-from pipelines.sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from pipelines.storage import tables
 from pipelines.vault.vault import Vault
 from pipelines.workspace.git import git

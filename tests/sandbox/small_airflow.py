@@ -12,9 +12,10 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import unquote
+
+from tests.json_server import Request, json_server
 
 TASKS = {
     "collect": ("collect", "images", "publish"),
@@ -139,33 +140,10 @@ def serving(state: SmallAirflow) -> Iterator[SmallAirflow]:
     """Serve the state on a free port of loopback; one request at a time."""
     lock = threading.Lock()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def answer(request: Request) -> tuple[int, dict[str, Any]]:
+        with lock:
+            status, body = state.answer(request.method, request.path, request.body or request.query)
+            return status, json.loads(json.dumps(body))
 
-        def do_GET(self) -> None:
-            asked = urlsplit(self.path)
-            raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            given = json.loads(raw) if raw else {key: value[-1] for key, value in parse_qs(asked.query).items()}
-            with lock:
-                status, found = state.answer(self.command, asked.path, given)
-                data = json.dumps(found).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        do_POST = do_PATCH = do_GET
-
-        def log_message(self, *_: object) -> None:
-            """Be quiet."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        state.base = f"http://127.0.0.1:{server.server_address[1]}"
-        try:
-            yield state
-        finally:
-            server.shutdown()
-            thread.join()
+    with json_server(answer) as state.base:
+        yield state

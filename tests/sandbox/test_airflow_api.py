@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import requests
@@ -17,17 +13,16 @@ from tenacity import wait_none
 
 from pipelines.deployment.airflow_api import RunFailed
 from tests.airflow_client import AirflowClient
+from tests.json_server import Request, json_server
 
 BREAK = 0  # a status that closes the connection without an answer
 
 
-class Server(ThreadingHTTPServer):
+class Server:
     """A small Airflow: runs and task instances in memory, faults from a list, served before or after the deed."""
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+        self.base = ""
         self.faults: list[int] = []
         self.lost: list[int] = []  # like faults, but after the request was carried out
         self.runs: list[dict[str, Any]] = []
@@ -37,90 +32,56 @@ class Server(ThreadingHTTPServer):
         self.asked = datetime(2022, 12, 1, tzinfo=UTC)  # when the human-in-the-loop task started
         self.seen: list[tuple[str, str]] = []
 
-    @property
-    def base(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
+    def answer(self, request: Request) -> tuple[int, Any] | None:
+        self.seen.append((request.method, request.path))
+        if self.faults:
+            return _fault(self.faults.pop(0))
+        if request.path == "/auth/token":
+            return 201, {"access_token": f"token-{self.tokens}"}
+        if request.headers["Authorization"] != f"Bearer token-{self.tokens}":
+            return 401, None
+        answered = self.carry_out(request.method, request.path, request.body, request.query)
+        return _fault(self.lost.pop(0)) if self.lost and request.method != "GET" else answered
 
-    def handle_error(self, *_: object) -> None:
-        """Say nothing of a broken connection."""
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Server
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-    def reply(self, status: int, body: Any = None) -> None:
-        if status == BREAK:
-            self.connection.close()
-            self.close_connection = True
-            return
-        data = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def handle_any(self) -> None:
-        length = int(self.headers.get("Content-Length") or 0)
-        given = json.loads(self.rfile.read(length)) if length else None
-        place = urlsplit(self.path)
-        self.server.seen.append((self.command, place.path))
-        if self.server.faults:
-            self.reply(self.server.faults.pop(0))
-            return
-        if place.path == "/auth/token":
-            self.reply(201, {"access_token": f"token-{self.server.tokens}"})
-            return
-        if self.headers["Authorization"] != f"Bearer token-{self.server.tokens}":
-            self.reply(401)
-            return
-        status, body = self.carry_out(place.path, given, {k: v[0] for k, v in parse_qs(place.query).items()})
-        if self.server.lost and self.command != "GET":
-            self.reply(self.server.lost.pop(0))
-        else:
-            self.reply(status, body)
-
-    do_GET = do_POST = do_PATCH = handle_any
-
-    def carry_out(self, path: str, given: Any, query: dict[str, str]) -> tuple[int, Any]:
-        if path.endswith("/hitlDetails") and self.command == "PATCH":
-            if self.server.answers:
+    def carry_out(self, method: str, path: str, body: Any, query: dict[str, str]) -> tuple[int, Any]:
+        if path.endswith("/hitlDetails") and method == "PATCH":
+            if self.answers:
                 return 409, {}
-            self.server.answers.append(given)
+            self.answers.append(body)
             return 200, {}
         if path.endswith("/hitlDetails"):
-            return 200, {"response_received": bool(self.server.answers)}
+            return 200, {"response_received": bool(self.answers)}
         if re.search(r"/taskInstances/\w+$", path):
-            return 200, {"state": "awaiting_input", "start_date": self.server.asked.isoformat(), "try_number": 2}
-        if self.command == "POST" and path.endswith("/dagRuns"):
-            if given["dag_run_id"] in {run["dag_run_id"] for run in self.server.runs}:
+            return 200, {"state": "awaiting_input", "start_date": self.asked.isoformat(), "try_number": 2}
+        if method == "POST" and path.endswith("/dagRuns"):
+            if body["dag_run_id"] in {run["dag_run_id"] for run in self.runs}:
                 return 409, {}
-            self.server.runs.append(given)
-            return 200, given
-        if self.command == "PATCH" and path == "/api/v2/dags/known":
+            self.runs.append(body)
+            return 200, body
+        if method == "PATCH" and path == "/api/v2/dags/known":
             return 200, {}
         if path.endswith("/taskInstances"):
-            return self.page("task_instances", self.server.tasks, query)
+            return self.page("task_instances", self.tasks, query)
         if path.endswith("/dagRuns"):
-            return self.page("dag_runs", self.server.runs, query)
+            return self.page("dag_runs", self.runs, query)
         return 404, {}
 
     @staticmethod
-    def page(key: str, found: list[dict[str, Any]], query: dict[str, str]) -> tuple[int, Any]:
+    def page(key: str, rows: list[dict[str, Any]], query: dict[str, str]) -> tuple[int, Any]:
         first, size = int(query.get("cursor") or 0), min(int(query["limit"]), 100)
-        rest = len(found) > first + size
-        return 200, {key: found[first : first + size], "next_cursor": str(first + size) if rest else None}
+        rest = len(rows) > first + size
+        return 200, {key: rows[first : first + size], "next_cursor": str(first + size) if rest else None}
+
+
+def _fault(status: int) -> tuple[int, Any] | None:
+    return None if status == BREAK else (status, None)
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    with Server() as made:
-        Thread(target=made.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    made = Server()
+    with json_server(made.answer) as made.base:
         yield made
-        made.shutdown()
 
 
 @pytest.fixture

@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from crisis_corpus_sandbox.demo import demo
+from crisis_corpus_sandbox.demo.plan import DemoPlan
+from crisis_corpus_sandbox.demo.runs import FailedAgain, Failures, Look, NothingToClear, tail
 from pipelines.deployment.airflow_api import Airflow
-from pipelines.sandbox.demo import demo
-from pipelines.sandbox.demo.failures import FailedAgain, Failures, NothingToClear, tail
-from pipelines.sandbox.demo.plan import DemoPlan
-from pipelines.sandbox.demo.runs import Look
 from tests.sandbox.small_airflow import SmallAirflow, serving
 
 MONTHS = ("2022-11", "2022-12")

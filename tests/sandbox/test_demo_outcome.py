@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from crisis_corpus_sandbox.demo import demo, promotions
+from crisis_corpus_sandbox.demo.runs import Failures, Look
 from pipelines.config.settings import Settings
 from pipelines.deployment.airflow_api import RunFailed
-from pipelines.sandbox.demo import closing_report, promotions
-from pipelines.sandbox.demo.failures import Failures
-from pipelines.sandbox.demo.runs import Look
 
 TASK = {"dag_id": "d", "dag_run_id": "r", "task_id": "t", "map_index": -1, "try_number": 1, "state": "success"}
 
@@ -27,7 +26,7 @@ def line(*, inner: bool = False, task: str = "t", **seconds: float) -> dict[str,
 
 def test_the_seconds_of_tasks_are_divided_and_counted_once() -> None:
     phases = [line(imports=2, clone=1, push=3, work=10), line(inner=True, imports=4, work=6)]
-    found = closing_report.divided(20, phases)
+    found = demo.divided(20, phases)
     assert found == {"Airflow, per task": 4, "git and DVC": 4, "imports": 6, "work": 6}
     assert sum(found.values()) == 20
 
@@ -35,8 +34,8 @@ def test_the_seconds_of_tasks_are_divided_and_counted_once() -> None:
 def test_lines_of_other_runs_and_cut_lines_are_left_out(tmp_path: Path) -> None:
     path = tmp_path / "phases.jsonl"
     path.write_text(f'{json.dumps(line(work=1))}\n{json.dumps(line(task="other", work=1))}\n{{"dag": "d", \n')
-    assert len(closing_report.lines(path, Look([], [dict(TASK)]))) == 1
-    assert closing_report.lines(tmp_path / "none", Look([], [])) == []
+    assert len(demo.lines(path, Look([], [dict(TASK)]))) == 1
+    assert demo.lines(tmp_path / "none", Look([], [])) == []
 
 
 def test_where_the_time_went_is_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,7 +45,7 @@ def test_where_the_time_went_is_one_table(tmp_path: Path, monkeypatch: pytest.Mo
     look = Look([], [TASK | {"duration": 12.0}])
     failures = Failures(None, logs=tmp_path)  # type: ignore[arg-type]
     out = io.StringIO()
-    table = closing_report.spent(Settings.from_env(), look, started=21.4, total=431.7, failures=failures)
+    table = demo.spent(Settings.from_env(), look, started=21.4, total=431.7, failures=failures)
     Console(file=out, width=80).print(table)
     text = out.getvalue()
     assert "432 s, 1 tasks, 0 cleared" in text

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from crisis_corpus_sandbox.demo.promotions import CONTESTED, DAG, OTHERS, Act
+from crisis_corpus_sandbox.demo.runs import Look
 from pipelines.config.settings import Settings
 from pipelines.registry.journal import Journal
-from pipelines.sandbox.demo.promotions import CONTESTED, DAG, OTHERS, Act
-from pipelines.sandbox.demo.runs import Look
 
 SAID: dict[str, Any] = {"who": "tester", "why": "a reason"}
 

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipelines.sandbox.reddit.caption_grammar import edit, sentence_for_edits, words_apart
-from pipelines.sandbox.reddit.draw import STYLES, Meme, draw, wording
-from pipelines.sandbox.reddit.variants import Rendering, render, vary
+from crisis_corpus_sandbox.reddit.captions import edit, sentence_for_edits, words_apart
+from crisis_corpus_sandbox.reddit.draw import STYLES, Meme, Rendering, draw, render, vary, wording
 
 TEXT = {
     "capitals": ("my cat hides the last cookie", "totally fine as usual"),

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from crisis_corpus_sandbox.reddit.listing import frame
 from pipelines.collect.month import Window
 from pipelines.collect.sources.dump import DumpSource
 from pipelines.collect.submission import Submission, parse
 from pipelines.config.params import load
-from pipelines.sandbox.reddit.dumps import frame
 
 ROOT = Path(__file__).parents[2]
 

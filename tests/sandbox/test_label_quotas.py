@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.sandbox.reddit import label_quotas
-from pipelines.sandbox.reddit.compose import compose
-from pipelines.sandbox.reddit.markers import PHRASES, PICTOGRAMS
-from pipelines.sandbox.reddit.pictograms import STROKES
+from crisis_corpus_sandbox.reddit import label_quotas
+from crisis_corpus_sandbox.reddit.captions import PHRASES, PICTOGRAMS, compose
+from crisis_corpus_sandbox.reddit.scenes import STROKES
 from pipelines.taxonomy import load
 
 
@@ -89,14 +88,8 @@ def test_names_are_the_papers_strings(known):
 def test_the_counted_labels_are_those_of_the_schemes():
     assert set(label_quotas.CRADLE) == set(load("cradle").category().names)
     figsim = {x.code for c in load("figsim").categories.values() for x in c.labels}
-    for totals in (
-        label_quotas.FIGURATIVE,
-        label_quotas.SEVERITY,
-        label_quotas.RELATED,
-        label_quotas.MODALITY,
-        label_quotas.CONTEXT,
-    ):
-        assert set(totals) <= figsim
+    for name in ("FIGURATIVE", "SEVERITY", "RELATED", "MODALITY", "CONTEXT"):
+        assert set(getattr(label_quotas, name)) <= figsim
 
 
 def test_every_pictogram_is_drawn():

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from crisis_corpus_sandbox.reddit import label_quotas, narratives, statements
+from crisis_corpus_sandbox.reddit.narratives import fingerprint, recognise, write
+from crisis_corpus_sandbox.reddit.post_world import BOILERPLATE, INJECTIONS
 from pipelines.pii.scrub import KINDS, scrub
-from pipelines.sandbox.reddit import label_quotas, narratives, statements, talk
-from pipelines.sandbox.reddit.narratives import fingerprint, recognise, write
-from pipelines.sandbox.reddit.post_world import BOILERPLATE, INJECTIONS
 
 SETS = sorted({frozenset(row) for row in label_quotas.cradle(2000, rng=Random(1))}, key=sorted)
 RULES = [kind for kind in KINDS if kind != "names"]
@@ -76,7 +76,7 @@ def test_every_sentence_with_a_label_is_known_as_that_label_alone():
 def test_other_people_denials_and_small_talk_carry_nothing():
     said = [f"{frame} {m}" for frame in statements.FRAMES for ms in statements.MENTIONS.values() for m in ms]
     said += [d for ds in statements.DENIALS.values() for d in ds]
-    said += [*talk.TALK, *talk.TITLES, *INJECTIONS, BOILERPLATE, "", "a b"]
+    said += [*statements.TALK, *statements.TITLES, *INJECTIONS, BOILERPLATE, "", "a b"]
     assert [text for text in said if recognise(text) != {"no_crisis"}] == []
 
 
@@ -88,9 +88,9 @@ def test_every_label_has_several_wordings_and_both_times_share_words():
 
 
 def test_no_forbidden_word_in_any_sentence():
-    said = [s for _, s in narratives.every_statement()] + [*talk.TALK, *talk.TITLES, *statements.FRAMES]
+    said = [s for _, s in narratives.every_statement()] + [*statements.TALK, *statements.TITLES, *statements.FRAMES]
     said += [m for ms in (*statements.MENTIONS.values(), *statements.DENIALS.values()) for m in ms]
-    said += [w for words in talk.VOCABULARY.values() for w in words]
+    said += [w for words in statements.VOCABULARY.values() for w in words]
     assert not set(re.findall(r"[a-z]+", " ".join(said).lower())) & FORBIDDEN
 
 

@@ -3,10 +3,10 @@
 from collections import Counter
 from itertools import combinations
 
+from crisis_corpus_sandbox.reddit import label_quotas
+from crisis_corpus_sandbox.reddit.post_world import CANARY_USER, COMMUNITIES, PostWorld
+from crisis_corpus_sandbox.reddit.truth import post_truth
 from pipelines.config.params import load
-from pipelines.sandbox.reddit import label_quotas
-from pipelines.sandbox.reddit.post_world import CANARY_USER, COMMUNITIES, PostWorld
-from pipelines.sandbox.reddit.truth import post_truth
 
 EXPECTED = {
     "kept", "deleted", "removed", "deleted_later", "not_text", "no_text", "too_short", "too_long", "not_english",

@@ -11,6 +11,24 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from crisis_corpus_sandbox.reddit.narratives import recognise
+from crisis_corpus_sandbox.reddit.post_world import (
+    ALIKE,
+    COMMUNITIES,
+    COPIES,
+    DROPPED,
+    EVERY,
+    SMALLEST,
+    UNLIKE,
+    PostWorld,
+    SeenTexts,
+    counts,
+    shingles,
+    similarity,
+    text_of,
+)
+from crisis_corpus_sandbox.reddit.world import World
+from crisis_corpus_sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from pipelines.collect.month import Window
 from pipelines.collect.sources import open_source
 from pipelines.collect.sources.dump import DumpSource
@@ -20,11 +38,6 @@ from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.extract.language import LanguageGate
 from pipelines.extract.words import words
-from pipelines.sandbox.reddit.likeness import ALIKE, UNLIKE, SeenTexts, shingles, similarity, text_of
-from pipelines.sandbox.reddit.narratives import recognise
-from pipelines.sandbox.reddit.post_world import COMMUNITIES, COPIES, DROPPED, EVERY, SMALLEST, PostWorld, counts
-from pipelines.sandbox.reddit.world import World
-from pipelines.sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from tests.collect.listed_source import ListedSource
 
 ROOT = Path(__file__).parents[2]

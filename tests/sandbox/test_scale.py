@@ -5,6 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from crisis_corpus_sandbox.reddit.post_world import COMMUNITIES
+from crisis_corpus_sandbox.reddit.scale import DrawnTexts, ScaleMonth, language, months
 from pipelines.collect.month import Window
 from pipelines.collect.sources.dump import DumpSource
 from pipelines.collect.submission import Submission
@@ -13,9 +15,6 @@ from pipelines.curate.dedupe.text_pairs import text_kinds_and_pairs
 from pipelines.extract.language import LanguageGate
 from pipelines.extract.shingles import shingles, signature, similarity
 from pipelines.extract.words import words
-from pipelines.sandbox.reddit.post_world import COMMUNITIES
-from pipelines.sandbox.reddit.scale import ScaleMonth, months
-from pipelines.sandbox.reddit.scale_texts import DrawnTexts, language
 from tests.sandbox.test_build import FORBIDDEN
 
 PARAMS = load(Path(__file__).parents[2])

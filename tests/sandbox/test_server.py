@@ -16,13 +16,13 @@ import pytest
 import requests
 from PIL import Image
 
+from crisis_corpus_sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from pipelines.collect.month import Window
 from pipelines.collect.sources import open_source
 from pipelines.collect.submission import Submission
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.errors import BadParams
-from pipelines.sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from tests.collect.listed_source import ListedSource
 
 ROOT = Path(__file__).parents[2]

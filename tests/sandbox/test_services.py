@@ -22,15 +22,10 @@ from pipelines.config.settings import Settings
 from pipelines.deployment import services
 from pipelines.deployment.components import Ports, PortTaken, ServiceFailed, down, end_left, running
 from pipelines.deployment.services import LocalDeployment
+from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture

@@ -5,13 +5,13 @@ from itertools import combinations
 
 import pytest
 
+from crisis_corpus_sandbox.reddit.captions import words_apart
+from crisis_corpus_sandbox.reddit.generated_posts import EVERY, SMALLEST
+from crisis_corpus_sandbox.reddit.post_world import SMALLEST as FEWEST
+from crisis_corpus_sandbox.reddit.truth import truth
+from crisis_corpus_sandbox.reddit.world import World
 from pipelines.config.collect import Sandbox
 from pipelines.extract.words import words
-from pipelines.sandbox.reddit.caption_grammar import words_apart
-from pipelines.sandbox.reddit.cases import EVERY, SMALLEST
-from pipelines.sandbox.reddit.post_world import SMALLEST as FEWEST
-from pipelines.sandbox.reddit.truth import truth
-from pipelines.sandbox.reddit.world import World
 
 # A picture of poor quality is not a copy of another.
 FIRST = ("original", "low_quality")

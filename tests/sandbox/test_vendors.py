@@ -24,13 +24,13 @@ from google.genai import errors
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crisis_corpus_sandbox.reddit.label_quotas import CRADLE, cradle
+from crisis_corpus_sandbox.reddit.narratives import write
+from crisis_corpus_sandbox.server import SandboxServer
+from crisis_corpus_sandbox.vendors.mind import TEMPERS, Temper, VendorQuestion, misjudged, post_of, reply
+from crisis_corpus_sandbox.vendors.vendors import LOG, Vendors
 from pipelines.datasets.post import Post
 from pipelines.label.attacks.families import inject
-from pipelines.sandbox.reddit.label_quotas import CRADLE, cradle
-from pipelines.sandbox.reddit.narratives import write
-from pipelines.sandbox.server import SandboxServer
-from pipelines.sandbox.vendors.mind import TEMPERS, Temper, VendorQuestion, misjudged, post_of, reply
-from pipelines.sandbox.vendors.vendors import LOG, Vendors
 
 MARK = "0123456789abcdef"
 CALM = Temper(

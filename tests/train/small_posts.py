@@ -11,10 +11,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from crisis_corpus_sandbox.reddit import label_quotas, narratives
 from pipelines.config.params import Params
 from pipelines.config.params import load as load_params
 from pipelines.datasets import posts
-from pipelines.sandbox.reddit import label_quotas, narratives
 from pipelines.taxonomy import load as load_scheme
 from pipelines.taxonomy.task import Task, task_of
 from pipelines.vault.vault import Vault

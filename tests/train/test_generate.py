@@ -16,9 +16,9 @@ import torch
 from transformers import AutoModelForCausalLM, Gemma3TextConfig, GPT2Config, Qwen3Config
 from transformers.utils import logging
 
+from crisis_corpus_sandbox.reddit import label_quotas, narratives
 from pipelines.errors import BadParams
 from pipelines.models.pretrained.backbones import BaseMissing, BaseUnfit
-from pipelines.sandbox.reddit import label_quotas, narratives
 from pipelines.taxonomy import Scheme, load
 from pipelines.taxonomy.task import task_of
 from pipelines.train.predictors import posterior

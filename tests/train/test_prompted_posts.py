@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from crisis_corpus_sandbox.server import SandboxServer
+from crisis_corpus_sandbox.vendors.mind import Temper
+from crisis_corpus_sandbox.vendors.vendors import Vendors
 from pipelines.config.models import LocalModel, Model, PromptedModel
 from pipelines.config.params import load as load_params
 from pipelines.config.settings import Settings
@@ -16,9 +19,6 @@ from pipelines.errors import BadParams
 from pipelines.plan import cost
 from pipelines.predict import baselines
 from pipelines.predict.prompted_posts import PromptedPosts
-from pipelines.sandbox.server import SandboxServer
-from pipelines.sandbox.vendors.mind import Temper
-from pipelines.sandbox.vendors.vendors import Vendors
 from tests.train import small_posts as small
 from tests.train import small_untuned
 from tests.train.small_posts import REPO, SmallPosts

@@ -38,7 +38,6 @@ def _names_own(self: Any, request: Any, view: Any) -> bool:
 
 
 def _named(request: Any) -> Iterator[tuple[str, int]]:
-    """Yield the objects named in a request's path, query and body."""
     for plural, number in IN_PATH.findall(request.path):
         yield plural.removesuffix("s"), int(number)
     body = request.data if hasattr(request.data, "get") else {}
@@ -49,10 +48,9 @@ def _named(request: Any) -> Iterator[tuple[str, int]]:
 
 
 def _organization(kind: str, number: int) -> int | None:
-    """Return the organization of an object, ``None`` if the object does not exist."""
     module, name, way = MODELS[kind]
-    found = getattr(import_module(module), name).objects.filter(pk=number).values_list(way, flat=True)
-    return next((int(each) for each in found if each is not None), None)
+    numbers = getattr(import_module(module), name).objects.filter(pk=number).values_list(way, flat=True)
+    return next((int(each) for each in numbers if each is not None), None)
 
 
 ProjectMixin = type("ProjectMixin", (import_module("projects.mixins").ProjectMixin,), {"has_permission": _is_member})

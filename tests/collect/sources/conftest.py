@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 import zstandard
 
+from crisis_corpus_sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from pipelines.collect.month import Window
 from pipelines.collect.sources import SubmissionSource, open_source
 from pipelines.collect.submission import Dropped, Submission
 from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
-from pipelines.sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from tests.collect.listed_source import ListedSource
 
 Item = dict[str, Any]

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from crisis_corpus_sandbox.server import SandboxServer
 from pipelines.errors import SourceRefused, SourceThrottled, SourceUnavailable
-from pipelines.sandbox.server import SandboxServer
 
 Read = Callable[..., dict[str, Any]]
 

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import requests
 
+from crisis_corpus_sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from pipelines.collect import refresh
 from pipelines.collect.sources.service import AllClosed
 from pipelines.collect.submission import Submission
 from pipelines.errors import SourceRefused, SourceThrottled, SourceUnavailable
-from pipelines.sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from pipelines.vault.vault import Vault
 
 NOW = datetime(2022, 12, 20, tzinfo=UTC)

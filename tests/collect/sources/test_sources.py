@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from crisis_corpus_sandbox.server import SandboxServer
 from pipelines.collect import refresh
 from pipelines.collect.sources import open_source
 from pipelines.collect.submission import Dropped, Submission
@@ -17,7 +18,6 @@ from pipelines.config.collect import SourceName
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.errors import BadParams, SourceNotApproved
-from pipelines.sandbox.server import SandboxServer
 from pipelines.vault.vault import Vault
 
 Read = Callable[..., dict[str, Submission | Dropped]]

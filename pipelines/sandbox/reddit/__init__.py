@@ -1,1 +1,0 @@
-"""Generate the offline Reddit (synthetic memes and posts) and its ground truth."""

@@ -1,0 +1,280 @@
+"""Serve Reddit's OAuth API, Arctic Shift's post search, an image host and the vendors from one loopback server.
+
+Unmodified PRAW (a Reddit client) and the vendors' own clients work with the server. The server enforces rate
+limits and credentials, and serves pictures slowly, truncated, redirected or not at all, as specified by
+``images.json``. The server logs nothing, since paths hold ids; ``/_sandbox/requests`` returns the number of requests
+for each kind of path, ``/_sandbox/vendors`` the vendors' counts.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import orjson
+
+from crisis_corpus_sandbox.reddit.api import Catalogue
+from crisis_corpus_sandbox.reddit.image_host import ImageHost, send
+from crisis_corpus_sandbox.vendors.vendors import Vendors
+from pipelines.deployment.guard import local
+
+# The credentials of the demo's client; there is nothing to protect.
+CLIENT_ID = CLIENT_SECRET = "sandbox"  # noqa: S105
+# Reddit grants 1,000 requests in ten minutes. The default is wide enough that PRAW, which spreads its requests over
+# the whole period, never waits in a demo.
+BUDGET, PERIOD_SECONDS = 60_000, 600.0
+ROUTES = (
+    ("token", re.compile(r"/api/v1/access_token")),
+    ("listing", re.compile(r"/r/(?P<subreddit>\w+)/new/?(?:\.json)?")),
+    ("info", re.compile(r"/api/info/?(?:\.json)?")),
+    ("arctic", re.compile(r"/api/posts/search")),
+    ("image", re.compile(r"/i/(?P<file>[\w.-]+)")),
+    ("preview", re.compile(r"/p/(?P<file>[\w.-]+)")),
+    ("requests", re.compile(r"/_sandbox/requests")),
+    ("vendors", re.compile(r"/_sandbox/vendors")),
+    ("vendor", re.compile(r"/(?P<vendor>openai|anthropic|google|azure|guard|local)(?P<rest>/.*)")),
+)
+# Left out of /_sandbox/requests: requests about the server itself, and the vendors' requests, which are frequent.
+UNCOUNTED = ("requests", "vendors", "vendor")
+
+
+class RequestBudget:
+    """A simulated rate limit, whose period starts at the first request; ``x-ratelimit-*`` headers report its state."""
+
+    def __init__(self, requests: int, *, period: float, clock: Callable[[], float]) -> None:
+        self._requests, self._period, self._clock = requests, period, clock
+        self._lock = threading.Lock()
+        self._used, self._end = 0, -math.inf
+
+    def spend(self) -> tuple[bool, dict[str, str]]:
+        """Count a request; return whether it is allowed, and the rate limit headers."""
+        with self._lock:
+            now = self._clock()
+            if now >= self._end:
+                self._used, self._end = 0, now + self._period
+            self._used += 1
+            left, reset = self._requests - self._used, max(0, math.ceil(self._end - now))
+            headers = {"x-ratelimit-used": str(min(self._used, self._requests)), "x-ratelimit-reset": str(reset)}
+            headers["x-ratelimit-remaining"] = f"{max(left, 0)}.0"
+            if left < 0:
+                headers["retry-after"] = str(max(reset, 1))
+            return left >= 0, headers
+
+
+class SandboxServer(ThreadingHTTPServer):
+    """The server of one sandbox folder (the offline Reddit), listening on loopback once constructed.
+
+    As a context manager it answers in a thread of this process; ``outage_after`` (the number of API requests that are
+    answered before it returns ``outage_status``) may be changed while it runs.
+    """
+
+    daemon_threads = True
+    allow_reuse_address = True
+    request_queue_size = 128
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        port: int = 0,
+        budget: int = BUDGET,
+        period: float = PERIOD_SECONDS,
+        private: Sequence[str] = (),
+        outage_after: int | None = None,
+        outage_status: int = 503,
+        clock: Callable[[], float] = time.monotonic,
+        vendors: Vendors | None = None,
+    ) -> None:
+        """Read the sandbox and bind the port; port 0 takes any free one.
+
+        The seed in ``truth.json`` determines the simulated vendors' errors.
+        """
+        self.catalogue = Catalogue(root)
+        self.images = ImageHost(root)
+        self.vendors = vendors or Vendors(root, seed=_seed(root))
+        self.reddit, self.arctic = (RequestBudget(budget, period=period, clock=clock) for _ in range(2))
+        self.private = {s.lower() for s in private}
+        self.credentials = base64.b64encode(f"{CLIENT_ID}:{CLIENT_SECRET}".encode()).decode()
+        self.tokens: set[str] = set()
+        self.outage_after, self.outage_status = outage_after, outage_status
+        self.lock = threading.Lock()
+        self.counts = Counter({name: 0 for name, _ in ROUTES if name not in UNCOUNTED} | {"other": 0})
+        super().__init__(("127.0.0.1", port), Handler)
+
+    @property
+    def address(self) -> str:
+        """Return the server's address, ``http://127.0.0.1:<port>``."""
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def __enter__(self) -> SandboxServer:
+        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self.server_close()
+
+    def server_close(self) -> None:
+        """Close the server's port and the vendors' log."""
+        super().server_close()
+        self.vendors.close()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Log nothing: disconnected clients are common here, and a traceback could quote a path."""
+
+    def down(self) -> bool:
+        """Count an API request; return whether the simulated outage has begun (after ``outage_after`` requests)."""
+        with self.lock:
+            if not self.outage_after:
+                return self.outage_after == 0
+            self.outage_after -= 1
+            return False
+
+    def token(self) -> str:
+        """Issue and return a new access token of the simulated Reddit."""
+        with self.lock:
+            token = f"sandbox-token-{len(self.tokens)}"
+            self.tokens.add(token)
+        return token
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Handle one HTTP connection to the sandbox; methods named after the routes answer requests."""
+
+    server: SandboxServer
+    protocol_version = "HTTP/1.1"
+    server_version, sys_version = "sandbox", ""
+    timeout = 30
+    disable_nagle_algorithm = True
+    wbufsize = -1
+
+    def do_GET(self) -> None:
+        """Answer a GET, a POST, or a DELETE (used by the vendors' file APIs only)."""
+        self._body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if local(self.headers.get("Host") or "", self.headers.get("Origin")):
+            self._route()
+        else:
+            self.answer({"message": "Forbidden", "error": 403}, status=403)
+
+    do_POST = do_DELETE = do_GET
+
+    def end_headers(self) -> None:
+        """Send the header that announces the end of the connection, so that clients do not reuse it."""
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        super().end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Log nothing, because paths contain ids."""
+
+    def _route(self) -> None:
+        parts = urlsplit(self.path)
+        query = dict(parse_qsl(parts.query))
+        for name, pattern in ROUTES:
+            if match := pattern.fullmatch(parts.path):
+                if name in self.server.counts:
+                    with self.server.lock:
+                        self.server.counts[name] += 1
+                getattr(self, f"_{name}")(query, **match.groupdict())
+                return
+        with self.server.lock:
+            self.server.counts["other"] += 1
+        self.answer({"message": "Not Found", "error": 404}, status=404)
+
+    def answer(self, value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
+        """Send ``value`` as a JSON response."""
+        sent = {"Content-Type": "application/json; charset=UTF-8", **(headers or {})}
+        send(self, orjson.dumps(value), status=status, headers=sent)
+
+    def _requests(self, _: Mapping[str, str]) -> None:
+        with self.server.lock:
+            counts = dict(self.server.counts)
+        self.answer(counts)
+
+    def _token(self, _: Mapping[str, str]) -> None:
+        if self.command != "POST" or self.headers.get("Authorization") != f"Basic {self.server.credentials}":
+            self.answer({"message": "Unauthorized", "error": 401}, status=401)
+            return
+        form = dict(parse_qsl(self._body.decode("ascii", "replace")))
+        if form.get("grant_type") not in ("client_credentials", "password"):
+            self.answer({"error": "unsupported_grant_type"})
+            return
+        token = {"access_token": self.server.token(), "token_type": "bearer", "expires_in": 86400, "scope": "*"}
+        self.answer(token)
+
+    def _admitted(self) -> dict[str, str] | None:
+        """Return the headers for an admitted request to Reddit's API, or answer it with the error and return None."""
+        kind, _, token = (self.headers.get("Authorization") or "").partition(" ")
+        granted, headers = self.server.reddit.spend()
+        if self.server.down():
+            self.answer({"message": "Out", "error": self.server.outage_status}, status=self.server.outage_status)
+        elif kind.lower() != "bearer" or token not in self.server.tokens:
+            self.answer({"message": "Unauthorized", "error": 401}, status=401, headers=headers)
+        elif not granted:
+            self.answer({"message": "Too Many Requests", "error": 429}, status=429, headers=headers)
+        else:
+            return headers
+        return None
+
+    def _listing(self, query: Mapping[str, str], *, subreddit: str) -> None:
+        if (headers := self._admitted()) is None:
+            return
+        if subreddit.lower() in self.server.private:
+            self.answer({"reason": "private", "message": "Forbidden", "error": 403}, status=403, headers=headers)
+        elif not self.server.catalogue.knows(subreddit):
+            self.answer({"reason": "banned", "message": "Not Found", "error": 404}, status=404, headers=headers)
+        else:
+            self.answer(self.server.catalogue.new(subreddit, query=query), headers=headers)
+
+    def _info(self, query: Mapping[str, str]) -> None:
+        if (headers := self._admitted()) is not None:
+            self.answer(self.server.catalogue.info(query=query), headers=headers)
+
+    def _arctic(self, query: Mapping[str, str]) -> None:
+        granted, headers = self.server.arctic.spend()
+        if self.server.down():
+            self.answer({"data": None, "error": "Out"}, status=self.server.outage_status)
+        elif not granted:
+            self.answer({"data": None, "error": "Too Many Requests"}, status=429, headers=headers)
+        else:
+            try:
+                self.answer({"data": self.server.catalogue.search(query=query)}, headers=headers)
+            except ValueError:
+                self.answer({"data": None, "error": "Invalid parameter"}, status=400, headers=headers)
+
+    def _image(self, query: Mapping[str, str], *, file: str) -> None:
+        self.server.images.serve(self, file=file, query=query)
+
+    _preview = _image
+
+    def _vendors(self, _: Mapping[str, str]) -> None:
+        self.answer(self.server.vendors.counts())
+
+    def _vendor(self, _: Mapping[str, str], *, vendor: str, rest: str) -> None:
+        query = urlsplit(self.path).query
+        self.server.vendors.serve(self, vendor=vendor, path=rest, query=query, body=self._body)
+
+
+def _seed(root: Path) -> int:
+    truth = root / "truth.json"
+    return int(orjson.loads(truth.read_bytes()).get("seed", 0)) if truth.is_file() else 0
+
+
+def serve(root: Path, *, port: int) -> None:
+    """Serve a sandbox folder on loopback until the process ends."""
+    server = SandboxServer(root, port=port)
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        server.server_close()

@@ -1,0 +1,236 @@
+"""Parse requests and write answers or errors in the three model vendors' wire formats, as labellers use them.
+
+Each class rejects what the real vendor rejects (an unsupported sampling parameter, a schema keyword, a missing header),
+so a client that works with the simulated vendors works with the real ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import orjson
+
+from crisis_corpus_sandbox.vendors.mind import Reply, VendorQuestion
+
+Body = dict[str, Any]
+# A fixed creation time, so that equal requests get equal bytes.
+MADE = 1_767_225_600
+MADE_TEXT = "2026-01-01T00:00:00Z"
+UNTEXTUAL = ("image_url", "input_image", "image")
+
+
+class Rejected(Exception):
+    """A request that the simulated vendor rejects with status 400 (or ``status``) and a reason in its own format."""
+
+    def __init__(self, message: str, *, param: str | None = None, code: str | None = None, status: int = 400) -> None:
+        super().__init__(message)
+        self.message, self.param, self.code, self.status = message, param, code, status
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One HTTP request to a simulated vendor, with the vendor's address and the names in the path."""
+
+    vendor: str
+    address: str
+    headers: Mapping[str, str]
+    body: bytes
+    kind: str = ""
+    name: str = ""
+    model: str = ""
+
+    def json(self) -> Body:
+        """Return the request body as a JSON object."""
+        try:
+            value = orjson.loads(self.body)
+        except orjson.JSONDecodeError:
+            value = None
+        if not isinstance(value, dict):
+            raise Rejected("The body is not a JSON object.")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """One HTTP response of a simulated vendor."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+    content_type: str = "application/json"
+    refused: bool = False
+
+    @property
+    def final(self) -> bool:
+        """Return whether the client will not repeat its request: true for an answer or refusal, false for an error."""
+        return self.status < 300 or self.refused
+
+
+def name_of(*parts: object) -> str:
+    """Return an identifier derived from ``parts``, the same in every run."""
+    return hashlib.sha256(json.dumps(parts, default=str, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def text_of(content: Any) -> str:
+    """Return the text of a chat message's content, which is a string or a list of parts."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(str(p["text"]) for p in content or () if isinstance(p, dict) and isinstance(p.get("text"), str))
+
+
+def images_of(content: Any) -> int:
+    """Count the images in a chat message's content."""
+    parts = content if isinstance(content, list) else ()
+    return sum(p.get("type") in UNTEXTUAL for p in parts if isinstance(p, dict))
+
+
+def last_asked(messages: Iterable[Mapping[str, Any]]) -> Any:
+    """Return the content of the last user message of a request."""
+    asked = [m.get("content", m.get("parts")) for m in messages if m.get("role", "user") == "user"]
+    if not asked:
+        raise Rejected("There is no user message.", param="messages")
+    return asked[-1]
+
+
+def strings(value: Any) -> tuple[str, ...]:
+    """Return the stop strings of a request, given as one string or a list, as a tuple."""
+    return (value,) if isinstance(value, str) else tuple(value or ())
+
+
+class Anthropic:
+    """The wire format of Anthropic's Messages API."""
+
+    # Models from 4.5 on (and Opus 4.1) accept either temperature or top_p; earlier ones have no output format.
+    EITHER: ClassVar = re.compile(r"claude-(?:(?:sonnet|haiku|opus)-4-[5-9](?!\d)|opus-4-1(?!\d))")
+    ENDED: ClassVar = {"stop": "end_turn", "stop_string": "stop_sequence", "length": "max_tokens"}
+    STATUS: ClassVar = {"key": 401, "quota": 429, "throttled": 429, "overloaded": 529, "missing": 404, "invalid": 400}
+    KINDS: ClassVar = {
+        "key": ("authentication_error", "invalid x-api-key"),
+        "quota": ("insufficient_quota", "Your credit balance is too low to access the API (insufficient_quota)."),
+        "throttled": ("rate_limit_error", "This request would exceed your organization's rate limit."),
+        "overloaded": ("overloaded_error", "Overloaded"),
+        "missing": ("not_found_error", "The requested resource does not exist."),
+        "invalid": ("invalid_request_error", "The request is not valid."),
+    }
+
+    def read(self, body: Body, *, model: str = "") -> VendorQuestion:
+        """Parse a request to Anthropic's endpoint `messages` as a question to the model."""
+        model = str(body.get("model") or model)
+        if not isinstance(body.get("max_tokens"), int):
+            raise Rejected("max_tokens: Field required")
+        if body.get("stream"):
+            raise Rejected("stream: streaming is not supported here")
+        if self.EITHER.match(model) and None not in (body.get("temperature"), body.get("top_p")):
+            raise Rejected("`temperature` and `top_p` cannot both be specified for this model. Please use only one.")
+        form = (body.get("output_config") or {}).get("format") or body.get("output_format") or {}
+        if form and not self.EITHER.match(model):
+            raise Rejected(f"'{model}' does not support output format.")
+        last = last_asked(body.get("messages") or [])
+        tools = body.get("tools") or []
+        return VendorQuestion(
+            model=model,
+            system=text_of(body.get("system")),
+            text=text_of(last),
+            images=images_of(last),
+            schema=form.get("schema") or (tools[0]["input_schema"] if tools else None),
+            tool=str(tools[0]["name"]) if tools and not form else None,
+            most_tokens=body["max_tokens"],
+            stops=strings(body.get("stop_sequences")),
+        )
+
+    def write(self, asked: VendorQuestion, answer: Reply) -> tuple[int, Body]:
+        """Return status and body of a message; a refusal is a message without content."""
+        content: list[Body] = [{"type": "text", "text": answer.text}] if answer.text else []
+        ended = "refusal" if answer.refused else self.ENDED[answer.ended]
+        name = name_of(asked.model, asked.system, asked.text)
+        if asked.tool and answer.value is not None:
+            content = [{"type": "tool_use", "id": f"toolu_{name}", "name": asked.tool, "input": answer.value}]
+            ended = "tool_use"
+        return 200, {
+            "id": f"msg_{name}",
+            "type": "message",
+            "role": "assistant",
+            "model": asked.model,
+            "content": content,
+            "stop_reason": ended,
+            "stop_sequence": asked.stops[0] if ended == "stop_sequence" else None,
+            "usage": {
+                "input_tokens": answer.input_tokens,
+                "output_tokens": answer.output_tokens + answer.hidden_tokens,
+                "cache_creation_input_tokens": 0,
+                "cache_read_input_tokens": 0,
+                "service_tier": "standard",
+            },
+        }
+
+    def fail(self, kind: str, *, message: str = "", param: str | None = None, code: str | None = None) -> Body:
+        """Return the body of an error of this ``kind`` in Anthropic's format."""
+        family, text = self.KINDS[kind]
+        return {"type": "error", "error": {"type": family, "message": message or text}, "request_id": "req_sandbox"}
+
+
+class Google:
+    """The wire format of Google's generateContent."""
+
+    ENDED: ClassVar = {"stop": "STOP", "stop_string": "STOP", "length": "MAX_TOKENS"}
+    STATUS: ClassVar = {"key": 401, "quota": 429, "throttled": 429, "overloaded": 503, "missing": 404, "invalid": 400}
+    KINDS: ClassVar = {
+        "key": ("UNAUTHENTICATED", "API key not valid. Please pass a valid API key."),
+        "quota": ("RESOURCE_EXHAUSTED", "You exceeded your current quota (insufficient_quota), please check billing."),
+        "throttled": ("RESOURCE_EXHAUSTED", "Resource has been exhausted (requests per minute)."),
+        "overloaded": ("UNAVAILABLE", "The model is overloaded. Please try again later."),
+        "missing": ("NOT_FOUND", "The requested resource does not exist."),
+        "invalid": ("INVALID_ARGUMENT", "The request is not valid."),
+    }
+
+    def read(self, body: Body, *, model: str = "") -> VendorQuestion:
+        """Parse a generateContent request, with field names in camelCase or snake_case, as a question to the model."""
+        config = _of(body, "generationConfig") or {}
+        if _of(_of(config, "thinkingConfig") or {}, "thinkingBudget") == 0 and "2.5-pro" in model:
+            raise Rejected("Budget 0 is invalid. This model only works in thinking mode.")
+        parts = last_asked(body.get("contents") or []) or []
+        tools = [d for t in body.get("tools") or [] for d in _of(t, "functionDeclarations") or []]
+        schema = _of(config, "responseJsonSchema") or _of(config, "responseSchema")
+        declared = tools[0] if tools and not schema else {}
+        return VendorQuestion(
+            model=model,
+            system=text_of((_of(body, "systemInstruction") or {}).get("parts")),
+            text=text_of(parts),
+            images=sum(_of(p, "inlineData") is not None for p in parts),
+            schema=schema or _of(declared, "parametersJsonSchema") or declared.get("parameters"),
+            tool=declared.get("name"),
+            most_tokens=_of(config, "maxOutputTokens"),
+            stops=strings(_of(config, "stopSequences")),
+        )
+
+    def write(self, asked: VendorQuestion, answer: Reply) -> tuple[int, Body]:
+        """Return status and body of a generateContent response; a refusal has a block reason and no candidates."""
+        usage = {"promptTokenCount": answer.input_tokens, "candidatesTokenCount": answer.output_tokens}
+        usage |= {
+            "thoughtsTokenCount": answer.hidden_tokens,
+            "totalTokenCount": sum(usage.values()) + answer.hidden_tokens,
+        }
+        name = name_of(asked.model, asked.system, asked.text)
+        body: Body = {"usageMetadata": usage, "modelVersion": asked.model, "responseId": name}
+        if answer.refused:
+            return 200, {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, **body}
+        parts: list[Body] = [{"text": answer.text}] if answer.text else []
+        if asked.tool and answer.value is not None:
+            parts = [{"functionCall": {"name": asked.tool, "args": answer.value}}]
+        content = {"role": "model", "parts": parts} if parts else {"role": "model"}
+        return 200, {"candidates": [{"content": content, "finishReason": self.ENDED[answer.ended], "index": 0}], **body}
+
+    def fail(self, kind: str, *, message: str = "", param: str | None = None, code: str | None = None) -> Body:
+        """Return the body of an error of this ``kind`` in Google's format."""
+        status, text = self.KINDS[kind]
+        return {"error": {"code": self.STATUS[kind], "message": message or text, "status": status}}
+
+
+def _of(value: Mapping[str, Any], name: str) -> Any:
+    """Return a field that Google accepts in either spelling: ``maxOutputTokens``, ``max_output_tokens``."""
+    return value.get(name, value.get(re.sub(r"(?=[A-Z])", "_", name).lower()))
