@@ -73,10 +73,6 @@ def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> Js
     Returns:
         ``items``, ``units``, ``family`` (number of tests), ``significant`` (of them) and, by lexicon without features,
         its ``messages``.
-
-    Raises:
-        NothingToAnalyse: the gold or the split is missing.
-        SealBroken: a value was altered, or belongs to another vault.
     """
     gold, units = read_gold(corpus, root=root)
     wanted = sorted(set().union(*gold.values()))
@@ -99,11 +95,7 @@ def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> Js
 
 
 def read_gold(corpus: str, *, root: Path) -> tuple[dict[str, dict[Item, frozenset[str]]], dict[Item, str]]:
-    """Return the gold labels (category -> item -> labels) of the items of the split, and the unit of each item.
-
-    Raises:
-        NothingToAnalyse: a table is missing.
-    """
+    """Return the gold labels (category -> item -> labels) of the items of the split, and the unit of each item."""
     folder = root / "snapshot" / corpus
     paths = folder / "split" / "splits.parquet", folder / "gold" / "gold.parquet"
     if not all(path.is_file() for path in paths):

@@ -64,9 +64,7 @@ def compare(features: Mapping[str, Floats], *, factors: Mapping[str, Factor], un
 
     Args:
         features: values of each item by feature; NaN where an item has none.
-        factors: by name.
         units: the independent unit of each item.
-        plan: the settings.
 
     Returns:
         ``family`` (the number of tests, m) and ``factors``: factor -> feature -> ``n`` (units), ``levels`` (level ->

@@ -100,10 +100,7 @@ def _of_items(table: Mapping[str, Counts], counts: NDArray[np.int64]) -> dict[st
 
 
 def by_month(months: Sequence[str], *, units: Sequence[str], least: int) -> Counts:
-    """Return the items by month; a month with fewer than ``least`` authors or groups of near-duplicates is hidden.
-
-    Items without a month are not counted.
-    """
+    """Return the items by month; a month with fewer than ``least`` authors or groups of near-duplicates is hidden."""
     return _by({month: [] for month in sorted({*months} - {""})}, months, units=units, least=least)
 
 

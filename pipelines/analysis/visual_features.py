@@ -24,7 +24,6 @@ class VisualFeatures:
     """Computes the features of one picture at a time."""
 
     def __init__(self) -> None:
-        """Load OpenCV's cascade of frontal faces, which is in its wheel."""
         cv2.setNumThreads(1)
         cascade = Path(cv2.__file__).parent / "data" / "haarcascade_frontalface_default.xml"
         self._faces = cv2.CascadeClassifier(str(cascade))

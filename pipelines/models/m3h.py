@@ -70,21 +70,9 @@ def build(
     """Return the M3H model, not yet trained, with a new head drawn from ``seed``.
 
     Args:
-        spec: an entry of ``params.models``.
-        task: the task.
-        seed: the seed of new weights.
-        folder: see :func:`pipelines.models.build`.
-        max_tokens: not used: the entry has its own.
         cues: the remarks on every meme of the data, from :func:`pipelines.datasets.features.load`.
         train: the memes of train with their labels, which prompts have as examples.
         others: the other memes that the model will be asked about; ``prepare`` takes these and those of ``train``.
-
-    Raises:
-        NoCues: there are no remarks, another labeller than the entry's wrote them, or a meme was not asked about.
-        LeakRefused: an example of ``train`` is of another split.
-        BadParams: the task is not severity (FigSIM 5.1).
-        BaseMissing: see ``backbones``.
-        BaseUnfit: see ``backbones``; or the base model has no numbered layers of encoder and decoder, or too few.
     """
     only_severity(task, kind=spec.kind)
     cues = by_labeller(cues, labeller=spec.labeller)
@@ -129,11 +117,7 @@ def explanation(remarks: Remarks | None) -> str | None:
 
 
 def freeze(model: Any, *, base: str, open_layers: int) -> None:
-    """Freeze all numbered layers of a model's encoder and decoder except the last ``open_layers`` of each.
-
-    Raises:
-        BaseUnfit: the model has no such layers, or fewer.
-    """
+    """Freeze all numbered layers of a model's encoder and decoder except the last ``open_layers`` of each."""
     for side in ("encoder", "decoder"):
         layers = getattr(getattr(model.base_model, side, None), "layers", None)
         if layers is None:

@@ -52,19 +52,13 @@ class Similar:
             others: memes of any split for which similar ones are wanted.
             said: item -> the meme's explanation, or ``None``.
             embed: returns the sentence embedding of a text, a unit vector.
-
-        Raises:
-            LeakRefused: an example of ``train`` is of another split.
         """
         only(train, splits={TRAIN})
         among = tuple(sorted((e for e in train if said[e.item] is not None), key=lambda e: e.item))
         return cls(among, {e.item: _joint(e.text, said[e.item], embed=embed) for e in (*train, *others)})
 
     def to(self, example: Example, *, count: int) -> tuple[Example, ...]:
-        """Return the memes of train most similar to ``example``, the most similar first, at most ``count``.
-
-        Similarity is the cosine; equally similar memes are in the order of their items.
-        """
+        """Return the memes of train most similar to ``example``, the most similar first, at most ``count``."""
         own = self.vectors[example.item]
         apart = [e for e in self.among if e.item[0] != example.item[0] and e.group != example.group]
         near = {e.item: round(float(self.vectors[e.item] @ own), DECIMALS) for e in apart}
@@ -83,9 +77,6 @@ def embedder(base: str, *, revision: str | None, seed: int, folder: Path) -> Emb
 
     This is what BAAI/bge-m3 is made for (its ``1_Pooling/config.json`` and ``modules.json``). The model runs in float32
     on a GPU if there is one; it is freed with the returned function.
-
-    Raises:
-        BaseMissing, BaseUnfit: see ``backbones``.
     """
     with opened(base, revision=revision, seed=seed, folder=folder) as place:
         words = Words(place, base=base, limit=MOST_TOKENS)

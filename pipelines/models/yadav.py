@@ -47,10 +47,6 @@ def build(spec: YadavModel, *, task: Task, seed: int, folder: Path, max_tokens: 
     """Return the model of Yadav et al. (2023), not yet trained, with new fusion layers and head, drawn from ``seed``.
 
     A missing text is replaced by the empty text, a missing picture by a grey one. ``length`` counts tokens.
-
-    Raises:
-        BadParams: the task is not severity (FigSIM 5.1).
-        BaseMissing, BaseUnfit: see ``backbones``.
     """
     only_severity(task, kind=spec.kind)
     with (
@@ -68,11 +64,7 @@ def build(spec: YadavModel, *, task: Task, seed: int, folder: Path, max_tokens: 
 
 
 def only_severity(task: Task, *, kind: str) -> None:
-    """Reject every task except severity, the only one for which FigSIM used the specialised models.
-
-    Raises:
-        BadParams: the task is not severity.
-    """
+    """Reject every task except severity, the only one for which FigSIM used the specialised models."""
     if task.key != TASK:
         raise BadParams(where="train.tasks", detail=f"models of kind '{kind}' support only {TASK}, not '{task.key}'")
 

@@ -27,8 +27,6 @@ class Audit:
     """The figures of one audit; items are in the order of :class:`AuditedItems`.
 
     Args:
-        found: the items with their labels and groups.
-        params: the resamples and their seed.
         least: cells of fewer groups of near-duplicates are hidden (:mod:`pipelines.analysis.small_counts`).
     """
 

@@ -55,10 +55,6 @@ def read(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> A
     """Read at most ``moderation.items`` items of a corpus with gold in the category of the figures.
 
     A smaller number is drawn by a digest of seed and item: a new snapshot draws the items again that it still has.
-
-    Raises:
-        NoGold: the split or the gold is missing.
-        SchemaMismatch: the picture of an item that was not taken down is missing.
     """
     folder = root / "snapshot" / corpus
     splits, gold = folder / "split" / "splits.parquet", folder / "gold" / "gold.parquet"

@@ -40,13 +40,6 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
         ``taken_down``; ``systems``: the kind, model, input and ``scale`` of each with its ``requests``, ``cost`` in US
         dollars and figures (see :meth:`pipelines.moderation.audit_figures.Audit.system`); ``pairs`` (see its method
         ``pairs``).
-
-    Raises:
-        NoGold: the split or the gold is missing.
-        TooManyFailed: more than ``votes.max_failed`` of a system's items failed; nothing was written.
-        BudgetSpent: the budget is used up; every answer so far is kept.
-        LabellerRefused: the provider rejects the key, the model or the account, or no address or key is set.
-        ProviderNotConsented: no consent for a provider is on record; every answer so far is kept.
     """
     names = params.moderation.of(corpus)
     metrics: dict[str, Any] = {"items": 0, "systems": {}, "pairs": []}

@@ -35,11 +35,6 @@ class ModerationClient:
     """A client for one kind of request to one moderation system; an async context manager for one event loop.
 
     Args:
-        name: the system's name in ``params.yaml``, for errors.
-        wire: the format of requests and answers.
-        provider: the time limit of a request.
-        receiver: the provider's name in ``params.yaml``.
-        endpoint: its address and key.
         consent: the consent on record; without one, only an endpoint on this machine is used.
     """
 

@@ -116,10 +116,7 @@ def adjusted(
 
 
 def _common(sums: Floats) -> tuple[Floats, int]:
-    """Return the common difference of rows of sums (n1, t1, n0, t0 of each stratum), and how many strata count.
-
-    The difference of a row without a stratum that counts is NaN.
-    """
+    """Return the common difference of rows of sums (n1, t1, n0, t0 of each stratum), and how many strata count."""
     n1, t1, n0, t0 = (sums[:, i::4] for i in range(4))
     weight = n1 * n0 / np.maximum(n1 + n0, 1)
     apart = t1 / np.maximum(n1, 1) - t0 / np.maximum(n0, 1)

@@ -167,11 +167,7 @@ class System:
         return cls(name, spec, tuple(Channel(name, wire=w, part=part, **given) for w, part in _wires(spec)))
 
     def judge(self, items: Sequence[AuditedItem], *, progress: Callable[[int], None] | None = None) -> Judged:
-        """Return the system's verdict about each item; stored answers are used, and the others requested.
-
-        Raises:
-            BudgetSpent, LabellerRefused, ProviderNotConsented: every answer so far is kept.
-        """
+        """Return the system's verdict about each item; stored answers are used, and the others requested."""
         told: list[list[Verdict]] = [[] for _ in items]
         requests, cost, before = 0, 0.0, 0
         for channel in self.channels:

@@ -63,11 +63,7 @@ class Wire(ABC):
 
     @abstractmethod
     def verdict(self, answer: Mapping[str, Any]) -> Verdict:
-        """Return what an answer with status 200 says.
-
-        Raises:
-            KeyError, TypeError, ValueError, IndexError, AttributeError: it does not have the published form.
-        """
+        """Return what an answer with status 200 says."""
 
     def headers(self, key: str) -> dict[str, str]:
         """Return the header with the provider's key."""

@@ -105,17 +105,6 @@ def run(
         ``datasets.posts.load``), ``spent`` as in ``spent.json``, and for ``saved``: ``digest`` of the file, ``unknown``
         (rows of records that are not in the corpus), ``elsewhere`` (rows of records that are not scored), ``repaired``,
         ``malformed``.
-
-    Raises:
-        NotUntuned: ``model`` is of another kind, or unknown.
-        NoGold: the corpus has no split or no gold.
-        BaseMissing: a local model's base model cannot be found.
-        ModelRetired, ServerNotReady, BudgetSpent, TooManyFailed: see :meth:`PromptedPosts.answers`.
-        NotVoted: the votes of the labeller, or of a member of the ensemble, are missing from the clone.
-        NoSilver: the ensemble's silver labels are missing from the clone.
-        BadSaved: a file of predictions is missing or invalid.
-        CorpusError: a registered model may not or cannot be loaded; see :func:`crisis_corpus.client.load`.
-        AnswerUnfit: a registered model's predictions do not have the required form.
     """
     spec = params.models.get(model)
     if spec is None or spec.kind not in KINDS:

@@ -97,21 +97,11 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
         corpus: reads ``models/<corpus>/*.json`` and ``data/<corpus>`` below ``root``; writes
             ``snapshot/<corpus>/scoring/<name>.parquet`` (the table ``predictions``; ``model`` is ``<name>/<version>``)
             and ``metrics/<corpus>/batch_predict.json``.
-        params: provides the corpora, their schemes, and the bounds of drift.
-        settings: provides the addresses of registry and journal, and the place of the cache.
-        vault: holds the keys of the encrypted records.
-        root: a clone of the corpus.
 
     Returns:
         By model name: ``version``, ``files`` (digest of the version's files), ``records``, ``items`` and ``taken_down``
         (counts), ``outcomes``, ``labels`` and ``alerts`` (items by label), and ``drift`` (the months compared with the
         model's test, and those whose predictions differ more than ``params`` allows).
-
-    Raises:
-        NotPinned: no model of this corpus is pinned, or a pin is malformed.
-        CannotScore: a model does not match its signature, or the pinned version has other files.
-        CorpusError: see :func:`crisis_corpus.client.load`.
-        SealBroken: a value was altered, or belongs to another vault.
     """
     champions = list(pins.read(corpus, root=root))
     if not champions:

@@ -21,10 +21,6 @@ def run(corpus: str, *, settings: Settings) -> dict[str, Any]:
     Returns:
         ``drift``: by model, the drifted quantities by month; ``queued``: the number of new notices; and the counts of
         :meth:`pipelines.registry.webhook_delivery.Watch.deliver`, which sends the queued notices.
-
-    Raises:
-        JournalUnavailable: the journal's database does not answer.
-        JournalBroken: the journal was altered.
     """
     with workspace(settings) as clone:
         path = clone.path / "metrics" / corpus / "batch_predict.json"

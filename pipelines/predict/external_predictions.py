@@ -44,7 +44,6 @@ class ExternalPredictions:
 
     Args:
         said: record id -> prediction, for the records to score.
-        digest: SHA-256 of the file.
         unknown: number of rows of records that are not in the corpus's split.
         elsewhere: number of rows of records in the split that are not scored (train, examples of the prompt).
         repaired: number of answers that the scheme's rules repaired, by rule.
@@ -63,14 +62,9 @@ def read(path: str, *, folder: Path, task: Task, asked: Collection[str], known: 
     """Read a file of external predictions: a CSV, JSONL or Parquet file of record ids and labels.
 
     Args:
-        path: the file's path below ``folder``.
         folder: the folder of such files, ``Settings.annotation_files``.
-        task: the task of the labels; a set is repaired by SPEC 23 (a) to (c), like votes in ``paper`` mode.
         asked: ids of the records to score.
         known: ids of all records of the split.
-
-    Raises:
-        BadSaved: the file is missing or malformed, has a record twice, or has scores that are not probabilities.
     """
     place = (folder / path).resolve()
     name = place.name

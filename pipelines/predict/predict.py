@@ -55,14 +55,8 @@ def run(reference: str, *, lines: Iterable[str], out: IO[str], folder: Path = Pa
     Args:
         reference: a registered name (its champion), ``<name>@<alias>``, ``<name>/<version>``, the same with
             ``models:/`` before it; or a folder that MLflow can load, which is not checked against the registry.
-        lines: the lines of a file or of standard input.
         out: receives the predictions, one line of JSON each, batch by batch.
         folder: base of the relative paths of pictures.
-
-    Raises:
-        CorpusError: see :func:`crisis_corpus.client.load`.
-        BadLine: a line is invalid; the answers to earlier batches were written already.
-        NoAnswer: the model fails.
     """
     model, kind = load(reference), None
     for batch in _batches(lines):
@@ -108,10 +102,7 @@ def _batches(lines: Iterable[str]) -> Iterator[list[tuple[int, str]]]:
 
 
 def _row(line: str, *, number: int, kind: str | None, folder: Path) -> tuple[str, Json]:
-    """Return the column that identifies the kind of a line, and its row for the model.
-
-    ``kind`` is that column of the lines before; a line of the other kind is an error.
-    """
+    """Return the column that identifies the kind of a line, and its row for the model."""
     try:
         found = json.loads(line)
     except ValueError:

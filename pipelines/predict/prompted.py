@@ -96,14 +96,6 @@ def run(
         ``unshown`` (labels without an example, because no item of train has them; few-shot only); ``runs``,
         ``examples`` (number in each prompt), ``reasons`` (of answers that are not votes, and of repairs),
         ``repaired``, tokens and ``cost`` in US dollars.
-
-    Raises:
-        NotPrompted: ``model`` is of another kind, or unknown.
-        NotAsked, CannotSee: its labeller cannot be requested, or takes no pictures; nothing was sent.
-        LeakRefused: an example is not in train; nothing was sent.
-        TooFewExamples: the examples cannot show every label; nothing was sent.
-        TooManyFailed: more than ``votes.max_failed`` of the answers failed; nothing was written.
-        BudgetSpent: the budget is used up; all answers so far are kept.
     """
     spec = params.models.get(model)
     if not isinstance(spec, PromptedModel):

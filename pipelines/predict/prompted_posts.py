@@ -51,14 +51,7 @@ class PromptedPosts:
         return SplitPosts.read(self.corpus, params=self.params, vault=self.vault, root=self.root)
 
     def answers(self, spec: PromptedModel, *, posts: Sequence[Post]) -> Mapping[str, Answer]:
-        """Return a served model's answers by record id; stored answers are not requested again.
-
-        Raises:
-            BadParams: its labeller is offline, or the entry asks for several runs.
-            ModelRetired, ServerNotReady, ProviderNotConsented, LabellerRefused: nothing more was sent.
-            BudgetSpent: the budget is used up; every answer so far is kept.
-            TooManyFailed: more than ``votes.max_failed`` of the requests failed.
-        """
+        """Return a served model's answers by record id; stored answers are not requested again."""
         with AnswerStore.open(self.settings.answers_url) as store:
             asked = self._remote(spec, store=store)
             register(asked.prompt, tracking_uri=self.settings.mlflow_tracking_uri)

@@ -141,13 +141,7 @@ def run(
     Lineage is the list of records that the model was trained on or selected by.
 
     Args:
-        corpus: a corpus of texts.
         subset: ``unanimous`` or ``consensus`` of the silver of ``finetune.ensemble``, or ``gold``.
-        model: an entry of ``models`` of the kinds ``sft``, ``encoder`` or ``knn``.
-        params: ``finetune`` has the settings that all kinds share.
-        settings: provides ``CORPUS_HOME`` and ``MLFLOW_TRACKING_URI``.
-        vault: holds the keys of the encrypted records.
-        root: a clone of the corpus.
 
     Returns:
         ``kind``, ``base``, ``bases`` (``base_files.identified``), ``environment`` (``train.tracking``),
@@ -158,16 +152,6 @@ def run(
         model's ``files``),
         ``fit``: the metrics of the model's kind, and of an ``sft`` model ``prompt``: see
         :attr:`pipelines.llm.prompting.prompts.Prompt.origin`.
-
-    Raises:
-        NotTuned: ``model`` is of another kind, or unknown.
-        NothingToLearn: train or dev has no labels.
-        NoGold: the corpus has no split or no gold.
-        NoSilver: the ensemble's silver labels are missing from the clone.
-        NotVoted: the votes of the labeller that the model is blended with are missing from the clone.
-        BaseMissing: a base model cannot be found.
-        NotEnough: this machine has too little memory or disk space for the model (``preflight``).
-        Diverged: the loss became infinite or undefined.
     """
     out = finetuned.folder_of(corpus, subset=subset, model=model, root=root)
     folder = settings.home / "train" / corpus / f"finetune-{subset}-{model}"

@@ -62,7 +62,6 @@ class LoggedData:
         name: such as ``memes/severity``.
         context: ``training``, ``validation`` or ``test``.
         digest: of the records' ids (:func:`pipelines.train.predictors.training_records.trained_on`).
-        records: the number of records.
         commit: the commit of the corpus branch from which they can be read.
     """
 
@@ -112,11 +111,7 @@ class Log:
     _new: bool = field(default=False, repr=False)
 
     def metrics(self, values: Mapping[str, float], *, step: int = 0) -> None:
-        """Log the run's metrics of one step (an epoch) unless an earlier attempt of the run logged them.
-
-        Raises:
-            TrackingUnavailable: MLflow did not accept them.
-        """
+        """Log the run's metrics of one step (an epoch) unless an earlier attempt of the run logged them."""
         if self.run_id is None:
             return
         with _translated():
@@ -132,22 +127,13 @@ class Log:
                 self._said[name].add((step, value))
 
     def figure(self, figure: Any, name: str) -> None:
-        """Store a matplotlib figure as ``figures/<name>.png``; it may show numbers and label names only.
-
-        Raises:
-            TrackingUnavailable: MLflow did not accept it.
-        """
+        """Store a matplotlib figure as ``figures/<name>.png``; it may show numbers and label names only."""
         if self.run_id is not None:
             with _translated():
                 self._client.log_figure(self.run_id, figure, f"figures/{name}.png")
 
     def weights(self, path: Path) -> dict[str, Any]:
-        """Store a safetensors file in the MLflow run; return its id (``run``) and the file's SHA-256 (``files``).
-
-        Raises:
-            ValueError: the file has another suffix; such a file might hold content.
-            TrackingUnavailable: MLflow did not accept it.
-        """
+        """Store a safetensors file in the MLflow run; return its id (``run``) and the file's SHA-256 (``files``)."""
         if path.suffix != ".safetensors":
             raise ValueError(path.suffix)
         if self.run_id is not None:
@@ -180,16 +166,12 @@ def run(
     one with the same key and other parameters, is not continued: a new run is created.
 
     Args:
-        settings: provides ``MLFLOW_TRACKING_URI``; without it, the log is marked as skipped.
         experiment: the experiment's name; it is created if missing.
         key: what the run trains, such as ``figurative-bert-1-<data commit>``.
         params: plain values, no content.
         tags: such as ``data_commit``, no content.
         name: what people read in MLflow's lists, such as ``bert on severity, seed 1``; default: the key.
         data: the records that the run uses, by split.
-
-    Raises:
-        TrackingUnavailable: MLflow does not answer.
     """
     if not settings.mlflow_tracking_uri:
         yield Log(None, NOT_SET)

@@ -74,10 +74,6 @@ def opened(base: str, *, seed: int, folder: Path, revision: str | None = None) -
 
     Inside the context, torch is seeded with ``seed``, and the messages of ``transformers`` are off, because
     :func:`weights` checks the new weights that they report. Afterwards, the random state and the messages are restored.
-
-    Raises:
-        BaseMissing: there is no ``tiny:`` base model of this name; see also :func:`located`.
-        BaseUnpinned: see :func:`located`.
     """
     if base.startswith(tiny.PREFIX) and base not in tiny.NAMES:
         raise BaseMissing(base=base, detail=f"the tiny base models are {', '.join(tiny.NAMES)}")
@@ -95,12 +91,7 @@ def opened(base: str, *, seed: int, folder: Path, revision: str | None = None) -
 
 
 def had(factory: Any, place: str, *, base: str, **options: Any) -> Any:
-    """Return ``factory.from_pretrained(place, …)`` without ever running code from the hub.
-
-    Raises:
-        BaseMissing: the base model is neither local nor downloadable.
-        BaseUnfit: the factory has no class for this base model.
-    """
+    """Return ``factory.from_pretrained(place, …)`` without ever running code from the hub."""
     try:
         return factory.from_pretrained(place, local_files_only=is_offline_mode(), trust_remote_code=False, **options)
     except (OSError, ImportError) as error:
@@ -121,10 +112,6 @@ def weights(
 
     Args:
         fresh: returns whether the weight of this name may be missing from the checkpoint, like a new head.
-
-    Raises:
-        BaseMissing: see :func:`had`.
-        BaseUnfit: see :func:`had`; or the checkpoint lacks weights that may not be new.
     """
     model, info = had(factory, place, base=base, dtype=torch.float32, output_loading_info=True, **options)
     new = [*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])]

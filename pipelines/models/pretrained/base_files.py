@@ -45,12 +45,7 @@ def on_hub(base: str) -> bool:
 
 
 def located(base: str, *, revision: str | None) -> str:
-    """Return the folder of a base model; one on the hub is downloaded to the cache of Hugging Face.
-
-    Raises:
-        BaseUnpinned: the base model is on the hub, and ``revision`` is not given.
-        BaseMissing: the base model is neither in the cache nor downloadable.
-    """
+    """Return the folder of a base model; one on the hub is downloaded to the cache of Hugging Face."""
     if not on_hub(base):
         return base
     if revision is None:
@@ -82,9 +77,6 @@ def identified(bases: Sequence[tuple[str, str | None]]) -> list[dict[str, Any]]:
 
     The digest is the SHA-256 of the ``sha256sum`` listing of the base model's files; a ``tiny:`` model has none, as it
     follows from code and seed.
-
-    Raises:
-        BaseUnpinned, BaseMissing: see :func:`located`.
     """
     found = []
     for base, revision in bases:

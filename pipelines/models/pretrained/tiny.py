@@ -45,9 +45,6 @@ def make(name: str, *, folder: Path, seed: int) -> None:
     """Write the tiny test model ``name`` to ``folder`` in the format of ``save_pretrained``.
 
     The same name and seed give the same weights; the caller's random state is unchanged.
-
-    Raises:
-        KeyError: there is no tiny base model of this name.
     """
     import torch
 

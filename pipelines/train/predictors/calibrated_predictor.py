@@ -23,9 +23,7 @@ class CalibratedPredictor(ABC):
     """A predictor that computes calibrated probabilities of labels, and derives label sets and alerts from them.
 
     Args:
-        task: the task to predict.
         alerts: label -> its alert: the threshold, fitted on dev, at which the label is flagged besides the label set.
-        chunk: number of texts between two progress reports.
     """
 
     def __init__(self, task: Task, *, alerts: Alerts, chunk: int) -> None:

@@ -25,19 +25,13 @@ class EncoderPredictor(CalibratedPredictor):
     def __init__(
         self, model: Built, *, words: EncoderWords, task: Task, calibrated: Calibration, alerts: Alerts, batch: int
     ) -> None:
-        """Do not call directly; create an instance with :meth:`open`."""
         super().__init__(task, alerts=alerts, chunk=CHUNK)
         self._built, self._words, self._batch = model, words, batch
         self._calibration = calibrated
 
     @classmethod
     def open(cls, out: Path, *, task: Task) -> EncoderPredictor:
-        """Load a text encoder from the folder ``out`` that ``encoder_training.fit`` wrote.
-
-        Raises:
-            OtherLabels: the encoder was fitted for other labels than the task's.
-            BaseMissing, BaseUnfit: files are missing.
-        """
+        """Load a text encoder from the folder ``out`` that ``encoder_training.fit`` wrote."""
         alerts, stored = recall_constraints.load(out, task=task)
         calibrated = Calibration.of_json(stored["calibration"])
         with opened(str(out), seed=0, folder=out) as place:

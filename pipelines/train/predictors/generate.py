@@ -76,7 +76,6 @@ class Generator:
         reader: Reader | None = None,
         least: int = 0,
     ) -> None:
-        """Take a model in evaluation mode and its tokenizer; see :meth:`open` for the rest."""
         self._model, self._tokenizer, self._task = model, tokenizer, task
         self._ends = _ends(model, tokenizer)
         # a checkpoint's own settings (such as a repetition penalty) would change which token is most probable
@@ -112,26 +111,13 @@ class Generator:
 
         Args:
             base: the base model: a folder with weights, a Hugging Face id, or a ``tiny:`` name.
-            task: the task of the labels.
-            scheme: provides the words of the prompt.
             max_length: tokens of prompt and answer together; a longer post loses its middle.
             max_new_tokens: tokens of an answer, reserved as they were during tuning. A constrained answer ends within
                 them.
-            batch: posts in a batch.
-            seed: seeds the weights of a ``tiny:`` base model.
-            folder: where a temporary ``tiny:`` base model is created.
             constrained: if false, the model may write anything; for comparison.
-            revision: of a base model on the hub.
-            prompt: the prompt about a post; by default the one that models are tuned on.
             reader: returns outcome and labels of what an unconstrained model wrote; by default strictly the form that
                 tuned models learn.
             least: tokens that a post gets at least, however long the prompt is; ``max_length`` gives way.
-
-        Raises:
-            BaseMissing: the base model is neither local nor downloadable.
-            BaseUnfit: the base model is not a causal model, its checkpoint lacks weights, or no token ends an answer.
-            AnswersAlike: the tokenizer encodes different answers as the same tokens.
-            BadParams: ``max_new_tokens`` is less than the shortest answer.
         """
         name = str(base)
         with opened(name, revision=revision, seed=seed, folder=folder) as place:
@@ -155,14 +141,7 @@ class Generator:
         )
 
     def posteriors(self, texts: Sequence[str], *, progress: Callable[[int], None] | None = None) -> Floats:
-        """Return for each text the probability that the answer is each label set of :attr:`sets`, shape (texts, sets).
-
-        Rows sum to 1.
-
-        Raises:
-            NoTemplate: the base model has no chat template.
-            NoRoom: ``max_length`` is too small for the instruction.
-        """
+        """Return for each text the probability that the answer is each label set of :attr:`sets`, shape (texts, sets)."""
         return self._posteriors(self._prompts(texts), progress=progress)
 
     def predict(
@@ -178,10 +157,6 @@ class Generator:
         on a tie, of the smallest, then the first alphabetically.
         Without constraint the model decodes greedily, gives no probabilities, and its answers may be malformed.
         ``record_ids`` are not used.
-
-        Raises:
-            NoTemplate: the base model has no chat template.
-            NoRoom: ``max_length`` is too small for the instruction.
         """
         prompts = self._prompts(texts)
         if self._grammar is None:

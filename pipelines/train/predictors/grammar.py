@@ -42,10 +42,7 @@ class State:
     least: int = 0
 
     def within(self, room: int) -> list[int]:
-        """Return the tokens that may come next so that the answer ends within ``room`` more tokens; none at an end.
-
-        The list is not empty if ``room`` is at least ``least``; after any of its tokens, the rest fits as well.
-        """
+        """Return the tokens that may come next so that the answer ends within ``room`` more tokens; none at an end."""
         return [t for t, branch in self.branches.items() if len(branch.tokens) + branch.then.least <= room]
 
 
@@ -71,11 +68,7 @@ class Grammar:
         Label sets that the scheme's hard rules exclude are not included, nor are repeated or reordered labels.
 
         Args:
-            task: the task of the labels.
             encode: returns the tokens of an answer, as a model reads them after its prompt.
-
-        Raises:
-            AnswersAlike: some answers have the same tokens.
         """
         sets = task.category.valid_sets()
         answers = sorted((tuple(encode(completion(labels, task=task))), sorted(labels)) for labels in sets)
@@ -86,21 +79,13 @@ class Grammar:
         return cls(whole.tokens, whole.then)
 
     def check(self, room: int) -> None:
-        """Check that the shortest answer has at most ``room`` tokens.
-
-        Raises:
-            BadParams: ``room`` is too small.
-        """
+        """Check that the shortest answer has at most ``room`` tokens."""
         shortest = len(self.opening) + self.start.least
         if room < shortest:
             raise BadParams(where="max_new_tokens", detail=f"the shortest answer takes {shortest} tokens, not {room}")
 
     def next(self, written: Sequence[int], *, room: int) -> list[int]:
-        """Return the tokens that may follow ``written`` in an answer of at most ``room`` tokens; none if it is whole.
-
-        Raises:
-            ValueError: no answer begins with ``written``.
-        """
+        """Return the tokens that may follow ``written`` in an answer of at most ``room`` tokens; none if it is whole."""
         found = self._walk(written)
         if found is None:
             raise ValueError("no answer begins with the tokens in `written`")

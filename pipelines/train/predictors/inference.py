@@ -45,9 +45,6 @@ def predict(built: Built, *, examples: Sequence[Example], task: Task, batch: int
     ``batch`` is the batch size of training, which affects speed and memory, not the result.
 
     Rows of a single-label task add up to 1 (softmax); cells of a multi-label task are independent (sigmoid).
-
-    Raises:
-        Diverged: a probability is undefined.
     """
     where = machine()
     module = built.module.to(where.device).eval()

@@ -52,9 +52,7 @@ class Mixed:
     A record without an answer of the labeller (such as a refusal) is scored by its neighbours alone.
 
     Args:
-        neighbours: how many of the nearest posts vote.
         blend: the weight of the labeller's vote; 0 without a labeller.
-        alone: the calibration of the labels' shares of the neighbours' votes.
         blended: the calibration of these shares pooled with the labeller's vote; ``None`` without a labeller.
     """
 
@@ -95,7 +93,6 @@ def pooled(found: Floats, *, answers: Sequence[LabelSet | None], task: Task, ble
     Args:
         found: calibrated probabilities from the neighbours, shape (records, labels).
         answers: the labeller's answer for each record, or ``None``.
-        task: the task of the labels.
         blend: the weight of the answers, 0 to 1.
     """
     pool, rows = np.array(found), _answered(answers)
@@ -124,27 +121,12 @@ def fit(
     The choice has the least log loss on dev after calibration; on a tie, fewer neighbours and the smaller weight win.
 
     Args:
-        spec: an entry of ``params.models``.
-        train: examples of train alone, with the labels that vote.
-        validation: examples of dev alone, with gold.
-        task: the task of the labels.
-        seed: not used: nothing here is random.
-        settings: provides ``recall_floors``.
-        out: a folder that is empty or does not exist.
-        vault: its keys encrypt the embeddings.
         said: record id -> valid answer of ``spec.labeller``; ``None`` if the entry names no labeller.
 
     Returns:
         ``neighbours``, ``blend`` (``None`` without a labeller), ``records`` (of the index), ``unseen`` (labels that
         train does not have), ``answered`` (records of dev with an answer), ``tried`` (log loss on dev of each choice),
         and what :func:`pipelines.metrics.recall_constraints.learned` returns.
-
-    Raises:
-        LeakRefused: examples of another split.
-        BadParams: a labeller without answers, answers without a labeller, or a floor for an unknown label.
-        NoVotes: no record of dev has an answer.
-        NothingToCalibrate: dev has no gold.
-        NoNeighbours: train is empty, or all of it was taken down.
     """
     _consistent(spec.labeller, said=said)
     answers = _answers([e.item[0] for e in only(validation, splits={VALIDATION})], said=said)
@@ -178,7 +160,6 @@ class KnnPredictor(CalibratedPredictor):
     """A kNN model that predicts labels of posts: its index and fitted settings; create it with :meth:`open`."""
 
     def __init__(self, index: Index, *, mixed: Mixed, alerts: Alerts, task: Task, said: Votes) -> None:
-        """Do not call directly; create an instance with :meth:`open`."""
         super().__init__(task, alerts=alerts, chunk=CHUNK)
         self._index, self._mixed, self._said = index, mixed, said
 
@@ -187,17 +168,8 @@ class KnnPredictor(CalibratedPredictor):
         """Load a kNN model from the folder that :func:`fit` wrote, without posts that were taken down since.
 
         Args:
-            out: the folder to which :func:`fit` wrote the model.
-            task: the task to predict.
-            vault: its keys decrypt the embeddings.
             said: record id -> valid answer of the labeller that the model was fitted with; ``{}`` if it has none for
                 the posts to predict, ``None`` for a model without a labeller.
-
-        Raises:
-            OtherLabels: the model was fitted for other labels than the task's.
-            BadParams: a labeller without answers, or answers without a labeller.
-            NoNeighbours: all posts of the index were taken down.
-            SealBroken: an embedding was altered, or belongs to another vault.
         """
         alerts, stored = recall_constraints.load(out, task=task)
         _consistent(stored["labeller"], said=said)

@@ -53,12 +53,7 @@ class Index:
 
     @classmethod
     def open(cls, out: Path, *, task: Task, vault: Vault) -> Index:
-        """Load the index from the model's folder; decrypt the embeddings of posts that were not taken down.
-
-        Raises:
-            NoNeighbours: train is empty, or all its posts were taken down.
-            SealBroken: a vector was altered, or belongs to another vault.
-        """
+        """Load the index from the model's folder; decrypt the embeddings of posts that were not taken down."""
         table = tables.read(out / FILE, name=TABLE)
         opened = open_column(table, name=TABLE, column="vector", vault=vault)
         kept = [(vector, labels) for vector, labels in zip(opened, table["labels"].to_pylist(), strict=True) if vector]
@@ -96,18 +91,7 @@ class Index:
 
 
 def write(examples: Sequence[Example], *, task: Task, model: embedding.MiniLM, out: Path, vault: Vault) -> None:
-    """Write the index of a kNN model: the encrypted embedding and the labels of every post of train.
-
-    Args:
-        examples: examples of train, with labels.
-        task: the task of the labels.
-        model: the embedding model.
-        out: the model's folder.
-        vault: its keys encrypt the embeddings.
-
-    Raises:
-        UnknownRecord: a record is not in the vault.
-    """
+    """Write the index of a kNN model: the encrypted embedding and the labels of every post of train."""
     rows = (
         {
             "record_id": example.item[0],

@@ -38,11 +38,8 @@ class Node:
     """A branch of the token tree of answers, after one prompt, with its log-probability.
 
     Args:
-        prompt: the index of the prompt.
         log: the log-probability of the answer's tokens up to and including the first of ``tokens``.
         path: the tokens before the branch, from the last one of the prompt on.
-        tokens: the tokens of the branch.
-        then: the node of the tree after ``tokens``.
         columns: the columns of ``path`` in the key-value cache.
     """
 
@@ -196,7 +193,6 @@ class WholeRows:
     """Runs any causal model on branches of answers, each together with its whole prompt, without a cache."""
 
     def __init__(self, model: Any, *, prompts: Sequence[list[int]], batch: int) -> None:
-        """Read ``batch`` branches together."""
         self._model, self._prompts, self._batch = model, prompts, batch
         self._keeps = "logits_to_keep" in _arguments(model)
 

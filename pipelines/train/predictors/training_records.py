@@ -55,7 +55,6 @@ def write(placed: Mapping[Item, tuple[str, str]], *, folder: Path) -> TrainingRe
 
     Args:
         placed: item -> its split and its group (of near-duplicates, or one author).
-        folder: the model's folder.
     """
     rows = [{"record_id": r, "image": n, "group": g, "split": s} for (r, n), (s, g) in placed.items()]
     tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS["splits"]), folder / FILE, name="splits")

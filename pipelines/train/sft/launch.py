@@ -52,11 +52,7 @@ def grouped() -> bool:
 
 
 def processes(asked: int | None = None) -> int:
-    """Return in how many processes to fine-tune: ``asked``, else one for each GPU, else 1.
-
-    Raises:
-        BadParams: more are asked for than there are GPUs.
-    """
+    """Return in how many processes to fine-tune: ``asked``, else one for each GPU, else 1."""
     gpus = torch.cuda.device_count()
     if asked and gpus and asked > gpus:
         raise BadParams(where="CORPUS_FINETUNE_PROCESSES", detail=f"is {asked}, and there are {gpus} GPUs")
@@ -88,16 +84,7 @@ def sharding(spec: SftModel, *, gpu: bool) -> dict[str, str]:
 
 
 def group(job: Any, *, processes: int, say: Callable[[dict[str, float]], None]) -> dict[str, Any]:
-    """Fine-tune in ``processes`` processes, and return the metrics of ``sft.tune``, such as the epochs' losses.
-
-    Args:
-        job: the ``sft.SftJob``.
-        processes: number of processes.
-        say: called after every epoch.
-
-    Raises:
-        GroupFailed: a process ended early.
-    """
+    """Fine-tune in ``processes`` processes, and return the metrics of ``sft.tune``, such as the epochs' losses."""
     file = os.memfd_create("given")
     try:
         with os.fdopen(os.dup(file), "wb") as handed:

@@ -82,14 +82,8 @@ class SftJob:
 
     Args:
         spec: the base model and the recipe.
-        train: examples of train alone.
-        validation: examples of validation alone.
-        task: the task of their labels.
-        scheme: the label scheme of the task, from which the instruction is built.
         seed: seeds the order of the samples, dropout and a new adapter.
-        settings: provides ``checkpoint_steps`` and ``max_new_tokens``, the room reserved for an answer.
         folder: for checkpoints of this run alone; must outlive a killed process; the caller removes it.
-        out: folder of the result.
         processes: number of processes that divide the model; ``None`` for one for each GPU, or one on a CPU.
     """
 
@@ -112,19 +106,6 @@ def fit(job: SftJob, *, say: Callable[[dict[str, float]], None]) -> SftResult:
     format of the base model, an adapter's in float32. Several processes divide the model (``launch.py``), and so does a
     single one that offloads it. ``say`` is called after every epoch; twice if a kill comes between the call and the
     checkpoint.
-
-    Raises:
-        LeakRefused: examples of another split.
-        NothingToTune: a split has no examples.
-        BaseMissing: the base model cannot be found.
-        BaseUnfit: the tokenizer does not decode an answer to the same text.
-        NoTemplate: the base model has no chat template.
-        NoRoom: ``max_length`` is too small for the instruction.
-        TuningDiverged: the loss became infinite or undefined.
-        GroupFailed: one of several processes ended early.
-        BadParams: more processes than GPUs, or than the recipe can use.
-        ExtraMissing: the recipe needs bitsandbytes, which is not installed.
-        NotSharded: a process holds more than its part of the model.
     """
     for examples, split in ((job.train, TRAIN), (job.validation, VALIDATION)):
         if not only(examples, splits={split}):
@@ -140,10 +121,6 @@ def calibrate(job: SftJob) -> dict[str, Any]:
 
     Returns:
         The report of :func:`pipelines.metrics.recall_constraints.learned`: alerts, exact match, losses on dev.
-
-    Raises:
-        NothingToCalibrate: dev has no gold.
-        BadParams: a recall floor names a label of no scheme.
     """
     # the trained model is in a cycle of references, and still on the accelerator
     gc.collect()

@@ -53,11 +53,7 @@ class Shards:
         return cls(whole, tuple(gather_object([local])) if launch.grouped() else (local,))
 
     def check(self) -> None:
-        """Raise an error unless each process holds an equal part, give or take :data:`UNEVEN`.
-
-        Raises:
-            NotSharded: a process holds more.
-        """
+        """Raise an error unless each process holds an equal part, give or take :data:`UNEVEN`."""
         if max(self.held) > UNEVEN * self.parameters / len(self.held):
             raise NotSharded(parameters=self.parameters, processes=len(self.held), held=_listed(self.held))
 
@@ -87,11 +83,7 @@ def stored(checkpoint: Path) -> bool:
 
 
 def read(checkpoint: Path, *, into: dict[str, Any]) -> None:
-    """Copy the weights of a sharded checkpoint into tensors by name, each in its own number format, one by one.
-
-    Raises:
-        torch.distributed.checkpoint.CheckpointException: the checkpoint lacks a weight, or has it in another shape.
-    """
+    """Copy the weights of a sharded checkpoint into tensors by name, each in its own number format, one by one."""
     with warnings.catch_warnings():
         # it says that this process reads alone
         warnings.simplefilter("ignore")

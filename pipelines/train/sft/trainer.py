@@ -177,8 +177,6 @@ class Keeper(TrainerCallback):  # type: ignore[misc]
 
     Args:
         key: digest of the run's inputs; only a run with the same key resumes from its checkpoints.
-        every: ``finetune.checkpoint_steps``.
-        task: the task's name, for errors.
         say: called after every epoch, in the main process alone.
     """
 
@@ -187,11 +185,7 @@ class Keeper(TrainerCallback):  # type: ignore[misc]
         self._key, self._every, self._task, self._say = key, every, task, say
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Count the parameters of each process before the first step.
-
-        Raises:
-            NotSharded: a process holds more than its part.
-        """
+        """Count the parameters of each process before the first step."""
         if self.tuner:
             self.tuner.shards = Shards.of(self.tuner.model)
             self.tuner.shards.check()
@@ -210,11 +204,7 @@ class Keeper(TrainerCallback):  # type: ignore[misc]
         control.should_evaluate = control.should_save = True
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float], **_: Any) -> None:
-        """Stop the training with an error if its loss diverged.
-
-        Raises:
-            TuningDiverged: a loss is infinite or undefined.
-        """
+        """Stop the training with an error if its loss diverged."""
         for name in ("loss", JUDGED):
             if name in logs and not math.isfinite(logs[name]):
                 raise TuningDiverged(task=self._task, detail=f"{name} of step {state.global_step} is {logs[name]}")
