@@ -139,7 +139,7 @@ def votes(corpus: str, *, labeller: str, task: Task, root: Path) -> dict[str, Ro
 
 
 def votes_for(spec: Tuned, *, corpus: str, task: Task, root: Path) -> dict[str, LabelSet] | None:
-    """Return the votes of the labeller that a kNN model is blended with, by record id; ``None`` if it has no labeller."""
+    """Return the votes of the labeller that a kNN model is blended with, by record; ``None`` without a labeller."""
     if not isinstance(spec, KnnModel) or spec.labeller is None:
         return None
     rows = votes(corpus, labeller=spec.labeller, task=task, root=root)

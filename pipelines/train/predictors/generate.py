@@ -26,9 +26,8 @@ from pipelines.models.pretrained.backbones import BaseUnfit, had, opened
 from pipelines.taxonomy import Scheme
 from pipelines.taxonomy.task import Task
 from pipelines.train.predictors import adapter
-from pipelines.train.predictors.grammar import Grammar
 from pipelines.train.predictors.instruct import completion, conversation, instruction, read
-from pipelines.train.predictors.posterior import PosteriorReader
+from pipelines.train.predictors.posterior import Grammar, PosteriorReader
 from pipelines.train.predictors.prediction import MALFORMED, VOTE, Prediction
 
 Floats = npt.NDArray[np.float64]
@@ -141,7 +140,7 @@ class Generator:
         )
 
     def posteriors(self, texts: Sequence[str], *, progress: Callable[[int], None] | None = None) -> Floats:
-        """Return for each text the probability that the answer is each label set of :attr:`sets`, shape (texts, sets)."""
+        """Return the probability that the answer to a text is each label set of :attr:`sets`, shape (texts, sets)."""
         return self._posteriors(self._prompts(texts), progress=progress)
 
     def predict(

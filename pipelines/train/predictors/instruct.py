@@ -74,7 +74,7 @@ def store(prompt: Prompt, folder: Path) -> None:
 
 
 def completion(labels: frozenset[str], *, task: Task) -> str:
-    """Return the answer that a model learns to give for ``labels``, in the scheme's order: ``{"labels": ["a", "b"]}``."""
+    """Return the answer that a model learns for ``labels``, in the scheme's order: ``{"labels": ["a", "b"]}``."""
     unknown = len(labels - set(task.labels))
     if unknown or (task.kind == "single" and len(labels) != 1):
         detail = f"{unknown} labels are unknown" if unknown else "needs exactly one label"

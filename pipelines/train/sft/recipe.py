@@ -84,7 +84,7 @@ def adapter(spec: SftModel) -> LoraConfig | None:
 
 
 def arguments(spec: SftModel, *, model: Any, plan: packing.PackingPlan, folder: Path, seed: int) -> SFTConfig:
-    """Return the arguments of the library's trainer for a recipe, a model and the number of this machine's processes."""
+    """Return the arguments of the library's trainer for a recipe and a model."""
     gpu = torch.cuda.is_available()
     text = model.config.get_text_config()
     short = short_of_memory(
