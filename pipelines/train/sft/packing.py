@@ -24,7 +24,7 @@ import torch
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from pipelines.train.predictors.grammar import common
+from pipelines.train.predictors.posterior import common
 
 IGNORED = -100  # label that the library's losses ignore
 ATTENTION = "tails"
