@@ -16,7 +16,7 @@ from pipelines.label import injection_test, votes
 from pipelines.label.memes import rationales
 from pipelines.llm.asking import HERE, PlannedRequests
 from pipelines.moderation import moderation
-from pipelines.predict import prompted, prompted_posts
+from pipelines.predict import baselines, prompted
 from pipelines.storage.answers import NANO, AnswerStore
 from pipelines.vault.vault import Vault
 
@@ -29,7 +29,7 @@ IMAGES: Mapping[str, Callable[..., Iterator[PlannedRequests]]] = {
 TEXTS: Mapping[str, Callable[..., Iterator[PlannedRequests]]] = {
     "votes": votes.planned,
     "injection_test": injection_test.planned,
-    "baselines": prompted_posts.planned,
+    "baselines": baselines.planned,
     "moderation": moderation.planned,
 }
 SUMMED = ("records", "cached", "to_ask", "input_tokens", "output_tokens", "usd_expected", "usd_at_most")

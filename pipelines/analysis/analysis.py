@@ -32,10 +32,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.analysis import label_counts, text_features
+from pipelines.analysis import label_counts
+from pipelines.analysis.features import FEATURES, TITLES, Opened, VisualFeatures, open_all, text_features
 from pipelines.analysis.group_comparison import Floats, Json, Plan, compare
-from pipelines.analysis.lexicons import TITLES, Opened, open_all
-from pipelines.analysis.visual_features import NAMES, VisualFeatures
 from pipelines.config.params import Params
 from pipelines.errors import ConfigError
 from pipelines.storage import tables
@@ -124,10 +123,10 @@ def describe(
     there = set(found.items)
     known = {key: {i: labels for i, labels in each.items() if i in there} for key, each in gold.items()}
     plan = Plan(settings.alpha, settings.confidence, settings.least, settings.seed)
-    blocks = text_features.of(found.texts, lexicons=lexicons)
+    blocks = text_features(found.texts, lexicons=lexicons)
     if found.visual is not None:
-        table = np.array(found.visual, float).reshape(-1, len(NAMES))
-        blocks = {VISUAL: {name: table[:, i] for i, name in enumerate(NAMES)}, **blocks}
+        table = np.array(found.visual, float).reshape(-1, len(FEATURES))
+        blocks = {VISUAL: {name: table[:, i] for i, name in enumerate(FEATURES)}, **blocks}
     features: dict[str, Floats] = {f"{b}.{name}": v for b, each in blocks.items() for name, v in each.items()}
     keys = [key for key in settings.factors if known.get(key) and key in scheme.categories]
     categories = [scheme.categories[key] for key in keys or [key for key in scheme.categories if known.get(key)]]

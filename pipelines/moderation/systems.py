@@ -24,8 +24,16 @@ from pipelines.llm.outcome import UNREADABLE, Outcome, Raw
 from pipelines.llm.pictures import shown
 from pipelines.llm.sender import LabelRequest
 from pipelines.moderation.moderation_client import ModerationClient
-from pipelines.moderation.verdict import Verdict, combined, malformed
-from pipelines.moderation.wires import AZURE_CHARACTERS, AzureWire, GuardWire, OpenAIWire, Wire
+from pipelines.moderation.wires import (
+    AZURE_CHARACTERS,
+    AzureWire,
+    GuardWire,
+    OpenAIWire,
+    Verdict,
+    Wire,
+    combined,
+    malformed,
+)
 from pipelines.storage.answers import NANO, AnswerStore, StoredAnswer
 from pipelines.vault.vault import Vault
 

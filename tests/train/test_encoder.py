@@ -18,8 +18,7 @@ from pipelines.config.models import EncoderModel
 from pipelines.datasets.example import TEST, TRAIN, VALIDATION, Example, LabelSet, LeakRefused
 from pipelines.metrics.calibration import brier
 from pipelines.metrics.recall_constraints import OtherLabels, encoded
-from pipelines.models.pretrained.backbones import BaseMissing, BaseUnfit, opened
-from pipelines.models.pretrained.encoder import EncoderWords
+from pipelines.models.pretrained.backbones import BaseMissing, BaseUnfit, EncoderWords, opened
 from pipelines.taxonomy import load, tiers_of
 from pipelines.taxonomy.task import Task, task_of
 from pipelines.train.classifiers.encoder_training import fit

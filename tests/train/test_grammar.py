@@ -7,12 +7,12 @@ from random import Random
 from typing import Any
 
 import pytest
-from pipelines.train.predictors.grammar import AnswersAlike, Grammar
 
 from pipelines.errors import BadParams
 from pipelines.taxonomy import Label, load
 from pipelines.taxonomy.task import Task, task_of
 from pipelines.train.predictors.instruct import completion, read
+from pipelines.train.predictors.posterior import AnswersAlike, Grammar, State
 from tests.train.byte_tokens import byte_level
 
 CRADLE = task_of(load("cradle"), "labels")

@@ -22,8 +22,7 @@ from pipelines.metrics.recall_constraints import OtherLabels, encoded
 from pipelines.storage import tables
 from pipelines.taxonomy import load, tiers_of
 from pipelines.taxonomy.task import task_of
-from pipelines.train.predictors.knn import KnnPredictor, NoVotes, fit
-from pipelines.train.predictors.neighbours import FILE, Index, NoNeighbours
+from pipelines.train.predictors.knn import FILE, Index, KnnPredictor, NoNeighbours, NoVotes, fit
 from pipelines.vault.vault import Vault
 from tests.train.silver_posts import SETTINGS, TASK, exact, majority, posts
 

@@ -15,7 +15,7 @@ from pipelines.config.settings import Settings
 from pipelines.deployment.services import sandbox_variables
 from pipelines.errors import BadParams
 from pipelines.predict import baselines
-from pipelines.predict.prompted_posts import PromptedPosts
+from pipelines.predict.baselines import PromptedPosts
 from pipelines.sandbox.server import SandboxServer
 from pipelines.sandbox.vendors.mind import Temper
 from pipelines.sandbox.vendors.vendors import Vendors

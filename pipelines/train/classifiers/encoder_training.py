@@ -16,8 +16,7 @@ from transformers import AutoModelForSequenceClassification
 from pipelines.config.models import EncoderModel, Finetune
 from pipelines.datasets.example import Example
 from pipelines.metrics import calibration, recall_constraints
-from pipelines.models.pretrained.backbones import Built, Headed, opened
-from pipelines.models.pretrained.encoder import EncoderWords, built
+from pipelines.models.pretrained.backbones import Built, EncoderWords, Headed, built, opened
 from pipelines.taxonomy.task import Task
 from pipelines.train.classifiers import loop
 from pipelines.train.classifiers.loss_and_optimizer import EncoderRecipe, weigh

@@ -73,7 +73,7 @@ def join(model: Any, *, checkpoint: Path, read: Callable[..., None]) -> None:
     Args:
         model: the trained model, whose adapter may be divided among processes.
         checkpoint: has the adapter's weights in parts.
-        read: copies them into tensors by name (``shards.read``).
+        read: copies them into tensors by name (``launch.read_shards``).
     """
     from peft import get_peft_model_state_dict
     from safetensors.torch import save_file

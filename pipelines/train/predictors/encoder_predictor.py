@@ -9,8 +9,7 @@ from pipelines.datasets.example import TEST, Example
 from pipelines.metrics import recall_constraints
 from pipelines.metrics.calibration import Calibration
 from pipelines.metrics.recall_constraints import Alerts
-from pipelines.models.pretrained.backbones import Built, opened
-from pipelines.models.pretrained.encoder import EncoderWords, SavedEncoder, built
+from pipelines.models.pretrained.backbones import Built, EncoderWords, SavedEncoder, built, opened
 from pipelines.taxonomy.task import Task
 from pipelines.train.predictors import inference
 from pipelines.train.predictors.calibrated_predictor import CalibratedPredictor, Floats

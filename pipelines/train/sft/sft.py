@@ -13,6 +13,8 @@ import gc
 import hashlib
 import json
 import logging
+import os
+import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,12 +32,13 @@ from pipelines.errors import DataError
 from pipelines.llm.prompting.prompts import Prompt
 from pipelines.metrics import calibration, recall_constraints
 from pipelines.models.pretrained.backbones import BaseUnfit, had, opened
+from pipelines.process import hide_messages
 from pipelines.taxonomy import Scheme
 from pipelines.taxonomy.task import Task
 from pipelines.train.classifiers.loss_and_optimizer import reproducible
 from pipelines.train.predictors import adapter, instruct
 from pipelines.train.predictors.generate import Generator
-from pipelines.train.sft import launch, packing, recipe, shards
+from pipelines.train.sft import launch, packing, recipe
 from pipelines.train.sft.packing import TokenizedSample
 from pipelines.train.sft.trainer import Keeper, RowCollator, Steps, Tuner, best, clear, newest
 
@@ -229,15 +232,15 @@ def _write(spec: SftModel, *, place: str, chosen: Path, tokenizer: Any, out: Pat
     """Write a checkpoint's weights in the base's own number format, or its adapter; ``model`` is the trained one."""
     out.mkdir(parents=True, exist_ok=True)
     if spec.tuning == "lora":
-        if shards.stored(chosen):
-            adapter.join(model, checkpoint=chosen, read=shards.read)
+        if launch.is_sharded(chosen):
+            adapter.join(model, checkpoint=chosen, read=launch.read_shards)
         adapter.write(spec, place=place, checkpoint=chosen, out=out)
     else:
         form = had(AutoConfig, place, base=spec.base).dtype or torch.float32
-        parts = shards.stored(chosen)
+        parts = launch.is_sharded(chosen)
         written = had(AutoModelForCausalLM, place if parts else str(chosen), base=spec.base, dtype=form)
         if parts:
-            shards.read(chosen, into=written.state_dict())
+            launch.read_shards(chosen, into=written.state_dict())
         written.save_pretrained(str(out), max_shard_size=adapter.SHARD)
     tokenizer.save_pretrained(str(out))
 
@@ -255,3 +258,19 @@ def _key(spec: SftModel, *, model: Any, samples: Sequence[Sequence[TokenizedSamp
         "versions": [str(torch.__version__), transformers.__version__],
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def main() -> None:
+    """Run this process's part of a fine-tuning on several GPUs, with the arguments that the parent process passed."""
+    handed = Path(os.environ[launch.GIVEN])
+    launch.leave_with(handed)
+    # the parent's own memory, which no other user can write
+    given = pickle.loads(handed.read_bytes())  # noqa: S301
+    found = tune(given, say=lambda epoch: launch.tell(said=epoch))
+    if not launch.rank():
+        launch.tell(found=found)
+
+
+if __name__ == "__main__":
+    hide_messages()
+    main()

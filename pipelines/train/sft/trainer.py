@@ -22,9 +22,9 @@ from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 from trl import SFTTrainer
 
 from pipelines.train.predictors.inference import Diverged
-from pipelines.train.sft import shards
+from pipelines.train.sft import launch
+from pipelines.train.sft.launch import Shards
 from pipelines.train.sft.packing import IGNORED, PackingPlan, TokenizedSample, padded, row
-from pipelines.train.sft.shards import Shards
 
 WHOLE, JUDGED = "whole.json", "eval_loss"
 
@@ -108,7 +108,7 @@ class Tuner(SFTTrainer):  # type: ignore[misc]
     def create_accelerator_and_postprocess(self) -> None:
         """Create the accelerator, and let it divide the model among the processes of a group, on a CPU as well."""
         super().create_accelerator_and_postprocess()
-        self.is_fsdp_enabled = shards.enable(self.accelerator)
+        self.is_fsdp_enabled = launch.enable_sharding(self.accelerator)
 
     def get_train_dataloader(self) -> DataLoader:
         """Return the loader of the training rows, in the order planned for the current epoch."""
@@ -272,8 +272,8 @@ def reduce(checkpoint: Path) -> None:
     """Delete from a checkpoint what only resuming needs, which is the optimiser's state; its weights remain."""
     # it must not look complete
     (checkpoint / WHOLE).unlink(missing_ok=True)
-    shutil.rmtree(checkpoint / shards.OPTIMIZER, ignore_errors=True)
-    (checkpoint / shards.PLAIN_OPTIMIZER).unlink(missing_ok=True)
+    shutil.rmtree(checkpoint / launch.OPTIMIZER, ignore_errors=True)
+    (checkpoint / launch.PLAIN_OPTIMIZER).unlink(missing_ok=True)
 
 
 def _alone(rows: list[dict[str, Any]]) -> dict[str, Any]:
