@@ -100,7 +100,7 @@ class PromptedPosts:
 
         task = task_of(self.material.scheme, self.material.scheme.category().key)
         prompt = prompt_for(self.material, system="open", secret=self.settings.secret())
-        return Generator.open(
+        return Generator(
             spec.base,
             task=task,
             scheme=self.material.scheme,
@@ -269,7 +269,7 @@ def _local(spec: LocalModel, *, desk: BaselineContext) -> BaselineAnswers:
     from pipelines.train.predictors.generate import Generator
 
     section = desk.params.finetune
-    generator = Generator.open(
+    generator = Generator(
         spec.base,
         task=desk.task,
         scheme=desk.scheme,
@@ -287,7 +287,7 @@ def _registered(spec: RegisteredModel, *, desk: BaselineContext) -> BaselineAnsw
     from pipelines.predict.registered import Registered
 
     posts_by_id = desk.material.posts
-    return desk.asked(Registered.open(spec.uri, task=desk.task, posts=posts_by_id, settings=desk.settings))
+    return desk.asked(Registered(spec.uri, task=desk.task, posts=posts_by_id, settings=desk.settings))
 
 
 def _votes(spec: VotesModel, *, desk: BaselineContext) -> BaselineAnswers:

@@ -139,7 +139,7 @@ def open_model(
     if isinstance(spec, SftModel):
         from pipelines.train.predictors.generate import Generator
 
-        return Generator.open(
+        return Generator(
             folder,
             task=task,
             scheme=scheme_of(card.scheme, root=root),
@@ -152,10 +152,10 @@ def open_model(
     if isinstance(spec, EncoderModel):
         from pipelines.train.predictors.encoder_predictor import EncoderPredictor
 
-        return EncoderPredictor.open(folder, task=task)
+        return EncoderPredictor(folder, task=task)
     from pipelines.train.predictors.knn import KnnPredictor
 
-    return KnnPredictor.open(folder, task=task, vault=vault, said=said)
+    return KnnPredictor(folder, task=task, vault=vault, said=said)
 
 
 def ask(predictor: Predictor, examples: Sequence[Example], *, name: str) -> tuple[list[Prediction], float]:

@@ -36,25 +36,20 @@ class AnswerUnfit(RegistryError):
 
 
 class Registered:
-    """A model from the registry that is loaded to predict posts; create it with :meth:`open`."""
+    """A model from the registry that predicts posts."""
 
-    def __init__(self, model: Any, *, uri: str, task: Task, posts: Mapping[str, Post]) -> None:
-        self._model, self._uri, self._task, self._posts = model, uri, task, posts
+    def __init__(self, uri: str, *, task: Task, posts: Mapping[str, Post], settings: Settings) -> None:
+        """Load a registered model that has the labels of ``task``; ``posts`` are by record id.
 
-    @classmethod
-    def open(cls, uri: str, *, task: Task, posts: Mapping[str, Post], settings: Settings) -> Registered:
-        """Load a registered model that has the labels of ``task``.
-
-        Args:
-            uri: ``models:/<name>@champion`` or ``models:/<name>/<version>``.
+        ``uri`` is ``models:/<name>@champion`` or ``models:/<name>/<version>``.
         """
         from crisis_corpus.client import load
 
+        self._uri, self._task, self._posts = uri, task, posts
         where = {"tracking_uri": settings.mlflow_tracking_uri, "journal_url": settings.journal_url}
-        model = load(uri, **where, cache=settings.home / "models")
-        if model.labels != task.labels:
-            raise AnswerUnfit(uri=uri, task=task.key, detail="the model has other labels")
-        return cls(model, uri=uri, task=task, posts=posts)
+        self._model = load(uri, **where, cache=settings.home / "models")
+        if self._model.labels != task.labels:
+            raise self._unfit("the model has other labels")
 
     def predict(
         self,

@@ -217,7 +217,7 @@ def tune(
         "subset": subset,
         "ensemble": None if subset == GOLD else section.ensemble,
         "train": card.train.model_dump(),
-        "selected": card.selected.model_dump() if card.selected else None,
+        "selected": card.selected.model_dump(),
         "validation": len(material.validation),
         "support": support,
         "unseen": [label for label, count in support.items() if not count],

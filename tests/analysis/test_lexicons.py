@@ -59,7 +59,7 @@ def test_a_lexicon_that_is_not_there_has_a_message(tmp_path: Path) -> None:
 
     assert opened(path=str(path), sha256=digest).lexicon
     assert opened(path=str(path)).sha256 == digest
-    assert "analysis.features.liwc.path" in str(opened().message)
+    assert "analysis.lexicons.liwc.path" in str(opened().message)
     assert "cannot be read" in str(opened(path=str(tmp_path / "none.dic")).message)
     assert digest in str(opened(path=str(path), sha256="0" * 64).message)
     (tmp_path / "x.dicx").write_text("DicTerm,weather\nrain,X\n")

@@ -53,7 +53,7 @@ class Trained:
         return [example.text for example in self.test]
 
     def opened(self) -> EncoderPredictor:
-        return EncoderPredictor.open(self.out, task=TASK)
+        return EncoderPredictor(self.out, task=TASK)
 
 
 def a_fit(place: Path, *, task: Task = TASK, **changed: Any) -> dict[str, Any]:
@@ -224,7 +224,7 @@ def test_a_single_label_scheme_is_learned_too(tmp_path: Path) -> None:
         tmp_path, task=task, spec=SPEC.model_copy(update={"epochs": 4}), train=drawn(90, TRAIN),
         validation=drawn(40, VALIDATION),
     )  # fmt: skip
-    predictor = EncoderPredictor.open(tmp_path / "model", task=task)
+    predictor = EncoderPredictor(tmp_path / "model", task=task)
     dev = drawn(40, VALIDATION)
     scores = predictor.probabilities([e.text for e in dev])
     np.testing.assert_allclose(scores.sum(axis=1), 1)
@@ -233,14 +233,14 @@ def test_a_single_label_scheme_is_learned_too(tmp_path: Path) -> None:
 
 def test_it_serves_no_other_labels_and_no_half_of_a_model(trained: Trained, tmp_path: Path) -> None:
     with pytest.raises(OtherLabels):
-        EncoderPredictor.open(trained.out, task=task_of(load("figsim"), "figurative"))
+        EncoderPredictor(trained.out, task=task_of(load("figsim"), "figurative"))
     headless = shutil.copytree(trained.out, tmp_path / "headless")
     state = load_file(headless / "model.safetensors")
     save_file(
         {n: t for n, t in state.items() if "classifier" not in n}, headless / "model.safetensors", {"format": "pt"}
     )
     with pytest.raises(BaseUnfit, match="classifier"):
-        EncoderPredictor.open(headless, task=TASK)
+        EncoderPredictor(headless, task=TASK)
     (headless / "model.safetensors").unlink()
     with pytest.raises(BaseMissing):
-        EncoderPredictor.open(headless, task=TASK)
+        EncoderPredictor(headless, task=TASK)

@@ -106,7 +106,7 @@ def grammar() -> Grammar:
 
 def opened(folder: Path, **options: Any) -> Generator:
     given = {"task": TASK, "scheme": SCHEME, "max_length": 1024, "max_new_tokens": ROOM, "batch": 4, "folder": folder}
-    return Generator.open(folder, **given | options)
+    return Generator(folder, **given | options)
 
 
 def posts(count: int, *, seed: int, longest: int = 60) -> list[str]:
@@ -292,7 +292,7 @@ def test_a_tiny_base_answers_posts_of_the_sandbox_alike_every_time(tmp_path: Pat
     told = [narratives.write(chosen, rng=rng, words=40) for chosen in label_quotas.cradle(12, rng=rng)]
     texts = [f"Title: {each.title} Text: {each.body}" for each in told]
     settings = {"task": TASK, "scheme": SCHEME, "max_length": 1024, "max_new_tokens": 128, "batch": 5, "seed": 1}
-    first, again = (Generator.open("tiny:qwen3", folder=tmp_path, **settings).predict(texts) for _ in range(2))
+    first, again = (Generator("tiny:qwen3", folder=tmp_path, **settings).predict(texts) for _ in range(2))
     assert all(answer.outcome == VOTE for answer in first)
     assert first == again
     assert not list(tmp_path.iterdir())

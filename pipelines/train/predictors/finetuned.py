@@ -72,8 +72,7 @@ class Card(Section):
     seed: int
     data_commit: str
     train: TrainingRecords
-    # train and dev; ``None`` in cards of earlier releases
-    selected: TrainingRecords | None = None
+    selected: TrainingRecords  # train and dev
     spec: Tuned
 
     @property

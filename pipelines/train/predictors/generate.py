@@ -61,36 +61,6 @@ class Generator:
 
     def __init__(
         self,
-        model: Any,
-        tokenizer: Any,
-        *,
-        task: Task,
-        scheme: Scheme,
-        max_length: int,
-        max_new_tokens: int,
-        batch: int,
-        constrained: bool = True,
-        decoding: Decoding | None = None,
-        prompt: Prompt | None = None,
-        reader: Reader | None = None,
-        least: int = 0,
-    ) -> None:
-        self._model, self._tokenizer, self._task = model, tokenizer, task
-        self._ends = _ends(model, tokenizer)
-        # a checkpoint's own settings (such as a repetition penalty) would change which token is most probable
-        model.generation_config = GenerationConfig(eos_token_id=self._ends, pad_token_id=self._ends[0])
-        self._prompt = prompt or instruction(scheme, category=task.key)
-        self._reader = reader or partial(_strictly, task=task)
-        self._least = least
-        self._max_length, self._batch, self._decoding = max_length, batch, decoding or Decoding()
-        self._grammar = Grammar.of(task, encode=self._encode) if constrained else None
-        self._room = max_new_tokens
-        if self._grammar:
-            self._grammar.check(max_new_tokens)
-
-    @classmethod
-    def open(
-        cls,
         base: str | Path,
         *,
         task: Task,
@@ -105,7 +75,7 @@ class Generator:
         prompt: Prompt | None = None,
         reader: Reader | None = None,
         least: int = 0,
-    ) -> Generator:
+    ) -> None:
         """Load a model on all accelerators, in bfloat16 if supported, else in float32.
 
         Args:
@@ -114,30 +84,27 @@ class Generator:
             max_new_tokens: tokens of an answer, reserved as they were during tuning. A constrained answer ends within
                 them.
             constrained: if false, the model may write anything; for comparison.
+            prompt: the prompt about a post; by default the one that models are tuned on.
             reader: returns outcome and labels of what an unconstrained model wrote; by default strictly the form that
                 tuned models learn.
             least: tokens that a post gets at least, however long the prompt is; ``max_length`` gives way.
         """
         name = str(base)
         with opened(name, revision=revision, seed=seed, folder=folder) as place:
-            tokenizer = had(AutoTokenizer, place, base=name)
-            model = _loaded(place, base=name)
-        if not _ends(model, tokenizer):
+            self._tokenizer = had(AutoTokenizer, place, base=name)
+            self._model = _loaded(place, base=name)
+        self._ends = _ends(self._model, self._tokenizer)
+        if not self._ends:
             raise BaseUnfit(base=name, detail="it has no token that ends an answer")
-        return cls(
-            model,
-            tokenizer,
-            task=task,
-            scheme=scheme,
-            max_length=max_length,
-            max_new_tokens=max_new_tokens,
-            batch=batch,
-            constrained=constrained,
-            decoding=Decoding.of(base, task=task),
-            prompt=prompt or instruction(scheme, category=task.key, tuned=Path(base)),
-            reader=reader,
-            least=least,
-        )
+        # a checkpoint's own settings (such as a repetition penalty) would change which token is most probable
+        self._model.generation_config = GenerationConfig(eos_token_id=self._ends, pad_token_id=self._ends[0])
+        self._prompt = prompt or instruction(scheme, category=task.key, tuned=Path(base))
+        self._reader = reader or partial(_strictly, task=task)
+        self._task, self._decoding = task, Decoding.of(base, task=task)
+        self._max_length, self._room, self._least, self._batch = max_length, max_new_tokens, least, batch
+        self._grammar = Grammar.of(task, encode=self._encode) if constrained else None
+        if self._grammar:
+            self._grammar.check(max_new_tokens)
 
     def posteriors(self, texts: Sequence[str], *, progress: Callable[[int], None] | None = None) -> Floats:
         """Return the probability that the answer to a text is each label set of :attr:`sets`, shape (texts, sets)."""
@@ -254,7 +221,7 @@ def _strictly(answer: str, *, task: Task) -> tuple[str, LabelSet]:
 
 
 def _loaded(place: str, *, base: str) -> Any:
-    """Return the model in evaluation mode, without gradients; see ``Generator.open``."""
+    """Return the model in evaluation mode, without gradients; see ``Generator``."""
     gpu = torch.cuda.is_available()
     form = torch.bfloat16 if gpu and torch.cuda.is_bf16_supported() else torch.float32
     where = {"device_map": "auto"} if gpu else {}

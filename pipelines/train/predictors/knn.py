@@ -23,7 +23,6 @@ from pipelines.errors import BadParams, DataError
 from pipelines.extract import embedding
 from pipelines.metrics import calibration, recall_constraints
 from pipelines.metrics.calibration import Calibration
-from pipelines.metrics.recall_constraints import Alerts
 from pipelines.storage import tables
 from pipelines.storage.seal import open_column, write_rows
 from pipelines.taxonomy.task import Task
@@ -243,14 +242,9 @@ def fit(
 
 
 class KnnPredictor(CalibratedPredictor):
-    """A kNN model that predicts labels of posts: its index and fitted settings; create it with :meth:`open`."""
+    """A kNN model that predicts labels of posts: its index and fitted settings."""
 
-    def __init__(self, index: Index, *, mixed: Mixed, alerts: Alerts, task: Task, said: Votes) -> None:
-        super().__init__(task, alerts=alerts, chunk=CHUNK)
-        self._index, self._mixed, self._said = index, mixed, said
-
-    @classmethod
-    def open(cls, out: Path, *, task: Task, vault: Vault, said: Votes | None = None) -> KnnPredictor:
+    def __init__(self, out: Path, *, task: Task, vault: Vault, said: Votes | None = None) -> None:
         """Load a kNN model from the folder that :func:`fit` wrote, without posts that were taken down since.
 
         Args:
@@ -258,9 +252,10 @@ class KnnPredictor(CalibratedPredictor):
                 the posts to predict, ``None`` for a model without a labeller.
         """
         alerts, stored = recall_constraints.load(out, task=task)
+        super().__init__(task, alerts=alerts, chunk=CHUNK)
         _consistent(stored["labeller"], said=said)
-        index = Index.open(out, task=task, vault=vault)
-        return cls(index, mixed=Mixed.of_json(stored["mixed"]), alerts=alerts, task=task, said=said or {})
+        self._index, self._mixed = Index.open(out, task=task, vault=vault), Mixed.of_json(stored["mixed"])
+        self._said = said or {}
 
     def tokens(self, texts: Sequence[str]) -> list[int]:
         """Return how many tokens of each text the embedding model reads."""

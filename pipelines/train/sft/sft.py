@@ -129,7 +129,7 @@ def calibrate(job: SftJob) -> dict[str, Any]:
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-    generator = Generator.open(
+    generator = Generator(
         job.out, task=job.task, scheme=job.scheme, max_length=job.spec.max_length,
         max_new_tokens=job.settings.max_new_tokens, batch=TOGETHER, folder=job.folder,
     )  # fmt: skip
