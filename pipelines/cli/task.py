@@ -226,9 +226,9 @@ def champions(corpus: CorpusName) -> None:
 @app.command("drift")
 def drift(corpus: CorpusName) -> None:
     """Print which champions' (promoted models') predictions have drifted in a month, and send webhooks about it."""
-    from pipelines.predict import pins
+    from pipelines.predict import drift_notice
 
-    emit(pins.report_drift(corpus, settings=Settings.from_env()))
+    emit(drift_notice.run(corpus, settings=Settings.from_env()))
 
 
 @app.command("publish-snapshot")

@@ -23,7 +23,7 @@ decorrelated ones. FigSIM 5.1 adds only that it tried the model on severity. Our
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -34,9 +34,6 @@ from pipelines.errors import BadParams
 from pipelines.models.fusion import both, two_layers
 from pipelines.models.pretrained.backbones import Batch, Built, Pixels, Words, checkpointed, opened, weights
 from pipelines.taxonomy.task import Task
-
-if TYPE_CHECKING:
-    pass
 
 TASK = "severity"
 # Keeps the projection finite if the text's features vanish; far below any square sum of a layer norm's output.

@@ -23,7 +23,7 @@ from pipelines.config.moderators import Moderation
 from pipelines.evaluate.paired import holm, mcnemar
 from pipelines.llm.outcome import Outcome, counted
 from pipelines.metrics.bootstrap import BLOCK, CONFIDENCE, cluster_sums, percentile
-from pipelines.moderation.audited_items import AuditedItems
+from pipelines.moderation.systems import AuditedItems
 from pipelines.moderation.wires import Verdict
 
 Bools = npt.NDArray[np.bool_]

@@ -18,8 +18,7 @@ from pipelines.config.settings import Settings
 from pipelines.llm.asking import PlannedRequests
 from pipelines.llm.outcome import Outcome, check_failures
 from pipelines.moderation.audit_figures import Audit
-from pipelines.moderation.audited_items import AuditedItems, read
-from pipelines.moderation.systems import Judged, System
+from pipelines.moderation.systems import AuditedItems, Judged, System, read
 from pipelines.moderation.wires import AzureWire, OpenAIWire
 from pipelines.progress import reporter
 from pipelines.storage import tables

@@ -1,16 +1,10 @@
-"""Pin the champions of a corpus for the stage ``batch_predict``, and report those whose predictions have drifted.
-
-A pin is a file in the clone that says which model version the stage runs; a champion is the version in use.
-"""
+"""Pin the champions of a corpus: write which model versions the stage ``batch_predict`` runs to files in the clone."""
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -18,15 +12,11 @@ from crisis_corpus import trusted
 from crisis_corpus.versions import NAMES
 from pipelines.config.base import Positive, Section
 from pipelines.config.params import Params
-from pipelines.config.settings import Settings
 from pipelines.errors import ConfigError
-from pipelines.process import now
 from pipelines.registry import drift
 from pipelines.registry.journal import Journal
 from pipelines.registry.versions import Registry
-from pipelines.registry.webhook_delivery import Watch
 from pipelines.storage.metrics_file import write_metrics
-from pipelines.workspace.clone import workspace
 
 
 class NotPinned(ConfigError):
@@ -99,28 +89,3 @@ def read(corpus: str, *, root: Path) -> Iterator[Pin]:
 
 def _folder(corpus: str, *, root: Path) -> Path:
     return root / "models" / corpus
-
-
-def report_drift(corpus: str, *, settings: Settings) -> dict[str, Any]:
-    """Print the months whose predictions drifted, from the published ``batch_predict.json``, and send webhooks.
-
-    A notice that was queued before is not queued again. Failed deliveries are retried by the Dag ``deliver``.
-
-    Returns:
-        ``drift``: by model, the drifted quantities by month; ``queued``: the number of new notices; and the counts of
-        :meth:`pipelines.registry.webhook_delivery.Watch.deliver`, which sends the queued notices.
-    """
-    with workspace(settings) as clone:
-        path = clone.path / "metrics" / corpus / "batch_predict.json"
-        metrics = json.loads(path.read_bytes()) if path.is_file() else {}
-    found = {name: model for name, model in metrics.items() if (model.get("drift") or {}).get("exceeded")}
-    queued = 0
-    with Journal.of(settings, clock=now) as journal:
-        watch = Watch.open(journal, clock=now)
-        for name, model in found.items():
-            months = model["drift"]["exceeded"]
-            for month, quantities in months.items():
-                sys.stderr.write(f"drift: {name}/{model['version']} in {month}: {', '.join(quantities)}\n")
-            queued += watch.drift(name, version=model["version"], months=months)
-        delivered = watch.deliver()
-    return {"drift": {name: model["drift"]["exceeded"] for name, model in found.items()}, "queued": queued, **delivered}

@@ -18,7 +18,7 @@ from crisis_corpus.trusted import AliasUntrusted, NoChampion, Withdrawn
 from crisis_corpus.versions import CHAMPION
 from pipelines import status
 from pipelines.packaging.register import put
-from pipelines.predict import batch_predict, pins
+from pipelines.predict import batch_predict, drift_notice, pins
 from pipelines.predict.batch_predict import CannotScore
 from pipelines.predict.pins import NotPinned
 from pipelines.promotion.promote import promote, withdraw
@@ -291,9 +291,9 @@ def test_a_month_that_differs_from_the_test_is_named_published_and_notified(
     shutil.copytree(context.root / "metrics" / "memes", work / "metrics" / "memes")
     begin(context.settings, code=code_of(work, {}))
     Watch.open(context.journal).subscribe(receiver.url, name=NAME)
-    told = pins.report_drift("memes", settings=context.settings)
+    told = drift_notice.run("memes", settings=context.settings)
     assert told["drift"] == {NAME: found["exceeded"]} and (told["queued"], told["delivered"]) == (1, 1)
-    assert pins.report_drift("memes", settings=context.settings)["queued"] == 0
+    assert drift_notice.run("memes", settings=context.settings)["queued"] == 0
     [(_, body)] = receiver.came
     sent = json.loads(body)
     assert sent["type"] == "model.drift"

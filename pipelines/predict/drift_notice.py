@@ -1,0 +1,38 @@
+"""Report champions (model versions in use) whose published predictions have drifted: log them, and send webhooks."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from pipelines.config.settings import Settings
+from pipelines.process import now
+from pipelines.registry.journal import Journal
+from pipelines.registry.webhook_delivery import Watch
+from pipelines.workspace.clone import workspace
+
+
+def run(corpus: str, *, settings: Settings) -> dict[str, Any]:
+    """Print the months whose predictions drifted, from the published ``batch_predict.json``, and send webhooks.
+
+    A notice that was queued before is not queued again. Failed deliveries are retried by the Dag ``deliver``.
+
+    Returns:
+        ``drift``: by model, the drifted quantities by month; ``queued``: the number of new notices; and the counts of
+        :meth:`pipelines.registry.webhook_delivery.Watch.deliver`, which sends the queued notices.
+    """
+    with workspace(settings) as clone:
+        path = clone.path / "metrics" / corpus / "batch_predict.json"
+        metrics = json.loads(path.read_bytes()) if path.is_file() else {}
+    found = {name: model for name, model in metrics.items() if (model.get("drift") or {}).get("exceeded")}
+    queued = 0
+    with Journal.of(settings, clock=now) as journal:
+        watch = Watch.open(journal, clock=now)
+        for name, model in found.items():
+            months = model["drift"]["exceeded"]
+            for month, quantities in months.items():
+                sys.stderr.write(f"drift: {name}/{model['version']} in {month}: {', '.join(quantities)}\n")
+            queued += watch.drift(name, version=model["version"], months=months)
+        delivered = watch.deliver()
+    return {"drift": {name: model["drift"]["exceeded"] for name, model in found.items()}, "queued": queued, **delivered}
