@@ -63,8 +63,8 @@ class Lexicon:
 
     def _of(self, word: str) -> frozenset[str]:
         """Return the categories of a word: its own entry's, else those of the longest beginning that is listed."""
-        if found := self.words.get(word):
-            return found
+        if categories := self.words.get(word):
+            return categories
         return next((self.stems[word[:n]] for n in range(len(word), 0, -1) if word[:n] in self.stems), frozenset())
 
 
@@ -83,11 +83,11 @@ def open_all(files: Mapping[str, LexiconFile]) -> list[Opened]:
     return [_opened(DEFAULT, OURS, None), *(_named(name, files.get(name, LexiconFile())) for name in (LIWC, NRC))]
 
 
-def _named(name: str, given: LexiconFile) -> Opened:
-    if given.path is None:
+def _named(name: str, file: LexiconFile) -> Opened:
+    if file.path is None:
         what = "It is licensed and not part of this project; state the path of your copy in params.yaml"
         return Opened(name, None, message=f"{NAMES[name]} is missing. {what}, as analysis.lexicons.{name}.path.")
-    return _opened(name, Path(given.path), given.sha256)
+    return _opened(name, Path(file.path), file.sha256)
 
 
 def _opened(name: str, path: Path, wanted: str | None) -> Opened:
@@ -119,8 +119,8 @@ def dic(lines: Iterable[str]) -> Lexicon:
     for line in lines:
         if line.strip() == "%":
             marks += 1
-        elif marks == 1 and (found := CATEGORY.match(line)):
-            names[str(int(found[1]))] = found[2]
+        elif marks == 1 and (match := CATEGORY.match(line)):
+            names[str(int(match[1]))] = match[2]
         elif marks == 2 and (parts := line.split()):
             numbers = [part for part in parts[1:] if part.isdigit()]
             categories = frozenset(names[n] for n in (str(int(number)) for number in numbers) if n in names)
@@ -133,16 +133,16 @@ def dic(lines: Iterable[str]) -> Lexicon:
 
 def nrc(lines: Iterable[str]) -> Lexicon:
     """Read the word-level file of the NRC emotion lexicon."""
-    found: dict[str, set[str]] = {}
+    emotions_of: dict[str, set[str]] = {}
     names: dict[str, None] = {}
     for line in lines:
         parts = line.rstrip("\r\n").split("\t")
         if len(parts) == 3 and parts[2].strip() in ("0", "1"):
             names[parts[1].strip()] = None
             if parts[2].strip() == "1":
-                found.setdefault(parts[0].strip().casefold(), set()).add(parts[1].strip())
-    single = [(word, frozenset(emotions)) for word, emotions in found.items() if len(word.split()) == 1]
-    return _lexicon(tuple(names), single, skipped=len(found) - len(single))
+                emotions_of.setdefault(parts[0].strip().casefold(), set()).add(parts[1].strip())
+    single = [(word, frozenset(emotions)) for word, emotions in emotions_of.items() if len(word.split()) == 1]
+    return _lexicon(tuple(names), single, skipped=len(emotions_of) - len(single))
 
 
 def _lexicon(names: tuple[str, ...], entries: Iterable[tuple[str, frozenset[str]]], *, skipped: int) -> Lexicon:
@@ -168,19 +168,19 @@ def text_features(
     lexicon is a block of percentages by category. A lexicon that could not be read has no block.
     """
     split = [words(text) if text else [] for text in texts]
-    lengths = [_length(text or "", found) for text, found in zip(texts, split, strict=True)]
+    lengths = [_length(text or "", tokens) for text, tokens in zip(texts, split, strict=True)]
     blocks = {"text": _columns(LENGTH, lengths)}
     for opened in lexicons:
         if lexicon := opened.lexicon:
-            rows = [lexicon.shares(found) if found else None for found in split]
+            rows = [lexicon.shares(tokens) if tokens else None for tokens in split]
             blocks[opened.name] = _columns(lexicon.categories, rows)
     return blocks
 
 
-def _length(text: str, found: Sequence[str]) -> list[float]:
+def _length(text: str, tokens: Sequence[str]) -> list[float]:
     sentences = sum(bool(words(part)) for part in SENTENCE.split(text))
-    letters = sum(map(len, found))
-    many = len(found)
+    letters = sum(map(len, tokens))
+    many = len(tokens)
     return [many, many / sentences if sentences else np.nan, letters / many if many else np.nan]
 
 

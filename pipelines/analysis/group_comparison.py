@@ -64,8 +64,8 @@ def permuted_p(samples: Sequence[Floats], *, bound: float, seed: int) -> float:
 
     def spread(rows: Floats) -> Floats:
         """Return what H depends on: the squared sum of the centred ranks of each level, by its size."""
-        found: Floats = (np.add.reduceat(rows, starts, axis=1) ** 2 / sizes).sum(axis=1)
-        return found
+        squares: Floats = (np.add.reduceat(rows, starts, axis=1) ** 2 / sizes).sum(axis=1)
+        return squares
 
     least = spread(ranks[None])[0] * (1 - 1e-9)
     rng = np.random.default_rng(seed)
@@ -115,17 +115,17 @@ def compare(features: Mapping[str, Floats], *, factors: Mapping[str, Factor], un
     """
     order = np.random.default_rng(plan.seed).permutation(len(units))
     unit = np.unique(np.array(units, str), return_inverse=True)[1]
-    found: dict[str, dict[str, Json]] = {}
+    results: dict[str, dict[str, Json]] = {}
     tested: list[tuple[Json, dict[str, Floats]]] = []
-    for factor, given in factors.items():
-        level = np.array([given.levels.index(name) if name is not None else -1 for name in given.of], np.int64)
-        found[factor] = {}
+    for factor, compared in factors.items():
+        level = np.array([compared.levels.index(name) if name is not None else -1 for name in compared.of], np.int64)
+        results[factor] = {}
         for feature, values in features.items():
             rows = order[(level[order] >= 0) & np.isfinite(values[order])]
             rows = rows[np.unique(unit[rows], return_index=True)[1]]
-            samples = {name: values[rows[level[rows] == i]] for i, name in enumerate(given.levels)}
+            samples = {name: values[rows[level[rows] == i]] for i, name in enumerate(compared.levels)}
             cell, kept = _described(samples, least=plan.least, confidence=plan.confidence)
-            found[factor][feature] = cell
+            results[factor][feature] = cell
             whole = np.concatenate([*kept.values(), np.zeros(0)])
             if len(kept) > 1 and np.ptp(whole) > 0:
                 cell |= _omnibus(list(kept.values()), confidence=plan.confidence)
@@ -140,7 +140,7 @@ def compare(features: Mapping[str, Floats], *, factors: Mapping[str, Factor], un
     for cell, kept in tested:
         if cell["significant"]:
             cell["pairs"] = pairs(kept, tests=family, plan=plan)
-    return {"family": family, "factors": found}
+    return {"family": family, "factors": results}
 
 
 def _confirmed(cell: Json, samples: Sequence[Floats], *, tests: float, plan: Plan) -> float:
@@ -189,15 +189,15 @@ def eta_squared(h: float, *, k: int, n: int, confidence: float) -> Json:
         0.0 if central < share or not np.isfinite(bound) else bound
         for bound, share in zip(bounds, (1 - tail, tail), strict=True)
     )
-    found = dict(zip(("value", "low", "high"), (h - k + 1, low, high), strict=True))
+    interval = dict(zip(("value", "low", "high"), (h - k + 1, low, high), strict=True))
     # one unit in each level leaves no variance within them
-    return {name: min(1.0, max(0.0, x / (n - k))) if n > k else None for name, x in found.items()}
+    return {name: min(1.0, max(0.0, x / (n - k))) if n > k else None for name, x in interval.items()}
 
 
 def pairs(samples: Mapping[str, Floats], *, tests: int, plan: Plan) -> list[Json]:
     """Return Dunn's test of every pair of levels, adjusted for all pairs of all ``tests``."""
     many = tests * len(samples) * (len(samples) - 1) / 2
-    found = []
+    results = []
     for (a, b), (z, p) in dunn(samples).items():
         both = [samples[a], samples[b]]
         wilcoxon = float(stats.kruskal(*both).pvalue) if np.ptp(np.concatenate(both)) > 0 else 1.0
@@ -206,8 +206,8 @@ def pairs(samples: Mapping[str, Floats], *, tests: int, plan: Plan) -> list[Json
         if adjusted <= plan.alpha:
             adjusted = min(1.0, many * _confirmed(pair, both, tests=many, plan=plan))
         delta = cliffs_delta(*both, confidence=plan.confidence)
-        found.append(pair | {"p_adjusted": adjusted, "delta": delta, "significant": adjusted <= plan.alpha})
-    return found
+        results.append(pair | {"p_adjusted": adjusted, "delta": delta, "significant": adjusted <= plan.alpha})
+    return results
 
 
 def dunn(samples: Mapping[str, Floats]) -> dict[tuple[str, str], tuple[float, float]]:
@@ -219,11 +219,11 @@ def dunn(samples: Mapping[str, Floats]) -> dict[tuple[str, str], tuple[float, fl
     variance = n * (n + 1) / 12 - float((tied.astype(float) ** 3 - tied).sum()) / (12 * (n - 1))
     ends = np.cumsum([len(sample) for sample in samples.values()])
     mean = dict(zip(samples, (part.mean() for part in np.split(ranks, ends[:-1])), strict=True))
-    found = {}
+    results = {}
     for a, b in combinations(samples, 2):
         z = (mean[a] - mean[b]) / np.sqrt(variance * (1 / len(samples[a]) + 1 / len(samples[b])))
-        found[a, b] = float(z), float(2 * stats.norm.sf(abs(z)))
-    return found
+        results[a, b] = float(z), float(2 * stats.norm.sf(abs(z)))
+    return results
 
 
 def cliffs_delta(a: Floats, b: Floats, *, confidence: float) -> Json:

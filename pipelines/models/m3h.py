@@ -180,8 +180,8 @@ def build(
 def prompt(example: Example, *, similar: Similar, said: Mapping[Item, str | None], task: Task, spec: M3hModel) -> str:
     """Return the text that the model reads for one meme: the task, similar memes of train with labels, and the meme."""
     shown = [
-        f"Labelled meme {number}\n{_meme(found, said=said, words=spec.words)}{_label(found, task=task)}\n"
-        for number, found in enumerate(similar.to(example, count=spec.examples), start=1)
+        f"Labelled meme {number}\n{_meme(neighbour, said=said, words=spec.words)}{_label(neighbour, task=task)}\n"
+        for number, neighbour in enumerate(similar.to(example, count=spec.examples), start=1)
     ]
     names = "; ".join(task.labels)
     asked = f"Meme to label\n{_meme(example, said=said, words=spec.words)}"

@@ -90,7 +90,7 @@ def trend(flags: Bools, *, level: npt.NDArray[np.int64]) -> Json:
 def difference(a: Bools, b: Bools, *, groups: Sequence[str], resamples: int, seed: int) -> tuple[Json, float]:
     """Return the difference of two systems' flag rates on the same items, and the p-value of the randomisation test."""
     apart = a.astype(np.float64) - b.astype(np.float64)
-    found = mean(apart, groups=groups, resamples=resamples, seed=seed)
+    interval = mean(apart, groups=groups, resamples=resamples, seed=seed)
     if not len(apart):
         return {"value": None, "low": None, "high": None}, 1.0
     sums = cluster_sums(apart[:, None], groups=groups)[:, 0]
@@ -98,7 +98,7 @@ def difference(a: Bools, b: Bools, *, groups: Sequence[str], resamples: int, see
     # the observed assignment is one of the exchanges
     hits = int((np.abs(signs @ sums) >= abs(sums.sum()) - TIE).sum())
     p = (1 + hits) / (1 + resamples)
-    return {"value": found["mean"], "low": found["low"], "high": found["high"]}, rounded(p)
+    return {"value": interval["mean"], "low": interval["low"], "high": interval["high"]}, rounded(p)
 
 
 def adjusted(
@@ -160,23 +160,23 @@ class Audit:
         least: cells of fewer groups of near-duplicates are hidden (:mod:`pipelines.analysis.small_counts`).
     """
 
-    def __init__(self, found: AuditedItems, *, params: Moderation, least: int) -> None:
-        items = list(found.items)
+    def __init__(self, audited: AuditedItems, *, params: Moderation, least: int) -> None:
+        items = list(audited.items)
         self._least = least
         self._drawn: dict[str, Any] = {"resamples": params.resamples, "seed": params.seed}
-        self.groups = np.array([found.groups[item] for item in items])
-        merged = {merge.into for merge in found.by.merges.values()}
-        self.levels = [label.name for label in found.by.labels if label.name not in merged]
-        held = [found.levels(item) for item in items]
+        self.groups = np.array([audited.groups[item] for item in items])
+        merged = {merge.into for merge in audited.by.merges.values()}
+        self.levels = [label.name for label in audited.by.labels if label.name not in merged]
+        held = [audited.levels(item) for item in items]
         self._at: dict[str, Bools] = {
             name: np.array([name in labels for labels in held], dtype=np.bool_) for name in self.levels
         }
-        figurative = [found.figurative(item) for item in items]
+        figurative = [audited.figurative(item) for item in items]
         self._kinds: dict[str, Bools] = {
             kind: np.array([each is on for each in figurative], dtype=np.bool_) for kind, on in KINDS.items()
         }
         # the places of a single ordinal label; a category with several labels has no order to test
-        self._ordinal = found.by.ordinal
+        self._ordinal = audited.by.ordinal
         self._place = np.array(
             [next((i for i, n in enumerate(self.levels) if n in h), 0) for h in held], dtype=np.int64
         )
@@ -192,22 +192,22 @@ class Audit:
             literal items of one level. All values of a hidden cell, and hidden counts, are ``None``; so is the
             difference if the items that it is made of are a hidden cell.
         """
-        outcomes = [str(one.outcome) for one in verdicts]
+        outcomes = [str(verdict.outcome) for verdict in verdicts]
         judged, score = voted(verdicts), scores(verdicts)
         flags = {name: flagged(verdicts, name=name) for name in FLAGS}
-        found: Json = {
+        figures: Json = {
             "outcomes": counted(outcomes),
-            "reasons": counted(one.reason for one in verdicts if one.reason),
-            "partial": sum(one.partial for one in verdicts),
+            "reasons": counted(verdict.reason for verdict in verdicts if verdict.reason),
+            "partial": sum(verdict.partial for verdict in verdicts),
             "unanswered": self._unanswered(outcomes, judged=judged),
             "flags": {name: self._by_level(judged, values=values) for name, values in flags.items()},
             "scores": self._scores(score) if not np.isnan(score).all() else {},
         }
         if self._ordinal:
-            found["trend"] = {name: trend(flags[name][judged], level=self._place[judged]) for name in FLAGS}
+            figures["trend"] = {name: trend(flags[name][judged], level=self._place[judged]) for name in FLAGS}
         if (scored := ~np.isnan(score)).any():
-            found["figurative"] = self._figurative(score, scored=scored)
-        return found
+            figures["figurative"] = self._figurative(score, scored=scored)
+        return figures
 
     def _figurative(self, score: Floats, *, scored: Bools) -> Json:
         """Return the difference within levels; only levels with items of both kinds are part of it."""
@@ -224,25 +224,25 @@ class Audit:
         )  # fmt: skip
 
     def _unanswered(self, outcomes: Sequence[str], *, judged: Bools) -> Json:
-        kinds = sorted({one for one, ok in zip(outcomes, judged, strict=True) if not ok})
+        kinds = sorted({outcome for outcome, ok in zip(outcomes, judged, strict=True) if not ok})
         at = np.array(outcomes)
         counts = [[int((here & (at == kind)).sum()) for kind in kinds] for here in self._at.values()]
         table = np.array(counts, dtype=np.int64).reshape(len(self._at), len(kinds))
-        found = shown_table(table, rows=list(self._at), columns=kinds, least=self._least)
-        missing = {level: {kind: n for kind, n in each.items() if n != 0} for level, each in found.items()}
+        table_shown = shown_table(table, rows=list(self._at), columns=kinds, least=self._least)
+        missing = {level: {kind: n for kind, n in each.items() if n != 0} for level, each in table_shown.items()}
         return {level: each for level, each in missing.items() if each}
 
     def _by_level(self, judged: Bools, *, values: Bools) -> Json:
-        of = {EVERY: judged, **{level: judged & at for level, at in self._at.items()}}
-        hidden = self._hidden(of)
-        found = {level: rate(values[rows], groups=self.groups[rows].tolist()) for level, rows in of.items()}
-        return {level: dict.fromkeys(cell) if level in hidden else cell for level, cell in found.items()}
+        members = {EVERY: judged, **{level: judged & at for level, at in self._at.items()}}
+        hidden = self._hidden(members)
+        rates = {level: rate(values[rows], groups=self.groups[rows].tolist()) for level, rows in members.items()}
+        return {level: dict.fromkeys(cell) if level in hidden else cell for level, cell in rates.items()}
 
     def _scores(self, score: Floats) -> Json:
         scored = ~np.isnan(score)
         kinds = {**self._kinds, EVERY: np.ones_like(scored)}
-        of = {EVERY: scored, **{level: scored & at for level, at in self._at.items()}}
-        hidden = self._hidden_scores(of)
+        members = {EVERY: scored, **{level: scored & at for level, at in self._at.items()}}
+        hidden = self._hidden_scores(members)
         return {
             level: {
                 kind: dict.fromkeys(("n", "mean", "low", "high"))
@@ -250,24 +250,24 @@ class Audit:
                 else self._mean(score, rows=rows & at)
                 for kind, at in kinds.items()
             }
-            for level, rows in of.items()
+            for level, rows in members.items()
         }
 
-    def _hidden_scores(self, of: Mapping[str, Bools]) -> set[tuple[str, str]]:
+    def _hidden_scores(self, members: Mapping[str, Bools]) -> set[tuple[str, str]]:
         """Return the cells (level, kind) of scores that are hidden: of few groups, or that would give such away."""
-        levels = [level for level in of if level != EVERY]
-        rows = [[self._judged(of[level] & at) for at in self._kinds.values()] for level in levels]
+        levels = [level for level in members if level != EVERY]
+        rows = [[self._judged(members[level] & at) for at in self._kinds.values()] for level in levels]
         table = np.array(rows, dtype=np.int64).reshape(len(levels), len(self._kinds))
-        found = shown_table(table, rows=levels, columns=list(self._kinds), least=self._least)
-        found[EVERY] = shown({k: self._judged(of[EVERY] & at) for k, at in self._kinds.items()}, least=self._least)
-        gone = {(level, kind) for level, each in found.items() for kind, n in each.items() if n is None}
+        cells = shown_table(table, rows=levels, columns=list(self._kinds), least=self._least)
+        cells[EVERY] = shown({k: self._judged(members[EVERY] & at) for k, at in self._kinds.items()}, least=self._least)
+        gone = {(level, kind) for level, each in cells.items() for kind, n in each.items() if n is None}
         # a hidden level has no kind that would show a part of it
-        whole = self._hidden(of)
+        whole = self._hidden(members)
         return gone | {(level, kind) for level in whole for kind in (*self._kinds, EVERY)}
 
-    def _hidden(self, of: Mapping[str, Bools]) -> set[str]:
-        """Return the levels, or their total, whose cells are hidden; ``of`` has the items of each."""
-        counts = {level: self._judged(rows) for level, rows in of.items()}
+    def _hidden(self, members: Mapping[str, Bools]) -> set[str]:
+        """Return the levels, or their total, whose cells are hidden; ``members`` has the items of each."""
+        counts = {level: self._judged(rows) for level, rows in members.items()}
         total = {EVERY: counts.pop(EVERY)}
         cells = {**shown(counts, least=self._least), **shown(total, least=self._least)}
         return {level for level, n in cells.items() if n is None}
@@ -286,30 +286,30 @@ class Audit:
             For each pair and flag ``a``, ``b``, ``flag``, ``n``, ``a_only`` and ``b_only`` (items that only one flags),
             ``difference`` of the rates with its interval, ``p`` and ``holm`` by test.
         """
-        found = []
+        pairs = []
         for a, b in combinations(systems, 2):
             both = voted(systems[a]) & voted(systems[b])
             for name in FLAGS:
-                one, other = (flagged(systems[s], name=name)[both] for s in (a, b))
-                apart, p = difference(one, other, groups=self.groups[both].tolist(), **self._drawn)
-                a_only, b_only = int((one & ~other).sum()), int((other & ~one).sum())
+                flags_a, flags_b = (flagged(systems[s], name=name)[both] for s in (a, b))
+                apart, p = difference(flags_a, flags_b, groups=self.groups[both].tolist(), **self._drawn)
+                a_only, b_only = int((flags_a & ~flags_b).sum()), int((flags_b & ~flags_a).sum())
                 counts: Json = {"n": int(both.sum()), "a_only": a_only, "b_only": b_only}
                 tests = {"mcnemar": mcnemar(a_only, b_only), "randomisation": p}
-                found.append({"a": a, "b": b, "flag": name, **counts, "difference": apart, "p": tests})
-        corrected = {test: holm([pair["p"][test] for pair in found]) for test in TESTS}
-        return [pair | {"holm": {test: corrected[test][i] for test in TESTS}} for i, pair in enumerate(found)]
+                pairs.append({"a": a, "b": b, "flag": name, **counts, "difference": apart, "p": tests})
+        corrected = {test: holm([pair["p"][test] for pair in pairs]) for test in TESTS}
+        return [pair | {"holm": {test: corrected[test][i] for test in TESTS}} for i, pair in enumerate(pairs)]
 
 
 def voted(verdicts: Sequence[Verdict]) -> Bools:
     """Return which items the system judged."""
-    return np.array([one.outcome is Outcome.VOTE for one in verdicts], dtype=np.bool_)
+    return np.array([verdict.outcome is Outcome.VOTE for verdict in verdicts], dtype=np.bool_)
 
 
 def flagged(verdicts: Sequence[Verdict], *, name: str) -> Bools:
     """Return which items the system flags for self-harm (``self_harm``) or for any category (``overall``)."""
-    return np.array([bool(getattr(one, name)) for one in verdicts], dtype=np.bool_)
+    return np.array([bool(getattr(verdict, name)) for verdict in verdicts], dtype=np.bool_)
 
 
 def scores(verdicts: Sequence[Verdict]) -> Floats:
     """Return the system's scores of self-harm, NaN where there is none."""
-    return np.array([np.nan if one.score is None else one.score for one in verdicts], dtype=np.float64)
+    return np.array([np.nan if verdict.score is None else verdict.score for verdict in verdicts], dtype=np.float64)

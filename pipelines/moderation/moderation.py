@@ -44,10 +44,10 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
     metrics: dict[str, Any] = {"items": 0, "systems": {}, "pairs": []}
     rows: list[dict[str, Any]] = []
     if names:
-        found = read(corpus, params=params, vault=vault, root=root)
-        judged = _judged(names, found=found, params=params, settings=settings, vault=vault)
-        rows = [row for name, told in judged.items() for row in _rows(name, told=told, found=found)]
-        metrics = _metrics(found, judged=judged, params=params)
+        audited = read(corpus, params=params, vault=vault, root=root)
+        judged = _judged(names, audited=audited, params=params, settings=settings, vault=vault)
+        rows = [row for name, judgement in judged.items() for row in _rows(name, judgement=judgement, audited=audited)]
+        metrics = _metrics(audited, judged=judged, params=params)
     table = pa.Table.from_pylist(rows, schema=tables.SCHEMAS["moderation"])
     tables.write(table, root / "snapshot" / corpus / "moderation" / "moderation.parquet", name="moderation")
     return write_metrics(metrics, root / "metrics" / corpus / "moderation.json")
@@ -68,22 +68,22 @@ def planned(
 
 
 def _judged(
-    names: tuple[str, ...], *, found: AuditedItems, params: Params, settings: Settings, vault: Vault
+    names: tuple[str, ...], *, audited: AuditedItems, params: Params, settings: Settings, vault: Vault
 ) -> dict[str, Judged]:
-    items = list(found.items.values())
+    items = list(audited.items.values())
     judged: dict[str, Judged] = {}
     with AnswerStore.open(settings.answers_url) as answers:
         for name in names:
             system = System.of(name, params=params, settings=settings, answers=answers, vault=vault)
             judged[name] = system.judge(items, progress=reporter(name, total=system.wanted(items)))
     # after all systems, so that the answers of every system are kept if one fails
-    for name, told in judged.items():
-        check_failures([one.outcome for one in told.verdicts], labeller=name, most=params.votes.max_failed)
+    for name, judgement in judged.items():
+        check_failures([verdict.outcome for verdict in judgement.verdicts], labeller=name, most=params.votes.max_failed)
     return judged
 
 
-def _rows(name: str, *, told: Judged, found: AuditedItems) -> Iterator[dict[str, Any]]:
-    for (record_id, image), verdict in zip(found.items, told.verdicts, strict=True):
+def _rows(name: str, *, judgement: Judged, audited: AuditedItems) -> Iterator[dict[str, Any]]:
+    for (record_id, image), verdict in zip(audited.items, judgement.verdicts, strict=True):
         answered = verdict.outcome is Outcome.VOTE
         yield {
             "record_id": record_id,
@@ -99,23 +99,25 @@ def _rows(name: str, *, told: Judged, found: AuditedItems) -> Iterator[dict[str,
         }
 
 
-def _metrics(found: AuditedItems, *, judged: dict[str, Judged], params: Params) -> dict[str, Any]:
-    audit = Audit(found, params=params.moderation, least=params.analysis.least)
+def _metrics(audited: AuditedItems, *, judged: dict[str, Judged], params: Params) -> dict[str, Any]:
+    audit = Audit(audited, params=params.moderation, least=params.analysis.least)
     systems = {}
-    for name, told in judged.items():
+    for name, judgement in judged.items():
         spec = params.moderators[name]
         described = {"kind": spec.kind, "model": getattr(spec, "model", spec.kind), "input": spec.input}
         if spec.kind == "azure":
             described |= {"flag_from": spec.flag_from, "model": f"contentsafety {spec.api_version}"}
         described["scale"] = SCALES.get(spec.kind)
-        systems[name] = described | {"requests": told.requests, "cost": told.cost} | audit.system(told.verdicts)
+        systems[name] = (
+            described | {"requests": judgement.requests, "cost": judgement.cost} | audit.system(judgement.verdicts)
+        )
     return {
-        "by": found.by.key,
+        "by": audited.by.key,
         "least": params.analysis.least,
         "levels": audit.levels,
-        "items": len(found.items),
-        "groups": len({*found.groups.values()}),
-        "taken_down": found.taken_down,
+        "items": len(audited.items),
+        "groups": len({*audited.groups.values()}),
+        "taken_down": audited.taken_down,
         "systems": systems,
-        "pairs": audit.pairs({name: told.verdicts for name, told in judged.items()}),
+        "pairs": audit.pairs({name: judgement.verdicts for name, judgement in judged.items()}),
     }

@@ -152,12 +152,12 @@ def _object(content: bytes) -> dict[str, Any] | None:
 
 def _words(body: Mapping[str, Any] | None) -> list[str]:
     """Return the machine words of an error, the most precise first; a word with other characters may be content."""
-    found: list[str] = []
+    words: list[str] = []
     error: Any = (body or {}).get("error")
     while isinstance(error, Mapping):
-        found[:0] = [w for w in (error.get("code"), error.get("type")) if isinstance(w, str) and _is_word(w)]
+        words[:0] = [w for w in (error.get("code"), error.get("type")) if isinstance(w, str) and _is_word(w)]
         error = error.get("innererror")
-    return [word.lower() for word in found]
+    return [word.lower() for word in words]
 
 
 def _is_word(word: str) -> bool:

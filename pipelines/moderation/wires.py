@@ -60,17 +60,17 @@ def combined(verdicts: Sequence[Verdict]) -> Verdict:
     """
     if not verdicts:
         return Verdict(Outcome.ABSTAINED, NOTHING)
-    votes = [one for one in verdicts if one.outcome is Outcome.VOTE]
+    votes = [verdict for verdict in verdicts if verdict.outcome is Outcome.VOTE]
     if len(votes) < len(verdicts):
-        fault = next(one for kind in FAULTS for one in verdicts if one.outcome is kind)
+        fault = next(verdict for kind in FAULTS for verdict in verdicts if verdict.outcome is kind)
         return Verdict(fault.outcome, fault.reason, partial=bool(votes))
-    scores = [one.score for one in votes if one.score is not None]
+    scores = [verdict.score for verdict in votes if verdict.score is not None]
     return Verdict(
         Outcome.VOTE,
-        self_harm=any(one.self_harm for one in votes),
-        overall=any(one.overall for one in votes),
+        self_harm=any(verdict.self_harm for verdict in votes),
+        overall=any(verdict.overall for verdict in votes),
         score=max(scores, default=None),
-        categories=tuple(sorted({name for one in votes for name in one.categories})),
+        categories=tuple(sorted({name for verdict in votes for name in verdict.categories})),
     )
 
 
@@ -219,7 +219,7 @@ class AzureWire(Wire):
 
     def verdict(self, answer: Mapping[str, Any]) -> Verdict:
         """Return the flags from ``flag_from`` on; an answer without one of the four categories is partial."""
-        severities = {str(one["category"]): one["severity"] for one in answer["categoriesAnalysis"]}
+        severities = {str(entry["category"]): entry["severity"] for entry in answer["categoriesAnalysis"]}
         if any(not isinstance(severities.get(name), int) for name in AZURE):
             return malformed("category_missing")
         flagged = sorted(name for name in AZURE if severities[name] >= self.spec.flag_from)

@@ -75,9 +75,10 @@ class PromptedPosts:
         with AnswerStore.open(self.settings.answers_url) as store:
             asked = self._remote(spec, store=store)
             register(asked.prompt, tracking_uri=self.settings.mlflow_tracking_uri)
-            found = asked.label(posts, progress=reporter(self.model, total=len(posts)))
-        check_failures([one.outcome for one in found], labeller=spec.labeller, most=self.params.votes.max_failed)
-        return {one.record_id: one for one in found}
+            answers = asked.label(posts, progress=reporter(self.model, total=len(posts)))
+        outcomes = [answer.outcome for answer in answers]
+        check_failures(outcomes, labeller=spec.labeller, most=self.params.votes.max_failed)
+        return {answer.record_id: answer for answer in answers}
 
     def planned(self, spec: PromptedModel) -> PlannedRequests:
         """Return what a served model would be sent, and at what cost; nothing is sent."""
@@ -225,12 +226,12 @@ def run(
     task = task_of(scheme, params.finetune.category)
     material = posts.load(corpus, task=task, subset=None, ensemble=None, params=params, vault=vault, root=root)
     desk = BaselineContext(corpus, model, params, settings, scheme, task, material, vault, root)
-    found = _answers(spec, desk=desk)
-    answers = [found.said.get(record_id) for record_id in desk.ids]
+    collected = _answers(spec, desk=desk)
+    answers = [collected.said.get(record_id) for record_id in desk.ids]
     place = root / "snapshot" / corpus / "predictions" / "untuned" / model
-    write(place, rows=rows_of(material, answers, task=task.key, model=model, seed=SEED), spent=found.spent)
-    spent = asdict(found.spent) if found.spent else None
-    metrics = {"kind": spec.kind, **counted(material, answers), "spent": spent, **found.more}
+    write(place, rows=rows_of(material, answers, task=task.key, model=model, seed=SEED), spent=collected.spent)
+    spent = asdict(collected.spent) if collected.spent else None
+    metrics = {"kind": spec.kind, **counted(material, answers), "spent": spent, **collected.more}
     return write_metrics(metrics, root / "metrics" / corpus / f"baselines-{model}.json")
 
 
@@ -248,7 +249,7 @@ def _answers(spec: Model, *, desk: BaselineContext) -> BaselineAnswers:
 
 def _prompted(spec: PromptedModel, *, desk: BaselineContext) -> BaselineAnswers:
     posts_asked = [desk.material.posts[record_id] for record_id in desk.ids]
-    found = desk.prompted.answers(spec, posts=posts_asked)
+    answers = desk.prompted.answers(spec, posts=posts_asked)
     said = {
         record_id: Prediction(
             str(answer.outcome),
@@ -256,10 +257,10 @@ def _prompted(spec: PromptedModel, *, desk: BaselineContext) -> BaselineAnswers:
             input_tokens=answer.input_tokens,
             output_tokens=answer.output_tokens,
         )
-        for record_id, answer in found.items()
+        for record_id, answer in answers.items()
     }
-    read, written = (sum(getattr(one, name) for one in said.values()) for name in ("input_tokens", "output_tokens"))
-    cost = round(sum(sorted(answer.cost for answer in found.values())), DECIMALS)
+    read, written = (sum(getattr(p, name) for p in said.values()) for name in ("input_tokens", "output_tokens"))
+    cost = round(sum(sorted(answer.cost for answer in answers.values())), DECIMALS)
     return BaselineAnswers(said, Spent(len(said), None, read, written, cost), {"labeller": spec.labeller})
 
 
@@ -337,12 +338,12 @@ def _bill(bills: Sequence[Mapping[str, finetuned.Row]], *, ids: Collection[str])
 
 
 def _saved(spec: SavedModel, *, desk: BaselineContext) -> BaselineAnswers:
-    found = external_predictions.read(
+    saved = external_predictions.read(
         spec.path,
         folder=desk.settings.annotation_files,
         task=desk.task,
         asked=set(desk.ids),
         known={record_id for record_id, _ in desk.material.placed},
     )
-    more = {name: getattr(found, name) for name in ("digest", "unknown", "elsewhere", "repaired", "malformed")}
-    return BaselineAnswers(found.said, None, more)
+    more = {name: getattr(saved, name) for name in ("digest", "unknown", "elsewhere", "repaired", "malformed")}
+    return BaselineAnswers(saved.said, None, more)

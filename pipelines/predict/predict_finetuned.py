@@ -48,10 +48,10 @@ class Spent:
     cost: float
 
     @classmethod
-    def here(cls, said: Sequence[Prediction], *, seconds: float) -> Spent:
+    def here(cls, predictions: Sequence[Prediction], *, seconds: float) -> Spent:
         """Return the cost of predictions made on this machine: time and tokens, but no US dollars."""
-        read, written = sum(one.input_tokens for one in said), sum(one.output_tokens for one in said)
-        return cls(len(said), round(seconds, MICROSECONDS), read, written, 0.0)
+        read, written = sum(p.input_tokens for p in predictions), sum(p.output_tokens for p in predictions)
+        return cls(len(predictions), round(seconds, MICROSECONDS), read, written, 0.0)
 
 
 def run(
@@ -205,8 +205,8 @@ def counted(material: Posts, answers: Sequence[Prediction | None]) -> dict[str, 
     for example, said in zip(material.asked, answers, strict=True):
         outcomes[material.split_of(example)][said.outcome if said else "missing"] += 1
     return {
-        "records": {name: sum(found.values()) for name, found in outcomes.items()},
-        "outcomes": {name: dict(sorted(found.items())) for name, found in outcomes.items()},
+        "records": {name: sum(counts.values()) for name, counts in outcomes.items()},
+        "outcomes": {name: dict(sorted(counts.items())) for name, counts in outcomes.items()},
         "without": {name: material.without[split] for split, name in names.items()},
         "taken_down": {name: material.taken_down[split] for split, name in names.items()},
     }

@@ -103,5 +103,5 @@ def _config(base: str, *, revision: str | None) -> Any:
 
 @cache
 def _published() -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = yaml.safe_load(PUBLISHED.read_bytes())
-    return found
+    configs: dict[str, dict[str, Any]] = yaml.safe_load(PUBLISHED.read_bytes())
+    return configs

@@ -84,7 +84,7 @@ class FinetuneRun:
     def fit(self, say: Callable[[Numbers], None]) -> dict[str, Any]:
         """Fine-tune the model, write it to ``out``, and return its metrics; ``say`` is called after every epoch."""
         section = self.params.finetune
-        given: dict[str, Any] = {
+        options: dict[str, Any] = {
             "train": self.material.train,
             "validation": self.material.validation,
             "task": self.task,
@@ -96,16 +96,16 @@ class FinetuneRun:
             from pipelines.train.sft import sft
 
             shared = self.settings.finetune_processes
-            job = sft.SftJob(self.spec, scheme=self.scheme, folder=self.folder, processes=shared, **given)
+            job = sft.SftJob(self.spec, scheme=self.scheme, folder=self.folder, processes=shared, **options)
             return asdict(sft.fit(job, say=say)) | sft.calibrate(job)
         if isinstance(self.spec, EncoderModel):
             from pipelines.train.classifiers import encoder_training
 
-            return encoder_training.fit(self.spec, folder=self.folder, say=say, **given)
+            return encoder_training.fit(self.spec, folder=self.folder, say=say, **options)
         from pipelines.train.predictors import knn
 
         said = finetuned.votes_for(self.spec, corpus=self.corpus, task=self.task, root=self.root)
-        return knn.fit(self.spec, vault=self.vault, said=said, **given)
+        return knn.fit(self.spec, vault=self.vault, said=said, **options)
 
     def card(self, selected: TrainingRecords) -> Card:
         """Return the model's card (``model.json``); ``selected``: count and digest of the records of train and dev."""
@@ -202,7 +202,7 @@ def tune(
     shutil.rmtree(tuning.out, ignore_errors=True)
     tuning.out.mkdir(parents=True)
     prompt = _prompt(tuning) if isinstance(spec, SftModel) else {}
-    told, run_id = _tuned(tuning)
+    fit_metrics, run_id = _tuned(tuning)
     learnt = {e.item: material.placed[e.item] for e in (*material.train, *material.validation)}
     card = tuning.card(training_records.write(learnt, folder=tuning.out))
     finetuned.write(tuning.out, card=card)
@@ -227,7 +227,7 @@ def tune(
         # committed to git: what the registry may package
         "weights": {"run": run_id, "files": training_records.digests(finetuned.parts(tuning.out))},
         # the JSON round trip turns tuples into lists
-        "fit": rounded(json.loads(json.dumps(told))),
+        "fit": rounded(json.loads(json.dumps(fit_metrics))),
         **prompt,
     }
 

@@ -174,13 +174,13 @@ class Words:
     def __call__(self, texts: Sequence[str]) -> Batch:
         """Return ``input_ids``, ``attention_mask`` and further inputs of the base, int64 (texts, tokens)."""
         with self._alone:
-            found = dict(self._tokens(list(texts), padding=True, return_tensors="pt", **self._cut))
-        width = found["input_ids"].shape[1]
+            batch = dict(self._tokens(list(texts), padding=True, return_tensors="pt", **self._cut))
+        width = batch["input_ids"].shape[1]
         more = min(-width % self._rounded, self._cut["max_length"] - width)
         if more and self._tokens.padding_side == "right":
             fill = {"input_ids": self.pad}
-            found = {name: torch.nn.functional.pad(t, (0, more), value=fill.get(name, 0)) for name, t in found.items()}
-        return found
+            batch = {name: torch.nn.functional.pad(t, (0, more), value=fill.get(name, 0)) for name, t in batch.items()}
+        return batch
 
     def without_special(self, text: str) -> str:
         """Return the text with a space for each special token that it spells out, such as BART's end of text."""
@@ -255,8 +255,8 @@ class EncoderWords:
     def rows(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the tokens of each text, without the middle of a long one; one call for all, without the cache."""
         with self._alone:
-            found = self.tokens(list(texts), verbose=False)["input_ids"] if texts else []
-        return [ids if len(ids) <= self.limit else self._read(text)[0] for ids, text in zip(found, texts, strict=True)]
+            rows = self.tokens(list(texts), verbose=False)["input_ids"] if texts else []
+        return [ids if len(ids) <= self.limit else self._read(text)[0] for ids, text in zip(rows, texts, strict=True)]
 
     def padded(self, rows: Sequence[list[int]]) -> Batch:
         """Return the tensors of a batch of tokenised texts, padded to the longest."""
@@ -274,8 +274,8 @@ class EncoderWords:
     def _read(self, text: str) -> tuple[list[int], bool]:
         """Return a text's tokens, special ones included, and whether its middle was cut."""
         with self._alone:
-            found = self.tokens(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-            places, room = found["offset_mapping"], max(1, self.limit - self.tokens.num_special_tokens_to_add())
+            encoding = self.tokens(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+            places, room = encoding["offset_mapping"], max(1, self.limit - self.tokens.num_special_tokens_to_add())
             cut = len(places) > room
             if cut:
                 head = room // 2
@@ -293,4 +293,4 @@ class SavedEncoder(Headed):
 
 def built(module: Headed, *, words: EncoderWords) -> Built:
     """Return the :class:`Built` classifier of a torch module and its tokenizer; an example's length is its tokens."""
-    return Built(module, lambda some: words([e.text for e in some]), lambda example: words.count(example.text))
+    return Built(module, lambda examples: words([e.text for e in examples]), lambda example: words.count(example.text))

@@ -92,13 +92,13 @@ def weigh(examples: Sequence[Example], *, task: Task, max_pos_weight: float) -> 
     Single: n / (K n_k), where K counts all classes of the task. Multi: min(negatives / positives, ``max_pos_weight``),
     and 1 for a label that every example has (ours: there is nothing to balance, and 0 would unlearn it).
     """
-    found = targets(only(examples, splits={TRAIN}), task=task).astype(np.float64)
-    n, positives = len(found), found.sum(axis=0)
-    some = np.maximum(positives, 1)
+    truth = targets(only(examples, splits={TRAIN}), task=task).astype(np.float64)
+    n, positives = len(truth), truth.sum(axis=0)
+    at_least_one = np.maximum(positives, 1)
     if task.kind == "single":
-        values = n / (len(task.labels) * some)
+        values = n / (len(task.labels) * at_least_one)
     else:
-        values = np.where(positives == n, 1.0, np.minimum((n - positives) / some, max_pos_weight))
+        values = np.where(positives == n, 1.0, np.minimum((n - positives) / at_least_one, max_pos_weight))
     values = np.where(positives > 0, values, 0.0)
     empty = tuple(label for label, count in zip(task.labels, positives, strict=True) if not count)
     return Weights(values.astype(np.float32), empty)

@@ -135,7 +135,7 @@ def _base(folder: Path) -> str:
     if not (folder / IDENTITY).is_file():
         return str(folder / COPY)
     identity = BaseIdentity.model_validate_json((folder / IDENTITY).read_bytes())
-    found = located(identity.base, revision=identity.revision)
-    if wrong := {name for name, _ in files_of(found).items() ^ identity.files.items()}:
+    place = located(identity.base, revision=identity.revision)
+    if wrong := {name for name, _ in files_of(place).items() ^ identity.files.items()}:
         raise BaseAltered(base=identity.base, detail=", ".join(sorted(wrong)))
-    return found
+    return place

@@ -39,8 +39,8 @@ class CalibratedPredictor(ABC):
         """Return the texts' calibrated label probabilities, shape (texts, labels); arguments as in :meth:`predict`."""
         rows: list[Floats] = [np.zeros((0, len(self._task.labels)))]
         for start in range(0, len(texts), self._chunk):
-            some = slice(start, start + self._chunk)
-            rows.append(self._scores(texts[some], record_ids=None if record_ids is None else record_ids[some]))
+            part = slice(start, start + self._chunk)
+            rows.append(self._scores(texts[part], record_ids=None if record_ids is None else record_ids[part]))
             if progress is not None:
                 progress(start + len(rows[-1]))
         return np.concatenate(rows)

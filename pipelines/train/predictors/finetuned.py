@@ -113,18 +113,18 @@ def read(folder: Path) -> Card:
 
 def lineage(folder: Path) -> dict[str, str]:
     """Return the split of every record on which the model was trained or selected, by record id."""
-    found = training_records.read(folder)
-    if found is None:
+    splits = training_records.read(folder)
+    if splits is None:
         raise NoModel(folder=folder.name, detail=f"{training_records.FILE} is missing")
-    return found
+    return splits
 
 
 def task_asked(card: Card, *, folder: Path, root: Path = Path()) -> Task:
     """Return the task for which a model was fine-tuned; ``root`` is a clone of the corpus."""
     task = task_of(scheme_of(card.scheme, root=root), card.task)
     if task.labels != card.labels:
-        found, expected = len(card.labels), len(task.labels)
-        raise ModelOutdated(folder=folder.name, task=card.task, found=found, expected=expected)
+        trained, expected = len(card.labels), len(task.labels)
+        raise ModelOutdated(folder=folder.name, task=card.task, found=trained, expected=expected)
     return task
 
 

@@ -127,15 +127,15 @@ class Generator:
         prompts = self._prompts(texts)
         if self._grammar is None:
             return self._written(prompts, progress=progress)
-        found = self._posteriors(prompts, progress=progress)
-        scores = self._decoding.calibrated(found @ self.member)
+        posterior = self._posteriors(prompts, progress=progress)
+        scores = self._decoding.calibrated(posterior @ self.member)
         if self._task.kind == "single":
             # calibration knows how frequent the classes are, the model may not
-            found = scores @ self.member.T
+            posterior = scores @ self.member.T
         alerts = raised(scores, task=self._task, alerts=self._decoding.alerts)
         return [
             Prediction(VOTE, self.sets[best], tuple(row), len(prompt), self._lengths[best], alert)
-            for best, row, prompt, alert in zip(found.argmax(axis=1), scores.tolist(), prompts, alerts, strict=True)
+            for best, row, prompt, alert in zip(posterior.argmax(axis=1), scores.tolist(), prompts, alerts, strict=True)
         ]
 
     @cached_property
@@ -173,20 +173,20 @@ class Generator:
     def _posteriors(self, prompts: Sequence[list[int]], *, progress: Callable[[int], None] | None) -> Floats:
         if self._grammar is None:
             raise ValueError("without constraint there is no posterior")
-        found, done = np.zeros((len(prompts), len(self.sets))), 0
+        posterior, done = np.zeros((len(prompts), len(self.sets))), 0
         if not prompts:
-            return found
+            return posterior
         column = {labels: k for k, labels in enumerate(self.sets)}
         with torch.inference_mode():
             reader = PosteriorReader(self._model, prompts=prompts, batch=self._batch)
             for which in self._batches(prompts):
                 rows = reader([prompts[i] for i in which], grammar=self._grammar, room=self._room)
                 for i, row in zip(which, rows, strict=True):
-                    found[i, [column[labels] for labels in row]] = list(row.values())
+                    posterior[i, [column[labels] for labels in row]] = list(row.values())
                 done += len(which)
                 if progress:
                     progress(done)
-        return found
+        return posterior
 
     def _written(self, prompts: Sequence[list[int]], *, progress: Callable[[int], None] | None) -> list[Prediction]:
         answers: dict[int, Prediction] = {}

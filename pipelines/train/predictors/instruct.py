@@ -135,9 +135,9 @@ def shortened(
     low, high = 0, len(text)
     while high - low > 1:
         kept = (low + high) // 2
-        found = _ids(text[: -(-kept // 2)] + GAP + text[len(text) - kept // 2 :], prompt=prompt, tokenizer=tokenizer)
-        if len(found) <= limit:
-            low, fitting = kept, found
+        ids = _ids(text[: -(-kept // 2)] + GAP + text[len(text) - kept // 2 :], prompt=prompt, tokenizer=tokenizer)
+        if len(ids) <= limit:
+            low, fitting = kept, ids
         else:
             high = kept
     return fitting, True
@@ -151,14 +151,14 @@ def _ids(text: str, *, prompt: Prompt, tokenizer: Any) -> list[int]:
     asked = [{"role": "system", "content": system}, {"role": "user", "content": user}]
     for messages in (asked, [{"role": "user", "content": f"{system}\n\n{user}"}]):
         try:
-            found = tokenizer.apply_chat_template(
+            ids = tokenizer.apply_chat_template(
                 messages, add_generation_prompt=True, tokenize=True, return_dict=False, enable_thinking=False
             )
         except TemplateError:
             continue  # some templates raise an error at a system message
         except ValueError:
             break
-        return [int(i) for i in found]
+        return [int(i) for i in ids]
     raise NoTemplate(base=_name(tokenizer), detail="there is none, or it rejects a user message")
 
 

@@ -148,10 +148,10 @@ class Mixed:
 
     def __call__(self, shares: Floats, *, answers: Sequence[LabelSet | None], task: Task) -> Floats:
         """Return calibrated probabilities, shape (records, labels)."""
-        found, rows = self.alone(shares), _answered(answers)
+        scores, rows = self.alone(shares), _answered(answers)
         if self.blended is not None and rows:
-            found[rows] = self.blended(pooled(found, answers=answers, task=task, blend=self.blend)[rows])
-        return found
+            scores[rows] = self.blended(pooled(scores, answers=answers, task=task, blend=self.blend)[rows])
+        return scores
 
     def as_json(self) -> dict[str, Any]:
         """Return the fitted settings as JSON values."""
@@ -166,7 +166,7 @@ class Mixed:
         return cls(int(stored["neighbours"]), float(stored["blend"]), Calibration.of_json(stored["alone"]), blended)
 
 
-def pooled(found: Floats, *, answers: Sequence[LabelSet | None], task: Task, blend: float) -> Floats:
+def pooled(scores: Floats, *, answers: Sequence[LabelSet | None], task: Task, blend: float) -> Floats:
     """Combine neighbours' probabilities and a labeller's votes by a logarithmic opinion pool, shape (records, labels).
 
     Rows without a vote do not change.
@@ -176,15 +176,15 @@ def pooled(found: Floats, *, answers: Sequence[LabelSet | None], task: Task, ble
     mean of shares and answers reaches this only at other weights (.1 for the weakest), with a log loss .05 higher.
 
     Args:
-        found: calibrated probabilities from the neighbours, shape (records, labels).
+        scores: calibrated probabilities from the neighbours, shape (records, labels).
         answers: the labeller's answer for each record, or ``None``.
         blend: the weight of the answers, 0 to 1.
     """
-    pool, rows = np.array(found), _answered(answers)
+    pool, rows = np.array(scores), _answered(answers)
     said = recall_constraints.encoded([task.seen(labels) for labels in answers if labels is not None], task=task)
     others = (1 - TRUSTED) / (1 if task.kind == "multi" else max(1, len(task.labels) - 1))
     evidence = calibration.evidence(np.where(said, TRUSTED, others), kind=task.kind)
-    mixed = (1 - blend) * calibration.evidence(found[rows], kind=task.kind) + blend * evidence
+    mixed = (1 - blend) * calibration.evidence(scores[rows], kind=task.kind) + blend * evidence
     pool[rows] = calibration.shares(mixed, kind=task.kind)
     return pool
 
@@ -223,9 +223,9 @@ def fit(
     asked = embedded([e.text for e in validation], model=model)
     best, tried = _chosen(spec, index=index, asked=asked, answers=answers, examples=validation, task=task)
     shares = index.shares(asked, neighbours=best.neighbours)
-    found = best(shares, answers=answers, task=task)
+    scores = best(shares, answers=answers, task=task)
     alerts, metrics = recall_constraints.learned(
-        found, raw=shares, examples=validation, task=task, floors=settings.recall_floors
+        scores, raw=shares, examples=validation, task=task, floors=settings.recall_floors
     )
     recall_constraints.save(out, task=task, alerts=alerts, labeller=spec.labeller, mixed=best.as_json())
     return {
@@ -288,7 +288,7 @@ def _chosen(
     """Return the choice with the least log loss on dev, and all choices that were tried."""
     truth = targets(examples, task=task) > 0
     blends = sorted(spec.blend) if spec.labeller else [0.0]
-    rows, found, tried = _answered(answers), [], []
+    rows, choices, tried = _answered(answers), [], []
     for neighbours in sorted(spec.neighbours):
         shares = index.shares(asked, neighbours=neighbours)
         alone = calibration.fit(shares, examples=examples, task=task)
@@ -299,9 +299,9 @@ def _chosen(
                 blended = calibration.fit(both[rows], examples=[examples[n] for n in rows], task=task)
             mixed = Mixed(neighbours, blend, alone, blended)
             loss = calibration.log_loss(mixed(shares, answers=answers, task=task), truth=truth, task=task)
-            found.append((loss, mixed))
+            choices.append((loss, mixed))
             tried.append({"neighbours": neighbours, "blend": blend, "log_loss": loss})
-    return min(found, key=lambda pair: pair[0])[1], tried
+    return min(choices, key=lambda pair: pair[0])[1], tried
 
 
 def _answers(record_ids: Sequence[str | None], *, said: Votes | None) -> list[LabelSet | None]:

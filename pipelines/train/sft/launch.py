@@ -100,29 +100,29 @@ def group(job: Any, *, processes: int, say: Callable[[dict[str, float]], None]) 
             pickle.dump(job, handed)
         environment = {**os.environ, **sharding(job.spec, gpu=torch.cuda.is_available())}
         environment[GIVEN] = f"/proc/{os.getpid()}/fd/{file}"
-        found = _followed(command(processes), environment=environment, say=say, processes=processes)
+        metrics = _followed(command(processes), environment=environment, say=say, processes=processes)
     finally:
         os.close(file)
-    return found
+    return metrics
 
 
 def _followed(
-    line: Sequence[str], *, environment: dict[str, str], say: Callable[[dict[str, float]], None], processes: int
+    command_line: Sequence[str], *, environment: dict[str, str], say: Callable[[dict[str, float]], None], processes: int
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    with subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, text=True) as child:
+    metrics: dict[str, Any] = {}
+    with subprocess.Popen(command_line, env=environment, stdout=subprocess.PIPE, text=True) as child:
         try:
-            for said in child.stdout or ():
-                if said.startswith('{"said"'):
-                    say(json.loads(said)["said"])
-                elif said.startswith('{"found"'):
-                    found = json.loads(said)["found"]
+            for line in child.stdout or ():
+                if line.startswith('{"said"'):
+                    say(json.loads(line)["said"])
+                elif line.startswith('{"found"'):
+                    metrics = json.loads(line)["found"]
         except BaseException:
             child.terminate()
             raise
-    if child.returncode or not found:
+    if child.returncode or not metrics:
         raise GroupFailed(processes=processes, status=child.returncode)
-    return found
+    return metrics
 
 
 def tell(**said: Any) -> None:

@@ -133,12 +133,12 @@ def calibrate(job: SftJob) -> dict[str, Any]:
         job.out, task=job.task, scheme=job.scheme, max_length=job.spec.max_length,
         max_new_tokens=job.settings.max_new_tokens, batch=TOGETHER, folder=job.folder,
     )  # fmt: skip
-    found = generator.posteriors([example.text for example in job.validation])
-    raw = found @ generator.member
+    posterior = generator.posteriors([example.text for example in job.validation])
+    raw = posterior @ generator.member
     fitted = calibration.fit(raw, examples=job.validation, task=job.task)
     alerts, metrics = recall_constraints.learned(
         fitted(raw), raw=raw, examples=job.validation, task=job.task, floors=job.settings.recall_floors,
-        sets=[generator.sets[chosen] for chosen in found.argmax(axis=1)] if job.task.kind == "multi" else None,
+        sets=[generator.sets[chosen] for chosen in posterior.argmax(axis=1)] if job.task.kind == "multi" else None,
     )  # fmt: skip
     recall_constraints.save(job.out, task=job.task, alerts=alerts, calibration=fitted.as_json())
     return metrics
@@ -265,10 +265,10 @@ def main() -> None:
     handed = Path(os.environ[launch.GIVEN])
     launch.leave_with(handed)
     # the parent's own memory, which no other user can write
-    given = pickle.loads(handed.read_bytes())  # noqa: S301
-    found = tune(given, say=lambda epoch: launch.tell(said=epoch))
+    job = pickle.loads(handed.read_bytes())  # noqa: S301
+    metrics = tune(job, say=lambda epoch: launch.tell(said=epoch))
     if not launch.rank():
-        launch.tell(found=found)
+        launch.tell(found=metrics)
 
 
 if __name__ == "__main__":

@@ -137,10 +137,10 @@ class Tuner(SFTTrainer):  # type: ignore[misc]
         with torch.no_grad(), self.compute_loss_context_manager():
             for number in range(len(self.validation)):
                 total += self.compute_loss(model, self._prepare_inputs(self.validation[number]))
-        found = {JUDGED: float(self.accelerator.reduce(total, "mean"))}
-        self.log(dict(found))
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, found)
-        return found
+        metrics = {JUDGED: float(self.accelerator.reduce(total, "mean"))}
+        self.log(dict(metrics))
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
 
     def history(self) -> list[dict[str, float]]:
         """Return ``epoch``, ``step``, ``train_loss``, ``validation_loss``, ``learning_rate`` by validated epoch."""
