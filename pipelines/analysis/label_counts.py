@@ -92,7 +92,6 @@ def pair_counts(
 
 
 def _of_items(table: Mapping[str, Counts], counts: NDArray[np.int64]) -> dict[str, Counts]:
-    """Return the items of each cell that is not hidden."""
     return {
         row: {column: None if n is None else int(counts[i, j]) for j, (column, n) in enumerate(cells.items())}
         for i, (row, cells) in enumerate(table.items())

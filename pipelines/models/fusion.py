@@ -98,11 +98,9 @@ class SideBySide(nn.Module):  # type: ignore[misc]
         return torch.cat([scaled(part) for part in parts], dim=-1)
 
     def forward(self, **batch: Any) -> Any:
-        """Return the logits, shape (examples, labels)."""
         return self.head(self.features(**batch))
 
     def gradient_checkpointing_enable(self) -> None:
-        """Turn on gradient checkpointing."""
         checkpointed(self.model)
 
 
@@ -131,7 +129,6 @@ class QFormer(nn.Module):  # type: ignore[misc]
         return self
 
     def forward(self, *, input_ids: Any, attention_mask: Any, pixel_values: Any, **_: Any) -> Any:
-        """Return the logits, shape (examples, labels)."""
         with torch.no_grad():
             seen = self.vision(pixel_values=pixel_values).last_hidden_state
         queries = self.queries.expand(len(input_ids), -1, -1)

@@ -110,7 +110,6 @@ class Infused(nn.Module):  # type: ignore[misc]
         return self.head(torch.cat([self.norm(parts + gate * heard).flatten(1), mean], dim=-1))
 
     def gradient_checkpointing_enable(self) -> None:
-        """Turn on gradient checkpointing in the text and the picture encoder."""
         checkpointed(self.model)
 
     def _heard(self, parts: Any, *, remarks: Any, said: Any) -> Any:

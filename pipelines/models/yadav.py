@@ -93,11 +93,9 @@ class Orthogonal(nn.Module):  # type: ignore[misc]
         return words, orthogonal(picture, to=words)
 
     def forward(self, **batch: Any) -> Any:
-        """Return the logits, shape (examples, labels)."""
         return self.head(torch.cat(self.features(**batch), dim=-1))
 
     def gradient_checkpointing_enable(self) -> None:
-        """Turn on gradient checkpointing in the encoders that support it."""
         checkpointed(self.text)
         checkpointed(self.image)
 

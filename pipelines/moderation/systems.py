@@ -222,7 +222,6 @@ def _wires(spec: Moderator) -> Iterator[tuple[Wire, str]]:
 
 
 def _fitting(channel: Channel, items: Sequence[AuditedItem]) -> list[tuple[int, AuditedItem]]:
-    """Return the position of every item that the request can be made about, with the parts that it sends."""
     reduced = ((place, channel.reduced(item)) for place, item in enumerate(items))
     return [(place, item) for place, item in reduced if item is not None]
 

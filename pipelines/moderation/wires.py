@@ -119,7 +119,6 @@ class Wire(ABC):
         """Return what an answer with status 200 says."""
 
     def headers(self, key: str) -> dict[str, str]:
-        """Return the header with the provider's key."""
         return {"Authorization": f"Bearer {key}"}
 
     def size(self, parts: Parts) -> Size:
@@ -144,17 +143,14 @@ class OpenAIWire(Wire):
 
     @property
     def price(self) -> Price:
-        """The price that ``params.yaml`` states; OpenAI charges nothing."""
         return self.spec.price
 
     @property
     def path(self) -> str:
-        """OpenAI's path."""
         return "/moderations"
 
     @property
     def settings(self) -> Json:
-        """The model."""
         return {"model": self.spec.model}
 
     def body(self, parts: Parts) -> Json:
@@ -187,13 +183,11 @@ class AzureWire(Wire):
 
     @property
     def price(self) -> Price:
-        """The price of a million text records or pictures."""
         each = self.spec.usd_per_1000_texts if self.part == "text" else self.spec.usd_per_1000_images
         return Price(input=each * MILLION / 1000, output=0)
 
     @property
     def path(self) -> str:
-        """The operation with its version."""
         return f"/contentsafety/{self.part}:analyze?api-version={self.spec.api_version}"
 
     @property
@@ -208,7 +202,6 @@ class AzureWire(Wire):
         return self.settings | content
 
     def headers(self, key: str) -> dict[str, str]:
-        """Return Azure's own header of the key."""
         return {"Ocp-Apim-Subscription-Key": key}
 
     def size(self, parts: Parts) -> Size:
@@ -241,17 +234,14 @@ class GuardWire(Wire):
 
     @property
     def price(self) -> Price:
-        """The price that ``params.yaml`` states; a server of one's own has none."""
         return self.spec.price
 
     @property
     def path(self) -> str:
-        """The path of chat completions."""
         return "/chat/completions"
 
     @property
     def settings(self) -> Json:
-        """The model, decoded greedily, as its authors do."""
         return {"model": self.spec.model, "temperature": 0, "max_tokens": self.spec.max_output_tokens}
 
     def body(self, parts: Parts) -> Json:
@@ -289,7 +279,6 @@ class GuardWire(Wire):
 
 
 def _part(part: str | bytes) -> Json:
-    """Return a text or a picture as a part of OpenAI's multi-modal input."""
     if isinstance(part, str):
         return {"type": "text", "text": part}
     kind = next((kind for magic, kind in MAGIC.items() if part.startswith(magic)), "image/jpeg")

@@ -139,7 +139,6 @@ def _loader(pinned: Pin, *, settings: Settings) -> Callable[[], client.Model]:
 
 
 def _months(folder: Path, pattern: str) -> dict[str, list[Path]]:
-    """Return the files of a pattern by partition, in order."""
     months: dict[str, list[Path]] = {}
     for path in sorted(folder.glob(pattern)):
         months.setdefault(path.relative_to(folder).parts[0], []).append(path)

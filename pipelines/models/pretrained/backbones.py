@@ -133,7 +133,6 @@ class Headed(torch.nn.Module):  # type: ignore[misc]
         self.model = weights(factory, place, base=base, fresh=_on_top, num_labels=labels, ignore_mismatched_sizes=True)
 
     def forward(self, **batch: Any) -> Any:
-        """Return the logits, shape (examples, labels)."""
         return self.model(**batch).logits
 
     def gradient_checkpointing_enable(self) -> None:

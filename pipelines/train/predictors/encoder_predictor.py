@@ -30,7 +30,6 @@ class EncoderPredictor(CalibratedPredictor):
             self._built = built(SavedEncoder(place, base=out.name), words=self._words)
 
     def tokens(self, texts: Sequence[str]) -> list[int]:
-        """Return how many tokens of each text the model reads, including special tokens."""
         return [self._words.count(text) for text in texts]
 
     def _scores(self, texts: Sequence[str], *, record_ids: Sequence[str] | None) -> Floats:

@@ -236,7 +236,6 @@ def _loaded(place: str, *, base: str) -> Any:
 
 
 def _ends(model: Any, tokenizer: Any) -> list[int]:
-    """Return the tokens that end an answer: the tokenizer's first, then the checkpoint's."""
     named = model.generation_config.eos_token_id
     more = named if isinstance(named, list) else [named]
     return list(dict.fromkeys(token for token in (tokenizer.eos_token_id, *more) if token is not None))
