@@ -66,7 +66,7 @@ def tuned(params: Params, *, posts: list[Example], folder: Path) -> Path:
 
 
 def opened(base: Path, *, constrained: bool) -> Generator:
-    return Generator.open(
+    return Generator(
         base, task=TASK, scheme=SCHEME, max_length=MAX_LENGTH, max_new_tokens=MAX_NEW_TOKENS, batch=BATCH,
         folder=base, constrained=constrained,
     )  # fmt: skip

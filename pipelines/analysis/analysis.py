@@ -32,10 +32,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.analysis import label_counts, text_features
+from pipelines.analysis import label_counts
+from pipelines.analysis.features import FEATURES, TITLES, Opened, VisualFeatures, open_all, text_features
 from pipelines.analysis.group_comparison import Floats, Json, Plan, compare
-from pipelines.analysis.lexicons import TITLES, Opened, open_all
-from pipelines.analysis.visual_features import NAMES, VisualFeatures
 from pipelines.config.params import Params
 from pipelines.errors import ConfigError
 from pipelines.storage import tables
@@ -73,20 +72,16 @@ def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> Js
     Returns:
         ``items``, ``units``, ``family`` (number of tests), ``significant`` (of them) and, by lexicon without features,
         its ``messages``.
-
-    Raises:
-        NothingToAnalyse: the gold or the split is missing.
-        SealBroken: a value was altered, or belongs to another vault.
     """
     gold, units = read_gold(corpus, root=root)
     wanted = sorted(set().union(*gold.values()))
     texts = params.corpora[corpus].content == "texts"
-    found = (_posts if texts else _memes)(corpus, items=wanted, units=units, vault=vault, root=root)
+    items_read = (_posts if texts else _memes)(corpus, items=wanted, units=units, vault=vault, root=root)
     scheme = load(params.corpora[corpus].scheme, root=root)
     settings = params.analysis
     files = {"liwc": settings.lexicons.liwc, "nrc": settings.lexicons.nrc}
-    metrics = describe(found, gold=gold, scheme=scheme, params=params, lexicons=open_all(files))
-    metrics |= {"content": params.corpora[corpus].content, "taken_down": len(wanted) - len(found.items)}
+    metrics = describe(items_read, gold=gold, scheme=scheme, params=params, lexicons=open_all(files))
+    metrics |= {"content": params.corpora[corpus].content, "taken_down": len(wanted) - len(items_read.items)}
     write_metrics(rounded(metrics), root / "metrics" / corpus / "analysis.json")
     tests = [test for features in metrics["factors"].values() for test in features.values()]
     return {
@@ -99,11 +94,7 @@ def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> Js
 
 
 def read_gold(corpus: str, *, root: Path) -> tuple[dict[str, dict[Item, frozenset[str]]], dict[Item, str]]:
-    """Return the gold labels (category -> item -> labels) of the items of the split, and the unit of each item.
-
-    Raises:
-        NothingToAnalyse: a table is missing.
-    """
+    """Return the gold labels (category -> item -> labels) of the items of the split, and the unit of each item."""
     folder = root / "snapshot" / corpus
     paths = folder / "split" / "splits.parquet", folder / "gold" / "gold.parquet"
     if not all(path.is_file() for path in paths):
@@ -120,7 +111,7 @@ def read_gold(corpus: str, *, root: Path) -> tuple[dict[str, dict[Item, frozense
 
 
 def describe(
-    found: AnalysedItems,
+    analysed: AnalysedItems,
     *,
     gold: Mapping[str, label_counts.Gold],
     scheme: Scheme,
@@ -129,28 +120,30 @@ def describe(
 ) -> Json:
     """Return the content of ``analysis.json`` but for ``content`` and ``taken_down``."""
     settings = params.analysis
-    there = set(found.items)
+    there = set(analysed.items)
     known = {key: {i: labels for i, labels in each.items() if i in there} for key, each in gold.items()}
     plan = Plan(settings.alpha, settings.confidence, settings.least, settings.seed)
-    blocks = text_features.of(found.texts, lexicons=lexicons)
-    if found.visual is not None:
-        table = np.array(found.visual, float).reshape(-1, len(NAMES))
-        blocks = {VISUAL: {name: table[:, i] for i, name in enumerate(NAMES)}, **blocks}
+    blocks = text_features(analysed.texts, lexicons=lexicons)
+    if analysed.visual is not None:
+        table = np.array(analysed.visual, float).reshape(-1, len(FEATURES))
+        blocks = {VISUAL: {name: table[:, i] for i, name in enumerate(FEATURES)}, **blocks}
     features: dict[str, Floats] = {f"{b}.{name}": v for b, each in blocks.items() for name, v in each.items()}
     keys = [key for key in settings.factors if known.get(key) and key in scheme.categories]
     categories = [scheme.categories[key] for key in keys or [key for key in scheme.categories if known.get(key)]]
-    factors = {c.key: label_counts.factor(c, items=found.items, gold=known[c.key], scheme=scheme) for c in categories}
+    factors = {
+        c.key: label_counts.factor(c, items=analysed.items, gold=known[c.key], scheme=scheme) for c in categories
+    }
     words = blocks["text"]["words"]
     missing = {"text": words == 0}
     if VISUAL in blocks:
         missing["picture"] = np.isnan(blocks[VISUAL]["brightness"])
-    units = dict(zip(found.items, found.units, strict=True))
+    units = dict(zip(analysed.items, analysed.units, strict=True))
     return {
         "scheme": scheme.name,
-        "items": len(found.items),
-        "units": len(set(found.units)),
+        "items": len(analysed.items),
+        "units": len(set(analysed.units)),
         "without": {
-            key: label_counts.masked(rows, units=found.units, least=settings.least) for key, rows in missing.items()
+            key: label_counts.masked(rows, units=analysed.units, least=settings.least) for key, rows in missing.items()
         },
         "labels": {
             key: label_counts.category_counts(category, gold=known[key], scheme=scheme)
@@ -164,8 +157,8 @@ def describe(
             for a, b in settings.heatmaps
             if known.get(a) and known.get(b) and {a, b} <= set(scheme.categories)
         ],
-        "months": label_counts.by_month(found.months, units=found.units, least=settings.least),
-        "lengths": label_counts.by_length([int(n) for n in words], units=found.units, least=settings.least),
+        "months": label_counts.by_month(analysed.months, units=analysed.units, least=settings.least),
+        "lengths": label_counts.by_length([int(n) for n in words], units=analysed.units, least=settings.least),
         "lexicons": [_told(opened) for opened in lexicons],
         "plan": vars(plan),
         "order": {
@@ -173,11 +166,11 @@ def describe(
             "factors": list(factors),
             "labels": {key: [label.name for label in offered(c)] for key, c in scheme.categories.items()},
             "types": {key: list(label_counts.types_of(c, scheme=scheme)) for key, c in scheme.categories.items()},
-            "levels": {key: list(found.levels) for key, found in factors.items()},
+            "levels": {key: list(factor.levels) for key, factor in factors.items()},
             "lengths": label_counts.CLASSES,
         },
         "blocks": {block: list(each) for block, each in blocks.items()},
-        **compare(features, factors=factors, units=found.units, plan=plan),
+        **compare(features, factors=factors, units=analysed.units, plan=plan),
     }
 
 
@@ -198,7 +191,7 @@ def _memes(corpus: str, *, items: Sequence[Item], units: Mapping[Item, str], vau
     wanted = set(items)
     visual = VisualFeatures()
     months: dict[str, str] = _months(corpus, root=root)
-    found: dict[Item, tuple[str, list[float]]] = {}
+    features: dict[Item, tuple[str, list[float]]] = {}
     for path in sorted((root / "data" / corpus).glob("*/images/*.parquet")):
         there = tables.items_of(tables.read(path, name="images", columns=["record_id", "image"]))
         keep = [item in wanted for item in there]
@@ -210,14 +203,14 @@ def _memes(corpus: str, *, items: Sequence[Item], units: Mapping[Item, str], vau
         texts, pictures = open_columns(table, name="images", columns=["text", "bytes"], vault=vault)
         for item, text, data, area in zip(tables.items_of(table), texts, pictures, areas, strict=True):
             if data is not None:
-                found[item] = (text or b"").decode(), visual.of(data, text_area=area)
-    kept = tuple(sorted(found))
+                features[item] = (text or b"").decode(), visual.of(data, text_area=area)
+    kept = tuple(sorted(features))
     return AnalysedItems(
         items=kept,
         units=tuple(units[item] for item in kept),
         months=tuple(months[item[0]] for item in kept),
-        texts=tuple(found[item][0] for item in kept),
-        visual=tuple(found[item][1] for item in kept),
+        texts=tuple(features[item][0] for item in kept),
+        visual=tuple(features[item][1] for item in kept),
     )
 
 

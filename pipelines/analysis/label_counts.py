@@ -36,7 +36,7 @@ def category_counts(category: Category, *, gold: Gold, scheme: Scheme) -> Json:
     """
     counts = Distribution.of(named(labels, category) for labels in gold.values())
     sizes = Counter(len(labels - {category.none}) for labels in gold.values())
-    found: Json = {
+    figures: Json = {
         "kind": category.kind,
         "items": counts.instances,
         "labels": {label.name: counts.labels.get(label.name, 0) for label in offered(category)},
@@ -45,8 +45,8 @@ def category_counts(category: Category, *, gold: Gold, scheme: Scheme) -> Json:
     }
     types = types_of(category, scheme=scheme)
     if any(len(labels) > 1 for labels in types.values()):
-        found["types"] = {name: sum(counts.labels.get(x, 0) for x in labels) for name, labels in types.items()}
-    return found
+        figures["types"] = {name: sum(counts.labels.get(x, 0) for x in labels) for name, labels in types.items()}
+    return figures
 
 
 def types_of(category: Category, *, scheme: Scheme) -> Mapping[str, tuple[str, ...]]:
@@ -68,18 +68,18 @@ def pair_counts(
     authors or groups of near-duplicates is hidden.
     """
     names = [[label.name for label in offered(category)] for category in (rows, columns)]
-    found: dict[tuple[str, str], list[str]] = {}
+    units_of: dict[tuple[str, str], list[str]] = {}
     same = rows.key == columns.key
     for item, labels in gold.get(rows.key, {}).items():
         here = sorted(named(labels, rows))
         there = here if same else sorted(named(gold.get(columns.key, {}).get(item, frozenset()), columns))
         if same or item in gold.get(columns.key, {}):
-            for one in here:
-                for other in there:
-                    if not same or one != other or len(here) == 1:
-                        found.setdefault((one, other), []).append(units[item])
+            for row_label in here:
+                for column_label in there:
+                    if not same or row_label != column_label or len(here) == 1:
+                        units_of.setdefault((row_label, column_label), []).append(units[item])
     counts, judged = (
-        np.array([[count(found.get((row, column), [])) for column in names[1]] for row in names[0]], np.int64)
+        np.array([[count(units_of.get((row, column), [])) for column in names[1]] for row in names[0]], np.int64)
         for count in (len, partial(of_units, least=least))
     )
     table = _of_items(shown_table(judged, rows=names[0], columns=names[1], least=least), counts)
@@ -92,7 +92,6 @@ def pair_counts(
 
 
 def _of_items(table: Mapping[str, Counts], counts: NDArray[np.int64]) -> dict[str, Counts]:
-    """Return the items of each cell that is not hidden."""
     return {
         row: {column: None if n is None else int(counts[i, j]) for j, (column, n) in enumerate(cells.items())}
         for i, (row, cells) in enumerate(table.items())
@@ -100,10 +99,7 @@ def _of_items(table: Mapping[str, Counts], counts: NDArray[np.int64]) -> dict[st
 
 
 def by_month(months: Sequence[str], *, units: Sequence[str], least: int) -> Counts:
-    """Return the items by month; a month with fewer than ``least`` authors or groups of near-duplicates is hidden.
-
-    Items without a month are not counted.
-    """
+    """Return the items by month; a month with fewer than ``least`` authors or groups of near-duplicates is hidden."""
     return _by({month: [] for month in sorted({*months} - {""})}, months, units=units, least=least)
 
 
@@ -119,8 +115,8 @@ def by_length(words: Sequence[int], *, units: Sequence[str], least: int) -> Json
 
 def masked(rows: NDArray[np.bool_], *, units: Sequence[str], least: int) -> int | None:
     """Return how many items are among ``rows``, ``None`` if the number of them, or of the others, is hidden."""
-    found = _by({"in": [], "out": []}, np.where(rows, "in", "out").tolist(), units=units, least=least)
-    return found["in"]
+    counts = _by({"in": [], "out": []}, np.where(rows, "in", "out").tolist(), units=units, least=least)
+    return counts["in"]
 
 
 def _by(empty: dict[str, list[str]], names: Sequence[str], *, units: Sequence[str], least: int) -> Counts:
@@ -128,8 +124,8 @@ def _by(empty: dict[str, list[str]], names: Sequence[str], *, units: Sequence[st
     for name, unit in zip(names, units, strict=True):
         if name in empty:
             empty[name].append(unit)
-    masked = shown({name: of_units(found, least=least) for name, found in empty.items()}, least=least)
-    return {name: None if masked[name] is None else len(found) for name, found in empty.items()}
+    masked = shown({name: of_units(members, least=least) for name, members in empty.items()}, least=least)
+    return {name: None if masked[name] is None else len(members) for name, members in empty.items()}
 
 
 def factor(category: Category, *, items: Sequence[Item], gold: Gold, scheme: Scheme) -> Factor:
@@ -138,14 +134,16 @@ def factor(category: Category, *, items: Sequence[Item], gold: Gold, scheme: Sch
     A category of single labels has its labels. One of several labels whose empty set is valid is compared by whether an
     item has any. Of another, such as CRADLE's, the levels are types, and an item with labels of several has none.
     """
-    found = [gold.get(item) for item in items]
+    label_sets = [gold.get(item) for item in items]
     if category.kind == "single":
         names = tuple(label.name for label in offered(category))
-        return Factor(names, [next(iter(labels)) if labels and len(labels) == 1 else None for labels in found])
+        return Factor(names, [next(iter(labels)) if labels and len(labels) == 1 else None for labels in label_sets])
     if category.none not in category.names:
         names = (f"{category.key}: none", f"{category.key}: any")
-        return Factor(names, [None if labels is None else names[bool(labels - {category.none})] for labels in found])
+        return Factor(
+            names, [None if labels is None else names[bool(labels - {category.none})] for labels in label_sets]
+        )
     types = types_of(category, scheme=scheme)
     kind = {label: name for name, labels in types.items() for label in labels}
-    sets = [{kind[label] for label in labels or () if label in kind} for labels in found]
+    sets = [{kind[label] for label in labels or () if label in kind} for labels in label_sets]
     return Factor(tuple(types), [next(iter(each)) if len(each) == 1 else None for each in sets])

@@ -28,15 +28,7 @@ def build(spec: Model, *, task: Task, seed: int, folder: Path, max_tokens: int =
     The module of the kind is imported here, so that a command that trains nothing does not load torch.
 
     Args:
-        task: the task, whose labels, in order, are the columns of the logits.
-        folder: where a ``tiny:`` base model is created temporarily; the model is removed again.
-        max_tokens: ``train.max_tokens``; longer texts are truncated at the end.
         options: further inputs that some kinds of model need (the explanations of the memes).
-
-    Raises:
-        BadParams: the entry's kind is prompted and cannot be trained.
-        BaseMissing: a base model cannot be found.
-        BaseUnfit: a base model was found but does not suit this kind.
     """
     if spec.kind not in TRAINABLE:
         raise BadParams(where="models", detail=f"a model of kind '{spec.kind}' cannot be trained")

@@ -36,10 +36,6 @@ def build(spec: FusionModel, *, task: Task, seed: int, folder: Path, max_tokens:
     """Build a model of text and picture: a Q-Former for BLIP-2 base models, otherwise two separate encoders.
 
     A missing text is replaced by the empty text, a missing picture by a grey one. ``length`` counts tokens.
-
-    Raises:
-        BaseMissing: see ``backbones``.
-        BaseUnfit: see ``backbones``; or the base model does not encode text and pictures separately.
     """
     with opened(spec.base, revision=spec.revision, seed=seed, folder=folder) as place:
         words, pixels = Words(place, base=spec.base, limit=max_tokens), Pixels(place, base=spec.base)
@@ -60,11 +56,7 @@ def both(words: Words, pixels: Pixels) -> Callable[[Sequence[Example]], Batch]:
 
 
 def two_towers(place: str, *, base: str) -> Any:
-    """Load a base model that encodes text and picture separately (two towers).
-
-    Raises:
-        BaseUnfit: the base model does not encode them separately; or see :func:`weights`.
-    """
+    """Load a base model that encodes text and picture separately (two towers)."""
     model = weights(AutoModel, place, base=base)
     if not (hasattr(model, "get_text_features") and hasattr(model, "get_image_features")):
         raise BaseUnfit(base=base, detail="it does not encode text and pictures separately")
@@ -106,11 +98,9 @@ class SideBySide(nn.Module):  # type: ignore[misc]
         return torch.cat([scaled(part) for part in parts], dim=-1)
 
     def forward(self, **batch: Any) -> Any:
-        """Return the logits, shape (examples, labels)."""
         return self.head(self.features(**batch))
 
     def gradient_checkpointing_enable(self) -> None:
-        """Turn on gradient checkpointing."""
         checkpointed(self.model)
 
 
@@ -139,7 +129,6 @@ class QFormer(nn.Module):  # type: ignore[misc]
         return self
 
     def forward(self, *, input_ids: Any, attention_mask: Any, pixel_values: Any, **_: Any) -> Any:
-        """Return the logits, shape (examples, labels)."""
         with torch.no_grad():
             seen = self.vision(pixel_values=pixel_values).last_hidden_state
         queries = self.queries.expand(len(input_ids), -1, -1)

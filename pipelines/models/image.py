@@ -16,9 +16,6 @@ def build(spec: ImageModel, *, task: Task, seed: int, folder: Path, max_tokens: 
 
     The head is that of ``transformers`` for each architecture (ResNet: one layer on the pooled map; ViT: on the first
     token; DINOv2: on the first token and the mean of the patches). ``max_tokens`` is ignored.
-
-    Raises:
-        BaseMissing, BaseUnfit: see ``backbones``.
     """
     with opened(spec.base, revision=spec.revision, seed=seed, folder=folder) as place:
         pixels = Pixels(place, base=spec.base)

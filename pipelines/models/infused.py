@@ -53,12 +53,6 @@ def build(
     Args:
         cues: the remarks on every meme of the data, from :func:`pipelines.datasets.features.load`; the built model's
             ``prepare`` raises ``NoCues`` for any other meme.
-
-    Raises:
-        NoCues: there are no remarks, or another labeller than the entry's wrote them.
-        BadParams: the task is not severity (FigSIM 5.1).
-        BaseMissing: see ``backbones``.
-        BaseUnfit: see ``backbones``; or the base model does not encode text and pictures separately.
     """
     only_severity(task, kind=spec.kind)
     cues = by_labeller(cues, labeller=spec.labeller)
@@ -89,11 +83,7 @@ class Infused(nn.Module):  # type: ignore[misc]
     """The network: text and picture features attend to the remarks on a meme before the classification head."""
 
     def __init__(self, model: Any, *, blank: Batch, labels: int) -> None:
-        """``model`` has ``get_text_features`` and ``get_image_features``; ``blank`` is a batch of one text and picture.
-
-        Raises:
-            BaseUnfit: the features of text and picture have different widths.
-        """
+        """Take a model of two towers; ``blank`` is a batch of one text and picture."""
         super().__init__()
         self.model = model
         with torch.no_grad():
@@ -120,7 +110,6 @@ class Infused(nn.Module):  # type: ignore[misc]
         return self.head(torch.cat([self.norm(parts + gate * heard).flatten(1), mean], dim=-1))
 
     def gradient_checkpointing_enable(self) -> None:
-        """Turn on gradient checkpointing in the text and the picture encoder."""
         checkpointed(self.model)
 
     def _heard(self, parts: Any, *, remarks: Any, said: Any) -> Any:

@@ -17,7 +17,7 @@ it evaluated M3H. What is decided here, and where it is from:
   those of train (get_top_k, 13; ``filter.get_filter_variable``). Three are found (get_top_k, 16 and 18), and the prompt
   has the first (main, 16: one shot).
 * A meme of train must not find itself. The authors drop the first of four, without a check that it is the meme itself
-  (get_top_k, 16); here near-duplicates, memes of the same author and the meme are excluded (``similar``).
+  (get_top_k, 16); here near-duplicates, memes of the same author and the meme are excluded (``Similar``).
 * Order of the prompt: task with the names of the labels; the similar meme with words, explanation and label; the meme
   with words and explanation, and an open line for its label (main, 16). The wording is ours.
 * Length: 1,024 tokens, cut at the end (main, 16 and 25: ``truncation`` with 1,024).
@@ -39,19 +39,99 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoModelForSequenceClassification
+import numpy as np
+import numpy.typing as npt
+import torch
+from transformers import AutoModel, AutoModelForSequenceClassification
 
 from pipelines.config.models import M3hModel
 from pipelines.datasets.example import TRAIN, Example, Item, only
 from pipelines.datasets.features import HEADS, Cues, Remarks, by_labeller
-from pipelines.models.pretrained.backbones import BaseUnfit, Built, Headed, Words, opened
-from pipelines.models.similar import Similar, embedder
+from pipelines.models.pretrained.backbones import BaseUnfit, Built, Headed, Words, opened, weights
 from pipelines.models.yadav import only_severity
 from pipelines.taxonomy.task import Task
+
+Floats = npt.NDArray[np.float64]
+Embed = Callable[[str], Floats]
+
+# The maximum of BAAI/bge-m3 (its sentence_bert_config.json); no caption is as long.
+MOST_TOKENS = 8192
+# Ours: decimals of a cosine; further ones depend on the machine, and the order of equally similar memes must not.
+DECIMALS = 6
+
+
+@dataclass(frozen=True)
+class Similar:
+    """The memes of train with an explanation, and the embeddings by which all memes are compared.
+
+    Never found are the meme itself, or an image of its record or of its group (near-duplicates, one author): their
+    labels would give the answer away. Each text is embedded alone, because the shape of a batch changes the last bits
+    of an embedding. Embeddings are content, from which much of a text can be reconstructed: they are never stored.
+
+    Args:
+        among: the memes that can be found, sorted by item.
+        vectors: item -> the embedding of its text and explanation, a unit vector, of these and of all other memes.
+    """
+
+    among: tuple[Example, ...]
+    vectors: Mapping[Item, Floats]
+
+    @classmethod
+    def of(
+        cls, train: Sequence[Example], *, others: Sequence[Example], said: Mapping[Item, str | None], embed: Embed
+    ) -> Similar:
+        """Embed memes; those of train can be found if they have an explanation.
+
+        Args:
+            train: memes of train alone.
+            others: memes of any split for which similar ones are wanted.
+            said: item -> the meme's explanation, or ``None``.
+            embed: returns the sentence embedding of a text, a unit vector.
+        """
+        only(train, splits={TRAIN})
+        among = tuple(sorted((e for e in train if said[e.item] is not None), key=lambda e: e.item))
+        return cls(among, {e.item: _joint(e.text, said[e.item], embed=embed) for e in (*train, *others)})
+
+    def to(self, example: Example, *, count: int) -> tuple[Example, ...]:
+        """Return the memes of train most similar to ``example``, the most similar first, at most ``count``."""
+        own = self.vectors[example.item]
+        apart = [e for e in self.among if e.item[0] != example.item[0] and e.group != example.group]
+        near = {e.item: round(float(self.vectors[e.item] @ own), DECIMALS) for e in apart}
+        return tuple(sorted(apart, key=lambda e: (-near[e.item], e.item))[:count])
+
+
+def _joint(text: str, said: str | None, *, embed: Embed) -> Floats:
+    """Return the embeddings of a text and its explanation as one unit vector; a missing explanation counts as 0."""
+    parts = [embed(text), np.zeros_like(embed("")) if said is None else embed(said)]
+    joint = np.concatenate(parts)
+    return np.asarray(joint / max(float(np.linalg.norm(joint)), 1e-12))
+
+
+def embedder(base: str, *, revision: str | None, seed: int, folder: Path) -> Embed:
+    """Return a function that computes the sentence embedding of a text: the first token's last state, of length 1.
+
+    This is what BAAI/bge-m3 is made for (its ``1_Pooling/config.json`` and ``modules.json``). The model runs in float32
+    on a GPU if there is one; it is freed with the returned function.
+    """
+    with opened(base, revision=revision, seed=seed, folder=folder) as place:
+        words = Words(place, base=base, limit=MOST_TOKENS)
+        model = weights(AutoModel, place, base=base, fresh=lambda _, name: "pooler." in name)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = model.to(device).eval()
+
+    def embed(text: str) -> Floats:
+        with torch.inference_mode():
+            state = model(**{name: tensor.to(device) for name, tensor in words([text]).items()}).last_hidden_state
+        vector = state[0, 0].double().cpu().numpy()
+        return np.asarray(vector / max(float(np.linalg.norm(vector)), 1e-12))
+
+    return embed
+
 
 TITLES = dict(zip(HEADS, ("cause and effect", "figurative understanding", "mental state"), strict=True))
 
@@ -70,21 +150,9 @@ def build(
     """Return the M3H model, not yet trained, with a new head drawn from ``seed``.
 
     Args:
-        spec: an entry of ``params.models``.
-        task: the task.
-        seed: the seed of new weights.
-        folder: see :func:`pipelines.models.build`.
-        max_tokens: not used: the entry has its own.
         cues: the remarks on every meme of the data, from :func:`pipelines.datasets.features.load`.
         train: the memes of train with their labels, which prompts have as examples.
         others: the other memes that the model will be asked about; ``prepare`` takes these and those of ``train``.
-
-    Raises:
-        NoCues: there are no remarks, another labeller than the entry's wrote them, or a meme was not asked about.
-        LeakRefused: an example of ``train`` is of another split.
-        BadParams: the task is not severity (FigSIM 5.1).
-        BaseMissing: see ``backbones``.
-        BaseUnfit: see ``backbones``; or the base model has no numbered layers of encoder and decoder, or too few.
     """
     only_severity(task, kind=spec.kind)
     cues = by_labeller(cues, labeller=spec.labeller)
@@ -112,8 +180,8 @@ def build(
 def prompt(example: Example, *, similar: Similar, said: Mapping[Item, str | None], task: Task, spec: M3hModel) -> str:
     """Return the text that the model reads for one meme: the task, similar memes of train with labels, and the meme."""
     shown = [
-        f"Labelled meme {number}\n{_meme(found, said=said, words=spec.words)}{_label(found, task=task)}\n"
-        for number, found in enumerate(similar.to(example, count=spec.examples), start=1)
+        f"Labelled meme {number}\n{_meme(neighbour, said=said, words=spec.words)}{_label(neighbour, task=task)}\n"
+        for number, neighbour in enumerate(similar.to(example, count=spec.examples), start=1)
     ]
     names = "; ".join(task.labels)
     asked = f"Meme to label\n{_meme(example, said=said, words=spec.words)}"
@@ -129,11 +197,7 @@ def explanation(remarks: Remarks | None) -> str | None:
 
 
 def freeze(model: Any, *, base: str, open_layers: int) -> None:
-    """Freeze all numbered layers of a model's encoder and decoder except the last ``open_layers`` of each.
-
-    Raises:
-        BaseUnfit: the model has no such layers, or fewer.
-    """
+    """Freeze all numbered layers of a model's encoder and decoder except the last ``open_layers`` of each."""
     for side in ("encoder", "decoder"):
         layers = getattr(getattr(model.base_model, side, None), "layers", None)
         if layers is None:

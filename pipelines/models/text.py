@@ -16,9 +16,6 @@ def build(spec: TextModel, *, task: Task, seed: int, folder: Path, max_tokens: i
 
     The head is that of ``transformers`` for each architecture (BERT: dropout and one layer on the pooled first token).
     ``length`` counts tokens.
-
-    Raises:
-        BaseMissing, BaseUnfit: see ``backbones``.
     """
     with opened(spec.base, revision=spec.revision, seed=seed, folder=folder) as place:
         words = Words(place, base=spec.base, limit=max_tokens)

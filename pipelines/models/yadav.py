@@ -23,7 +23,7 @@ decorrelated ones. FigSIM 5.1 adds only that it tried the model on severity. Our
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -35,9 +35,6 @@ from pipelines.models.fusion import both, two_layers
 from pipelines.models.pretrained.backbones import Batch, Built, Pixels, Words, checkpointed, opened, weights
 from pipelines.taxonomy.task import Task
 
-if TYPE_CHECKING:
-    pass
-
 TASK = "severity"
 # Keeps the projection finite if the text's features vanish; far below any square sum of a layer norm's output.
 TINY = 1e-6
@@ -47,10 +44,6 @@ def build(spec: YadavModel, *, task: Task, seed: int, folder: Path, max_tokens: 
     """Return the model of Yadav et al. (2023), not yet trained, with new fusion layers and head, drawn from ``seed``.
 
     A missing text is replaced by the empty text, a missing picture by a grey one. ``length`` counts tokens.
-
-    Raises:
-        BadParams: the task is not severity (FigSIM 5.1).
-        BaseMissing, BaseUnfit: see ``backbones``.
     """
     only_severity(task, kind=spec.kind)
     with (
@@ -68,11 +61,7 @@ def build(spec: YadavModel, *, task: Task, seed: int, folder: Path, max_tokens: 
 
 
 def only_severity(task: Task, *, kind: str) -> None:
-    """Reject every task except severity, the only one for which FigSIM used the specialised models.
-
-    Raises:
-        BadParams: the task is not severity.
-    """
+    """Reject every task except severity, the only one for which FigSIM used the specialised models."""
     if task.key != TASK:
         raise BadParams(where="train.tasks", detail=f"models of kind '{kind}' support only {TASK}, not '{task.key}'")
 
@@ -104,11 +93,9 @@ class Orthogonal(nn.Module):  # type: ignore[misc]
         return words, orthogonal(picture, to=words)
 
     def forward(self, **batch: Any) -> Any:
-        """Return the logits, shape (examples, labels)."""
         return self.head(torch.cat(self.features(**batch), dim=-1))
 
     def gradient_checkpointing_enable(self) -> None:
-        """Turn on gradient checkpointing in the encoders that support it."""
         checkpointed(self.text)
         checkpointed(self.image)
 

@@ -1,20 +1,150 @@
-"""Compute the figures of an audit: flag rates by severity, mean scores by figurative language, and paired tests."""
+"""Compute the figures of an audit: flag rates by severity, mean scores by figurative language, and paired tests.
+
+Rates have Wilson's interval (1927) at the effective sample size of grouped items (Korn and Graubard 1998; Franco et al.
+2019): n over the design effect, and the number of groups where no item or every item is flagged. Means and differences
+have a percentile bootstrap over groups of near-duplicates. Systems are compared on the items that both judged:
+McNemar's exact test, which ignores groups, and a randomisation test that exchanges the two systems' flags for a whole
+group at a time.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import combinations
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from pipelines.analysis.small_counts import of_units, shown, shown_table
 from pipelines.config.moderators import Moderation
 from pipelines.evaluate.paired import holm, mcnemar
 from pipelines.llm.outcome import Outcome, counted
-from pipelines.moderation.audited_items import AuditedItems
-from pipelines.moderation.rate_statistics import Bools, Floats, Json, adjusted, difference, mean, rate, trend
-from pipelines.moderation.verdict import Verdict
+from pipelines.metrics.bootstrap import BLOCK, CONFIDENCE, cluster_sums, percentile
+from pipelines.moderation.systems import AuditedItems
+from pipelines.moderation.wires import Verdict
+
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+Json = dict[str, Any]
+DIGITS = 6
+Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+TIE = 1e-12
+
+
+def rate(flags: Bools, *, groups: Sequence[str]) -> Json:
+    """Return how many of the items are flagged: ``flagged``, ``n``, ``rate`` and its interval (``low``, ``high``).
+
+    Without items, the rate and its interval are ``None``.
+    """
+    n, flagged = len(flags), int(flags.sum())
+    if not n:
+        return {"flagged": 0, "n": 0, "rate": None, "low": None, "high": None}
+    low, high = wilson(flagged / n, n=_effective(flags.astype(np.float64), groups=groups))
+    return {"flagged": flagged, "n": n, "rate": rounded(flagged / n), "low": rounded(low), "high": rounded(high)}
+
+
+def wilson(share: float, *, n: float) -> tuple[float, float]:
+    """Return Wilson's 95 % interval of a share of ``n`` items, which need not be a whole number."""
+    middle = (share + Z**2 / (2 * n)) / (1 + Z**2 / n)
+    half = Z * math.sqrt(share * (1 - share) / n + Z**2 / (4 * n**2)) / (1 + Z**2 / n)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def _effective(values: Floats, *, groups: Sequence[str]) -> float:
+    """Return the effective number of items: divided by the design effect of the groups, if that is above 1."""
+    n, p = len(values), float(values.mean())
+    sums = cluster_sums(np.stack([values, np.ones(n)], axis=1), groups=groups)
+    if p in (0.0, 1.0) or len(sums) < 2:
+        return float(len(sums))
+    residuals = sums[:, 0] - p * sums[:, 1]
+    variance = len(sums) / (len(sums) - 1) * float((residuals**2).sum()) / n**2
+    return n / max(1.0, variance * (n - 1) / (p * (1 - p)))
+
+
+def mean(values: Floats, *, groups: Sequence[str], resamples: int, seed: int) -> Json:
+    """Return ``n``, the ``mean`` of the values and its interval; ``None`` without values, or for one group."""
+    if not len(values):
+        return {"n": 0, "mean": None, "low": None, "high": None}
+    sums = cluster_sums(np.stack([values, np.ones(len(values))], axis=1), groups=groups)
+    drawn = np.concatenate([w @ sums for w in _weights(len(sums), resamples=resamples, seed=seed)])
+    low, high = percentile(drawn[:, 0] / drawn[:, 1]) if len(sums) > 1 else (None, None)
+    return {"n": len(values), "mean": rounded(float(values.mean())), "low": rounded(low), "high": rounded(high)}
+
+
+def trend(flags: Bools, *, level: npt.NDArray[np.int64]) -> Json:
+    """Return Cochran and Armitage's test for a trend of the rate over equally spaced levels: ``z`` and two-sided ``p``.
+
+    It ignores groups. Both are ``None`` if no item or every item is flagged, or all have one level.
+    """
+    p = flags.mean() if len(flags) else 0.0
+    spread = float(((level - level.mean()) ** 2).sum()) if len(level) else 0.0
+    if p in (0.0, 1.0) or not spread:
+        return {"z": None, "p": None}
+    z = float(((level - level.mean()) * flags).sum()) / math.sqrt(p * (1 - p) * spread)
+    return {"z": round(z, 2), "p": rounded(math.erfc(abs(z) / math.sqrt(2)))}
+
+
+def difference(a: Bools, b: Bools, *, groups: Sequence[str], resamples: int, seed: int) -> tuple[Json, float]:
+    """Return the difference of two systems' flag rates on the same items, and the p-value of the randomisation test."""
+    apart = a.astype(np.float64) - b.astype(np.float64)
+    interval = mean(apart, groups=groups, resamples=resamples, seed=seed)
+    if not len(apart):
+        return {"value": None, "low": None, "high": None}, 1.0
+    sums = cluster_sums(apart[:, None], groups=groups)[:, 0]
+    signs = np.random.default_rng(seed).choice([-1.0, 1.0], size=(resamples, len(sums)))
+    # the observed assignment is one of the exchanges
+    hits = int((np.abs(signs @ sums) >= abs(sums.sum()) - TIE).sum())
+    p = (1 + hits) / (1 + resamples)
+    return {"value": interval["mean"], "low": interval["low"], "high": interval["high"]}, rounded(p)
+
+
+def adjusted(
+    values: Floats, *, treated: Bools, strata: npt.NDArray[np.int64], groups: Sequence[str], resamples: int, seed: int
+) -> Json:
+    """Return the mean difference of treated and other items within strata: ``value``, interval, ``n`` and ``strata``.
+
+    A stratum counts by n1 n0 / (n1 + n0), its weight in a common difference (Mantel and Haenszel); one without both
+    kinds does not count. The value is ``None`` if no stratum has both.
+    """
+    if not len(values):
+        return {"value": None, "low": None, "high": None, "n": 0, "strata": 0}
+    inside = [(strata == kind) & (treated == on) for kind in sorted({*strata.tolist()}) for on in (True, False)]
+    rows = np.stack([column for each in inside for column in (each.astype(np.float64), each * values)], axis=1)
+    sums = cluster_sums(rows, groups=groups)
+    value, used = _common(sums.sum(axis=0)[None])
+    if not used:
+        return {"value": None, "low": None, "high": None, "n": len(values), "strata": 0}
+    every = np.concatenate([_common(w @ sums)[0] for w in _weights(len(sums), resamples=resamples, seed=seed)])
+    low, high = percentile(every[~np.isnan(every)])
+    ends = {"low": rounded(low), "high": rounded(high)}
+    return {"value": rounded(float(value[0])), **ends, "n": len(values), "strata": used}
+
+
+def _common(sums: Floats) -> tuple[Floats, int]:
+    """Return the common difference of rows of sums (n1, t1, n0, t0 of each stratum), and how many strata count."""
+    n1, t1, n0, t0 = (sums[:, i::4] for i in range(4))
+    weight = n1 * n0 / np.maximum(n1 + n0, 1)
+    apart = t1 / np.maximum(n1, 1) - t0 / np.maximum(n0, 1)
+    total = weight.sum(axis=1)
+    common: Floats = np.divide((weight * apart).sum(axis=1), total, out=np.full(len(total), np.nan), where=total > 0)
+    return common, int((weight[0] > 0).sum())
+
+
+def _weights(groups: int, *, resamples: int, seed: int) -> list[Floats]:
+    """Return blocks of bootstrap weights (resamples, groups) that draw whole groups."""
+    rng = np.random.default_rng(seed)
+    sizes = [min(BLOCK, resamples - start) for start in range(0, resamples, BLOCK)]
+    share = np.full(groups, 1 / groups)
+    return [rng.multinomial(groups, share, size=size).astype(np.float64) for size in sizes]
+
+
+def rounded(value: float | None) -> Any:
+    """Return a number with six digits, so that metrics are the same on every machine."""
+    return None if value is None else round(float(value), DIGITS)
+
 
 FLAGS = ("self_harm", "overall")
 EVERY = "all"
@@ -27,28 +157,26 @@ class Audit:
     """The figures of one audit; items are in the order of :class:`AuditedItems`.
 
     Args:
-        found: the items with their labels and groups.
-        params: the resamples and their seed.
         least: cells of fewer groups of near-duplicates are hidden (:mod:`pipelines.analysis.small_counts`).
     """
 
-    def __init__(self, found: AuditedItems, *, params: Moderation, least: int) -> None:
-        items = list(found.items)
+    def __init__(self, audited: AuditedItems, *, params: Moderation, least: int) -> None:
+        items = list(audited.items)
         self._least = least
         self._drawn: dict[str, Any] = {"resamples": params.resamples, "seed": params.seed}
-        self.groups = np.array([found.groups[item] for item in items])
-        merged = {merge.into for merge in found.by.merges.values()}
-        self.levels = [label.name for label in found.by.labels if label.name not in merged]
-        held = [found.levels(item) for item in items]
+        self.groups = np.array([audited.groups[item] for item in items])
+        merged = {merge.into for merge in audited.by.merges.values()}
+        self.levels = [label.name for label in audited.by.labels if label.name not in merged]
+        held = [audited.levels(item) for item in items]
         self._at: dict[str, Bools] = {
             name: np.array([name in labels for labels in held], dtype=np.bool_) for name in self.levels
         }
-        figurative = [found.figurative(item) for item in items]
+        figurative = [audited.figurative(item) for item in items]
         self._kinds: dict[str, Bools] = {
             kind: np.array([each is on for each in figurative], dtype=np.bool_) for kind, on in KINDS.items()
         }
         # the places of a single ordinal label; a category with several labels has no order to test
-        self._ordinal = found.by.ordinal
+        self._ordinal = audited.by.ordinal
         self._place = np.array(
             [next((i for i, n in enumerate(self.levels) if n in h), 0) for h in held], dtype=np.int64
         )
@@ -64,22 +192,22 @@ class Audit:
             literal items of one level. All values of a hidden cell, and hidden counts, are ``None``; so is the
             difference if the items that it is made of are a hidden cell.
         """
-        outcomes = [str(one.outcome) for one in verdicts]
+        outcomes = [str(verdict.outcome) for verdict in verdicts]
         judged, score = voted(verdicts), scores(verdicts)
         flags = {name: flagged(verdicts, name=name) for name in FLAGS}
-        found: Json = {
+        figures: Json = {
             "outcomes": counted(outcomes),
-            "reasons": counted(one.reason for one in verdicts if one.reason),
-            "partial": sum(one.partial for one in verdicts),
+            "reasons": counted(verdict.reason for verdict in verdicts if verdict.reason),
+            "partial": sum(verdict.partial for verdict in verdicts),
             "unanswered": self._unanswered(outcomes, judged=judged),
             "flags": {name: self._by_level(judged, values=values) for name, values in flags.items()},
             "scores": self._scores(score) if not np.isnan(score).all() else {},
         }
         if self._ordinal:
-            found["trend"] = {name: trend(flags[name][judged], level=self._place[judged]) for name in FLAGS}
+            figures["trend"] = {name: trend(flags[name][judged], level=self._place[judged]) for name in FLAGS}
         if (scored := ~np.isnan(score)).any():
-            found["figurative"] = self._figurative(score, scored=scored)
-        return found
+            figures["figurative"] = self._figurative(score, scored=scored)
+        return figures
 
     def _figurative(self, score: Floats, *, scored: Bools) -> Json:
         """Return the difference within levels; only levels with items of both kinds are part of it."""
@@ -96,25 +224,25 @@ class Audit:
         )  # fmt: skip
 
     def _unanswered(self, outcomes: Sequence[str], *, judged: Bools) -> Json:
-        kinds = sorted({one for one, ok in zip(outcomes, judged, strict=True) if not ok})
+        kinds = sorted({outcome for outcome, ok in zip(outcomes, judged, strict=True) if not ok})
         at = np.array(outcomes)
         counts = [[int((here & (at == kind)).sum()) for kind in kinds] for here in self._at.values()]
         table = np.array(counts, dtype=np.int64).reshape(len(self._at), len(kinds))
-        found = shown_table(table, rows=list(self._at), columns=kinds, least=self._least)
-        missing = {level: {kind: n for kind, n in each.items() if n != 0} for level, each in found.items()}
+        table_shown = shown_table(table, rows=list(self._at), columns=kinds, least=self._least)
+        missing = {level: {kind: n for kind, n in each.items() if n != 0} for level, each in table_shown.items()}
         return {level: each for level, each in missing.items() if each}
 
     def _by_level(self, judged: Bools, *, values: Bools) -> Json:
-        of = {EVERY: judged, **{level: judged & at for level, at in self._at.items()}}
-        hidden = self._hidden(of)
-        found = {level: rate(values[rows], groups=self.groups[rows].tolist()) for level, rows in of.items()}
-        return {level: dict.fromkeys(cell) if level in hidden else cell for level, cell in found.items()}
+        members = {EVERY: judged, **{level: judged & at for level, at in self._at.items()}}
+        hidden = self._hidden(members)
+        rates = {level: rate(values[rows], groups=self.groups[rows].tolist()) for level, rows in members.items()}
+        return {level: dict.fromkeys(cell) if level in hidden else cell for level, cell in rates.items()}
 
     def _scores(self, score: Floats) -> Json:
         scored = ~np.isnan(score)
         kinds = {**self._kinds, EVERY: np.ones_like(scored)}
-        of = {EVERY: scored, **{level: scored & at for level, at in self._at.items()}}
-        hidden = self._hidden_scores(of)
+        members = {EVERY: scored, **{level: scored & at for level, at in self._at.items()}}
+        hidden = self._hidden_scores(members)
         return {
             level: {
                 kind: dict.fromkeys(("n", "mean", "low", "high"))
@@ -122,24 +250,24 @@ class Audit:
                 else self._mean(score, rows=rows & at)
                 for kind, at in kinds.items()
             }
-            for level, rows in of.items()
+            for level, rows in members.items()
         }
 
-    def _hidden_scores(self, of: Mapping[str, Bools]) -> set[tuple[str, str]]:
+    def _hidden_scores(self, members: Mapping[str, Bools]) -> set[tuple[str, str]]:
         """Return the cells (level, kind) of scores that are hidden: of few groups, or that would give such away."""
-        levels = [level for level in of if level != EVERY]
-        rows = [[self._judged(of[level] & at) for at in self._kinds.values()] for level in levels]
+        levels = [level for level in members if level != EVERY]
+        rows = [[self._judged(members[level] & at) for at in self._kinds.values()] for level in levels]
         table = np.array(rows, dtype=np.int64).reshape(len(levels), len(self._kinds))
-        found = shown_table(table, rows=levels, columns=list(self._kinds), least=self._least)
-        found[EVERY] = shown({k: self._judged(of[EVERY] & at) for k, at in self._kinds.items()}, least=self._least)
-        gone = {(level, kind) for level, each in found.items() for kind, n in each.items() if n is None}
+        cells = shown_table(table, rows=levels, columns=list(self._kinds), least=self._least)
+        cells[EVERY] = shown({k: self._judged(members[EVERY] & at) for k, at in self._kinds.items()}, least=self._least)
+        gone = {(level, kind) for level, each in cells.items() for kind, n in each.items() if n is None}
         # a hidden level has no kind that would show a part of it
-        whole = self._hidden(of)
+        whole = self._hidden(members)
         return gone | {(level, kind) for level in whole for kind in (*self._kinds, EVERY)}
 
-    def _hidden(self, of: Mapping[str, Bools]) -> set[str]:
-        """Return the levels, or their total, whose cells are hidden; ``of`` has the items of each."""
-        counts = {level: self._judged(rows) for level, rows in of.items()}
+    def _hidden(self, members: Mapping[str, Bools]) -> set[str]:
+        """Return the levels, or their total, whose cells are hidden; ``members`` has the items of each."""
+        counts = {level: self._judged(rows) for level, rows in members.items()}
         total = {EVERY: counts.pop(EVERY)}
         cells = {**shown(counts, least=self._least), **shown(total, least=self._least)}
         return {level for level, n in cells.items() if n is None}
@@ -158,30 +286,30 @@ class Audit:
             For each pair and flag ``a``, ``b``, ``flag``, ``n``, ``a_only`` and ``b_only`` (items that only one flags),
             ``difference`` of the rates with its interval, ``p`` and ``holm`` by test.
         """
-        found = []
+        pairs = []
         for a, b in combinations(systems, 2):
             both = voted(systems[a]) & voted(systems[b])
             for name in FLAGS:
-                one, other = (flagged(systems[s], name=name)[both] for s in (a, b))
-                apart, p = difference(one, other, groups=self.groups[both].tolist(), **self._drawn)
-                a_only, b_only = int((one & ~other).sum()), int((other & ~one).sum())
+                flags_a, flags_b = (flagged(systems[s], name=name)[both] for s in (a, b))
+                apart, p = difference(flags_a, flags_b, groups=self.groups[both].tolist(), **self._drawn)
+                a_only, b_only = int((flags_a & ~flags_b).sum()), int((flags_b & ~flags_a).sum())
                 counts: Json = {"n": int(both.sum()), "a_only": a_only, "b_only": b_only}
                 tests = {"mcnemar": mcnemar(a_only, b_only), "randomisation": p}
-                found.append({"a": a, "b": b, "flag": name, **counts, "difference": apart, "p": tests})
-        corrected = {test: holm([pair["p"][test] for pair in found]) for test in TESTS}
-        return [pair | {"holm": {test: corrected[test][i] for test in TESTS}} for i, pair in enumerate(found)]
+                pairs.append({"a": a, "b": b, "flag": name, **counts, "difference": apart, "p": tests})
+        corrected = {test: holm([pair["p"][test] for pair in pairs]) for test in TESTS}
+        return [pair | {"holm": {test: corrected[test][i] for test in TESTS}} for i, pair in enumerate(pairs)]
 
 
 def voted(verdicts: Sequence[Verdict]) -> Bools:
     """Return which items the system judged."""
-    return np.array([one.outcome is Outcome.VOTE for one in verdicts], dtype=np.bool_)
+    return np.array([verdict.outcome is Outcome.VOTE for verdict in verdicts], dtype=np.bool_)
 
 
 def flagged(verdicts: Sequence[Verdict], *, name: str) -> Bools:
     """Return which items the system flags for self-harm (``self_harm``) or for any category (``overall``)."""
-    return np.array([bool(getattr(one, name)) for one in verdicts], dtype=np.bool_)
+    return np.array([bool(getattr(verdict, name)) for verdict in verdicts], dtype=np.bool_)
 
 
 def scores(verdicts: Sequence[Verdict]) -> Floats:
     """Return the system's scores of self-harm, NaN where there is none."""
-    return np.array([np.nan if one.score is None else one.score for one in verdicts], dtype=np.float64)
+    return np.array([np.nan if verdict.score is None else verdict.score for verdict in verdicts], dtype=np.float64)

@@ -18,8 +18,7 @@ from pipelines.config.settings import Settings
 from pipelines.llm.asking import PlannedRequests
 from pipelines.llm.outcome import Outcome, check_failures
 from pipelines.moderation.audit_figures import Audit
-from pipelines.moderation.audited_items import AuditedItems, read
-from pipelines.moderation.systems import Judged, System
+from pipelines.moderation.systems import AuditedItems, Judged, System, read
 from pipelines.moderation.wires import AzureWire, OpenAIWire
 from pipelines.progress import reporter
 from pipelines.storage import tables
@@ -40,22 +39,15 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
         ``taken_down``; ``systems``: the kind, model, input and ``scale`` of each with its ``requests``, ``cost`` in US
         dollars and figures (see :meth:`pipelines.moderation.audit_figures.Audit.system`); ``pairs`` (see its method
         ``pairs``).
-
-    Raises:
-        NoGold: the split or the gold is missing.
-        TooManyFailed: more than ``votes.max_failed`` of a system's items failed; nothing was written.
-        BudgetSpent: the budget is used up; every answer so far is kept.
-        LabellerRefused: the provider rejects the key, the model or the account, or no address or key is set.
-        ProviderNotConsented: no consent for a provider is on record; every answer so far is kept.
     """
     names = params.moderation.of(corpus)
     metrics: dict[str, Any] = {"items": 0, "systems": {}, "pairs": []}
     rows: list[dict[str, Any]] = []
     if names:
-        found = read(corpus, params=params, vault=vault, root=root)
-        judged = _judged(names, found=found, params=params, settings=settings, vault=vault)
-        rows = [row for name, told in judged.items() for row in _rows(name, told=told, found=found)]
-        metrics = _metrics(found, judged=judged, params=params)
+        audited = read(corpus, params=params, vault=vault, root=root)
+        judged = _judged(names, audited=audited, params=params, settings=settings, vault=vault)
+        rows = [row for name, judgement in judged.items() for row in _rows(name, judgement=judgement, audited=audited)]
+        metrics = _metrics(audited, judged=judged, params=params)
     table = pa.Table.from_pylist(rows, schema=tables.SCHEMAS["moderation"])
     tables.write(table, root / "snapshot" / corpus / "moderation" / "moderation.parquet", name="moderation")
     return write_metrics(metrics, root / "metrics" / corpus / "moderation.json")
@@ -76,22 +68,22 @@ def planned(
 
 
 def _judged(
-    names: tuple[str, ...], *, found: AuditedItems, params: Params, settings: Settings, vault: Vault
+    names: tuple[str, ...], *, audited: AuditedItems, params: Params, settings: Settings, vault: Vault
 ) -> dict[str, Judged]:
-    items = list(found.items.values())
+    items = list(audited.items.values())
     judged: dict[str, Judged] = {}
     with AnswerStore.open(settings.answers_url) as answers:
         for name in names:
             system = System.of(name, params=params, settings=settings, answers=answers, vault=vault)
             judged[name] = system.judge(items, progress=reporter(name, total=system.wanted(items)))
     # after all systems, so that the answers of every system are kept if one fails
-    for name, told in judged.items():
-        check_failures([one.outcome for one in told.verdicts], labeller=name, most=params.votes.max_failed)
+    for name, judgement in judged.items():
+        check_failures([verdict.outcome for verdict in judgement.verdicts], labeller=name, most=params.votes.max_failed)
     return judged
 
 
-def _rows(name: str, *, told: Judged, found: AuditedItems) -> Iterator[dict[str, Any]]:
-    for (record_id, image), verdict in zip(found.items, told.verdicts, strict=True):
+def _rows(name: str, *, judgement: Judged, audited: AuditedItems) -> Iterator[dict[str, Any]]:
+    for (record_id, image), verdict in zip(audited.items, judgement.verdicts, strict=True):
         answered = verdict.outcome is Outcome.VOTE
         yield {
             "record_id": record_id,
@@ -107,23 +99,25 @@ def _rows(name: str, *, told: Judged, found: AuditedItems) -> Iterator[dict[str,
         }
 
 
-def _metrics(found: AuditedItems, *, judged: dict[str, Judged], params: Params) -> dict[str, Any]:
-    audit = Audit(found, params=params.moderation, least=params.analysis.least)
+def _metrics(audited: AuditedItems, *, judged: dict[str, Judged], params: Params) -> dict[str, Any]:
+    audit = Audit(audited, params=params.moderation, least=params.analysis.least)
     systems = {}
-    for name, told in judged.items():
+    for name, judgement in judged.items():
         spec = params.moderators[name]
         described = {"kind": spec.kind, "model": getattr(spec, "model", spec.kind), "input": spec.input}
         if spec.kind == "azure":
             described |= {"flag_from": spec.flag_from, "model": f"contentsafety {spec.api_version}"}
         described["scale"] = SCALES.get(spec.kind)
-        systems[name] = described | {"requests": told.requests, "cost": told.cost} | audit.system(told.verdicts)
+        systems[name] = (
+            described | {"requests": judgement.requests, "cost": judgement.cost} | audit.system(judgement.verdicts)
+        )
     return {
-        "by": found.by.key,
+        "by": audited.by.key,
         "least": params.analysis.least,
         "levels": audit.levels,
-        "items": len(found.items),
-        "groups": len({*found.groups.values()}),
-        "taken_down": found.taken_down,
+        "items": len(audited.items),
+        "groups": len({*audited.groups.values()}),
+        "taken_down": audited.taken_down,
         "systems": systems,
-        "pairs": audit.pairs({name: told.verdicts for name, told in judged.items()}),
+        "pairs": audit.pairs({name: judgement.verdicts for name, judgement in judged.items()}),
     }

@@ -35,11 +35,6 @@ class ModerationClient:
     """A client for one kind of request to one moderation system; an async context manager for one event loop.
 
     Args:
-        name: the system's name in ``params.yaml``, for errors.
-        wire: the format of requests and answers.
-        provider: the time limit of a request.
-        receiver: the provider's name in ``params.yaml``.
-        endpoint: its address and key.
         consent: the consent on record; without one, only an endpoint on this machine is used.
     """
 
@@ -157,12 +152,12 @@ def _object(content: bytes) -> dict[str, Any] | None:
 
 def _words(body: Mapping[str, Any] | None) -> list[str]:
     """Return the machine words of an error, the most precise first; a word with other characters may be content."""
-    found: list[str] = []
+    words: list[str] = []
     error: Any = (body or {}).get("error")
     while isinstance(error, Mapping):
-        found[:0] = [w for w in (error.get("code"), error.get("type")) if isinstance(w, str) and _is_word(w)]
+        words[:0] = [w for w in (error.get("code"), error.get("type")) if isinstance(w, str) and _is_word(w)]
         error = error.get("innererror")
-    return [word.lower() for word in found]
+    return [word.lower() for word in words]
 
 
 def _is_word(word: str) -> bool:

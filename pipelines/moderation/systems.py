@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Self
+
+import pyarrow as pa
 
 from pipelines.config.moderators import AzureModerator, GuardModerator, Moderator, OpenAIModerator
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
+from pipelines.datasets.example import Item, NoGold, groups_apart
+from pipelines.datasets.memes import opened
 from pipelines.datasets.post import BOILERPLATE, Post
 from pipelines.llm.asking import Asking, PlannedRequests
 from pipelines.llm.costs import Size, usd
@@ -24,9 +29,21 @@ from pipelines.llm.outcome import UNREADABLE, Outcome, Raw
 from pipelines.llm.pictures import shown
 from pipelines.llm.sender import LabelRequest
 from pipelines.moderation.moderation_client import ModerationClient
-from pipelines.moderation.verdict import Verdict, combined, malformed
-from pipelines.moderation.wires import AZURE_CHARACTERS, AzureWire, GuardWire, OpenAIWire, Wire
+from pipelines.moderation.wires import (
+    AZURE_CHARACTERS,
+    AzureWire,
+    GuardWire,
+    OpenAIWire,
+    Verdict,
+    Wire,
+    combined,
+    malformed,
+)
+from pipelines.storage import tables
 from pipelines.storage.answers import NANO, AnswerStore, StoredAnswer
+from pipelines.storage.seal import open_posts
+from pipelines.taxonomy import Category, Scheme
+from pipelines.taxonomy import load as scheme_of
 from pipelines.vault.vault import Vault
 
 STEP = "moderation"
@@ -50,9 +67,9 @@ class AuditedItem(Post):
 class Channel(Asking):
     """One kind of request of a moderation system: a text, a picture, or both at once."""
 
-    def __init__(self, name: str, *, wire: Wire, part: str, secret: bytes, **given: Any) -> None:
+    def __init__(self, name: str, *, wire: Wire, part: str, secret: bytes, **options: Any) -> None:
         """``part`` is what is sent (a key of ``PARTS``); ``given`` are the arguments of :class:`Asking`."""
-        super().__init__(name, **given)
+        super().__init__(name, **options)
         self._wire, self._secret = wire, secret
         self._words, self._pictures = PARTS[part]
         self.price, self.schema = wire.price, {}
@@ -68,14 +85,15 @@ class Channel(Asking):
         self, items: Sequence[AuditedItem], *, progress: Callable[[int], None] | None = None
     ) -> tuple[list[Verdict], float]:
         """Return the verdict about each reduced item, and what the answers have cost in US dollars."""
-        found = self.gather(items, progress=progress)
-        told = [
+        gathered = self.gather(items, progress=progress)
+        verdicts = [
             self._judged(stored) if stored else _unanswered(failed)
-            for stored, failed in zip(found.answers, found.failed, strict=True)
+            for stored, failed in zip(gathered.answers, gathered.failed, strict=True)
         ]
-        pairs = zip(items, found.answers, strict=True)
+        pairs = zip(items, gathered.answers, strict=True)
         # equal content of two records was paid for once; count the cost on one of them
-        return told, sum(one.cost for item, one in pairs if one and one.record_id == item.record_id) / NANO
+        nanos = sum(answer.cost for item, answer in pairs if answer and answer.record_id == item.record_id)
+        return verdicts, nanos / NANO
 
     def plan(self, items: Sequence[AuditedItem]) -> dict[str, Any]:
         """Return the estimated units and US dollars of the items without a stored answer; nothing is sent."""
@@ -84,23 +102,23 @@ class Channel(Asking):
             "records": len(items),
             "cached": len(items) - len(sizes),
             "to_ask": len(sizes),
-            "input_tokens": sum(one.read for one in sizes),
-            "output_tokens": sum(one.written_at_most for one in sizes),
-            "usd_expected": round(sum(self._usd(one.read, one.written) for one in sizes), 6),
-            "usd_at_most": round(sum(self._usd(one.read_at_most, one.written_at_most) for one in sizes), 6),
+            "input_tokens": sum(size.read for size in sizes),
+            "output_tokens": sum(size.written_at_most for size in sizes),
+            "usd_expected": round(sum(self._usd(size.read, size.written) for size in sizes), 6),
+            "usd_at_most": round(sum(self._usd(size.read_at_most, size.written_at_most) for size in sizes), 6),
         }
 
     def _usd(self, read: int, written: int) -> float:
         return usd(self.price, read=read, written=written)
 
     def _key(self, post: Post) -> str:
-        told = {
+        facts = {
             "moderation": self._wire.kind,
             "path": self._wire.path,
             "settings": self._wire.settings,
             "content": post.content_digest(secret=self._secret),
         }
-        return hashlib.sha256(json.dumps(told, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(facts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
     def _request(self, key: str, post: Post) -> LabelRequest:
         # a picture is scaled after the key was made, so that another version of the library asks nothing again
@@ -154,7 +172,7 @@ class System:
     def of(cls, name: str, *, params: Params, settings: Settings, answers: AnswerStore, vault: Vault) -> Self:
         """Return the system ``name`` of the section ``moderators``."""
         spec = params.moderators[name]
-        given: dict[str, Any] = {
+        options: dict[str, Any] = {
             "provider": params.providers[spec.provider],
             "endpoint": settings.endpoint(spec.provider),
             "receiver": spec.provider,
@@ -164,24 +182,20 @@ class System:
             "consent": params.consents.get(spec.provider),
             "secret": settings.secret(),
         }
-        return cls(name, spec, tuple(Channel(name, wire=w, part=part, **given) for w, part in _wires(spec)))
+        return cls(name, spec, tuple(Channel(name, wire=w, part=part, **options) for w, part in _wires(spec)))
 
     def judge(self, items: Sequence[AuditedItem], *, progress: Callable[[int], None] | None = None) -> Judged:
-        """Return the system's verdict about each item; stored answers are used, and the others requested.
-
-        Raises:
-            BudgetSpent, LabellerRefused, ProviderNotConsented: every answer so far is kept.
-        """
-        told: list[list[Verdict]] = [[] for _ in items]
+        """Return the system's verdict about each item; stored answers are used, and the others requested."""
+        verdicts: list[list[Verdict]] = [[] for _ in items]
         requests, cost, before = 0, 0.0, 0
         for channel in self.channels:
             fitting = _fitting(channel, items)
             count = _added(progress, before)
-            found, paid = channel.verdicts([item for _, item in fitting], progress=count)
-            for (place, _), verdict in zip(fitting, found, strict=True):
-                told[place].append(verdict)
+            answered, paid = channel.verdicts([item for _, item in fitting], progress=count)
+            for (place, _), verdict in zip(fitting, answered, strict=True):
+                verdicts[place].append(verdict)
             requests, cost, before = requests + len(fitting), cost + paid, before + len(fitting)
-        return Judged([combined(each) for each in told], requests, round(cost, 6))
+        return Judged([combined(each) for each in verdicts], requests, round(cost, 6))
 
     def wanted(self, items: Sequence[AuditedItem]) -> int:
         """Return the number of requests about the items, with or without a stored answer."""
@@ -208,7 +222,6 @@ def _wires(spec: Moderator) -> Iterator[tuple[Wire, str]]:
 
 
 def _fitting(channel: Channel, items: Sequence[AuditedItem]) -> list[tuple[int, AuditedItem]]:
-    """Return the position of every item that the request can be made about, with the parts that it sends."""
     reduced = ((place, channel.reduced(item)) for place, item in enumerate(items))
     return [(place, item) for place, item in reduced if item is not None]
 
@@ -228,3 +241,89 @@ def _shortened(text: str, *, most: int) -> str:
     kept = most - len(CUT)
     head = (kept + 1) // 2
     return text[:head] + CUT + text[len(text) - (kept - head) :]
+
+
+@dataclass(frozen=True)
+class AuditedItems:
+    """The items of an audit, sorted, with the gold labels by category and the group of near-duplicates of each.
+
+    ``taken_down`` counts the items whose record was taken down; they are not among the items.
+    """
+
+    scheme: Scheme
+    items: Mapping[Item, AuditedItem]
+    labels: Mapping[str, Mapping[Item, frozenset[str]]]
+    groups: Mapping[Item, str]
+    taken_down: int
+
+    @property
+    def by(self) -> Category:
+        """The category by whose labels figures are given: the ordinal one (severity), or the scheme's first."""
+        categories = list(self.scheme.categories.values())
+        return next((category for category in categories if category.ordinal), categories[0])
+
+    def levels(self, item: Item) -> frozenset[str]:
+        """Return the labels of an item in the category :attr:`by`; an empty set is the label for none."""
+        labels = self.labels.get(self.by.key, {}).get(item, frozenset())
+        return labels or frozenset({self.by.none} if self.by.none else ())
+
+    def figurative(self, item: Item) -> bool | None:
+        """Return whether an item has figurative language; ``None`` if the scheme does not say or it has no gold."""
+        category = self.scheme.categories.get("figurative")
+        labels = self.labels.get("figurative", {}).get(item)
+        return None if category is None or labels is None else bool(labels - {category.none})
+
+
+def read(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> AuditedItems:
+    """Read at most ``moderation.items`` items of a corpus with gold in the category of the figures.
+
+    A smaller number is drawn by a digest of seed and item: a new snapshot draws the items again that it still has.
+    """
+    folder = root / "snapshot" / corpus
+    splits, gold = folder / "split" / "splits.parquet", folder / "gold" / "gold.parquet"
+    if not (splits.is_file() and gold.is_file()):
+        raise NoGold(corpus=corpus)
+    placed = groups_apart(tables.read(splits, name="splits").to_pylist(), corpus=corpus)
+    scheme = scheme_of(params.corpora[corpus].scheme, root=root)
+    labels: dict[str, dict[Item, frozenset[str]]] = {}
+    for row in tables.read(gold, name="gold").to_pylist():
+        item = (str(row["record_id"]), int(row["image"]))
+        labels.setdefault(row["category"], {})[item] = frozenset(row["labels"])
+    audited = AuditedItems(scheme, {}, labels, {}, 0)
+    labelled = placed.keys() & labels.get(audited.by.key, {}).keys()
+    chosen = drawn(labelled, most=params.moderation.items, seed=params.moderation.seed)
+    content = _images if params.corpora[corpus].content == "images" else _texts
+    items = content(corpus, chosen, vault=vault, root=root)
+    groups = {item: placed[item][1] for item in items}
+    return AuditedItems(scheme, dict(sorted(items.items())), labels, groups, len(chosen) - len(items))
+
+
+def drawn(items: Collection[Item], *, most: int | None, seed: int) -> list[Item]:
+    """Return at most ``most`` items, those with the least digests of seed and item; all of them without a number."""
+    if most is None or len(items) <= most:
+        return sorted(items)
+
+    def digest(item: Item) -> str:
+        return hashlib.sha256(f"{seed} {item[0]} {item[1]}".encode()).hexdigest()
+
+    return sorted(sorted(items, key=digest)[:most])
+
+
+def _images(corpus: str, items: Collection[Item], *, vault: Vault, root: Path) -> dict[Item, AuditedItem]:
+    content, gone = opened(corpus, items=set(items), vault=vault, root=root)
+    return {
+        item: AuditedItem(item[0], title="", body=text, images=() if picture is None else (picture,))
+        for item, (text, picture) in content.items()
+        if item[0] not in gone
+    }
+
+
+def _texts(corpus: str, items: Collection[Item], *, vault: Vault, root: Path) -> dict[Item, AuditedItem]:
+    months = sorted((root / "data" / corpus).glob("*/posts.parquet"))
+    wanted = tables.strings(sorted({record_id for record_id, _ in items}))
+    table = tables.concat(months, name="posts", columns=["record_id", "title", "body"])
+    table = table.filter(pa.compute.is_in(table["record_id"], value_set=wanted))
+    return {
+        (record_id, 0): AuditedItem(record_id, title=title, body=body)
+        for record_id, title, body in open_posts(table, vault=vault)
+    }

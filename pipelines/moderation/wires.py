@@ -19,7 +19,60 @@ from pipelines.config.label import Price
 from pipelines.config.moderators import AzureModerator, GuardModerator, OpenAIModerator
 from pipelines.llm.costs import Size, size
 from pipelines.llm.outcome import Outcome
-from pipelines.moderation.verdict import Verdict, malformed
+
+# Of several requests about one item, the gravest fault decides; the first can be repaired by another run.
+FAULTS = (Outcome.FAILED, Outcome.REFUSED, Outcome.MALFORMED, Outcome.ABSTAINED)
+NOTHING = "nothing_to_send"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a system says about an item; only the outcome ``VOTE`` has flags.
+
+    Args:
+        outcome: ``VOTE`` if the system judged the item.
+        reason: one machine word if it did not.
+        self_harm: whether the system flags the item for suicide or self-harm.
+        overall: whether it flags the item for any category.
+        score: its score of suicide and self-harm on its own scale (OpenAI 0 to 1, Azure 0 to 7); ``None`` without one.
+        categories: the flagged categories by the system's own names, sorted.
+        partial: whether another request about the item was answered.
+    """
+
+    outcome: Outcome
+    reason: str = ""
+    self_harm: bool | None = None
+    overall: bool | None = None
+    score: float | None = None
+    categories: tuple[str, ...] = ()
+    partial: bool = False
+
+
+def malformed(reason: str) -> Verdict:
+    """Return the verdict of an answer that lacks what its format promises, such as a category."""
+    return Verdict(Outcome.MALFORMED, reason)
+
+
+def combined(verdicts: Sequence[Verdict]) -> Verdict:
+    """Return one verdict from those about the parts of an item: flags of any part, the greatest score.
+
+    If a part has no verdict, the item has none: flags of its other part alone would understate what the system sees.
+    """
+    if not verdicts:
+        return Verdict(Outcome.ABSTAINED, NOTHING)
+    votes = [verdict for verdict in verdicts if verdict.outcome is Outcome.VOTE]
+    if len(votes) < len(verdicts):
+        fault = next(verdict for kind in FAULTS for verdict in verdicts if verdict.outcome is kind)
+        return Verdict(fault.outcome, fault.reason, partial=bool(votes))
+    scores = [verdict.score for verdict in votes if verdict.score is not None]
+    return Verdict(
+        Outcome.VOTE,
+        self_harm=any(verdict.self_harm for verdict in votes),
+        overall=any(verdict.overall for verdict in votes),
+        score=max(scores, default=None),
+        categories=tuple(sorted({name for verdict in votes for name in verdict.categories})),
+    )
+
 
 Json = dict[str, Any]
 Parts = Sequence[str | bytes]
@@ -63,14 +116,9 @@ class Wire(ABC):
 
     @abstractmethod
     def verdict(self, answer: Mapping[str, Any]) -> Verdict:
-        """Return what an answer with status 200 says.
-
-        Raises:
-            KeyError, TypeError, ValueError, IndexError, AttributeError: it does not have the published form.
-        """
+        """Return what an answer with status 200 says."""
 
     def headers(self, key: str) -> dict[str, str]:
-        """Return the header with the provider's key."""
         return {"Authorization": f"Bearer {key}"}
 
     def size(self, parts: Parts) -> Size:
@@ -95,17 +143,14 @@ class OpenAIWire(Wire):
 
     @property
     def price(self) -> Price:
-        """The price that ``params.yaml`` states; OpenAI charges nothing."""
         return self.spec.price
 
     @property
     def path(self) -> str:
-        """OpenAI's path."""
         return "/moderations"
 
     @property
     def settings(self) -> Json:
-        """The model."""
         return {"model": self.spec.model}
 
     def body(self, parts: Parts) -> Json:
@@ -138,13 +183,11 @@ class AzureWire(Wire):
 
     @property
     def price(self) -> Price:
-        """The price of a million text records or pictures."""
         each = self.spec.usd_per_1000_texts if self.part == "text" else self.spec.usd_per_1000_images
         return Price(input=each * MILLION / 1000, output=0)
 
     @property
     def path(self) -> str:
-        """The operation with its version."""
         return f"/contentsafety/{self.part}:analyze?api-version={self.spec.api_version}"
 
     @property
@@ -159,7 +202,6 @@ class AzureWire(Wire):
         return self.settings | content
 
     def headers(self, key: str) -> dict[str, str]:
-        """Return Azure's own header of the key."""
         return {"Ocp-Apim-Subscription-Key": key}
 
     def size(self, parts: Parts) -> Size:
@@ -170,7 +212,7 @@ class AzureWire(Wire):
 
     def verdict(self, answer: Mapping[str, Any]) -> Verdict:
         """Return the flags from ``flag_from`` on; an answer without one of the four categories is partial."""
-        severities = {str(one["category"]): one["severity"] for one in answer["categoriesAnalysis"]}
+        severities = {str(entry["category"]): entry["severity"] for entry in answer["categoriesAnalysis"]}
         if any(not isinstance(severities.get(name), int) for name in AZURE):
             return malformed("category_missing")
         flagged = sorted(name for name in AZURE if severities[name] >= self.spec.flag_from)
@@ -192,17 +234,14 @@ class GuardWire(Wire):
 
     @property
     def price(self) -> Price:
-        """The price that ``params.yaml`` states; a server of one's own has none."""
         return self.spec.price
 
     @property
     def path(self) -> str:
-        """The path of chat completions."""
         return "/chat/completions"
 
     @property
     def settings(self) -> Json:
-        """The model, decoded greedily, as its authors do."""
         return {"model": self.spec.model, "temperature": 0, "max_tokens": self.spec.max_output_tokens}
 
     def body(self, parts: Parts) -> Json:
@@ -240,7 +279,6 @@ class GuardWire(Wire):
 
 
 def _part(part: str | bytes) -> Json:
-    """Return a text or a picture as a part of OpenAI's multi-modal input."""
     if isinstance(part, str):
         return {"type": "text", "text": part}
     kind = next((kind for magic, kind in MAGIC.items() if part.startswith(magic)), "image/jpeg")

@@ -8,8 +8,8 @@ from pathlib import Path
 from pipelines.metrics import recall_constraints
 from pipelines.metrics.calibration import Calibration
 from pipelines.metrics.decoding import decode
+from pipelines.models.pretrained.backbones import EncoderWords, SavedEncoder
 from pipelines.models.pretrained.backbones import opened as held
-from pipelines.models.pretrained.encoder import EncoderWords, SavedEncoder
 from pipelines.packaging.model_described import Described, asked
 from pipelines.packaging.model_forward import probabilities, ready
 from pipelines.packaging.model_pyfunc import Asker, ServedAnswer, answered, asker

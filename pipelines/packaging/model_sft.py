@@ -17,7 +17,7 @@ def opened(pack: Path, described: Described) -> Asker:
     scheme, task = asked(pack, described=described)
     if not isinstance(described.spec, SftModel) or described.max_new_tokens is None:
         raise ValueError(described.kind)
-    generator = Generator.open(
+    generator = Generator(
         pack,
         task=task,
         scheme=scheme,

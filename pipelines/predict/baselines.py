@@ -8,11 +8,13 @@ outcome is ``vote``. A record without an answer has no row; evaluation counts th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pipelines.config.label import RemoteLabeller
 from pipelines.config.models import (
     EnsembleModel,
     LocalModel,
@@ -25,13 +27,21 @@ from pipelines.config.models import (
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.datasets import posts
-from pipelines.datasets.posts import NoSilver, Posts
+from pipelines.datasets.example import LabelSet
+from pipelines.datasets.post import Post
+from pipelines.datasets.posts import NoSilver, Posts, SplitPosts
 from pipelines.errors import BadParams, ConfigError
-from pipelines.llm.outcome import Outcome
+from pipelines.label.remote import LEAST_SHARE, Remote
+from pipelines.llm.asking import PlannedRequests
+from pipelines.llm.outcome import Answer, Outcome, Raw, check_failures
+from pipelines.llm.prompting.post_prompt import prompt_for
+from pipelines.llm.prompting.prompts import DEV, Prompt, register
+from pipelines.llm.response_parser import interpret
 from pipelines.predict import external_predictions
 from pipelines.predict.predict_finetuned import Spent, ask, counted, rows_of, write
-from pipelines.predict.prompted_posts import PromptedPosts
+from pipelines.progress import reporter
 from pipelines.storage import tables
+from pipelines.storage.answers import AnswerStore
 from pipelines.storage.metrics_file import write_metrics
 from pipelines.taxonomy import Scheme
 from pipelines.taxonomy import load as scheme_of
@@ -39,6 +49,109 @@ from pipelines.taxonomy.task import Task, task_of
 from pipelines.train.predictors import finetuned
 from pipelines.train.predictors.prediction import VOTE, Prediction, Predictor
 from pipelines.vault.vault import Vault
+
+STEP = "baselines"
+TEST = "test"
+
+
+@dataclass(frozen=True)
+class PromptedPosts:
+    """The posts of a corpus, and a model of section ``models`` that is asked about those of dev and test."""
+
+    corpus: str
+    model: str
+    params: Params
+    settings: Settings
+    vault: Vault
+    root: Path
+
+    @cached_property
+    def material(self) -> SplitPosts:
+        """The posts of all splits, with gold and the prompt's examples."""
+        return SplitPosts.read(self.corpus, params=self.params, vault=self.vault, root=self.root)
+
+    def answers(self, spec: PromptedModel, *, posts: Sequence[Post]) -> Mapping[str, Answer]:
+        """Return a served model's answers by record id; stored answers are not requested again."""
+        with AnswerStore.open(self.settings.answers_url) as store:
+            asked = self._remote(spec, store=store)
+            register(asked.prompt, tracking_uri=self.settings.mlflow_tracking_uri)
+            answers = asked.label(posts, progress=reporter(self.model, total=len(posts)))
+        outcomes = [answer.outcome for answer in answers]
+        check_failures(outcomes, labeller=spec.labeller, most=self.params.votes.max_failed)
+        return {answer.record_id: answer for answer in answers}
+
+    def planned(self, spec: PromptedModel) -> PlannedRequests:
+        """Return what a served model would be sent, and at what cost; nothing is sent."""
+        posts = [
+            post
+            for record_id, post in self.material.posts.items()
+            if self.material.split[record_id] in (DEV, TEST)
+            and record_id in self.material.gold
+            and record_id not in self.material.examples
+        ]
+        with AnswerStore.open(self.settings.answers_url) as store:
+            asked = self._remote(spec, store=store)
+            cost, leaves = asked.estimate(posts), asked.leaving(posts)
+        return PlannedRequests(STEP, self.model, asked.receiver, cost=cost, leaves=leaves)
+
+    def local(self, spec: LocalModel, *, seed: int) -> Predictor:
+        """Return a model in this process that is asked with the labellers' prompt, and shortens posts as they do."""
+        from pipelines.taxonomy.task import task_of
+        from pipelines.train.predictors.generate import Generator
+
+        task = task_of(self.material.scheme, self.material.scheme.category().key)
+        prompt = prompt_for(self.material, system="open", secret=self.settings.secret())
+        return Generator(
+            spec.base,
+            task=task,
+            scheme=self.material.scheme,
+            max_length=spec.max_length,
+            max_new_tokens=self.params.votes.max_output_tokens,
+            batch=spec.batch,
+            seed=seed,
+            folder=self.settings.home / "train",
+            revision=spec.revision,
+            constrained=False,
+            prompt=prompt,
+            reader=lambda text: self._read(text, prompt=prompt),
+            least=int(spec.max_length * LEAST_SHARE),
+        )
+
+    def _remote(self, spec: PromptedModel, *, store: AnswerStore) -> Remote:
+        labeller = self.params.labellers[spec.labeller]
+        if not isinstance(labeller, RemoteLabeller):
+            raise BadParams(where=f"models.{self.model}.labeller", detail=f"'{spec.labeller}' is offline")
+        if spec.runs != 1:
+            raise BadParams(where=f"models.{self.model}.runs", detail="a model is asked once about posts: set 1")
+        secret, scheme = self.settings.secret(), self.material.scheme
+        prompt = prompt_for(self.material, system=labeller.system, secret=secret, most=spec.examples)
+        return Remote.of(
+            spec.labeller,
+            labeller=labeller,
+            params=self.params,
+            settings=self.settings,
+            prompt=prompt,
+            scheme=scheme,
+            answers=store,
+            vault=self.vault,
+        )
+
+    def _read(self, text: str, *, prompt: Prompt) -> tuple[str, LabelSet]:
+        raw = Raw(text=text, finish="stop", refused=None, input_tokens=0, output_tokens=0, effective={})
+        scheme, mode = self.material.scheme, self.params.votes.mode
+        [answer] = interpret(raw, record_id="", labeller=self.model, prompt=prompt, scheme=scheme, mode=mode, cost=0.0)
+        return str(answer.outcome), frozenset(answer.labels if answer.outcome is Outcome.VOTE else ())
+
+
+def planned(
+    corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()
+) -> Iterator[PlannedRequests]:
+    """Yield what each served model of ``baselines.models`` would be sent, and at what cost."""
+    for model in params.baselines.models:
+        spec = params.models[model]
+        if isinstance(spec, PromptedModel):
+            yield PromptedPosts(corpus, model, params, settings, vault, root).planned(spec)
+
 
 KINDS = ("prompted", "local", "votes", "ensemble", "saved", "registered")
 SEED = 0  # nothing is sampled
@@ -105,17 +218,6 @@ def run(
         ``datasets.posts.load``), ``spent`` as in ``spent.json``, and for ``saved``: ``digest`` of the file, ``unknown``
         (rows of records that are not in the corpus), ``elsewhere`` (rows of records that are not scored), ``repaired``,
         ``malformed``.
-
-    Raises:
-        NotUntuned: ``model`` is of another kind, or unknown.
-        NoGold: the corpus has no split or no gold.
-        BaseMissing: a local model's base model cannot be found.
-        ModelRetired, ServerNotReady, BudgetSpent, TooManyFailed: see :meth:`PromptedPosts.answers`.
-        NotVoted: the votes of the labeller, or of a member of the ensemble, are missing from the clone.
-        NoSilver: the ensemble's silver labels are missing from the clone.
-        BadSaved: a file of predictions is missing or invalid.
-        CorpusError: a registered model may not or cannot be loaded; see :func:`crisis_corpus.client.load`.
-        AnswerUnfit: a registered model's predictions do not have the required form.
     """
     spec = params.models.get(model)
     if spec is None or spec.kind not in KINDS:
@@ -124,12 +226,12 @@ def run(
     task = task_of(scheme, params.finetune.category)
     material = posts.load(corpus, task=task, subset=None, ensemble=None, params=params, vault=vault, root=root)
     desk = BaselineContext(corpus, model, params, settings, scheme, task, material, vault, root)
-    found = _answers(spec, desk=desk)
-    answers = [found.said.get(record_id) for record_id in desk.ids]
+    collected = _answers(spec, desk=desk)
+    answers = [collected.said.get(record_id) for record_id in desk.ids]
     place = root / "snapshot" / corpus / "predictions" / "untuned" / model
-    write(place, rows=rows_of(material, answers, task=task.key, model=model, seed=SEED), spent=found.spent)
-    spent = asdict(found.spent) if found.spent else None
-    metrics = {"kind": spec.kind, **counted(material, answers), "spent": spent, **found.more}
+    write(place, rows=rows_of(material, answers, task=task.key, model=model, seed=SEED), spent=collected.spent)
+    spent = asdict(collected.spent) if collected.spent else None
+    metrics = {"kind": spec.kind, **counted(material, answers), "spent": spent, **collected.more}
     return write_metrics(metrics, root / "metrics" / corpus / f"baselines-{model}.json")
 
 
@@ -147,7 +249,7 @@ def _answers(spec: Model, *, desk: BaselineContext) -> BaselineAnswers:
 
 def _prompted(spec: PromptedModel, *, desk: BaselineContext) -> BaselineAnswers:
     posts_asked = [desk.material.posts[record_id] for record_id in desk.ids]
-    found = desk.prompted.answers(spec, posts=posts_asked)
+    answers = desk.prompted.answers(spec, posts=posts_asked)
     said = {
         record_id: Prediction(
             str(answer.outcome),
@@ -155,10 +257,10 @@ def _prompted(spec: PromptedModel, *, desk: BaselineContext) -> BaselineAnswers:
             input_tokens=answer.input_tokens,
             output_tokens=answer.output_tokens,
         )
-        for record_id, answer in found.items()
+        for record_id, answer in answers.items()
     }
-    read, written = (sum(getattr(one, name) for one in said.values()) for name in ("input_tokens", "output_tokens"))
-    cost = round(sum(sorted(answer.cost for answer in found.values())), DECIMALS)
+    read, written = (sum(getattr(p, name) for p in said.values()) for name in ("input_tokens", "output_tokens"))
+    cost = round(sum(sorted(answer.cost for answer in answers.values())), DECIMALS)
     return BaselineAnswers(said, Spent(len(said), None, read, written, cost), {"labeller": spec.labeller})
 
 
@@ -168,7 +270,7 @@ def _local(spec: LocalModel, *, desk: BaselineContext) -> BaselineAnswers:
     from pipelines.train.predictors.generate import Generator
 
     section = desk.params.finetune
-    generator = Generator.open(
+    generator = Generator(
         spec.base,
         task=desk.task,
         scheme=desk.scheme,
@@ -186,7 +288,7 @@ def _registered(spec: RegisteredModel, *, desk: BaselineContext) -> BaselineAnsw
     from pipelines.predict.registered import Registered
 
     posts_by_id = desk.material.posts
-    return desk.asked(Registered.open(spec.uri, task=desk.task, posts=posts_by_id, settings=desk.settings))
+    return desk.asked(Registered(spec.uri, task=desk.task, posts=posts_by_id, settings=desk.settings))
 
 
 def _votes(spec: VotesModel, *, desk: BaselineContext) -> BaselineAnswers:
@@ -236,12 +338,12 @@ def _bill(bills: Sequence[Mapping[str, finetuned.Row]], *, ids: Collection[str])
 
 
 def _saved(spec: SavedModel, *, desk: BaselineContext) -> BaselineAnswers:
-    found = external_predictions.read(
+    saved = external_predictions.read(
         spec.path,
         folder=desk.settings.annotation_files,
         task=desk.task,
         asked=set(desk.ids),
         known={record_id for record_id, _ in desk.material.placed},
     )
-    more = {name: getattr(found, name) for name in ("digest", "unknown", "elsewhere", "repaired", "malformed")}
-    return BaselineAnswers(found.said, None, more)
+    more = {name: getattr(saved, name) for name in ("digest", "unknown", "elsewhere", "repaired", "malformed")}
+    return BaselineAnswers(saved.said, None, more)

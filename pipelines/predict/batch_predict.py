@@ -97,21 +97,11 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
         corpus: reads ``models/<corpus>/*.json`` and ``data/<corpus>`` below ``root``; writes
             ``snapshot/<corpus>/scoring/<name>.parquet`` (the table ``predictions``; ``model`` is ``<name>/<version>``)
             and ``metrics/<corpus>/batch_predict.json``.
-        params: provides the corpora, their schemes, and the bounds of drift.
-        settings: provides the addresses of registry and journal, and the place of the cache.
-        vault: holds the keys of the encrypted records.
-        root: a clone of the corpus.
 
     Returns:
         By model name: ``version``, ``files`` (digest of the version's files), ``records``, ``items`` and ``taken_down``
         (counts), ``outcomes``, ``labels`` and ``alerts`` (items by label), and ``drift`` (the months compared with the
         model's test, and those whose predictions differ more than ``params`` allows).
-
-    Raises:
-        NotPinned: no model of this corpus is pinned, or a pin is malformed.
-        CannotScore: a model does not match its signature, or the pinned version has other files.
-        CorpusError: see :func:`crisis_corpus.client.load`.
-        SealBroken: a value was altered, or belongs to another vault.
     """
     champions = list(pins.read(corpus, root=root))
     if not champions:
@@ -123,31 +113,32 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
     inputs = {month: drift.inputs_of(paths) for month, paths in _months(folder, drift.INPUTS[content]).items()}
     everybody = {r for path in files for r in pq.read_table(path, columns=["record_id"])["record_id"].to_pylist()}
     metrics = {}
-    for one in champions:
-        task = task_of(scheme_of(params.corpora[corpus].scheme, root=root), subject(one.name, params=params)[1])
-        asked = _PinnedModel(one, task, _loader(one, settings=settings), vault)
-        found = _all(asked, months, kept=settings.home / "scored" / one.name, texts=texts)
+    for champion in champions:
+        task = task_of(scheme_of(params.corpora[corpus].scheme, root=root), subject(champion.name, params=params)[1])
+        asked = _PinnedModel(champion, task, _loader(champion, settings=settings), vault)
+        predictions = _all(asked, months, kept=settings.home / "scored" / champion.name, texts=texts)
         # checked last: cached predictions, or ones made a moment ago, may be of records taken down since
         gone = vault.tombstoned(everybody)
-        found = found.filter(pc.invert(pc.is_in(found["record_id"], value_set=tables.strings(sorted(gone)))))
-        tables.write(found, root / "snapshot" / corpus / "scoring" / f"{one.name}.parquet", name=TABLE)
-        metrics[one.name] = _counts(found, asked=asked, gone=len(gone))
-        metrics[one.name]["drift"] = _drift(found, asked=asked, inputs=inputs, bounds=params.drift)
+        predictions = predictions.filter(
+            pc.invert(pc.is_in(predictions["record_id"], value_set=tables.strings(sorted(gone))))
+        )
+        tables.write(predictions, root / "snapshot" / corpus / "scoring" / f"{champion.name}.parquet", name=TABLE)
+        metrics[champion.name] = _counts(predictions, asked=asked, gone=len(gone))
+        metrics[champion.name]["drift"] = _drift(predictions, asked=asked, inputs=inputs, bounds=params.drift)
     return write_metrics(metrics, root / "metrics" / corpus / "batch_predict.json")
 
 
 def _loader(pinned: Pin, *, settings: Settings) -> Callable[[], client.Model]:
     """Check that the pinned version may be run, and return a function that loads it."""
-    given = {"tracking_uri": settings.mlflow_tracking_uri, "journal_url": settings.journal_url}
+    addresses = {"tracking_uri": settings.mlflow_tracking_uri, "journal_url": settings.journal_url}
     with journals.opened(settings.journal_url) as journal:
-        found = trusted.find(pinned.name, pinned.version, registry=Registry.open(settings), journal=journal)
-    if found.files != pinned.files:
-        raise CannotScore(uri=found.version.uri, detail="the files of this version differ from those that models/ pins")
-    return lambda: client.load(pinned.model, cache=settings.home / "models", **given)
+        known = trusted.find(pinned.name, pinned.version, registry=Registry.open(settings), journal=journal)
+    if known.files != pinned.files:
+        raise CannotScore(uri=known.version.uri, detail="the files of this version differ from those that models/ pins")
+    return lambda: client.load(pinned.model, cache=settings.home / "models", **addresses)
 
 
 def _months(folder: Path, pattern: str) -> dict[str, list[Path]]:
-    """Return the files of a pattern by partition, in order."""
     months: dict[str, list[Path]] = {}
     for path in sorted(folder.glob(pattern)):
         months.setdefault(path.relative_to(folder).parts[0], []).append(path)
@@ -177,14 +168,14 @@ def _all(asked: _PinnedModel, months: Mapping[str, Sequence[Path]], *, kept: Pat
 
 def _known(earlier: Sequence[Path], *, paths: Sequence[Path]) -> Known:
     """Return the predictions of the records of a partition that are kept in these files, by item and content."""
-    found: dict[tuple[str, int, bytes], Json] = {}
+    known: dict[tuple[str, int, bytes], Json] = {}
     if earlier:
         ids = pa.concat_tables(pq.read_table(path, columns=["record_id"]) for path in paths)["record_id"]
         for path in earlier:
             table = pq.read_table(path)
             for row in table.filter(pc.is_in(table["record_id"], value_set=ids.combine_chunks())).to_pylist():
-                found[row["record_id"], row["image"], row["content"]] = row
-    return found
+                known[row["record_id"], row["image"], row["content"]] = row
+    return known
 
 
 def _key(paths: Sequence[Path]) -> str:
@@ -238,12 +229,12 @@ def _meme(picture: bytes | None, text: bytes | None) -> Json:
 def _answers(answer: Any, *, asked: _PinnedModel, count: int) -> Iterator[Json]:
     """Yield the rest of the row of each answer."""
     try:
-        for one in read_answers(answer, task=asked.task, count=count):
+        for prediction in read_answers(answer, task=asked.task, count=count):
             yield {
-                "outcome": one.outcome,
-                "labels": sorted(one.labels),
-                "alerts": sorted(one.alerts),
-                "scores": list(one.scores),
+                "outcome": prediction.outcome,
+                "labels": sorted(prediction.labels),
+                "alerts": sorted(prediction.alerts),
+                "scores": list(prediction.scores),
                 "seed": None,
                 "split": None,
             }
@@ -251,22 +242,25 @@ def _answers(answer: Any, *, asked: _PinnedModel, count: int) -> Iterator[Json]:
         raise asked.unfit(f"an answer is not valid for '{asked.task.key}': {bad}") from None
 
 
-def _counts(found: pa.Table, *, asked: _PinnedModel, gone: int) -> Json:
+def _counts(predictions: pa.Table, *, asked: _PinnedModel, gone: int) -> Json:
     named = {
-        key: Counter(label for row in found[key].to_pylist() for label in row or ()) for key in ("labels", "alerts")
+        key: Counter(label for row in predictions[key].to_pylist() for label in row or ())
+        for key in ("labels", "alerts")
     }
     return {
         "version": asked.pin.version,
         "files": asked.pin.files,
-        "records": len(set(found["record_id"].to_pylist())),
-        "items": found.num_rows,
+        "records": len(set(predictions["record_id"].to_pylist())),
+        "items": predictions.num_rows,
         "taken_down": gone,
-        "outcomes": dict(Counter(found["outcome"].to_pylist())),
+        "outcomes": dict(Counter(predictions["outcome"].to_pylist())),
         **{key: {label: counts[label] for label in asked.task.labels} for key, counts in named.items()},
     }
 
 
-def _drift(found: pa.Table, *, asked: _PinnedModel, inputs: Mapping[str, drift.Inputs], bounds: Drift) -> Json | None:
+def _drift(
+    predictions: pa.Table, *, asked: _PinnedModel, inputs: Mapping[str, drift.Inputs], bounds: Drift
+) -> Json | None:
     """Compare the predictions of each month with those of the test; ``None`` if the pin has no counts of the test.
 
     Returns:
@@ -275,7 +269,7 @@ def _drift(found: pa.Table, *, asked: _PinnedModel, inputs: Mapping[str, drift.I
     """
     if (test := asked.pin.test) is None:
         return None
-    rows = {(row["record_id"], row["image"]): row for row in found.to_pylist() if row["outcome"] == VOTE}
+    rows = {(row["record_id"], row["image"]): row for row in predictions.to_pylist() if row["outcome"] == VOTE}
     made: Json = {"test": test.answered, "months": 0, "exceeded": {}, "newest": None}
     for month, known in sorted(inputs.items()):
         answers = [(item, rows[item]["labels"], tuple(rows[item]["scores"])) for item in known if item in rows]

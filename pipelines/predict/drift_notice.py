@@ -21,22 +21,19 @@ def run(corpus: str, *, settings: Settings) -> dict[str, Any]:
     Returns:
         ``drift``: by model, the drifted quantities by month; ``queued``: the number of new notices; and the counts of
         :meth:`pipelines.registry.webhook.Watch.deliver`, which sends the queued notices.
-
-    Raises:
-        JournalUnavailable: the journal's database does not answer.
-        JournalBroken: the journal was altered.
     """
     with workspace(settings) as clone:
         path = clone.path / "metrics" / corpus / "batch_predict.json"
         metrics = json.loads(path.read_bytes()) if path.is_file() else {}
-    found = {name: model for name, model in metrics.items() if (model.get("drift") or {}).get("exceeded")}
+    drifted = {name: model for name, model in metrics.items() if (model.get("drift") or {}).get("exceeded")}
     queued = 0
     with Journal.of(settings, clock=now) as journal:
         watch = Watch.open(journal, clock=now)
-        for name, model in found.items():
+        for name, model in drifted.items():
             months = model["drift"]["exceeded"]
             for month, quantities in months.items():
                 sys.stderr.write(f"drift: {name}/{model['version']} in {month}: {', '.join(quantities)}\n")
             queued += watch.drift(name, version=model["version"], months=months)
         delivered = watch.deliver()
-    return {"drift": {name: model["drift"]["exceeded"] for name, model in found.items()}, "queued": queued, **delivered}
+    exceeded = {name: model["drift"]["exceeded"] for name, model in drifted.items()}
+    return {"drift": exceeded, "queued": queued, **delivered}

@@ -44,7 +44,6 @@ class ExternalPredictions:
 
     Args:
         said: record id -> prediction, for the records to score.
-        digest: SHA-256 of the file.
         unknown: number of rows of records that are not in the corpus's split.
         elsewhere: number of rows of records in the split that are not scored (train, examples of the prompt).
         repaired: number of answers that the scheme's rules repaired, by rule.
@@ -63,14 +62,9 @@ def read(path: str, *, folder: Path, task: Task, asked: Collection[str], known: 
     """Read a file of external predictions: a CSV, JSONL or Parquet file of record ids and labels.
 
     Args:
-        path: the file's path below ``folder``.
         folder: the folder of such files, ``Settings.annotation_files``.
-        task: the task of the labels; a set is repaired by SPEC 23 (a) to (c), like votes in ``paper`` mode.
         asked: ids of the records to score.
         known: ids of all records of the split.
-
-    Raises:
-        BadSaved: the file is missing or malformed, has a record twice, or has scores that are not probabilities.
     """
     place = (folder / path).resolve()
     name = place.name
@@ -88,10 +82,10 @@ def read(path: str, *, folder: Path, task: Task, asked: Collection[str], known: 
         raise BadSaved(file=name, where="", detail=f"there is no column {', '.join(missing)}")
     said: dict[str, Prediction] = {}
     mended: Counter[str] = Counter()
-    for record_id, one, repairs in _answers(file.rows, name=name, task=task):
-        said[record_id] = one
+    for record_id, prediction, repairs in _answers(file.rows, name=name, task=task):
+        said[record_id] = prediction
         mended.update(repairs if record_id in asked else ())
-    wanted = {record_id: one for record_id, one in said.items() if record_id in asked}
+    wanted = {record_id: prediction for record_id, prediction in said.items() if record_id in asked}
     unknown = sum(record_id not in known for record_id in said)
     return ExternalPredictions(
         said=wanted,
@@ -99,7 +93,7 @@ def read(path: str, *, folder: Path, task: Task, asked: Collection[str], known: 
         unknown=unknown,
         elsewhere=len(said) - unknown - len(wanted),
         repaired=dict(sorted(mended.items())),
-        malformed=sum(one.outcome == Outcome.MALFORMED for one in wanted.values()),
+        malformed=sum(prediction.outcome == Outcome.MALFORMED for prediction in wanted.values()),
     )
 
 
@@ -108,13 +102,13 @@ def _answers(rows: Collection[Line], *, name: str, task: Task) -> Iterator[tuple
     seen: set[str] = set()
     for row in rows:
         try:
-            record_id, one, repairs = _answer(row, task=task)
+            record_id, prediction, repairs = _answer(row, task=task)
         except _Fault as fault:
             raise BadSaved(file=name, where=f" line {row.line}", detail=fault) from None
         if record_id in seen:
             raise BadSaved(file=name, where=f" line {row.line}", detail="its record_id is on an earlier line too")
         seen.add(record_id)
-        yield record_id, one, repairs
+        yield record_id, prediction, repairs
 
 
 class _Fault(Exception):
@@ -132,22 +126,22 @@ def _answer(row: Line, *, task: Task) -> tuple[str, Prediction, tuple[str, ...]]
         raise _Fault(f"its outcome is not one of {', '.join(sorted(OUTCOMES))}")
     labels = _strings(row.cells.get("labels"))
     scores = _scores(row.cells.get("scores"), task=task)
-    found = str(outcome or (Outcome.ABSTAINED if labels is None else Outcome.VOTE))
-    if found != Outcome.VOTE:
-        return record_id, Prediction(found, frozenset(), scores), ()
+    outcome_read = str(outcome or (Outcome.ABSTAINED if labels is None else Outcome.VOTE))
+    if outcome_read != Outcome.VOTE:
+        return record_id, Prediction(outcome_read, frozenset(), scores), ()
     checked = task.category.check(labels or (), mode="repair", tiers=tiers_of("paper"))
     if checked.violations:
         return record_id, Prediction(str(Outcome.MALFORMED), frozenset(), scores), ()
-    return record_id, Prediction(found, checked.labels, scores), checked.repairs
+    return record_id, Prediction(outcome_read, checked.labels, scores), checked.repairs
 
 
 def _strings(cell: object) -> list[str] | None:
     """Return the strings of a cell, ``None`` if it is blank."""
     if cell is None or cell == "":
         return None
-    found = list_of(cell)
-    if found is not None:
-        return found
+    strings = list_of(cell)
+    if strings is not None:
+        return strings
     if isinstance(cell, str) and not cell.lstrip().startswith("["):
         return [part.strip() for part in cell.split(JOIN)]
     raise _Fault("its labels are not a list of strings")
@@ -158,9 +152,9 @@ def _scores(cell: object, *, task: Task) -> tuple[float, ...]:
         return ()
     values = cell if isinstance(cell, list) else str(cell).strip().strip("[]").replace(JOIN, ",").split(",")
     try:
-        found = tuple(float(value) for value in values if not isinstance(value, bool))
+        scores = tuple(float(value) for value in values if not isinstance(value, bool))
     except (TypeError, ValueError):
-        found = ()
-    if len(found) != len(task.labels) or not all(math.isfinite(p) and 0 <= p <= 1 for p in found):
+        scores = ()
+    if len(scores) != len(task.labels) or not all(math.isfinite(p) and 0 <= p <= 1 for p in scores):
         raise _Fault(f"its scores are not {len(task.labels)} probabilities")
-    return found
+    return scores

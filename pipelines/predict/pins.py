@@ -52,9 +52,6 @@ def champions(corpus: str, *, params: Params, registry: Registry, journal: Journ
     """Replace the pins (model versions to run) of a corpus by one for each model that has a champion; return them.
 
     The models are those of the section ``batch_predict``; a champion is the version in use.
-
-    Raises:
-        AliasUntrusted, JournalBroken: see :func:`crisis_corpus.trusted.find`.
     """
     pinned = []
     for old in _folder(corpus, root=root).glob("*.json"):
@@ -69,32 +66,25 @@ def pin(name: str, *, registry: Registry, journal: Journal, root: Path = Path())
     """Write the champion version of the model ``name`` to ``models/<corpus>/<name>.json`` of a clone; return the pin.
 
     The same champion gives equal bytes.
-
-    Raises:
-        NoChampion, AliasUntrusted, JournalBroken: see :func:`crisis_corpus.trusted.find`.
     """
-    found = trusted.find(name, None, registry=registry, journal=journal)
-    version = found.version.version
+    champion = trusted.find(name, None, registry=registry, journal=journal)
+    version = champion.version.version
     test = drift.reference(journal, name=name, version=version)
-    made = Pin(name=name, version=version, files=found.files, test=test)
+    made = Pin(name=name, version=version, files=champion.files, test=test)
     write_metrics(made.model_dump(mode="json"), _folder(NAMES[name][0], root=root) / f"{name}.json")
     return made
 
 
 def read(corpus: str, *, root: Path) -> Iterator[Pin]:
-    """Yield the pins (model versions to run) of a corpus in a clone, sorted by model.
-
-    Raises:
-        NotPinned: a pin is malformed.
-    """
+    """Yield the pins (model versions to run) of a corpus in a clone, sorted by model."""
     for path in sorted(_folder(corpus, root=root).glob("*.json")):
         try:
-            found = Pin.model_validate_json(path.read_bytes())
+            stored = Pin.model_validate_json(path.read_bytes())
         except ValidationError as error:
             raise NotPinned(detail=f"{error.error_count()} entries of {path.name} are invalid") from None
-        if found.name != path.stem:
+        if stored.name != path.stem:
             raise NotPinned(detail=f"{path.name} names another model")
-        yield found
+        yield stored
 
 
 def _folder(corpus: str, *, root: Path) -> Path:

@@ -55,14 +55,8 @@ def run(reference: str, *, lines: Iterable[str], out: IO[str], folder: Path = Pa
     Args:
         reference: a registered name (its champion), ``<name>@<alias>``, ``<name>/<version>``, the same with
             ``models:/`` before it; or a folder that MLflow can load, which is not checked against the registry.
-        lines: the lines of a file or of standard input.
         out: receives the predictions, one line of JSON each, batch by batch.
         folder: base of the relative paths of pictures.
-
-    Raises:
-        CorpusError: see :func:`crisis_corpus.client.load`.
-        BadLine: a line is invalid; the answers to earlier batches were written already.
-        NoAnswer: the model fails.
     """
     model, kind = load(reference), None
     for batch in _batches(lines):
@@ -91,13 +85,13 @@ def load(reference: str) -> PredictionInput:
         return model
     name = reference.removeprefix(MODELS)
     settings = Settings.from_env()
-    found: PredictionInput = client.load(
+    verified: PredictionInput = client.load(
         name if "@" in name or "/" in name else f"{name}@{CHAMPION}",
         tracking_uri=settings.mlflow_tracking_uri,
         journal_url=settings.journal_url,
         cache=settings.home / "models",
     )
-    return found
+    return verified
 
 
 def _batches(lines: Iterable[str]) -> Iterator[list[tuple[int, str]]]:
@@ -108,27 +102,24 @@ def _batches(lines: Iterable[str]) -> Iterator[list[tuple[int, str]]]:
 
 
 def _row(line: str, *, number: int, kind: str | None, folder: Path) -> tuple[str, Json]:
-    """Return the column that identifies the kind of a line, and its row for the model.
-
-    ``kind`` is that column of the lines before; a line of the other kind is an error.
-    """
+    """Return the column that identifies the kind of a line, and its row for the model."""
     try:
-        found = json.loads(line)
+        cells = json.loads(line)
     except ValueError:
         raise BadLine(line=number, detail="it is not JSON") from None
-    if not isinstance(found, dict):
+    if not isinstance(cells, dict):
         raise BadLine(line=number, detail="it is not a JSON object")
-    first = next((column for column in COLUMNS if column in found), None)
+    first = next((column for column in COLUMNS if column in cells), None)
     if first is None:
         raise BadLine(line=number, detail="it has neither a title nor an image")
     if kind not in (None, first):
         raise BadLine(line=number, detail=f"it has {first}, but earlier lines have {kind}")
     for column in (first, COLUMNS[first]):
-        if not isinstance(found.get(column, ""), str | None):
+        if not isinstance(cells.get(column, ""), str | None):
             raise BadLine(line=number, detail=f"its {column} is not a string")
-    row = {key: found[key] for key in ("id", first) if key in found} | {COLUMNS[first]: found.get(COLUMNS[first])}
+    row = {key: cells[key] for key in ("id", first) if key in cells} | {COLUMNS[first]: cells.get(COLUMNS[first])}
     if first == "image":
-        row["image"] = _read(found["image"], number=number, folder=folder)
+        row["image"] = _read(cells["image"], number=number, folder=folder)
     return first, row
 
 
@@ -149,7 +140,7 @@ def _answers(model: PredictionInput, *, rows: list[Json], where: Json) -> list[J
         answer = model.predict(asked)
         # versions of earlier releases have no alerts
         alerts = answer["alerts"].tolist() if "alerts" in answer.columns else [[]] * len(rows)
-        found = zip(
+        columns_read = zip(
             *(answer[column].tolist() for column in ("labels", "probabilities", "abstain")), alerts, strict=True
         )
         return [
@@ -159,7 +150,7 @@ def _answers(model: PredictionInput, *, rows: list[Json], where: Json) -> list[J
                 "abstain": bool(abstain),
                 "alerts": list(raised),
             }
-            for labels, scores, abstain, raised in found
+            for labels, scores, abstain, raised in columns_read
         ]
     except Exception as error:
         # messages of MLflow and of models may quote the input

@@ -48,10 +48,10 @@ class Spent:
     cost: float
 
     @classmethod
-    def here(cls, said: Sequence[Prediction], *, seconds: float) -> Spent:
+    def here(cls, predictions: Sequence[Prediction], *, seconds: float) -> Spent:
         """Return the cost of predictions made on this machine: time and tokens, but no US dollars."""
-        read, written = sum(one.input_tokens for one in said), sum(one.output_tokens for one in said)
-        return cls(len(said), round(seconds, MICROSECONDS), read, written, 0.0)
+        read, written = sum(p.input_tokens for p in predictions), sum(p.output_tokens for p in predictions)
+        return cls(len(predictions), round(seconds, MICROSECONDS), read, written, 0.0)
 
 
 def run(
@@ -73,12 +73,6 @@ def run(
         ``kind``, ``records`` and ``outcomes`` by split, ``without`` and ``taken_down`` (see ``datasets.posts.load``),
         ``taken_down_since`` (records that the model was trained on or selected by, and that were taken down since),
         ``data_commit`` of the training, and ``spent`` as in ``spent.json``.
-
-    Raises:
-        NoModel: the model has not been tuned in this clone.
-        ModelOutdated: the model was tuned for other labels.
-        SeenInTraining: the model was trained on a record that is now in dev or test, or selected by one now in test.
-        NotVoted: the votes of the labeller that the model is blended with are missing from the clone.
     """
     folder = finetuned.folder_of(corpus, subset=subset, model=model, root=root)
     place = root / "snapshot" / corpus / "predictions" / "finetuned" / subset / model
@@ -114,12 +108,7 @@ def refuse_seen(material: Posts, *, seen: Mapping[str, str], model: str) -> None
     """Raise an error if dev or test has records that the model was trained on, or test ones that it was selected by.
 
     Args:
-        material: the posts to predict.
         seen: record id -> its split when the model was trained.
-        model: the model's name, for the error.
-
-    Raises:
-        SeenInTraining: there are such records; the error has their number.
     """
     items = sum(
         seen.get(example.item[0]) == TRAIN or (example.split == TEST and example.item[0] in seen)
@@ -142,16 +131,7 @@ def open_model(
 
     Args:
         folder: the path from :func:`pipelines.train.predictors.finetuned.folder_of`, or a copy of that folder.
-        params: provides ``finetune.max_new_tokens`` and ``predict.batch``.
-        settings: provides a folder for temporary ``tiny:`` base models.
-        vault: its keys decrypt the neighbours of a kNN model.
         said: record id -> vote of the labeller that a kNN model is blended with.
-        root: a clone of the corpus.
-
-    Raises:
-        NoModel: the folder holds no model.
-        ModelOutdated: the model was tuned for other labels.
-        SealBroken: a neighbour was altered, or belongs to another vault.
     """
     card = finetuned.read(folder)
     task = finetuned.task_asked(card, folder=folder, root=root)
@@ -159,7 +139,7 @@ def open_model(
     if isinstance(spec, SftModel):
         from pipelines.train.predictors.generate import Generator
 
-        return Generator.open(
+        return Generator(
             folder,
             task=task,
             scheme=scheme_of(card.scheme, root=root),
@@ -172,10 +152,10 @@ def open_model(
     if isinstance(spec, EncoderModel):
         from pipelines.train.predictors.encoder_predictor import EncoderPredictor
 
-        return EncoderPredictor.open(folder, task=task)
+        return EncoderPredictor(folder, task=task)
     from pipelines.train.predictors.knn import KnnPredictor
 
-    return KnnPredictor.open(folder, task=task, vault=vault, said=said)
+    return KnnPredictor(folder, task=task, vault=vault, said=said)
 
 
 def ask(predictor: Predictor, examples: Sequence[Example], *, name: str) -> tuple[list[Prediction], float]:
@@ -225,8 +205,8 @@ def counted(material: Posts, answers: Sequence[Prediction | None]) -> dict[str, 
     for example, said in zip(material.asked, answers, strict=True):
         outcomes[material.split_of(example)][said.outcome if said else "missing"] += 1
     return {
-        "records": {name: sum(found.values()) for name, found in outcomes.items()},
-        "outcomes": {name: dict(sorted(found.items())) for name, found in outcomes.items()},
+        "records": {name: sum(counts.values()) for name, counts in outcomes.items()},
+        "outcomes": {name: dict(sorted(counts.items())) for name, counts in outcomes.items()},
         "without": {name: material.without[split] for split, name in names.items()},
         "taken_down": {name: material.taken_down[split] for split, name in names.items()},
     }

@@ -96,14 +96,6 @@ def run(
         ``unshown`` (labels without an example, because no item of train has them; few-shot only); ``runs``,
         ``examples`` (number in each prompt), ``reasons`` (of answers that are not votes, and of repairs),
         ``repaired``, tokens and ``cost`` in US dollars.
-
-    Raises:
-        NotPrompted: ``model`` is of another kind, or unknown.
-        NotAsked, CannotSee: its labeller cannot be requested, or takes no pictures; nothing was sent.
-        LeakRefused: an example is not in train; nothing was sent.
-        TooFewExamples: the examples cannot show every label; nothing was sent.
-        TooManyFailed: more than ``votes.max_failed`` of the answers failed; nothing was written.
-        BudgetSpent: the budget is used up; all answers so far are kept.
     """
     spec = params.models.get(model)
     if not isinstance(spec, PromptedModel):
@@ -113,10 +105,10 @@ def run(
     # all prompts are built before the first request is sent
     questions = [prompting.question(key) for key in params.train.tasks]
     with AnswerStore.open(settings.answers_url) as answers:
-        said = [one for question in questions for one in prompting.ask(question, answers=answers)]
-    found = [answer for one in said for answer in one.answers]
-    check_failures([answer.outcome for answer in found], labeller=spec.labeller, most=params.votes.max_failed)
-    rows = [row for one in said for row in one.rows(model)]
+        answered = [run_answers for question in questions for run_answers in prompting.ask(question, answers=answers)]
+    answers_given = [answer for run_answers in answered for answer in run_answers.answers]
+    check_failures([answer.outcome for answer in answers_given], labeller=spec.labeller, most=params.votes.max_failed)
+    rows = [row for run_answers in answered for row in run_answers.rows(model)]
     path = root / "snapshot" / corpus / "predictions" / "prompted" / model / "predictions.parquet"
     tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS["predictions"]), path, name="predictions")
     by_task: dict[str, dict[str, Any]] = {
@@ -124,10 +116,13 @@ def run(
         "prompts": {q.task.key: q.prompt.origin for q in questions},
         "unshown": {q.task.key: list(q.unshown) for q in questions},
         "outcomes": {
-            q.task.key: counted(a.outcome for one in said if one.question is q for a in one.answers) for q in questions
+            q.task.key: counted(
+                a.outcome for run_answers in answered if run_answers.question is q for a in run_answers.answers
+            )
+            for q in questions
         },
     }
-    metrics = by_task | {"runs": spec.runs, "examples": spec.examples, **spent(found)}
+    metrics = by_task | {"runs": spec.runs, "examples": spec.examples, **spent(answers_given)}
     return write_metrics(metrics, root / "metrics" / corpus / f"prompted-{model}.json")
 
 
@@ -190,10 +185,10 @@ class PromptedRun:
         memes = self._memes(question)
         for number, labeller in enumerate(self._labellers(question, answers=answers), start=1):
             progress = reporter(f"{self.model} {question.task.key} {number}/{self.spec.runs}", total=len(memes))
-            found = labeller.label(list(memes.values()), progress=progress)
-            told = dict(zip(memes, found, strict=True))
+            answers_given = labeller.label(list(memes.values()), progress=progress)
+            by_item = dict(zip(memes, answers_given, strict=True))
             yield PromptedAnswers(
-                question, number, [told.get(e.item) or self._unseen(e, question=question) for e in question.items]
+                question, number, [by_item.get(e.item) or self._unseen(e, question=question) for e in question.items]
             )
 
     def planned(self, question: PromptedTask, *, answers: AnswerStore) -> Iterator[PlannedRequests]:

@@ -36,33 +36,20 @@ class AnswerUnfit(RegistryError):
 
 
 class Registered:
-    """A model from the registry that is loaded to predict posts; create it with :meth:`open`."""
+    """A model from the registry that predicts posts."""
 
-    def __init__(self, model: Any, *, uri: str, task: Task, posts: Mapping[str, Post]) -> None:
-        """Do not call directly; create an instance with :meth:`open`."""
-        self._model, self._uri, self._task, self._posts = model, uri, task, posts
+    def __init__(self, uri: str, *, task: Task, posts: Mapping[str, Post], settings: Settings) -> None:
+        """Load a registered model that has the labels of ``task``; ``posts`` are by record id.
 
-    @classmethod
-    def open(cls, uri: str, *, task: Task, posts: Mapping[str, Post], settings: Settings) -> Registered:
-        """Load a registered model that has the labels of ``task``.
-
-        Args:
-            uri: ``models:/<name>@champion`` or ``models:/<name>/<version>``.
-            task: the task whose labels the model must return.
-            posts: posts by record id, for title and body separately.
-            settings: provides the registry, the journal and the cache of models.
-
-        Raises:
-            CorpusError: see :func:`crisis_corpus.client.load`.
-            AnswerUnfit: the model has other labels than the task.
+        ``uri`` is ``models:/<name>@champion`` or ``models:/<name>/<version>``.
         """
         from crisis_corpus.client import load
 
+        self._uri, self._task, self._posts = uri, task, posts
         where = {"tracking_uri": settings.mlflow_tracking_uri, "journal_url": settings.journal_url}
-        model = load(uri, **where, cache=settings.home / "models")
-        if model.labels != task.labels:
-            raise AnswerUnfit(uri=uri, task=task.key, detail="the model has other labels")
-        return cls(model, uri=uri, task=task, posts=posts)
+        self._model = load(uri, **where, cache=settings.home / "models")
+        if self._model.labels != task.labels:
+            raise self._unfit("the model has other labels")
 
     def predict(
         self,
@@ -74,9 +61,6 @@ class Registered:
         """Return one prediction per text; title and body are those of ``record_ids``, not of ``texts``.
 
         Arguments: see :meth:`pipelines.train.predictors.prediction.Predictor.predict`.
-
-        Raises:
-            AnswerUnfit: the model fails, or its answers do not match the signature.
         """
         ids = list(record_ids or ())
         said: list[Prediction] = []
@@ -109,12 +93,7 @@ class BadAnswer(ValueError):
 
 
 def read_answers(answer: Any, *, task: Task, count: int) -> Iterator[Prediction]:
-    """Yield the predictions in the table that a registered model returned, one for each row.
-
-    Raises:
-        BadAnswer: the answer is not a table of ``count`` rows with the signature's columns, or a value does not fit the
-            task.
-    """
+    """Yield the predictions in the table that a registered model returned, one for each row."""
     import pandas as pd
 
     if not isinstance(answer, pd.DataFrame) or not {*COLUMNS} <= {*answer.columns}:

@@ -36,10 +36,6 @@ def run(
     Returns:
         The metrics of :func:`pipelines.train.finetune.run`, without ``weights``, and of
         :func:`pipelines.predict.predict_finetuned.run`, and ``seed``.
-
-    Raises:
-        NotTuned, NothingToLearn, NoGold, NoSilver, NotVoted, BaseMissing, Diverged: see
-            :func:`pipelines.train.finetune.run`.
     """
     reseeded = params.model_copy(update={"finetune": params.finetune.model_copy(update={"seed": seed})})
     folder = settings.home / "train" / corpus / f"repeats-{subset}-{model}-{seed}"

@@ -78,7 +78,7 @@ SINKS = (
             "moderation/moderation", "predict/baselines", "predict/predict_finetuned", "predict/prompted",
             "report/report", "storage/exclusions", "storage/parquet_splice", "storage/seal",
             "storage/table_files", "storage/tables", "takedown/object_versions", "takedown/redacted_tables",
-            "takedown/redaction", "takedown/reseal", "train/classifiers/train", "train/predictors/neighbours",
+            "takedown/redaction", "takedown/reseal", "train/classifiers/train", "train/predictors/knn",
             "train/predictors/training_records", "workspace/results", "workspace/stages",
         ),
     ),

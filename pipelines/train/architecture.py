@@ -37,10 +37,6 @@ class Architecture:
         ends: embedding and output head, once if they are tied.
         tied: those that a checkpoint in parts has a second time, because the head is the embedding.
         plain: those whose moments an 8-bit optimiser keeps in 32 bits.
-        layers: number of transformer layers.
-        width: width of the residual stream.
-        vocabulary: number of tokens.
-        tensors: number of weight tensors.
         itemsize: bytes of a weight in the base's own number format.
     """
 
@@ -59,13 +55,7 @@ class Architecture:
 
 
 def of(base: str, *, revision: str | None) -> Architecture:
-    """Return the sizes of a base model: an id on the hub, a folder, or a ``tiny:`` name; no weight is loaded.
-
-    Raises:
-        BaseUnpinned: the base model is on the hub, and ``revision`` is not given.
-        BaseMissing: its configuration is neither cached, nor published here, nor downloadable.
-        BaseUnfit: it is not a causal model.
-    """
+    """Return the sizes of a base model: an id on the hub, a folder, or a ``tiny:`` name; no weight is loaded."""
     return counted(_config(base, revision=revision))
 
 
@@ -113,5 +103,5 @@ def _config(base: str, *, revision: str | None) -> Any:
 
 @cache
 def _published() -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = yaml.safe_load(PUBLISHED.read_bytes())
-    return found
+    configs: dict[str, dict[str, Any]] = yaml.safe_load(PUBLISHED.read_bytes())
+    return configs

@@ -84,7 +84,7 @@ class FinetuneRun:
     def fit(self, say: Callable[[Numbers], None]) -> dict[str, Any]:
         """Fine-tune the model, write it to ``out``, and return its metrics; ``say`` is called after every epoch."""
         section = self.params.finetune
-        given: dict[str, Any] = {
+        options: dict[str, Any] = {
             "train": self.material.train,
             "validation": self.material.validation,
             "task": self.task,
@@ -96,16 +96,16 @@ class FinetuneRun:
             from pipelines.train.sft import sft
 
             shared = self.settings.finetune_processes
-            job = sft.SftJob(self.spec, scheme=self.scheme, folder=self.folder, processes=shared, **given)
+            job = sft.SftJob(self.spec, scheme=self.scheme, folder=self.folder, processes=shared, **options)
             return asdict(sft.fit(job, say=say)) | sft.calibrate(job)
         if isinstance(self.spec, EncoderModel):
             from pipelines.train.classifiers import encoder_training
 
-            return encoder_training.fit(self.spec, folder=self.folder, say=say, **given)
+            return encoder_training.fit(self.spec, folder=self.folder, say=say, **options)
         from pipelines.train.predictors import knn
 
         said = finetuned.votes_for(self.spec, corpus=self.corpus, task=self.task, root=self.root)
-        return knn.fit(self.spec, vault=self.vault, said=said, **given)
+        return knn.fit(self.spec, vault=self.vault, said=said, **options)
 
     def card(self, selected: TrainingRecords) -> Card:
         """Return the model's card (``model.json``); ``selected``: count and digest of the records of train and dev."""
@@ -141,13 +141,7 @@ def run(
     Lineage is the list of records that the model was trained on or selected by.
 
     Args:
-        corpus: a corpus of texts.
         subset: ``unanimous`` or ``consensus`` of the silver of ``finetune.ensemble``, or ``gold``.
-        model: an entry of ``models`` of the kinds ``sft``, ``encoder`` or ``knn``.
-        params: ``finetune`` has the settings that all kinds share.
-        settings: provides ``CORPUS_HOME`` and ``MLFLOW_TRACKING_URI``.
-        vault: holds the keys of the encrypted records.
-        root: a clone of the corpus.
 
     Returns:
         ``kind``, ``base``, ``bases`` (``base_files.identified``), ``environment`` (``train.tracking``),
@@ -158,16 +152,6 @@ def run(
         model's ``files``),
         ``fit``: the metrics of the model's kind, and of an ``sft`` model ``prompt``: see
         :attr:`pipelines.llm.prompting.prompts.Prompt.origin`.
-
-    Raises:
-        NotTuned: ``model`` is of another kind, or unknown.
-        NothingToLearn: train or dev has no labels.
-        NoGold: the corpus has no split or no gold.
-        NoSilver: the ensemble's silver labels are missing from the clone.
-        NotVoted: the votes of the labeller that the model is blended with are missing from the clone.
-        BaseMissing: a base model cannot be found.
-        NotEnough: this machine has too little memory or disk space for the model (``preflight``).
-        Diverged: the loss became infinite or undefined.
     """
     out = finetuned.folder_of(corpus, subset=subset, model=model, root=root)
     folder = settings.home / "train" / corpus / f"finetune-{subset}-{model}"
@@ -218,7 +202,7 @@ def tune(
     shutil.rmtree(tuning.out, ignore_errors=True)
     tuning.out.mkdir(parents=True)
     prompt = _prompt(tuning) if isinstance(spec, SftModel) else {}
-    told, run_id = _tuned(tuning)
+    fit_metrics, run_id = _tuned(tuning)
     learnt = {e.item: material.placed[e.item] for e in (*material.train, *material.validation)}
     card = tuning.card(training_records.write(learnt, folder=tuning.out))
     finetuned.write(tuning.out, card=card)
@@ -233,7 +217,7 @@ def tune(
         "subset": subset,
         "ensemble": None if subset == GOLD else section.ensemble,
         "train": card.train.model_dump(),
-        "selected": card.selected.model_dump() if card.selected else None,
+        "selected": card.selected.model_dump(),
         "validation": len(material.validation),
         "support": support,
         "unseen": [label for label, count in support.items() if not count],
@@ -243,7 +227,7 @@ def tune(
         # committed to git: what the registry may package
         "weights": {"run": run_id, "files": training_records.digests(finetuned.parts(tuning.out))},
         # the JSON round trip turns tuples into lists
-        "fit": rounded(json.loads(json.dumps(told))),
+        "fit": rounded(json.loads(json.dumps(fit_metrics))),
         **prompt,
     }
 

@@ -62,7 +62,6 @@ class LoggedData:
         name: such as ``memes/severity``.
         context: ``training``, ``validation`` or ``test``.
         digest: of the records' ids (:func:`pipelines.train.predictors.training_records.trained_on`).
-        records: the number of records.
         commit: the commit of the corpus branch from which they can be read.
     """
 
@@ -84,8 +83,12 @@ class LoggedData:
 
 def logged(name: str, *, splits: Mapping[str, Sequence[Example]], commit: str) -> list[LoggedData]:
     """Return the description of each split that has records, by context (``training``, ``validation``, ``test``)."""
-    of = {context: trained_on([example.item[0] for example in examples]) for context, examples in splits.items()}
-    return [LoggedData(name, context, one.digest, one.records, commit) for context, one in of.items() if one.records]
+    lists = {context: trained_on([example.item[0] for example in examples]) for context, examples in splits.items()}
+    return [
+        LoggedData(name, context, listed.digest, listed.records, commit)
+        for context, listed in lists.items()
+        if listed.records
+    ]
 
 
 @lru_cache(maxsize=4)
@@ -112,11 +115,7 @@ class Log:
     _new: bool = field(default=False, repr=False)
 
     def metrics(self, values: Mapping[str, float], *, step: int = 0) -> None:
-        """Log the run's metrics of one step (an epoch) unless an earlier attempt of the run logged them.
-
-        Raises:
-            TrackingUnavailable: MLflow did not accept them.
-        """
+        """Log the run's metrics of one step (an epoch) unless an earlier attempt of the run logged them."""
         if self.run_id is None:
             return
         with _translated():
@@ -132,22 +131,13 @@ class Log:
                 self._said[name].add((step, value))
 
     def figure(self, figure: Any, name: str) -> None:
-        """Store a matplotlib figure as ``figures/<name>.png``; it may show numbers and label names only.
-
-        Raises:
-            TrackingUnavailable: MLflow did not accept it.
-        """
+        """Store a matplotlib figure as ``figures/<name>.png``; it may show numbers and label names only."""
         if self.run_id is not None:
             with _translated():
                 self._client.log_figure(self.run_id, figure, f"figures/{name}.png")
 
     def weights(self, path: Path) -> dict[str, Any]:
-        """Store a safetensors file in the MLflow run; return its id (``run``) and the file's SHA-256 (``files``).
-
-        Raises:
-            ValueError: the file has another suffix; such a file might hold content.
-            TrackingUnavailable: MLflow did not accept it.
-        """
+        """Store a safetensors file in the MLflow run; return its id (``run``) and the file's SHA-256 (``files``)."""
         if path.suffix != ".safetensors":
             raise ValueError(path.suffix)
         if self.run_id is not None:
@@ -158,8 +148,8 @@ class Log:
     def _known(self, name: str) -> set[tuple[int, float]]:
         if name not in self._said:
             # a new run has no history to query
-            found = () if self._new else self._client.get_metric_history(self.run_id, name)
-            self._said[name] = {(m.step, m.value) for m in found}
+            history = () if self._new else self._client.get_metric_history(self.run_id, name)
+            self._said[name] = {(m.step, m.value) for m in history}
         return self._said[name]
 
 
@@ -180,16 +170,12 @@ def run(
     one with the same key and other parameters, is not continued: a new run is created.
 
     Args:
-        settings: provides ``MLFLOW_TRACKING_URI``; without it, the log is marked as skipped.
         experiment: the experiment's name; it is created if missing.
         key: what the run trains, such as ``figurative-bert-1-<data commit>``.
         params: plain values, no content.
         tags: such as ``data_commit``, no content.
         name: what people read in MLflow's lists, such as ``bert on severity, seed 1``; default: the key.
         data: the records that the run uses, by split.
-
-    Raises:
-        TrackingUnavailable: MLflow does not answer.
     """
     if not settings.mlflow_tracking_uri:
         yield Log(None, NOT_SET)
@@ -235,10 +221,10 @@ def _open(
     ]
     marks = {**tags, KEY: key, PROCESS: _process(os.getpid())}
     run_id: str = same[0] if same else client.create_run(place, run_name=name or key, tags=marks).info.run_id
-    given = [Param(name, value) for name, value in wanted.items()]
-    client.log_batch(run_id, params=given, tags=[RunTag(name, value) for name, value in marks.items()])
+    values = [Param(name, value) for name, value in wanted.items()]
+    client.log_batch(run_id, params=values, tags=[RunTag(name, value) for name, value in marks.items()])
     if data:
-        client.log_inputs(run_id, datasets=[one.entity() for one in data])
+        client.log_inputs(run_id, datasets=[dataset.entity() for dataset in data])
     if same:
         client.update_run(run_id, status="RUNNING")
     return Log(run_id, None, client, _new=not same)
@@ -247,13 +233,13 @@ def _open(
 def _experiment(client: Any, *, name: str) -> str:
     from mlflow.exceptions import MlflowException
 
-    found = client.get_experiment_by_name(name)
-    if found is None:
+    experiment = client.get_experiment_by_name(name)
+    if experiment is None:
         # tasks of a matrix start together: another task may create it first
         with suppress(MlflowException):
             client.create_experiment(name)
-        found = client.get_experiment_by_name(name)
-    return str(found.experiment_id)
+        experiment = client.get_experiment_by_name(name)
+    return str(experiment.experiment_id)
 
 
 def _close_abandoned(client: Any, *, experiment: str) -> None:
@@ -341,6 +327,6 @@ def environment() -> dict[str, Any]:
 
 def environment_tags() -> dict[str, str]:
     """Return device, precision, threads and library versions (:func:`environment`) as tags of an MLflow run."""
-    found = environment()
-    libraries = found.pop("libraries")
-    return {name: str(value) for name, value in {**found, **libraries}.items()}
+    facts = environment()
+    libraries = facts.pop("libraries")
+    return {name: str(value) for name, value in {**facts, **libraries}.items()}

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from pipelines.analysis import group_comparison as comparison
-from pipelines.analysis import permutation
-from pipelines.analysis.group_comparison import Factor, Plan, compare
+from pipelines.analysis.group_comparison import Factor, Plan, compare, is_sparse
 from tests.analysis import simulated_features
 
 PLAN = Plan(alpha=0.05, confidence=0.95, least=5, seed=1)
@@ -169,6 +168,6 @@ def test_a_rare_value_of_most_of_a_level_is_a_difference() -> None:
 
 
 def test_only_features_of_one_frequent_value_are_permuted() -> None:
-    assert permutation.is_sparse([np.zeros(9), rare([1], zeros=400)])
-    assert not permutation.is_sparse([np.arange(9.0), np.arange(400.0)]), "without ties"
-    assert not permutation.is_sparse([rare([1] * 40, zeros=60), rare([1] * 40, zeros=60)]), "40 of each are expected"
+    assert is_sparse([np.zeros(9), rare([1], zeros=400)])
+    assert not is_sparse([np.arange(9.0), np.arange(400.0)]), "without ties"
+    assert not is_sparse([rare([1] * 40, zeros=60), rare([1] * 40, zeros=60)]), "40 of each are expected"

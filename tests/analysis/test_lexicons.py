@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.analysis import lexicons, text_features
+from pipelines.analysis import features
+from pipelines.analysis.features import text_features
 from pipelines.config.dataset_analysis import LexiconFile
 
 DIC = """%
@@ -25,7 +26,7 @@ NRC = "rain\tjoy\t0\nrain\tsadness\t1\ncalm\tjoy\t1\nice cream\tjoy\t1\n"
 
 
 def test_a_liwc_dictionary_is_read() -> None:
-    lexicon = lexicons.dic(DIC.splitlines())
+    lexicon = features.dic(DIC.splitlines())
     assert lexicon.categories == ("weather", "calm")
     assert lexicon.shares(["rain", "rains", "raincoat", "dry"]) == [50.0, 25.0]
     assert lexicon.shares(["still"]) == [100.0, 100.0]
@@ -34,14 +35,14 @@ def test_a_liwc_dictionary_is_read() -> None:
 
 
 def test_the_nrc_lexicon_is_read() -> None:
-    lexicon = lexicons.nrc(NRC.splitlines())
+    lexicon = features.nrc(NRC.splitlines())
     assert lexicon.categories == ("joy", "sadness")
     assert lexicon.shares(["rain", "calm", "x", "y"]) == [25.0, 25.0]
     assert lexicon.skipped == 1
 
 
 def test_our_own_list_has_all_its_words_in_categories() -> None:
-    [ours, *_] = lexicons.open_all({})
+    [ours, *_] = features.open_all({})
     assert ours.lexicon is not None
     assert (ours.lexicon.skipped, len(ours.lexicon.categories)) == (0, 22)
     used = set().union(*ours.lexicon.words.values(), *ours.lexicon.stems.values())
@@ -53,8 +54,8 @@ def test_a_lexicon_that_is_not_there_has_a_message(tmp_path: Path) -> None:
     path.write_text(DIC)
     digest = hashlib.sha256(DIC.encode()).hexdigest()
 
-    def opened(**given: str) -> lexicons.Opened:
-        return next(o for o in lexicons.open_all({"liwc": LexiconFile(**given)}) if o.name == "liwc")
+    def opened(**given: str) -> features.Opened:
+        return next(o for o in features.open_all({"liwc": LexiconFile(**given)}) if o.name == "liwc")
 
     assert opened(path=str(path), sha256=digest).lexicon
     assert opened(path=str(path)).sha256 == digest
@@ -63,11 +64,11 @@ def test_a_lexicon_that_is_not_there_has_a_message(tmp_path: Path) -> None:
     assert digest in str(opened(path=str(path), sha256="0" * 64).message)
     (tmp_path / "x.dicx").write_text("DicTerm,weather\nrain,X\n")
     assert "not .dicx" in str(opened(path=str(tmp_path / "x.dicx")).message)
-    assert all(found.lexicon is None for found in lexicons.open_all({})[1:])
+    assert all(found.lexicon is None for found in features.open_all({})[1:])
 
 
 def test_texts_are_counted() -> None:
-    blocks = text_features.of(["Still rain. It rains!\nCalm", "", None, "..."], lexicons=lexicons.open_all({})[:1])
+    blocks = text_features(["Still rain. It rains!\nCalm", "", None, "..."], lexicons=features.open_all({})[:1])
     assert set(blocks) == {"text", "default"}
     assert blocks["text"]["words"].tolist() == [5, 0, 0, 0]
     assert blocks["text"]["words_per_sentence"][0] == pytest.approx(5 / 3)

@@ -8,7 +8,7 @@ import math
 import pytest
 from PIL import Image, ImageDraw
 
-from pipelines.analysis.visual_features import NAMES, VisualFeatures
+from pipelines.analysis.features import FEATURES, VisualFeatures
 
 
 def jpeg(image: Image.Image) -> bytes:
@@ -18,7 +18,7 @@ def jpeg(image: Image.Image) -> bytes:
 
 
 def features(image: Image.Image, text_area: float | None = None) -> dict[str, float]:
-    return dict(zip(NAMES, VisualFeatures().of(jpeg(image), text_area=text_area), strict=True))
+    return dict(zip(FEATURES, VisualFeatures().of(jpeg(image), text_area=text_area), strict=True))
 
 
 def halves(left: str, right: str, *, side: int = 320) -> Image.Image:

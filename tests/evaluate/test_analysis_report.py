@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.analysis import analysis, lexicons
+from pipelines.analysis import analysis, features
 from pipelines.analysis.analysis import AnalysedItems
 from pipelines.config.params import load as load_params
 from pipelines.report import analysis_parts, charts, methods
@@ -55,7 +55,7 @@ def described() -> dict[str, Any]:
         gold={"severity": severity, "figurative": metaphor},
         scheme=load("figsim"),
         params=load_params(ROOT),
-        lexicons=lexicons.open_all({}),
+        lexicons=features.open_all({}),
     )
     whole = {**made, "content": "images", "taken_down": 1}
     read: dict[str, Any] = json.loads(json.dumps(whole, sort_keys=True))

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.analysis import analysis, lexicons
+from pipelines.analysis import analysis, features
 from pipelines.analysis.analysis import AnalysedItems
 from pipelines.config.params import load
 from pipelines.report import commit_comparison, export, report
@@ -97,7 +97,7 @@ def posts(folder: Path) -> Page:
         gold={"labels": {item: frozenset(rng.choice(names, 1 + i % 2)) for i, item in enumerate(items)}},
         scheme=scheme,
         params=params,
-        lexicons=lexicons.open_all({}),
+        lexicons=features.open_all({}),
     )
     return report.build(
         test_cradle_report.made(folder, params),

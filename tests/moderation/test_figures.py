@@ -12,11 +12,9 @@ from scipy import stats
 
 from pipelines.config.moderators import Moderation
 from pipelines.llm.outcome import Outcome
-from pipelines.moderation.audit_figures import Audit
-from pipelines.moderation.audited_items import AuditedItems, drawn
-from pipelines.moderation.rate_statistics import adjusted, mean, rate, trend, wilson
-from pipelines.moderation.systems import AuditedItem
-from pipelines.moderation.verdict import Verdict, combined
+from pipelines.moderation.audit_figures import Audit, adjusted, mean, rate, trend, wilson
+from pipelines.moderation.systems import AuditedItem, AuditedItems, drawn
+from pipelines.moderation.wires import Verdict, combined
 from pipelines.report import moderation_tables, page
 from pipelines.report.page import Page
 from pipelines.report.papers import printed

@@ -18,8 +18,7 @@ from pipelines.config.models import EncoderModel
 from pipelines.datasets.example import TEST, TRAIN, VALIDATION, Example, LabelSet, LeakRefused
 from pipelines.metrics.calibration import brier
 from pipelines.metrics.recall_constraints import OtherLabels, encoded
-from pipelines.models.pretrained.backbones import BaseMissing, BaseUnfit, opened
-from pipelines.models.pretrained.encoder import EncoderWords
+from pipelines.models.pretrained.backbones import BaseMissing, BaseUnfit, EncoderWords, opened
 from pipelines.taxonomy import load, tiers_of
 from pipelines.taxonomy.task import Task, task_of
 from pipelines.train.classifiers.encoder_training import fit
@@ -54,7 +53,7 @@ class Trained:
         return [example.text for example in self.test]
 
     def opened(self) -> EncoderPredictor:
-        return EncoderPredictor.open(self.out, task=TASK)
+        return EncoderPredictor(self.out, task=TASK)
 
 
 def a_fit(place: Path, *, task: Task = TASK, **changed: Any) -> dict[str, Any]:
@@ -225,7 +224,7 @@ def test_a_single_label_scheme_is_learned_too(tmp_path: Path) -> None:
         tmp_path, task=task, spec=SPEC.model_copy(update={"epochs": 4}), train=drawn(90, TRAIN),
         validation=drawn(40, VALIDATION),
     )  # fmt: skip
-    predictor = EncoderPredictor.open(tmp_path / "model", task=task)
+    predictor = EncoderPredictor(tmp_path / "model", task=task)
     dev = drawn(40, VALIDATION)
     scores = predictor.probabilities([e.text for e in dev])
     np.testing.assert_allclose(scores.sum(axis=1), 1)
@@ -234,14 +233,14 @@ def test_a_single_label_scheme_is_learned_too(tmp_path: Path) -> None:
 
 def test_it_serves_no_other_labels_and_no_half_of_a_model(trained: Trained, tmp_path: Path) -> None:
     with pytest.raises(OtherLabels):
-        EncoderPredictor.open(trained.out, task=task_of(load("figsim"), "figurative"))
+        EncoderPredictor(trained.out, task=task_of(load("figsim"), "figurative"))
     headless = shutil.copytree(trained.out, tmp_path / "headless")
     state = load_file(headless / "model.safetensors")
     save_file(
         {n: t for n, t in state.items() if "classifier" not in n}, headless / "model.safetensors", {"format": "pt"}
     )
     with pytest.raises(BaseUnfit, match="classifier"):
-        EncoderPredictor.open(headless, task=TASK)
+        EncoderPredictor(headless, task=TASK)
     (headless / "model.safetensors").unlink()
     with pytest.raises(BaseMissing):
-        EncoderPredictor.open(headless, task=TASK)
+        EncoderPredictor(headless, task=TASK)

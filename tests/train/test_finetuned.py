@@ -19,7 +19,8 @@ def card(**changed: object) -> Card:
     given = {
         "kind": "knn", "corpus": "posts", "model": "near", "subset": "gold", "task": "labels", "scheme": "cradle",
         "labels": small.TASK.labels, "base": "b", "seed": 1, "data_commit": "none",
-        "train": TrainingRecords(records=1, digest="d"), "spec": small_tuned.MODELS["knn"],
+        "train": TrainingRecords(records=1, digest="d"), "selected": TrainingRecords(records=2, digest="e"),
+        "spec": small_tuned.MODELS["knn"],
     }  # fmt: skip
     return Card.model_validate(given | changed)
 

@@ -23,9 +23,8 @@ from pipelines.taxonomy import Scheme, load
 from pipelines.taxonomy.task import task_of
 from pipelines.train.predictors import posterior
 from pipelines.train.predictors.generate import Generator
-from pipelines.train.predictors.grammar import Grammar
 from pipelines.train.predictors.instruct import completion, conversation, instruction
-from pipelines.train.predictors.posterior import Node, WholeRows, plain
+from pipelines.train.predictors.posterior import BranchReader, Grammar, Node, plain
 from pipelines.train.predictors.prediction import MALFORMED, VOTE, Prediction
 from tests.train.byte_tokens import byte_level
 
@@ -107,7 +106,7 @@ def grammar() -> Grammar:
 
 def opened(folder: Path, **options: Any) -> Generator:
     given = {"task": TASK, "scheme": SCHEME, "max_length": 1024, "max_new_tokens": ROOM, "batch": 4, "folder": folder}
-    return Generator.open(folder, **given | options)
+    return Generator(folder, **given | options)
 
 
 def posts(count: int, *, seed: int, longest: int = 60) -> list[str]:
@@ -195,9 +194,9 @@ def test_branches_that_are_read_with_their_prompts_need_only_their_own_logits(ba
     nodes = [Node(i, 0.0, (prompts[i][-1], 7)[: i + 1], (8, 9, 11), grammar().start) for i in (0, 1, 2, 1)]
     asked = [[(0, 9), (1, 11), (2, 3), (2, 4)], [(2, 5)], [], [(0, 9)]]
     with torch.inference_mode():
-        found = WholeRows(model, prompts=prompts, batch=3).read(nodes, asked=asked)
+        found = BranchReader(model, prompts=prompts, batch=3).read(nodes, asked=asked)
         assert max(sizes) == 4 and len(sizes) == 2
-        for node, wanted, (values, _) in zip(nodes, asked, found, strict=True):
+        for node, wanted, values in zip(nodes, asked, found, strict=True):
             row = [*prompts[node.prompt][:-1], *node.path, *node.tokens]
             logs = model(torch.tensor([row]), use_cache=False).logits[0, -3:].log_softmax(-1)
             np.testing.assert_allclose(values, [float(logs[at, token]) for at, token in wanted], atol=1e-4)
@@ -293,7 +292,7 @@ def test_a_tiny_base_answers_posts_of_the_sandbox_alike_every_time(tmp_path: Pat
     told = [narratives.write(chosen, rng=rng, words=40) for chosen in label_quotas.cradle(12, rng=rng)]
     texts = [f"Title: {each.title} Text: {each.body}" for each in told]
     settings = {"task": TASK, "scheme": SCHEME, "max_length": 1024, "max_new_tokens": 128, "batch": 5, "seed": 1}
-    first, again = (Generator.open("tiny:qwen3", folder=tmp_path, **settings).predict(texts) for _ in range(2))
+    first, again = (Generator("tiny:qwen3", folder=tmp_path, **settings).predict(texts) for _ in range(2))
     assert all(answer.outcome == VOTE for answer in first)
     assert first == again
     assert not list(tmp_path.iterdir())

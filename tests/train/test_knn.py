@@ -22,8 +22,7 @@ from pipelines.metrics.recall_constraints import OtherLabels, encoded
 from pipelines.storage import tables
 from pipelines.taxonomy import load, tiers_of
 from pipelines.taxonomy.task import task_of
-from pipelines.train.predictors.knn import KnnPredictor, NoVotes, fit
-from pipelines.train.predictors.neighbours import FILE, Index, NoNeighbours
+from pipelines.train.predictors.knn import FILE, Index, KnnPredictor, NoNeighbours, NoVotes, fit
 from pipelines.vault.vault import Vault
 from tests.train.silver_posts import SETTINGS, TASK, exact, majority, posts
 
@@ -67,7 +66,7 @@ def votes(examples: list[Example], truth: list[LabelSet], *, refused: int = 0) -
 
 def test_it_beats_the_majority_and_answers_what_can_be_true(tmp_path: Path, vault: Vault) -> None:
     a_fit(tmp_path / "model", vault=vault)
-    predictor = KnnPredictor.open(tmp_path / "model", task=TASK, vault=vault)
+    predictor = KnnPredictor(tmp_path / "model", task=TASK, vault=vault)
     answered = predictor.labels(predictor.probabilities(TEXTS))
     assert exact(answered, TRUTH) > majority(TRUTH) + 0.1
     for labels in answered:
@@ -76,7 +75,7 @@ def test_it_beats_the_majority_and_answers_what_can_be_true(tmp_path: Path, vaul
 
 def test_what_it_reports_is_what_it_does(tmp_path: Path, vault: Vault) -> None:
     metrics = a_fit(tmp_path / "model", vault=vault)
-    predictor = KnnPredictor.open(tmp_path / "model", task=TASK, vault=vault)
+    predictor = KnnPredictor(tmp_path / "model", task=TASK, vault=vault)
     scores = predictor.probabilities([e.text for e in DEV])
     carry, given = (encoded(sets, task=TASK) for sets in (GOLD, predictor.labels(scores)))
     k = TASK.labels.index(HARM)
@@ -97,7 +96,7 @@ def test_what_it_reports_is_what_it_does(tmp_path: Path, vault: Vault) -> None:
 
 def test_answers_are_in_the_order_of_the_posts_and_the_same_bits_alone(tmp_path: Path, vault: Vault) -> None:
     a_fit(tmp_path / "model", vault=vault)
-    predictor, done = KnnPredictor.open(tmp_path / "model", task=TASK, vault=vault), list[int]()
+    predictor, done = KnnPredictor(tmp_path / "model", task=TASK, vault=vault), list[int]()
     scores = predictor.probabilities(TEXTS, progress=done.append)
     assert (scores.shape, scores.dtype, done) == ((60, 15), np.float64, [60])
     assert len(np.unique(scores, axis=0)) > 50, "the test needs posts that differ"
@@ -125,7 +124,7 @@ def test_no_embedding_lies_open_and_no_other_vault_opens_it(tmp_path: Path, vaul
         assert not any(vector.astype(kind).tobytes()[64:128] in kept for kind in ("<f4", "<f8"))
     assert tables.sealed_columns(tables.SCHEMAS["neighbours"]) == ["vector"]
     with a_vault(tmp_path / "other") as other, pytest.raises(SealBroken):
-        KnnPredictor.open(tmp_path / "model", task=TASK, vault=other)
+        KnnPredictor(tmp_path / "model", task=TASK, vault=other)
 
 
 def test_the_nearer_a_post_the_more_it_says_and_what_all_have_in_common_says_nothing() -> None:
@@ -162,7 +161,7 @@ def test_what_was_taken_down_votes_no_more(tmp_path: Path, vault: Vault) -> None
     np.testing.assert_array_equal(fresh.truth, after.truth)
     vault.destroy([e.item[0] for e in SEEN], reason="test", now=NOW)
     with pytest.raises(NoNeighbours, match="120"):
-        KnnPredictor.open(tmp_path / "model", task=TASK, vault=vault)
+        KnnPredictor(tmp_path / "model", task=TASK, vault=vault)
 
 
 def test_a_post_that_is_gone_before_the_fit_is_never_written(tmp_path: Path, vault: Vault) -> None:
@@ -186,7 +185,7 @@ def test_a_labeller_and_its_neighbours_know_more_than_either(tmp_path: Path, vau
     for name, spec in {"alone": SPEC, "labeller": only, "both": ASKED}.items():
         heard = spec.labeller is not None
         metrics[name] = a_fit(tmp_path / name, vault=vault, spec=spec, said=said if heard else None, floor=0)
-        model = KnnPredictor.open(tmp_path / name, task=TASK, vault=vault, said=unseen if heard else None)
+        model = KnnPredictor(tmp_path / name, task=TASK, vault=vault, said=unseen if heard else None)
         loss[name] = log_loss(model.probabilities(TEXTS, record_ids=IDS), truth=truth, task=TASK)
     assert loss["both"] < min(loss["alone"], loss["labeller"]) - 0.1
     both = metrics["both"]
@@ -201,7 +200,7 @@ def test_a_refusal_leaves_the_neighbours_alone(tmp_path: Path, vault: Vault) -> 
     metrics = a_fit(tmp_path / "model", vault=vault, spec=ASKED, said=votes(DEV, GOLD, refused=20))
     assert metrics["answered"] == 50
     said = votes(UNSEEN, TRUTH, refused=30)
-    some, none = (KnnPredictor.open(tmp_path / "model", task=TASK, vault=vault, said=s) for s in (said, {}))
+    some, none = (KnnPredictor(tmp_path / "model", task=TASK, vault=vault, said=s) for s in (said, {}))
     scores, plain = (predictor.probabilities(TEXTS, record_ids=IDS) for predictor in (some, none))
     np.testing.assert_array_equal(scores[:30], plain[:30])
     assert (np.abs(scores[30:] - plain[30:]).max(axis=1) > 0.01).all()
@@ -220,7 +219,7 @@ def test_a_labeller_is_never_left_out_by_mistake(tmp_path: Path, vault: Vault) -
     assert not (tmp_path / "model").exists()
     a_fit(tmp_path / "model", vault=vault, spec=ASKED, said=votes(DEV, GOLD))
     with pytest.raises(BadParams, match="'gpt' needs its answers"):
-        KnnPredictor.open(tmp_path / "model", task=TASK, vault=vault)
+        KnnPredictor(tmp_path / "model", task=TASK, vault=vault)
 
 
 @pytest.mark.parametrize("part", ["train", "validation"])
@@ -251,7 +250,7 @@ def test_a_single_label_scheme_is_learned_too(tmp_path: Path, vault: Vault) -> N
 
     train, dev = ([replace(e, labels=one(e.labels or frozenset())) for e in some] for some in (SEEN, DEV))
     a_fit(tmp_path / "model", vault=vault, task=task, train=train, validation=dev, settings=SETTINGS)
-    predictor = KnnPredictor.open(tmp_path / "model", task=task, vault=vault)
+    predictor = KnnPredictor(tmp_path / "model", task=task, vault=vault)
     scores = predictor.probabilities(TEXTS)
     np.testing.assert_allclose(scores.sum(axis=1), 1)
     truth = [one(labels) for labels in TRUTH]
@@ -261,4 +260,4 @@ def test_a_single_label_scheme_is_learned_too(tmp_path: Path, vault: Vault) -> N
 def test_it_serves_no_other_labels(tmp_path: Path, vault: Vault) -> None:
     a_fit(tmp_path / "model", vault=vault)
     with pytest.raises(OtherLabels):
-        KnnPredictor.open(tmp_path / "model", task=task_of(load("figsim"), "severity"), vault=vault)
+        KnnPredictor(tmp_path / "model", task=task_of(load("figsim"), "severity"), vault=vault)

@@ -18,7 +18,7 @@ from pipelines.deployment.services import sandbox_variables
 from pipelines.errors import BadParams
 from pipelines.plan import cost
 from pipelines.predict import baselines
-from pipelines.predict.prompted_posts import PromptedPosts
+from pipelines.predict.baselines import PromptedPosts
 from tests.train import small_posts as small
 from tests.train import small_untuned
 from tests.train.small_posts import REPO, SmallPosts

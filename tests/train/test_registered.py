@@ -200,4 +200,4 @@ def test_a_model_of_another_task_is_not_asked(posts: SmallPosts, settings: Setti
     told = settings.model_copy(update=where)
     task = replace(TASK, labels=TASK.labels[1:])
     with pytest.raises(AnswerUnfit, match="other labels"):
-        predictor.Registered.open(f"models:/{NAME}/1", task=task, posts=posts.posts, settings=told)
+        predictor.Registered(f"models:/{NAME}/1", task=task, posts=posts.posts, settings=told)

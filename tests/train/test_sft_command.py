@@ -23,7 +23,7 @@ import yaml
 from safetensors.torch import load_file
 
 from pipelines.config.params import overlay
-from pipelines.train.sft import shards
+from pipelines.train.sft import launch
 from pipelines.train.sft.trainer import WHOLE
 from tests.small_corpus import ROOT, SECRET
 from tests.train import small_posts as small
@@ -34,7 +34,7 @@ RECIPE = {
     "kind": "sft", "base": "tiny:qwen3", "tuning": "full", "batch": 4, "accumulation": 1, "max_length": 1536,
     "learning_rate": 0.002, "warmup": 0.1, "weight_decay": 0.0, "epochs": 3, "packing": True,
 }  # fmt: skip
-WORKER = "pipelines.train.sft.worker"
+WORKER = "pipelines.train.sft.sft"
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def test_a_process_that_is_killed_ends_the_command_and_a_retry_resumes_on_both(
     left = sorted(path.parent.name for path in killed.checkpoints.glob(f"*/{WHOLE}"))
     assert left, "a retry needs a whole checkpoint"
     newest = max((killed.checkpoints / name for name in left), key=number)
-    for folder in (shards.WEIGHTS, shards.OPTIMIZER):
+    for folder in (launch.WEIGHTS, launch.OPTIMIZER):
         sizes = {path.name: path.stat().st_size for path in (newest / folder).glob("*.distcp")}
         assert sorted(sizes) == ["__0_0.distcp", "__1_0.distcp"], "each process writes its own part"
         assert max(sizes.values()) < 1.1 * min(sizes.values())

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from pipelines.errors import BadParams, ExtraMissing
 from pipelines.train.sft import launch, recipe
-from pipelines.train.sft.shards import NotSharded, Shards
+from pipelines.train.sft.launch import NotSharded, Shards
 from tests.train.small_tuning import SPEC, a_run, job
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -107,7 +107,7 @@ def test_a_group_whose_processes_hold_copies_fails_before_it_trains(
 ) -> None:
     """On a CPU, accelerate replicates the model, whatever its variables say: a worker that lets it is caught."""
     (tmp_path / "copies.py").write_text(
-        "from pipelines.train.sft import shards, worker\nshards.enable = lambda accelerator: False\nworker.main()\n"
+        "from pipelines.train.sft import launch, sft\nlaunch.enable_sharding = lambda accelerator: False\nsft.main()\n"
     )
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{tmp_path}")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
@@ -158,7 +158,7 @@ def test_accelerate_reads_the_sharding_from_the_environment(monkeypatch: pytest.
     line = launch.command(4)
     assert line[:3] == [sys.executable, "-m", "torch.distributed.run"]
     asked = get_args_parser().parse_args(line[3:])
-    assert (asked.nproc_per_node, asked.module, asked.training_script) == ("4", True, "pipelines.train.sft.worker")
+    assert (asked.nproc_per_node, asked.module, asked.training_script) == ("4", True, "pipelines.train.sft.sft")
     assert asked.standalone, "a free port, so that two groups on one machine do not meet"
     for offload in (None, "cpu"):
         environment = launch.sharding(SPEC.model_copy(update={"offload": offload}), gpu=True)

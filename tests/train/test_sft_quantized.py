@@ -56,7 +56,7 @@ for name, changes in json.loads(sys.argv[2]).items():
         slots = [slot, *(v for v in slot.values() if isinstance(v, dict))]
         kept = ("exp_avg", "exp_avg_sq", "state1", "state2", "absmax1", "absmax2")
         moments += [t for each in slots for n, t in each.items() if n in kept]
-    generator = Generator.open(
+    generator = Generator(
         folder / name / "out", task=TASK, scheme=SCHEME, max_length=768, max_new_tokens=32, batch=8, folder=folder
     )
     said = generator.posteriors([post.text for post in posts(4, split="test")])

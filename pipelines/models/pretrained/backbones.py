@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from huggingface_hub import is_offline_mode
 from PIL import Image
-from transformers import AutoTokenizer
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from pipelines.errors import ConfigError
 from pipelines.models.pretrained import tiny
@@ -74,10 +74,6 @@ def opened(base: str, *, seed: int, folder: Path, revision: str | None = None) -
 
     Inside the context, torch is seeded with ``seed``, and the messages of ``transformers`` are off, because
     :func:`weights` checks the new weights that they report. Afterwards, the random state and the messages are restored.
-
-    Raises:
-        BaseMissing: there is no ``tiny:`` base model of this name; see also :func:`located`.
-        BaseUnpinned: see :func:`located`.
     """
     if base.startswith(tiny.PREFIX) and base not in tiny.NAMES:
         raise BaseMissing(base=base, detail=f"the tiny base models are {', '.join(tiny.NAMES)}")
@@ -95,12 +91,7 @@ def opened(base: str, *, seed: int, folder: Path, revision: str | None = None) -
 
 
 def had(factory: Any, place: str, *, base: str, **options: Any) -> Any:
-    """Return ``factory.from_pretrained(place, …)`` without ever running code from the hub.
-
-    Raises:
-        BaseMissing: the base model is neither local nor downloadable.
-        BaseUnfit: the factory has no class for this base model.
-    """
+    """Return ``factory.from_pretrained(place, …)`` without ever running code from the hub."""
     try:
         return factory.from_pretrained(place, local_files_only=is_offline_mode(), trust_remote_code=False, **options)
     except (OSError, ImportError) as error:
@@ -121,10 +112,6 @@ def weights(
 
     Args:
         fresh: returns whether the weight of this name may be missing from the checkpoint, like a new head.
-
-    Raises:
-        BaseMissing: see :func:`had`.
-        BaseUnfit: see :func:`had`; or the checkpoint lacks weights that may not be new.
     """
     model, info = had(factory, place, base=base, dtype=torch.float32, output_loading_info=True, **options)
     new = [*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])]
@@ -146,7 +133,6 @@ class Headed(torch.nn.Module):  # type: ignore[misc]
         self.model = weights(factory, place, base=base, fresh=_on_top, num_labels=labels, ignore_mismatched_sizes=True)
 
     def forward(self, **batch: Any) -> Any:
-        """Return the logits, shape (examples, labels)."""
         return self.model(**batch).logits
 
     def gradient_checkpointing_enable(self) -> None:
@@ -187,13 +173,13 @@ class Words:
     def __call__(self, texts: Sequence[str]) -> Batch:
         """Return ``input_ids``, ``attention_mask`` and further inputs of the base, int64 (texts, tokens)."""
         with self._alone:
-            found = dict(self._tokens(list(texts), padding=True, return_tensors="pt", **self._cut))
-        width = found["input_ids"].shape[1]
+            batch = dict(self._tokens(list(texts), padding=True, return_tensors="pt", **self._cut))
+        width = batch["input_ids"].shape[1]
         more = min(-width % self._rounded, self._cut["max_length"] - width)
         if more and self._tokens.padding_side == "right":
             fill = {"input_ids": self.pad}
-            found = {name: torch.nn.functional.pad(t, (0, more), value=fill.get(name, 0)) for name, t in found.items()}
-        return found
+            batch = {name: torch.nn.functional.pad(t, (0, more), value=fill.get(name, 0)) for name, t in batch.items()}
+        return batch
 
     def without_special(self, text: str) -> str:
         """Return the text with a space for each special token that it spells out, such as BART's end of text."""
@@ -240,3 +226,70 @@ class Pixels:
         picture = GREY if image is None else Image.open(io.BytesIO(image)).convert("RGB")
         made = self._processor(picture, do_rescale=False, do_normalize=False, return_tensors="pt")
         return made["pixel_values"][0].round().clamp(0, 255).to(torch.uint8)
+
+
+# Ours: posts whose tokens are cached, in memory only; more than CRADLE's train has.
+READY_TEXTS = 8192
+
+
+class EncoderWords:
+    """Tokenises posts with padding; the middle of a long post is removed, because its end describes the present."""
+
+    def __init__(self, place: str, *, base: str, limit: int | None) -> None:
+        """Load the tokenizer; it truncates at ``limit`` or the base's maximum."""
+        self.tokens = had(AutoTokenizer, place, base=base)
+        if not self.tokens.is_fast:
+            raise BaseUnfit(base=base, detail="its tokenizer does not return token positions in the text")
+        if self.tokens.pad_token is None:
+            self.tokens.pad_token = self.tokens.eos_token
+        self.limit = min(limit or self.tokens.model_max_length, self.tokens.model_max_length)
+        self.tokens.model_max_length = self.limit
+        self._alone = Lock()  # batches are prepared in threads, and the tokenizer stores its settings in itself
+        self._known = lru_cache(maxsize=READY_TEXTS)(self._read)
+
+    def __call__(self, texts: Sequence[str]) -> Batch:
+        """Return ``input_ids`` and ``attention_mask``, int64 (texts, tokens)."""
+        return self.padded([self._known(text)[0] for text in texts])
+
+    def rows(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the tokens of each text, without the middle of a long one; one call for all, without the cache."""
+        with self._alone:
+            rows = self.tokens(list(texts), verbose=False)["input_ids"] if texts else []
+        return [ids if len(ids) <= self.limit else self._read(text)[0] for ids, text in zip(rows, texts, strict=True)]
+
+    def padded(self, rows: Sequence[list[int]]) -> Batch:
+        """Return the tensors of a batch of tokenised texts, padded to the longest."""
+        with self._alone:
+            return dict(self.tokens.pad({"input_ids": list(rows)}, padding=True, return_tensors="pt"))
+
+    def count(self, text: str) -> int:
+        """Count the tokens of one text after the middle of a long text was removed."""
+        return len(self._known(text)[0])
+
+    def cuts(self, text: str) -> bool:
+        """Return whether a text is so long that its middle is removed."""
+        return self._known(text)[1]
+
+    def _read(self, text: str) -> tuple[list[int], bool]:
+        """Return a text's tokens, special ones included, and whether its middle was cut."""
+        with self._alone:
+            encoding = self.tokens(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+            places, room = encoding["offset_mapping"], max(1, self.limit - self.tokens.num_special_tokens_to_add())
+            cut = len(places) > room
+            if cut:
+                head = room // 2
+                text = f"{text[: places[head][0]].rstrip()} {text[places[head - room][0] :]}"
+            return self.tokens(text, truncation=True, max_length=self.limit)["input_ids"], cut
+
+
+class SavedEncoder(Headed):
+    """A fine-tuned text encoder, loaded from its saved weights; a missing weight, such as the head's, is an error."""
+
+    def __init__(self, place: str, *, base: str) -> None:
+        torch.nn.Module.__init__(self)
+        self.model = weights(AutoModelForSequenceClassification, place, base=base)
+
+
+def built(module: Headed, *, words: EncoderWords) -> Built:
+    """Return the :class:`Built` classifier of a torch module and its tokenizer; an example's length is its tokens."""
+    return Built(module, lambda examples: words([e.text for e in examples]), lambda example: words.count(example.text))

@@ -45,22 +45,17 @@ def on_hub(base: str) -> bool:
 
 
 def located(base: str, *, revision: str | None) -> str:
-    """Return the folder of a base model; one on the hub is downloaded to the cache of Hugging Face.
-
-    Raises:
-        BaseUnpinned: the base model is on the hub, and ``revision`` is not given.
-        BaseMissing: the base model is neither in the cache nor downloadable.
-    """
+    """Return the folder of a base model; one on the hub is downloaded to the cache of Hugging Face."""
     if not on_hub(base):
         return base
     if revision is None:
         raise BaseUnpinned(base=base)
-    given: dict[str, Any] = {"revision": revision, "ignore_patterns": ["*/*"], "local_files_only": is_offline_mode()}
+    options: dict[str, Any] = {"revision": revision, "ignore_patterns": ["*/*"], "local_files_only": is_offline_mode()}
     try:
         with quiet():
-            place: str = snapshot_download(base, allow_patterns=list(FILES), **given)
+            place: str = snapshot_download(base, allow_patterns=list(FILES), **options)
             if not any(Path(place).glob("*.safetensors")):
-                snapshot_download(base, allow_patterns=list(PICKLES), **given)
+                snapshot_download(base, allow_patterns=list(PICKLES), **options)
     except (OSError, HFValidationError) as error:
         raise BaseMissing(base=base, detail=why(error)) from None
     return place
@@ -70,11 +65,11 @@ def files_of(place: str | Path) -> dict[str, str]:
     """Return the SHA-256 of each file of a base model that loading it reads, by name; ``place`` is its folder."""
     folder = Path(place)
     patterns = FILES if any(folder.glob("*.safetensors")) else (*FILES, *PICKLES)
-    found = {}
+    digests = {}
     for path in sorted(path for path in folder.iterdir() if any(map(path.match, patterns))):
         with path.open("rb") as file:
-            found[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
-    return found
+            digests[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return digests
 
 
 def identified(bases: Sequence[tuple[str, str | None]]) -> list[dict[str, Any]]:
@@ -82,17 +77,14 @@ def identified(bases: Sequence[tuple[str, str | None]]) -> list[dict[str, Any]]:
 
     The digest is the SHA-256 of the ``sha256sum`` listing of the base model's files; a ``tiny:`` model has none, as it
     follows from code and seed.
-
-    Raises:
-        BaseUnpinned, BaseMissing: see :func:`located`.
     """
-    found = []
+    described = []
     for base, revision in bases:
-        told = {} if base.startswith(tiny.PREFIX) else files_of(located(base, revision=revision))
-        lines = "".join(f"{value}  {name}\n" for name, value in told.items())
-        digest = hashlib.sha256(lines.encode()).hexdigest() if told else None
-        found.append({"name": base, "revision": revision if on_hub(base) else None, "digest": digest})
-    return found
+        digests = {} if base.startswith(tiny.PREFIX) else files_of(located(base, revision=revision))
+        lines = "".join(f"{value}  {name}\n" for name, value in digests.items())
+        digest = hashlib.sha256(lines.encode()).hexdigest() if digests else None
+        described.append({"name": base, "revision": revision if on_hub(base) else None, "digest": digest})
+    return described
 
 
 @contextmanager

@@ -45,9 +45,6 @@ def make(name: str, *, folder: Path, seed: int) -> None:
     """Write the tiny test model ``name`` to ``folder`` in the format of ``save_pretrained``.
 
     The same name and seed give the same weights; the caller's random state is unchanged.
-
-    Raises:
-        KeyError: there is no tiny base model of this name.
     """
     import torch
 
@@ -242,7 +239,6 @@ def causal_tokenizer() -> Any:
 
 
 def _running(words: Sequence[str]) -> Iterator[str]:
-    """Yield each word as often as Zipf's law predicts: within a sentence, capitalised, and after a line break."""
     for rank, word in enumerate(words, start=1):
         often = max(1, len(words) // (2 * rank))
         opened = f" {word.capitalize()}\n{word}\n{word.capitalize()}\n" * max(1, often // OPENING)

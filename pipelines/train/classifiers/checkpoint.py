@@ -65,12 +65,9 @@ def save(
     """Write a training run's checkpoint after ``step`` steps, delete its earlier ones, and return the new path.
 
     Args:
-        folder: where the checkpoints of one run are.
         key: digest of the run's inputs; only a run with the same key resumes from here.
         step: optimiser steps done since the beginning.
         position: where the run is, such as its epoch, as plain JSON; :func:`load` returns it.
-        module: the ``torch.nn.Module``.
-        optimizer: a ``torch.optim.Optimizer``.
         randoms: one :func:`random_states` for each process.
         best: whether these weights are the best so far; if not, the last checkpoint's best weights are kept.
     """

@@ -16,8 +16,7 @@ from transformers import AutoModelForSequenceClassification
 from pipelines.config.models import EncoderModel, Finetune
 from pipelines.datasets.example import Example
 from pipelines.metrics import calibration, recall_constraints
-from pipelines.models.pretrained.backbones import Built, Headed, opened
-from pipelines.models.pretrained.encoder import EncoderWords, built
+from pipelines.models.pretrained.backbones import Built, EncoderWords, Headed, built, opened
 from pipelines.taxonomy.task import Task
 from pipelines.train.classifiers import loop
 from pipelines.train.classifiers.loss_and_optimizer import EncoderRecipe, weigh
@@ -47,26 +46,12 @@ def fit(
     the model in the library's format (safetensors), with ``calibration.json`` in the same folder.
 
     Args:
-        spec: an entry of ``params.models``.
-        train: examples of train alone, with the labels to learn.
-        validation: examples of dev alone, with gold.
-        task: the task whose labels are learned.
         seed: seeds the new head, the order of the posts and dropout.
-        settings: provides ``checkpoint_steps`` and ``recall_floors``.
         folder: used by this run alone; must outlive a killed process.
-        out: a folder that is empty or does not exist.
-        say: called after every epoch; see :func:`pipelines.train.classifiers.loop.fit`.
 
     Returns:
         ``epoch`` (the best one), ``history``, ``unseen`` (labels that train does not have), ``truncated`` (posts of
         train whose middle was cut), and what :func:`pipelines.metrics.recall_constraints.learned` returns.
-
-    Raises:
-        LeakRefused: examples of another split.
-        BaseMissing, BaseUnfit: see ``models.pretrained``.
-        Diverged: the loss became infinite or undefined.
-        NothingToCalibrate: dev has no gold.
-        BadParams: a recall floor names a label that is not in the task.
     """
     recipe = EncoderRecipe(
         **spec.model_dump(exclude={"kind", "revision", "weights"}), mode="improved", clip=CLIP,

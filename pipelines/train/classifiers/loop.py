@@ -71,18 +71,10 @@ def fit(
 
     Args:
         built: the classifier on the CPU in float32; its module is fitted in place and is left on the device.
-        train: examples of train alone.
-        validation: examples of validation alone.
-        task: the task of their labels.
-        settings: the section ``train``, or another recipe.
         seed: seeds the order of the examples and dropout (the initial weights come from ``build``).
         folder: used by this run alone; must outlive a killed process.
         weights: the loss weights of the labels, computed from train.
         say: called in one process after every epoch; twice if a kill comes between the call and the checkpoint.
-
-    Raises:
-        LeakRefused: examples of another split.
-        Diverged: the loss became infinite or undefined.
     """
     train, validation = only(train, splits={TRAIN}), only(validation, splits={VALIDATION})
     with reproducible(seed):

@@ -91,23 +91,14 @@ def weigh(examples: Sequence[Example], *, task: Task, max_pos_weight: float) -> 
 
     Single: n / (K n_k), where K counts all classes of the task. Multi: min(negatives / positives, ``max_pos_weight``),
     and 1 for a label that every example has (ours: there is nothing to balance, and 0 would unlearn it).
-
-    Args:
-        examples: examples of train.
-        task: the task whose labels are weighed.
-        max_pos_weight: ``train.max_pos_weight``.
-
-    Raises:
-        LeakRefused: an example is not in train.
-        BadParams: an example of a single-label task does not have exactly one gold label.
     """
-    found = targets(only(examples, splits={TRAIN}), task=task).astype(np.float64)
-    n, positives = len(found), found.sum(axis=0)
-    some = np.maximum(positives, 1)
+    truth = targets(only(examples, splits={TRAIN}), task=task).astype(np.float64)
+    n, positives = len(truth), truth.sum(axis=0)
+    at_least_one = np.maximum(positives, 1)
     if task.kind == "single":
-        values = n / (len(task.labels) * some)
+        values = n / (len(task.labels) * at_least_one)
     else:
-        values = np.where(positives == n, 1.0, np.minimum((n - positives) / some, max_pos_weight))
+        values = np.where(positives == n, 1.0, np.minimum((n - positives) / at_least_one, max_pos_weight))
     values = np.where(positives > 0, values, 0.0)
     empty = tuple(label for label, count in zip(task.labels, positives, strict=True) if not count)
     return Weights(values.astype(np.float32), empty)
@@ -214,10 +205,7 @@ class Loop:
         return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values
 
     def _loss(self, logits: Any, *, truth: Any, whole: Any, shares: Any) -> Any:
-        """Return these rows' share of the loss of the whole batch: weighted mean (single), mean of cells (multi).
-
-        ``shares`` are the rows' own weights, ``None`` if all are 1.
-        """
+        """Return these rows' share of the loss of the whole batch: weighted mean (single), mean of cells (multi)."""
         ask, how = torch.nn.functional, "sum" if shares is None else "none"
         if self.task.kind == "single":
             loss = ask.cross_entropy(logits, truth.argmax(1), weight=self.weights, reduction=how)

@@ -70,13 +70,6 @@ def run(
         ``selected`` (train and validation; ``records``, ``digest`` of their ids), ``weights`` (MLflow's ``run``, and
         the SHA-256 of its ``files``), ``remarks`` (models with rationales: outcomes of requesting them); or ``skipped``
         with the reason.
-
-    Raises:
-        NotTrained: ``model`` is prompted or unknown.
-        NoGold: the corpus has no split or no gold.
-        NoCues: the stage ``rationales`` wrote no remarks (explanations of memes) by the model's labeller.
-        BaseMissing: a base model cannot be found.
-        Diverged: the loss became infinite or undefined.
     """
     spec = params.models.get(model)
     if spec is None or spec.kind not in TRAINABLE:
@@ -210,9 +203,6 @@ def confusion(
 
     Args:
         truth: shape (examples, labels).
-        predicted: the same shape.
-        labels: the names of the second axis.
-        single: whether each row has exactly one label.
     """
     import numpy as np
     from matplotlib.figure import Figure

@@ -73,7 +73,7 @@ def join(model: Any, *, checkpoint: Path, read: Callable[..., None]) -> None:
     Args:
         model: the trained model, whose adapter may be divided among processes.
         checkpoint: has the adapter's weights in parts.
-        read: copies them into tensors by name (``shards.read``).
+        read: copies them into tensors by name (``launch.read_shards``).
     """
     from peft import get_peft_model_state_dict
     from safetensors.torch import save_file
@@ -93,9 +93,6 @@ def quantized(method: str | None) -> dict[str, Any]:
     """Return the options of ``from_pretrained`` that load a base model in 4 bits (``nf4``); none for ``None``.
 
     Norms, embeddings and output head are not quantized.
-
-    Raises:
-        ExtraMissing: bitsandbytes is not installed.
     """
     if method is None:
         return {}
@@ -114,14 +111,7 @@ def stored(place: str) -> bool:
 
 
 def loaded(place: str, *, base: str, **options: Any) -> tuple[Any, dict[str, Any]]:
-    """Return the base model with a folder's LoRA adapter on it, not merged, and the library's report on the base.
-
-    Raises:
-        BaseMissing: the base model on the hub is neither in the cache nor downloadable.
-        BaseAltered: the files of the base model differ from those on which the adapter was trained.
-        BaseUnfit: the adapter does not fit the base model.
-        ExtraMissing: the base model is to be quantized, and bitsandbytes is not installed.
-    """
+    """Return the base model with a folder's LoRA adapter on it, not merged, and the library's report on the base."""
     folder = Path(place)
     verified = _base(folder)
     # not at module level: only models with an adapter need the library
@@ -145,7 +135,7 @@ def _base(folder: Path) -> str:
     if not (folder / IDENTITY).is_file():
         return str(folder / COPY)
     identity = BaseIdentity.model_validate_json((folder / IDENTITY).read_bytes())
-    found = located(identity.base, revision=identity.revision)
-    if wrong := {name for name, _ in files_of(found).items() ^ identity.files.items()}:
+    place = located(identity.base, revision=identity.revision)
+    if wrong := {name for name, _ in files_of(place).items() ^ identity.files.items()}:
         raise BaseAltered(base=identity.base, detail=", ".join(sorted(wrong)))
-    return found
+    return place

@@ -23,9 +23,7 @@ class CalibratedPredictor(ABC):
     """A predictor that computes calibrated probabilities of labels, and derives label sets and alerts from them.
 
     Args:
-        task: the task to predict.
         alerts: label -> its alert: the threshold, fitted on dev, at which the label is flagged besides the label set.
-        chunk: number of texts between two progress reports.
     """
 
     def __init__(self, task: Task, *, alerts: Alerts, chunk: int) -> None:
@@ -41,8 +39,8 @@ class CalibratedPredictor(ABC):
         """Return the texts' calibrated label probabilities, shape (texts, labels); arguments as in :meth:`predict`."""
         rows: list[Floats] = [np.zeros((0, len(self._task.labels)))]
         for start in range(0, len(texts), self._chunk):
-            some = slice(start, start + self._chunk)
-            rows.append(self._scores(texts[some], record_ids=None if record_ids is None else record_ids[some]))
+            part = slice(start, start + self._chunk)
+            rows.append(self._scores(texts[part], record_ids=None if record_ids is None else record_ids[part]))
             if progress is not None:
                 progress(start + len(rows[-1]))
         return np.concatenate(rows)

@@ -8,9 +8,7 @@ from pathlib import Path
 from pipelines.datasets.example import TEST, Example
 from pipelines.metrics import recall_constraints
 from pipelines.metrics.calibration import Calibration
-from pipelines.metrics.recall_constraints import Alerts
-from pipelines.models.pretrained.backbones import Built, opened
-from pipelines.models.pretrained.encoder import EncoderWords, SavedEncoder, built
+from pipelines.models.pretrained.backbones import EncoderWords, SavedEncoder, built, opened
 from pipelines.taxonomy.task import Task
 from pipelines.train.predictors import inference
 from pipelines.train.predictors.calibrated_predictor import CalibratedPredictor, Floats
@@ -20,34 +18,18 @@ CHUNK = 512
 
 
 class EncoderPredictor(CalibratedPredictor):
-    """A fine-tuned text encoder that predicts labels of posts; create it with :meth:`open`."""
+    """A fine-tuned text encoder that predicts labels of posts."""
 
-    def __init__(
-        self, model: Built, *, words: EncoderWords, task: Task, calibrated: Calibration, alerts: Alerts, batch: int
-    ) -> None:
-        """Do not call directly; create an instance with :meth:`open`."""
-        super().__init__(task, alerts=alerts, chunk=CHUNK)
-        self._built, self._words, self._batch = model, words, batch
-        self._calibration = calibrated
-
-    @classmethod
-    def open(cls, out: Path, *, task: Task) -> EncoderPredictor:
-        """Load a text encoder from the folder ``out`` that ``encoder_training.fit`` wrote.
-
-        Raises:
-            OtherLabels: the encoder was fitted for other labels than the task's.
-            BaseMissing, BaseUnfit: files are missing.
-        """
+    def __init__(self, out: Path, *, task: Task) -> None:
+        """Load a text encoder from the folder ``out`` that ``encoder_training.fit`` wrote."""
         alerts, stored = recall_constraints.load(out, task=task)
-        calibrated = Calibration.of_json(stored["calibration"])
+        super().__init__(task, alerts=alerts, chunk=CHUNK)
+        self._calibration, self._batch = Calibration.of_json(stored["calibration"]), int(stored["recipe"]["batch"])
         with opened(str(out), seed=0, folder=out) as place:
-            words = EncoderWords(place, base=out.name, limit=None)
-            model = built(SavedEncoder(place, base=out.name), words=words)
-        batch = int(stored["recipe"]["batch"])
-        return cls(model, words=words, task=task, calibrated=calibrated, alerts=alerts, batch=batch)
+            self._words = EncoderWords(place, base=out.name, limit=None)
+            self._built = built(SavedEncoder(place, base=out.name), words=self._words)
 
     def tokens(self, texts: Sequence[str]) -> list[int]:
-        """Return how many tokens of each text the model reads, including special tokens."""
         return [self._words.count(text) for text in texts]
 
     def _scores(self, texts: Sequence[str], *, record_ids: Sequence[str] | None) -> Floats:

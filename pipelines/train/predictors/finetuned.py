@@ -72,8 +72,7 @@ class Card(Section):
     seed: int
     data_commit: str
     train: TrainingRecords
-    # train and dev; ``None`` in cards of earlier releases
-    selected: TrainingRecords | None = None
+    selected: TrainingRecords  # train and dev
     spec: Tuned
 
     @property
@@ -101,11 +100,7 @@ def write(folder: Path, *, card: Card) -> None:
 
 
 def read(folder: Path) -> Card:
-    """Read the card of a fine-tuned model.
-
-    Raises:
-        NoModel: the card is missing or malformed.
-    """
+    """Read the card of a fine-tuned model."""
     try:
         return Card.model_validate_json((folder / CARD).read_bytes())
     except OSError:
@@ -117,36 +112,24 @@ def read(folder: Path) -> Card:
 
 
 def lineage(folder: Path) -> dict[str, str]:
-    """Return the split of every record on which the model was trained or selected, by record id.
-
-    Raises:
-        NoModel: the lineage is missing.
-    """
-    found = training_records.read(folder)
-    if found is None:
+    """Return the split of every record on which the model was trained or selected, by record id."""
+    splits = training_records.read(folder)
+    if splits is None:
         raise NoModel(folder=folder.name, detail=f"{training_records.FILE} is missing")
-    return found
+    return splits
 
 
 def task_asked(card: Card, *, folder: Path, root: Path = Path()) -> Task:
-    """Return the task for which a model was fine-tuned; ``root`` is a clone of the corpus.
-
-    Raises:
-        ModelOutdated: the scheme's labels or their order have changed.
-    """
+    """Return the task for which a model was fine-tuned; ``root`` is a clone of the corpus."""
     task = task_of(scheme_of(card.scheme, root=root), card.task)
     if task.labels != card.labels:
-        found, expected = len(card.labels), len(task.labels)
-        raise ModelOutdated(folder=folder.name, task=card.task, found=found, expected=expected)
+        trained, expected = len(card.labels), len(task.labels)
+        raise ModelOutdated(folder=folder.name, task=card.task, found=trained, expected=expected)
     return task
 
 
 def votes(corpus: str, *, labeller: str, task: Task, root: Path) -> dict[str, Row]:
-    """Return a labeller's rows of the table ``votes`` for one task by record id.
-
-    Raises:
-        NotVoted: the labeller's votes are missing from the clone.
-    """
+    """Return a labeller's rows of the table ``votes`` for one task by record id."""
     path = root / "snapshot" / corpus / "votes" / labeller / "votes.parquet"
     if not path.is_file():
         raise NotVoted(corpus=corpus, labeller=labeller)
@@ -155,13 +138,7 @@ def votes(corpus: str, *, labeller: str, task: Task, root: Path) -> dict[str, Ro
 
 
 def votes_for(spec: Tuned, *, corpus: str, task: Task, root: Path) -> dict[str, LabelSet] | None:
-    """Return the votes of the labeller that a kNN model is blended with, by record id; ``None`` if it has no labeller.
-
-    A refusal of the labeller is not a vote.
-
-    Raises:
-        NotVoted: the labeller's votes are missing from the clone.
-    """
+    """Return the votes of the labeller that a kNN model is blended with, by record; ``None`` without a labeller."""
     if not isinstance(spec, KnnModel) or spec.labeller is None:
         return None
     rows = votes(corpus, labeller=spec.labeller, task=task, root=root)

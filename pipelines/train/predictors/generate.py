@@ -26,9 +26,8 @@ from pipelines.models.pretrained.backbones import BaseUnfit, had, opened
 from pipelines.taxonomy import Scheme
 from pipelines.taxonomy.task import Task
 from pipelines.train.predictors import adapter
-from pipelines.train.predictors.grammar import Grammar
 from pipelines.train.predictors.instruct import completion, conversation, instruction, read
-from pipelines.train.predictors.posterior import PosteriorReader
+from pipelines.train.predictors.posterior import Grammar, PosteriorReader
 from pipelines.train.predictors.prediction import MALFORMED, VOTE, Prediction
 
 Floats = npt.NDArray[np.float64]
@@ -62,37 +61,6 @@ class Generator:
 
     def __init__(
         self,
-        model: Any,
-        tokenizer: Any,
-        *,
-        task: Task,
-        scheme: Scheme,
-        max_length: int,
-        max_new_tokens: int,
-        batch: int,
-        constrained: bool = True,
-        decoding: Decoding | None = None,
-        prompt: Prompt | None = None,
-        reader: Reader | None = None,
-        least: int = 0,
-    ) -> None:
-        """Take a model in evaluation mode and its tokenizer; see :meth:`open` for the rest."""
-        self._model, self._tokenizer, self._task = model, tokenizer, task
-        self._ends = _ends(model, tokenizer)
-        # a checkpoint's own settings (such as a repetition penalty) would change which token is most probable
-        model.generation_config = GenerationConfig(eos_token_id=self._ends, pad_token_id=self._ends[0])
-        self._prompt = prompt or instruction(scheme, category=task.key)
-        self._reader = reader or partial(_strictly, task=task)
-        self._least = least
-        self._max_length, self._batch, self._decoding = max_length, batch, decoding or Decoding()
-        self._grammar = Grammar.of(task, encode=self._encode) if constrained else None
-        self._room = max_new_tokens
-        if self._grammar:
-            self._grammar.check(max_new_tokens)
-
-    @classmethod
-    def open(
-        cls,
         base: str | Path,
         *,
         task: Task,
@@ -107,62 +75,39 @@ class Generator:
         prompt: Prompt | None = None,
         reader: Reader | None = None,
         least: int = 0,
-    ) -> Generator:
+    ) -> None:
         """Load a model on all accelerators, in bfloat16 if supported, else in float32.
 
         Args:
             base: the base model: a folder with weights, a Hugging Face id, or a ``tiny:`` name.
-            task: the task of the labels.
-            scheme: provides the words of the prompt.
             max_length: tokens of prompt and answer together; a longer post loses its middle.
             max_new_tokens: tokens of an answer, reserved as they were during tuning. A constrained answer ends within
                 them.
-            batch: posts in a batch.
-            seed: seeds the weights of a ``tiny:`` base model.
-            folder: where a temporary ``tiny:`` base model is created.
             constrained: if false, the model may write anything; for comparison.
-            revision: of a base model on the hub.
             prompt: the prompt about a post; by default the one that models are tuned on.
             reader: returns outcome and labels of what an unconstrained model wrote; by default strictly the form that
                 tuned models learn.
             least: tokens that a post gets at least, however long the prompt is; ``max_length`` gives way.
-
-        Raises:
-            BaseMissing: the base model is neither local nor downloadable.
-            BaseUnfit: the base model is not a causal model, its checkpoint lacks weights, or no token ends an answer.
-            AnswersAlike: the tokenizer encodes different answers as the same tokens.
-            BadParams: ``max_new_tokens`` is less than the shortest answer.
         """
         name = str(base)
         with opened(name, revision=revision, seed=seed, folder=folder) as place:
-            tokenizer = had(AutoTokenizer, place, base=name)
-            model = _loaded(place, base=name)
-        if not _ends(model, tokenizer):
+            self._tokenizer = had(AutoTokenizer, place, base=name)
+            self._model = _loaded(place, base=name)
+        self._ends = _ends(self._model, self._tokenizer)
+        if not self._ends:
             raise BaseUnfit(base=name, detail="it has no token that ends an answer")
-        return cls(
-            model,
-            tokenizer,
-            task=task,
-            scheme=scheme,
-            max_length=max_length,
-            max_new_tokens=max_new_tokens,
-            batch=batch,
-            constrained=constrained,
-            decoding=Decoding.of(base, task=task),
-            prompt=prompt or instruction(scheme, category=task.key, tuned=Path(base)),
-            reader=reader,
-            least=least,
-        )
+        # a checkpoint's own settings (such as a repetition penalty) would change which token is most probable
+        self._model.generation_config = GenerationConfig(eos_token_id=self._ends, pad_token_id=self._ends[0])
+        self._prompt = prompt or instruction(scheme, category=task.key, tuned=Path(base))
+        self._reader = reader or partial(_strictly, task=task)
+        self._task, self._decoding = task, Decoding.of(base, task=task)
+        self._max_length, self._room, self._least, self._batch = max_length, max_new_tokens, least, batch
+        self._grammar = Grammar.of(task, encode=self._encode) if constrained else None
+        if self._grammar:
+            self._grammar.check(max_new_tokens)
 
     def posteriors(self, texts: Sequence[str], *, progress: Callable[[int], None] | None = None) -> Floats:
-        """Return for each text the probability that the answer is each label set of :attr:`sets`, shape (texts, sets).
-
-        Rows sum to 1.
-
-        Raises:
-            NoTemplate: the base model has no chat template.
-            NoRoom: ``max_length`` is too small for the instruction.
-        """
+        """Return the probability that the answer to a text is each label set of :attr:`sets`, shape (texts, sets)."""
         return self._posteriors(self._prompts(texts), progress=progress)
 
     def predict(
@@ -178,23 +123,19 @@ class Generator:
         on a tie, of the smallest, then the first alphabetically.
         Without constraint the model decodes greedily, gives no probabilities, and its answers may be malformed.
         ``record_ids`` are not used.
-
-        Raises:
-            NoTemplate: the base model has no chat template.
-            NoRoom: ``max_length`` is too small for the instruction.
         """
         prompts = self._prompts(texts)
         if self._grammar is None:
             return self._written(prompts, progress=progress)
-        found = self._posteriors(prompts, progress=progress)
-        scores = self._decoding.calibrated(found @ self.member)
+        posterior = self._posteriors(prompts, progress=progress)
+        scores = self._decoding.calibrated(posterior @ self.member)
         if self._task.kind == "single":
             # calibration knows how frequent the classes are, the model may not
-            found = scores @ self.member.T
+            posterior = scores @ self.member.T
         alerts = raised(scores, task=self._task, alerts=self._decoding.alerts)
         return [
             Prediction(VOTE, self.sets[best], tuple(row), len(prompt), self._lengths[best], alert)
-            for best, row, prompt, alert in zip(found.argmax(axis=1), scores.tolist(), prompts, alerts, strict=True)
+            for best, row, prompt, alert in zip(posterior.argmax(axis=1), scores.tolist(), prompts, alerts, strict=True)
         ]
 
     @cached_property
@@ -232,20 +173,20 @@ class Generator:
     def _posteriors(self, prompts: Sequence[list[int]], *, progress: Callable[[int], None] | None) -> Floats:
         if self._grammar is None:
             raise ValueError("without constraint there is no posterior")
-        found, done = np.zeros((len(prompts), len(self.sets))), 0
+        posterior, done = np.zeros((len(prompts), len(self.sets))), 0
         if not prompts:
-            return found
+            return posterior
         column = {labels: k for k, labels in enumerate(self.sets)}
         with torch.inference_mode():
             reader = PosteriorReader(self._model, prompts=prompts, batch=self._batch)
             for which in self._batches(prompts):
                 rows = reader([prompts[i] for i in which], grammar=self._grammar, room=self._room)
                 for i, row in zip(which, rows, strict=True):
-                    found[i, [column[labels] for labels in row]] = list(row.values())
+                    posterior[i, [column[labels] for labels in row]] = list(row.values())
                 done += len(which)
                 if progress:
                     progress(done)
-        return found
+        return posterior
 
     def _written(self, prompts: Sequence[list[int]], *, progress: Callable[[int], None] | None) -> list[Prediction]:
         answers: dict[int, Prediction] = {}
@@ -280,7 +221,7 @@ def _strictly(answer: str, *, task: Task) -> tuple[str, LabelSet]:
 
 
 def _loaded(place: str, *, base: str) -> Any:
-    """Return the model in evaluation mode, without gradients; see ``Generator.open``."""
+    """Return the model in evaluation mode, without gradients; see ``Generator``."""
     gpu = torch.cuda.is_available()
     form = torch.bfloat16 if gpu and torch.cuda.is_bf16_supported() else torch.float32
     where = {"device_map": "auto"} if gpu else {}
@@ -295,7 +236,6 @@ def _loaded(place: str, *, base: str) -> Any:
 
 
 def _ends(model: Any, tokenizer: Any) -> list[int]:
-    """Return the tokens that end an answer: the tokenizer's first, then the checkpoint's."""
     named = model.generation_config.eos_token_id
     more = named if isinstance(named, list) else [named]
     return list(dict.fromkeys(token for token in (tokenizer.eos_token_id, *more) if token is not None))

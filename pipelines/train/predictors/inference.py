@@ -45,25 +45,22 @@ def predict(built: Built, *, examples: Sequence[Example], task: Task, batch: int
     ``batch`` is the batch size of training, which affects speed and memory, not the result.
 
     Rows of a single-label task add up to 1 (softmax); cells of a multi-label task are independent (sigmoid).
-
-    Raises:
-        Diverged: a probability is undefined.
     """
     where = machine()
     module = built.module.to(where.device).eval()
     lengths = [built.length(example) for example in examples]
     order = sorted(range(len(examples)), key=lambda i: -lengths[i])
     batches = cut(order, batch=AT_ONCE * batch)[where.process_index :: where.num_processes]
-    found: list[tuple[list[int], npt.NDArray[np.float32]]] = []
+    parts: list[tuple[list[int], npt.NDArray[np.float32]]] = []
     with torch.no_grad():
         for rows, tensors in prepared(built, examples=examples, batches=batches, machine=where):
             with autocast(where):
                 logits = module(**on(where, tensors)).float()
             if logits.shape != (len(rows), len(task.labels)):
                 raise BadScores(task=task.key, detail=f"{len(rows)} examples gave logits of {tuple(logits.shape)}")
-            found.append((rows, (logits.softmax(-1) if task.kind == "single" else logits.sigmoid()).cpu().numpy()))
+            parts.append((rows, (logits.softmax(-1) if task.kind == "single" else logits.sigmoid()).cpu().numpy()))
     scores = np.full((len(examples), len(task.labels)), np.nan, np.float32)
-    for rows, values in gather_object(found):
+    for rows, values in gather_object(parts):
         scores[rows] = values
     if np.isnan(scores).any():
         raise Diverged(task=task.key, detail="a probability is undefined")

@@ -57,13 +57,8 @@ def instruction(scheme: Scheme, *, category: str, own: OwnPrompts | None = None,
     """Return the short fine-tuning prompt for one category of labels (CRADLE, Figure 6; SPEC 24).
 
     Args:
-        scheme: provides the words.
-        category: the category of the answer.
         own: a team's own texts, used where they have this prompt.
         tuned: the folder of a fine-tuned model, which has the messages that it was tuned on if they are a team's own.
-
-    Raises:
-        UnknownCategory: the scheme has no such category.
     """
     prompt = prompts.build(scheme, keys=[category], system="training", mode="paper", own=own)
     if tuned is None or not (tuned / FILE).is_file():
@@ -79,11 +74,7 @@ def store(prompt: Prompt, folder: Path) -> None:
 
 
 def completion(labels: frozenset[str], *, task: Task) -> str:
-    """Return the answer that a model learns to give for ``labels``, in the scheme's order: ``{"labels": ["a", "b"]}``.
-
-    Raises:
-        BadParams: a label is unknown to the task, or a single-label task gets more or fewer than one label.
-    """
+    """Return the answer that a model learns for ``labels``, in the scheme's order: ``{"labels": ["a", "b"]}``."""
     unknown = len(labels - set(task.labels))
     if unknown or (task.kind == "single" and len(labels) != 1):
         detail = f"{unknown} labels are unknown" if unknown else "needs exactly one label"
@@ -120,16 +111,9 @@ def conversation(text: str, *, prompt: Prompt, tokenizer: Any, max_length: int, 
     long loses its middle, never its ends: the title is at the beginning, and requests are at the end (trap 3).
 
     Args:
-        text: ``Post.text``.
-        prompt: the result of :func:`instruction`, or another prompt of posts.
-        tokenizer: the base model's, with its chat template.
         max_length: the maximum number of tokens of conversation and answer together.
         room: the number of these tokens that is reserved for the answer.
         least: the number of tokens that a post gets at least, beyond ``max_length`` if the instruction is long.
-
-    Raises:
-        NoTemplate: the base model has no chat template.
-        NoRoom: not even an empty post fits.
     """
     return shortened(text, prompt=prompt, tokenizer=tokenizer, max_length=max_length, room=room, least=least)[0]
 
@@ -151,9 +135,9 @@ def shortened(
     low, high = 0, len(text)
     while high - low > 1:
         kept = (low + high) // 2
-        found = _ids(text[: -(-kept // 2)] + GAP + text[len(text) - kept // 2 :], prompt=prompt, tokenizer=tokenizer)
-        if len(found) <= limit:
-            low, fitting = kept, found
+        ids = _ids(text[: -(-kept // 2)] + GAP + text[len(text) - kept // 2 :], prompt=prompt, tokenizer=tokenizer)
+        if len(ids) <= limit:
+            low, fitting = kept, ids
         else:
             high = kept
     return fitting, True
@@ -167,14 +151,14 @@ def _ids(text: str, *, prompt: Prompt, tokenizer: Any) -> list[int]:
     asked = [{"role": "system", "content": system}, {"role": "user", "content": user}]
     for messages in (asked, [{"role": "user", "content": f"{system}\n\n{user}"}]):
         try:
-            found = tokenizer.apply_chat_template(
+            ids = tokenizer.apply_chat_template(
                 messages, add_generation_prompt=True, tokenize=True, return_dict=False, enable_thinking=False
             )
         except TemplateError:
             continue  # some templates raise an error at a system message
         except ValueError:
             break
-        return [int(i) for i in found]
+        return [int(i) for i in ids]
     raise NoTemplate(base=_name(tokenizer), detail="there is none, or it rejects a user message")
 
 

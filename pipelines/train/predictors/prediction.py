@@ -41,7 +41,6 @@ class Predictor(Protocol):
         """Return one prediction per text, in the order of the texts.
 
         Args:
-            texts: texts of posts, as in ``Post.text``.
             record_ids: the texts' records, for models that use other data of a record (a labeller's vote).
             progress: called with the number of texts that are done.
         """

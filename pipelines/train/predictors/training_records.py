@@ -43,11 +43,11 @@ def trained_on(record_ids: Collection[str] | pa.ChunkedArray) -> TrainingRecords
 
 def digests(files: Mapping[str, Path]) -> dict[str, str]:
     """Return the SHA-256 of each of the files, by the name given in ``files``."""
-    found = {}
+    hashes = {}
     for name, path in files.items():
         with path.open("rb") as file:
-            found[name] = hashlib.file_digest(file, "sha256").hexdigest()
-    return found
+            hashes[name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return hashes
 
 
 def write(placed: Mapping[Item, tuple[str, str]], *, folder: Path) -> TrainingRecords:
@@ -55,7 +55,6 @@ def write(placed: Mapping[Item, tuple[str, str]], *, folder: Path) -> TrainingRe
 
     Args:
         placed: item -> its split and its group (of near-duplicates, or one author).
-        folder: the model's folder.
     """
     rows = [{"record_id": r, "image": n, "group": g, "split": s} for (r, n), (s, g) in placed.items()]
     tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS["splits"]), folder / FILE, name="splits")

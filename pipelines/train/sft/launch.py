@@ -1,8 +1,12 @@
 """Run fine-tuning in several processes that divide the model: one for each GPU, or any number on a CPU (FSDP 2).
 
-``torch.distributed.run`` starts :mod:`pipelines.train.sft.worker` once for each process. Arguments are passed in
-memory, in an anonymous file that disappears with its processes, because posts are never written to a disk. The first
-process reports on standard output, one JSON object per line.
+``torch.distributed.run`` starts :mod:`pipelines.train.sft.sft` once for each process. Arguments are passed in
+memory, in an anonymous file that disappears with its processes, because posts are never written to a disk. The
+first process reports on standard output, one JSON object per line.
+
+``fully_shard`` gives each process a part of every weight, with the gradients and the optimiser's state of that part.
+Each process writes its part of a checkpoint (``torch.distributed.checkpoint``). Accelerate divides a model only on
+accelerators; on a CPU it would silently give each process a copy of everything (DDP), whatever it was told.
 """
 
 from __future__ import annotations
@@ -14,18 +18,23 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed.checkpoint as distributed
+from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin, gather_object
+from torch.distributed.fsdp import CPUOffloadPolicy
 
 from pipelines.config.models import SftModel
 from pipelines.errors import BadParams, DataError
 
 # Environment variable with the path of the arguments' file: the parent's PID and file descriptor.
 GIVEN = "CORPUS_SFT_GIVEN"
-MODULE = "pipelines.train.sft.worker"
+MODULE = "pipelines.train.sft.sft"
 
 
 class GroupFailed(DataError):
@@ -52,11 +61,7 @@ def grouped() -> bool:
 
 
 def processes(asked: int | None = None) -> int:
-    """Return in how many processes to fine-tune: ``asked``, else one for each GPU, else 1.
-
-    Raises:
-        BadParams: more are asked for than there are GPUs.
-    """
+    """Return in how many processes to fine-tune: ``asked``, else one for each GPU, else 1."""
     gpus = torch.cuda.device_count()
     if asked and gpus and asked > gpus:
         raise BadParams(where="CORPUS_FINETUNE_PROCESSES", detail=f"is {asked}, and there are {gpus} GPUs")
@@ -88,45 +93,36 @@ def sharding(spec: SftModel, *, gpu: bool) -> dict[str, str]:
 
 
 def group(job: Any, *, processes: int, say: Callable[[dict[str, float]], None]) -> dict[str, Any]:
-    """Fine-tune in ``processes`` processes, and return the metrics of ``sft.tune``, such as the epochs' losses.
-
-    Args:
-        job: the ``sft.SftJob``.
-        processes: number of processes.
-        say: called after every epoch.
-
-    Raises:
-        GroupFailed: a process ended early.
-    """
+    """Fine-tune in ``processes`` processes, and return the metrics of ``sft.tune``, such as the epochs' losses."""
     file = os.memfd_create("given")
     try:
         with os.fdopen(os.dup(file), "wb") as handed:
             pickle.dump(job, handed)
         environment = {**os.environ, **sharding(job.spec, gpu=torch.cuda.is_available())}
         environment[GIVEN] = f"/proc/{os.getpid()}/fd/{file}"
-        found = _followed(command(processes), environment=environment, say=say, processes=processes)
+        metrics = _followed(command(processes), environment=environment, say=say, processes=processes)
     finally:
         os.close(file)
-    return found
+    return metrics
 
 
 def _followed(
-    line: Sequence[str], *, environment: dict[str, str], say: Callable[[dict[str, float]], None], processes: int
+    command_line: Sequence[str], *, environment: dict[str, str], say: Callable[[dict[str, float]], None], processes: int
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    with subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, text=True) as child:
+    metrics: dict[str, Any] = {}
+    with subprocess.Popen(command_line, env=environment, stdout=subprocess.PIPE, text=True) as child:
         try:
-            for said in child.stdout or ():
-                if said.startswith('{"said"'):
-                    say(json.loads(said)["said"])
-                elif said.startswith('{"found"'):
-                    found = json.loads(said)["found"]
+            for line in child.stdout or ():
+                if line.startswith('{"said"'):
+                    say(json.loads(line)["said"])
+                elif line.startswith('{"found"'):
+                    metrics = json.loads(line)["found"]
         except BaseException:
             child.terminate()
             raise
-    if child.returncode or not found:
+    if child.returncode or not metrics:
         raise GroupFailed(processes=processes, status=child.returncode)
-    return found
+    return metrics
 
 
 def tell(**said: Any) -> None:
@@ -144,3 +140,87 @@ def leave_with(parent: Path) -> None:
         os._exit(GroupFailed.exit_code)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+# Folders of a sharded checkpoint, as accelerate names them; the optimiser's state of an undivided model is a file.
+WEIGHTS, OPTIMIZER, PLAIN_OPTIMIZER = "pytorch_model_fsdp_0", "optimizer_0", "optimizer.pt"
+# Ours: how much more than its equal part a process may hold. Weights are divided by rows, so parts differ by a row.
+UNEVEN = 1.05
+
+
+class NotSharded(DataError):
+    """A process holds more of the model than its part, so each GPU would need the memory of a larger part."""
+
+    message = "The model is not divided: of {parameters} parameters, the {processes} processes hold {held}."
+    remedy = (
+        "Check that the versions of accelerate, torch and transformers are those of requirements.lock; if they are, "
+        "report the model's architecture: its layers cannot be divided."
+    )
+
+
+@dataclass(frozen=True)
+class Shards:
+    """How a model is divided: its number of ``parameters``, and how many of them each process holds, by rank."""
+
+    parameters: int
+    held: tuple[int, ...]
+
+    @classmethod
+    def of(cls, model: Any) -> Shards:
+        """Count the parameters of a model and those that each process holds; call it in all processes."""
+        parameters = list(model.parameters())
+        local = sum(_local(p).numel() * _packed(p) for p in parameters)
+        whole = sum(p.numel() * _packed(p) for p in parameters)
+        return cls(whole, tuple(gather_object([local])) if grouped() else (local,))
+
+    def check(self) -> None:
+        """Raise an error unless each process holds an equal part, give or take :data:`UNEVEN`."""
+        if max(self.held) > UNEVEN * self.parameters / len(self.held):
+            raise NotSharded(parameters=self.parameters, processes=len(self.held), held=_listed(self.held))
+
+
+def enable_sharding(accelerator: Any) -> bool:
+    """Make an accelerator divide models on a CPU as on a GPU, in a process of a group; return whether it divides them.
+
+    Weights that are offloaded to a CPU's memory are pinned only for a GPU.
+    """
+    if not grouped():
+        return False
+    state = accelerator.state
+    if state.distributed_type == DistributedType.MULTI_CPU:
+        state.fsdp_plugin = FullyShardedDataParallelPlugin()
+        state.distributed_type = DistributedType.FSDP
+    if policy := state.fsdp_plugin.mixed_precision_policy:
+        # sums over processes in bfloat16 would lose small gradients
+        state.fsdp_plugin.mixed_precision_policy = replace(policy, reduce_dtype=torch.float32)
+    if isinstance(state.fsdp_plugin.cpu_offload, CPUOffloadPolicy):
+        state.fsdp_plugin.cpu_offload = CPUOffloadPolicy(pin_memory=accelerator.device.type == "cuda")
+    return True
+
+
+def is_sharded(checkpoint: Path) -> bool:
+    """Return whether the weights of a checkpoint are in parts, one of each process."""
+    return (checkpoint / WEIGHTS).is_dir()
+
+
+def read_shards(checkpoint: Path, *, into: dict[str, Any]) -> None:
+    """Copy the weights of a sharded checkpoint into tensors by name, each in its own number format, one by one."""
+    with warnings.catch_warnings():
+        # it says that this process reads alone
+        warnings.simplefilter("ignore")
+        distributed.load({"model": into}, checkpoint_id=checkpoint / WEIGHTS, no_dist=True)
+
+
+def _local(parameter: Any) -> Any:
+    return parameter.to_local() if hasattr(parameter, "to_local") else parameter
+
+
+def _packed(parameter: Any) -> int:
+    """Return how many weights an element of a parameter has: more than one only in a quantized one."""
+    if type(parameter).__name__ != "Params4bit":
+        return 1
+    return 2 * int(parameter.element_size())
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))

@@ -24,7 +24,7 @@ import torch
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from pipelines.train.predictors.grammar import common
+from pipelines.train.predictors.posterior import common
 
 IGNORED = -100  # label that the library's losses ignore
 ATTENTION = "tails"
@@ -58,10 +58,7 @@ class PackingPlan:
 
 
 def shared(samples: Sequence[TokenizedSample]) -> int:
-    """Return the length in tokens of the samples' common prefix, which ends at least one token before each answer.
-
-    That one token belongs to each sample's own tail, because the token after it differs between samples.
-    """
+    """Return the length in tokens of the samples' common prefix, which ends at least one token before each answer."""
     least = min((len(s.ids) - s.answer for s in samples), default=1) - 1
     return common([s.ids[:least] for s in samples]) if least > 0 else 0
 
@@ -128,9 +125,6 @@ def plan(
         room: the maximum number of tokens in an input row without the common prefix; ``None`` limits the row to
             ``batch`` samples instead.
         batch: the maximum number of samples in an input row if ``room`` is ``None``.
-
-    Raises:
-        ValueError: a sample is longer than ``room``.
     """
     if room is not None and max(lengths, default=0) > room:
         raise ValueError("a sample is longer than a row")
@@ -181,13 +175,8 @@ def attend(
     """Compute causal attention within a row: samples attend to the common prefix and themselves, not to each other.
 
     Args:
-        module: the attention layer.
         query: (1, heads, tokens, width), as are ``key`` and ``value``, which may have fewer heads.
-        key: see ``query``.
-        value: see ``query``.
-        attention_mask: ignored.
         segments: lengths of the prefix and of the tails, as returned by :func:`row`.
-        options: passed to :func:`sdpa_attention_forward`.
 
     Returns:
         The attention output, (1, tokens, heads, width), and ``None`` in place of attention weights.
@@ -237,7 +226,6 @@ def sequences(segments: tuple[int, ...], *, device: Any) -> tuple[Any, tuple[Any
 
     Args:
         segments: lengths of the prefix and of the tails.
-        device: of the tensors.
 
     Returns:
         ``places``: the row's tokens that the sequences' keys are of, int64 (keys,). ``ends``: where the sequences end

@@ -59,12 +59,7 @@ def base_of(spec: SftModel, *, place: str) -> Any:
 
 
 def processes(spec: SftModel, *, asked: int | None) -> int:
-    """Return in how many processes to fine-tune: ``asked``, else one for each GPU that a recipe can use, else 1.
-
-    Raises:
-        BadParams: more are asked for than there are GPUs, or than the recipe can use.
-        ExtraMissing: bitsandbytes is not installed.
-    """
+    """Return in how many processes to fine-tune: ``asked``, else one for each GPU that a recipe can use, else 1."""
     where = f"models ({spec.base})"
     if spec.single and (asked or 1) > 1:
         # bitsandbytes 0.50 with FSDP 2: in two processes 4 bits gave wrong losses after an epoch, and 8 bits failed
@@ -89,15 +84,7 @@ def adapter(spec: SftModel) -> LoraConfig | None:
 
 
 def arguments(spec: SftModel, *, model: Any, plan: packing.PackingPlan, folder: Path, seed: int) -> SFTConfig:
-    """Return the arguments of the library's trainer for a recipe, a model and the number of this machine's processes.
-
-    Args:
-        spec: the recipe.
-        model: the loaded base model.
-        plan: how the training samples are packed into rows.
-        folder: where the trainer writes checkpoints.
-        seed: the trainer's seed.
-    """
+    """Return the arguments of the library's trainer for a recipe and a model."""
     gpu = torch.cuda.is_available()
     text = model.config.get_text_config()
     short = short_of_memory(
@@ -146,10 +133,6 @@ def short_of_memory(
     """Return whether activations must be recomputed, because GPU memory is too small for them.
 
     Args:
-        spec: says which weights are trained, with an optimiser state, and in which format and memory they are.
-        layers: number of the model's layers.
-        width: width of its residual stream.
-        weights: number of its weights.
         memory: the memory of one GPU in bytes; ``None`` without a GPU.
         processes: number of processes that share the weights.
     """

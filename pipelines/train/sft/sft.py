@@ -13,6 +13,8 @@ import gc
 import hashlib
 import json
 import logging
+import os
+import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,12 +32,13 @@ from pipelines.errors import DataError
 from pipelines.llm.prompting.prompts import Prompt
 from pipelines.metrics import calibration, recall_constraints
 from pipelines.models.pretrained.backbones import BaseUnfit, had, opened
+from pipelines.process import hide_messages
 from pipelines.taxonomy import Scheme
 from pipelines.taxonomy.task import Task
 from pipelines.train.classifiers.loss_and_optimizer import reproducible
 from pipelines.train.predictors import adapter, instruct
 from pipelines.train.predictors.generate import Generator
-from pipelines.train.sft import launch, packing, recipe, shards
+from pipelines.train.sft import launch, packing, recipe
 from pipelines.train.sft.packing import TokenizedSample
 from pipelines.train.sft.trainer import Keeper, RowCollator, Steps, Tuner, best, clear, newest
 
@@ -82,14 +85,8 @@ class SftJob:
 
     Args:
         spec: the base model and the recipe.
-        train: examples of train alone.
-        validation: examples of validation alone.
-        task: the task of their labels.
-        scheme: the label scheme of the task, from which the instruction is built.
         seed: seeds the order of the samples, dropout and a new adapter.
-        settings: provides ``checkpoint_steps`` and ``max_new_tokens``, the room reserved for an answer.
         folder: for checkpoints of this run alone; must outlive a killed process; the caller removes it.
-        out: folder of the result.
         processes: number of processes that divide the model; ``None`` for one for each GPU, or one on a CPU.
     """
 
@@ -112,19 +109,6 @@ def fit(job: SftJob, *, say: Callable[[dict[str, float]], None]) -> SftResult:
     format of the base model, an adapter's in float32. Several processes divide the model (``launch.py``), and so does a
     single one that offloads it. ``say`` is called after every epoch; twice if a kill comes between the call and the
     checkpoint.
-
-    Raises:
-        LeakRefused: examples of another split.
-        NothingToTune: a split has no examples.
-        BaseMissing: the base model cannot be found.
-        BaseUnfit: the tokenizer does not decode an answer to the same text.
-        NoTemplate: the base model has no chat template.
-        NoRoom: ``max_length`` is too small for the instruction.
-        TuningDiverged: the loss became infinite or undefined.
-        GroupFailed: one of several processes ended early.
-        BadParams: more processes than GPUs, or than the recipe can use.
-        ExtraMissing: the recipe needs bitsandbytes, which is not installed.
-        NotSharded: a process holds more than its part of the model.
     """
     for examples, split in ((job.train, TRAIN), (job.validation, VALIDATION)):
         if not only(examples, splits={split}):
@@ -140,25 +124,21 @@ def calibrate(job: SftJob) -> dict[str, Any]:
 
     Returns:
         The report of :func:`pipelines.metrics.recall_constraints.learned`: alerts, exact match, losses on dev.
-
-    Raises:
-        NothingToCalibrate: dev has no gold.
-        BadParams: a recall floor names a label of no scheme.
     """
     # the trained model is in a cycle of references, and still on the accelerator
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-    generator = Generator.open(
+    generator = Generator(
         job.out, task=job.task, scheme=job.scheme, max_length=job.spec.max_length,
         max_new_tokens=job.settings.max_new_tokens, batch=TOGETHER, folder=job.folder,
     )  # fmt: skip
-    found = generator.posteriors([example.text for example in job.validation])
-    raw = found @ generator.member
+    posterior = generator.posteriors([example.text for example in job.validation])
+    raw = posterior @ generator.member
     fitted = calibration.fit(raw, examples=job.validation, task=job.task)
     alerts, metrics = recall_constraints.learned(
         fitted(raw), raw=raw, examples=job.validation, task=job.task, floors=job.settings.recall_floors,
-        sets=[generator.sets[chosen] for chosen in found.argmax(axis=1)] if job.task.kind == "multi" else None,
+        sets=[generator.sets[chosen] for chosen in posterior.argmax(axis=1)] if job.task.kind == "multi" else None,
     )  # fmt: skip
     recall_constraints.save(job.out, task=job.task, alerts=alerts, calibration=fitted.as_json())
     return metrics
@@ -252,15 +232,15 @@ def _write(spec: SftModel, *, place: str, chosen: Path, tokenizer: Any, out: Pat
     """Write a checkpoint's weights in the base's own number format, or its adapter; ``model`` is the trained one."""
     out.mkdir(parents=True, exist_ok=True)
     if spec.tuning == "lora":
-        if shards.stored(chosen):
-            adapter.join(model, checkpoint=chosen, read=shards.read)
+        if launch.is_sharded(chosen):
+            adapter.join(model, checkpoint=chosen, read=launch.read_shards)
         adapter.write(spec, place=place, checkpoint=chosen, out=out)
     else:
         form = had(AutoConfig, place, base=spec.base).dtype or torch.float32
-        parts = shards.stored(chosen)
+        parts = launch.is_sharded(chosen)
         written = had(AutoModelForCausalLM, place if parts else str(chosen), base=spec.base, dtype=form)
         if parts:
-            shards.read(chosen, into=written.state_dict())
+            launch.read_shards(chosen, into=written.state_dict())
         written.save_pretrained(str(out), max_shard_size=adapter.SHARD)
     tokenizer.save_pretrained(str(out))
 
@@ -278,3 +258,19 @@ def _key(spec: SftModel, *, model: Any, samples: Sequence[Sequence[TokenizedSamp
         "versions": [str(torch.__version__), transformers.__version__],
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def main() -> None:
+    """Run this process's part of a fine-tuning on several GPUs, with the arguments that the parent process passed."""
+    handed = Path(os.environ[launch.GIVEN])
+    launch.leave_with(handed)
+    # the parent's own memory, which no other user can write
+    job = pickle.loads(handed.read_bytes())  # noqa: S301
+    metrics = tune(job, say=lambda epoch: launch.tell(said=epoch))
+    if not launch.rank():
+        launch.tell(found=metrics)
+
+
+if __name__ == "__main__":
+    hide_messages()
+    main()

@@ -22,9 +22,9 @@ from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 from trl import SFTTrainer
 
 from pipelines.train.predictors.inference import Diverged
-from pipelines.train.sft import shards
+from pipelines.train.sft import launch
+from pipelines.train.sft.launch import Shards
 from pipelines.train.sft.packing import IGNORED, PackingPlan, TokenizedSample, padded, row
-from pipelines.train.sft.shards import Shards
 
 WHOLE, JUDGED = "whole.json", "eval_loss"
 
@@ -108,7 +108,7 @@ class Tuner(SFTTrainer):  # type: ignore[misc]
     def create_accelerator_and_postprocess(self) -> None:
         """Create the accelerator, and let it divide the model among the processes of a group, on a CPU as well."""
         super().create_accelerator_and_postprocess()
-        self.is_fsdp_enabled = shards.enable(self.accelerator)
+        self.is_fsdp_enabled = launch.enable_sharding(self.accelerator)
 
     def get_train_dataloader(self) -> DataLoader:
         """Return the loader of the training rows, in the order planned for the current epoch."""
@@ -137,10 +137,10 @@ class Tuner(SFTTrainer):  # type: ignore[misc]
         with torch.no_grad(), self.compute_loss_context_manager():
             for number in range(len(self.validation)):
                 total += self.compute_loss(model, self._prepare_inputs(self.validation[number]))
-        found = {JUDGED: float(self.accelerator.reduce(total, "mean"))}
-        self.log(dict(found))
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, found)
-        return found
+        metrics = {JUDGED: float(self.accelerator.reduce(total, "mean"))}
+        self.log(dict(metrics))
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
 
     def history(self) -> list[dict[str, float]]:
         """Return ``epoch``, ``step``, ``train_loss``, ``validation_loss``, ``learning_rate`` by validated epoch."""
@@ -177,8 +177,6 @@ class Keeper(TrainerCallback):  # type: ignore[misc]
 
     Args:
         key: digest of the run's inputs; only a run with the same key resumes from its checkpoints.
-        every: ``finetune.checkpoint_steps``.
-        task: the task's name, for errors.
         say: called after every epoch, in the main process alone.
     """
 
@@ -187,11 +185,7 @@ class Keeper(TrainerCallback):  # type: ignore[misc]
         self._key, self._every, self._task, self._say = key, every, task, say
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Count the parameters of each process before the first step.
-
-        Raises:
-            NotSharded: a process holds more than its part.
-        """
+        """Count the parameters of each process before the first step."""
         if self.tuner:
             self.tuner.shards = Shards.of(self.tuner.model)
             self.tuner.shards.check()
@@ -210,11 +204,7 @@ class Keeper(TrainerCallback):  # type: ignore[misc]
         control.should_evaluate = control.should_save = True
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float], **_: Any) -> None:
-        """Stop the training with an error if its loss diverged.
-
-        Raises:
-            TuningDiverged: a loss is infinite or undefined.
-        """
+        """Stop the training with an error if its loss diverged."""
         for name in ("loss", JUDGED):
             if name in logs and not math.isfinite(logs[name]):
                 raise TuningDiverged(task=self._task, detail=f"{name} of step {state.global_step} is {logs[name]}")
@@ -282,8 +272,8 @@ def reduce(checkpoint: Path) -> None:
     """Delete from a checkpoint what only resuming needs, which is the optimiser's state; its weights remain."""
     # it must not look complete
     (checkpoint / WHOLE).unlink(missing_ok=True)
-    shutil.rmtree(checkpoint / shards.OPTIMIZER, ignore_errors=True)
-    (checkpoint / shards.PLAIN_OPTIMIZER).unlink(missing_ok=True)
+    shutil.rmtree(checkpoint / launch.OPTIMIZER, ignore_errors=True)
+    (checkpoint / launch.PLAIN_OPTIMIZER).unlink(missing_ok=True)
 
 
 def _alone(rows: list[dict[str, Any]]) -> dict[str, Any]:

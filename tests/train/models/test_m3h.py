@@ -21,8 +21,8 @@ from pipelines.datasets.example import Example, Item, LeakRefused, targets
 from pipelines.datasets.features import Cues, NoCues, Remarks
 from pipelines.errors import BadParams
 from pipelines.models import build, m3h
+from pipelines.models.m3h import Similar
 from pipelines.models.pretrained.backbones import BaseUnfit, Built
-from pipelines.models.similar import Similar
 from pipelines.taxonomy import load
 from pipelines.taxonomy.task import Task, task_of
 from tests.train.small_memes import REPO
