@@ -24,7 +24,7 @@ from pipelines.llm.asking import HERE, PlannedRequests
 from pipelines.llm.capabilities import capabilities, price
 from pipelines.llm.prompting.prompts import PromptExample, build
 from pipelines.moderation import moderation
-from pipelines.predict import prompted, prompted_posts
+from pipelines.predict import baselines, prompted
 from pipelines.storage.answers import NANO, AnswerStore
 from pipelines.taxonomy import Scheme
 from pipelines.vault.vault import Vault
@@ -39,7 +39,7 @@ STEPS: Mapping[str, Mapping[str, Callable[..., Iterator[PlannedRequests]]]] = {
     "texts": {
         "votes": votes.planned,
         "injection_test": injection_test.planned,
-        "baselines": prompted_posts.planned,
+        "baselines": baselines.planned,
         "moderation": moderation.planned,
     },
 }
