@@ -73,6 +73,9 @@ from pipelines.config.release import Release
 from pipelines.config.takedown import Sweep, Takedown
 from pipelines.errors import BadParams, ConfigError, UnknownName
 
+# The files of the parameters, in a checkout and on the corpus branch, and the sections of the second.
+FILES = ("params.yaml", "catalogue.yaml")
+CATALOGUE = ("providers", "labellers", "ensembles", "moderators", "models")
 # Ours: what DVC takes as one key of `models.<name>`, and every file system as the name of a folder.
 MODEL_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 # Other names that dvc.yaml fills into command lines: one argument, and no option.
@@ -248,30 +251,56 @@ def overlay(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     return base
 
 
-def section_names(text: str, section: str) -> list[str]:
-    """Return the names that a section of a ``params.yaml`` text defines, without validation; empty if unreadable."""
+def section_names(texts: Mapping[str, str], section: str) -> list[str]:
+    """Return the names that a section in the texts of :data:`FILES` defines, unvalidated; empty if unreadable."""
     try:
-        values = renamed.params(YAML(typ="safe").load(text) or {})
-        return list(values.get(section) or ())
-    except (YAMLError, AttributeError, TypeError):
+        return list(parse_all(texts).get(section) or ())
+    except (BadParams, TypeError):
         return []
 
 
+def by_file(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the sections that belong into each of :data:`FILES`."""
+    catalogue = {name: section for name, section in values.items() if name in CATALOGUE}
+    return dict(zip(FILES, ({k: v for k, v in values.items() if k not in CATALOGUE}, catalogue), strict=True))
+
+
+def texts_below(root: Path) -> dict[str, str]:
+    """Return the texts of :data:`FILES` in a folder by name."""
+    return {name: (root / name).read_text() for name in FILES if name == FILES[0] or (root / name).is_file()}
+
+
+def read_params(root: Path) -> dict[str, Any]:
+    """Return the content of :data:`FILES` in a folder, without validation."""
+    return parse_all(texts_below(root))
+
+
+def parse_all(texts: Mapping[str, str]) -> dict[str, Any]:
+    """Parse the texts of :data:`FILES`, by name, into one mapping of sections; each section is in one of them."""
+    values: dict[str, Any] = {}
+    for name, text in texts.items():
+        sections = parse(text, where=name)
+        if repeated := ", ".join(sorted(values.keys() & sections.keys())):
+            raise BadParams(where=name, detail=f"has section {repeated}, which another file has, too")
+        values |= sections
+    return values
+
+
 def load(root: Path = Path(), *, profile: str | None = None) -> Params:
-    """Read ``root/params.yaml``, overridden by ``root/profiles/<profile>.yaml``, with the YAML parser that DVC uses.
+    """Read :data:`FILES` below ``root``, overridden by ``root/profiles/<profile>.yaml``, with the parser that DVC uses.
 
     Raises:
         BadParams: a file is invalid; the error names the file and every faulty key, or the unreadable line.
         UnknownName: there is no such profile.
     """
-    where = root / "params.yaml"
+    where = root / FILES[0]
     try:
-        values = parse(where.read_text(), where=where.name)
+        values = read_params(root)
         if profile:
             where = root / "profiles" / f"{profile}.yaml"
             values = complete(overlay(values, parse(where.read_text(), where=where.name)))
     except FileNotFoundError:
-        if profile and (root / "params.yaml").is_file():
+        if profile and (root / FILES[0]).is_file():
             known = sorted(path.stem for path in where.parent.glob("*.yaml"))
             raise UnknownName(kind="profile", name=profile, known=", ".join(known) or "none") from None
         place = "the project's checkout or in a clone made by `corpus clone`"

@@ -19,6 +19,7 @@ from pipelines.deployment.services import sandbox_variables
 from pipelines.doctor.finding import Finding, failure, of_error, ok
 from pipelines.errors import ConfigError
 from pipelines.workspace.clone import BRANCH
+from pipelines.workspace.profile import texts_at
 from pipelines.workspace.scratch import prefix
 
 # A prompt for a password would wait forever.
@@ -74,7 +75,8 @@ def opened(
             if clone is None:
                 params = load(root, profile=os.environ.get("CORPUS_PROFILE") or None)
             else:
-                (clone / "params.yaml").write_text(git("show", "HEAD:params.yaml", cwd=clone))
+                for name, text in texts_at("HEAD", cwd=clone).items():
+                    (clone / name).write_text(text)
                 params = load(clone)
         except ConfigError as error:
             yield None, found | {"parameters": of_error(error)}

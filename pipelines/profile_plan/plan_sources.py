@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipelines.config.params import Params, load, parse, validate
+from pipelines.config.params import FILES, Params, load, parse_all, validate
 from pipelines.config.settings import Settings
 from pipelines.workspace.address import branches
 from pipelines.workspace.clone import BRANCH, history
 from pipelines.workspace.git import git
+from pipelines.workspace.profile import texts_at
 
 
 def parameters(profile: str, *, settings: Settings, root: Path) -> Params:
@@ -19,10 +20,11 @@ def parameters(profile: str, *, settings: Settings, root: Path) -> Params:
         UnknownName: there is no such profile.
     """
     own = load(root, profile=profile)
-    if (text := _shown(settings, "params.yaml")) is None:
+    if BRANCH not in (branches(settings.repo) or {}):
         return own
-    found = validate(parse(text, where="params.yaml"), where="params.yaml")
-    return found if found.profile == profile else own
+    with history(settings, depth=1) as repository:
+        published = validate(parse_all(texts_at(BRANCH, cwd=repository)), where=FILES[0])
+    return published if published.profile == profile else own
 
 
 def tracked(settings: Settings) -> frozenset[str] | None:
@@ -32,10 +34,3 @@ def tracked(settings: Settings) -> frozenset[str] | None:
     with history(settings, depth=1) as repository:
         listed = git("--git-dir", str(repository), "ls-tree", "-r", "--name-only", BRANCH, "annotations")
     return frozenset(listed.splitlines())
-
-
-def _shown(settings: Settings, path: str) -> str | None:
-    if BRANCH not in (branches(settings.repo) or {}):
-        return None
-    with history(settings, depth=1) as repository:
-        return git("--git-dir", str(repository), "show", f"{BRANCH}:{path}")

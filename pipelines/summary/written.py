@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.params import parse, validate
+from pipelines.config.params import validate
 from pipelines.config.private_file import write_private
 from pipelines.config.settings import Settings
 from pipelines.process import now
@@ -90,8 +90,8 @@ def quietly(writer: Callable[[Settings], object]) -> None:
 
 
 def _gather(settings: Settings, *, before: Json, at: datetime) -> Json:
-    told, pointers, text = commit_parts.read(settings, before=before)
-    params = validate(parse(text, where="params.yaml"), where="params.yaml")
+    told, pointers, values = commit_parts.read(settings, before=before)
+    params = validate(values, where="params.yaml")
     digests = {corpus: part.pop("gaps") for corpus, part in told["corpora"].items()}
     hours = store_facts.gap_hours(digests, before=before.get("gap_hours", {}), settings=settings)
     with Vault.existing(settings) as vault:

@@ -8,11 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-
 from pipelines.config import params_text
 from pipelines.config.added_corpora import complete, create_folders
-from pipelines.config.params import EarlierNames, earlier, load, parse, validate
+from pipelines.config.params import (
+    FILES,
+    EarlierNames,
+    earlier,
+    load,
+    parse,
+    parse_all,
+    read_params,
+    texts_below,
+    validate,
+)
 from pipelines.config.params_text import Key, dotted
 from pipelines.config.settings import Settings
 from pipelines.errors import BadParams, ConfigError
@@ -24,12 +32,11 @@ from pipelines.workspace.inventory import overlap
 from pipelines.workspace.merge import MISSING, Difference
 from pipelines.workspace.stages import Definition
 
-FILE = "params.yaml"
 PARAMETER, SET_BY, REASON = "Parameter", "Set-By", "Reason"
 
 
 class UnknownParameter(ConfigError):
-    """``params.yaml`` has no section or parameter of this name."""
+    """The corpus has no section or parameter of this name."""
 
     message = "There is no parameter '{key}'."
     remedy = "List them with `corpus params show`."
@@ -53,7 +60,7 @@ class Layers:
     @classmethod
     def of(cls, clone: Workspace) -> Layers:
         """Read the three layers of parameters in a clone at the newest commit of the corpus branch."""
-        present = parse((clone.path / FILE).read_text(), where=FILE)
+        present = read_params(clone.path)
         code = merged_code(clone)
         return cls(
             at(clone, code, profile=None),
@@ -110,7 +117,7 @@ def show(settings: Settings, *, section: str | None) -> Any:
         UnknownParameter: there is no such section or value.
     """
     with workspace(settings) as clone:
-        values: Any = parse((clone.path / FILE).read_text(), where=FILE)
+        values: Any = read_params(clone.path)
     for name in params_text.find(values, section) if section else ():
         if not isinstance(values, Mapping) or name not in values:
             raise UnknownParameter(key=section)
@@ -153,10 +160,8 @@ def change(
     if "profile" in values or ("profile",) in values:
         raise BadParams(where="profile", detail="is chosen once, by `corpus init`")
     with workspace(settings) as clone:
-        path = clone.path / FILE
-        text = path.read_text()
-        before = parse(text, where=FILE)
-        if earlier(before) or set(before) != set(YAML(typ="safe").load(text)):
+        before = read_params(clone.path)
+        if earlier(before):
             raise EarlierNames
         after = copy.deepcopy(before)
         keys = {params_text.find(before, key) if isinstance(key, str) else key: value for key, value in values.items()}
@@ -164,8 +169,7 @@ def change(
             params_text.put(after, key, value)
         validate(complete(after), where=", ".join(map(dotted, keys)))
         old = _definitions(clone)
-        path.write_text(params_text.rewrite(text, after))
-        create_folders(clone.path, load(clone.path).corpora)
+        write(clone, after)
         stages, below = _to_run(old, _definitions(clone))
         differences = tuple(_differences(before, after))
         commit = None
@@ -173,7 +177,7 @@ def change(
             names = sorted(map(dotted, keys))
             commit = clone.commit(
                 _subject(names),
-                paths=[FILE, "annotations", "models"],
+                paths=[*FILES, "annotations", "models"],
                 trailers=_trailers(names, who=who, reason=reason),
             )
     if commit:
@@ -194,6 +198,13 @@ def from_file(path: Path) -> dict[Key, Any]:
     return {key: value for key, value in params_text.leaves(values) if key}
 
 
+def write(clone: Workspace, values: Mapping[str, Any]) -> None:
+    """Write parameters into the files of a clone, with their comments, and create the folders of added corpora."""
+    for name, text in params_text.rewrite(texts_below(clone.path), values).items():
+        (clone.path / name).write_text(text)
+    create_folders(clone.path, load(clone.path).corpora)
+
+
 def merged_code(clone: Workspace) -> str:
     """Return the newest commit of the branch ``code`` that was merged into the corpus branch."""
     return git("merge-base", "HEAD", f"origin/{CODE}", cwd=clone.path)
@@ -201,7 +212,7 @@ def merged_code(clone: Workspace) -> str:
 
 def at(clone: Workspace, revision: str, *, profile: profiles.Profile | None) -> dict[str, Any]:
     """Return the parameters at a commit of the code, replaced by those of a profile if one is given."""
-    values = parse(profiles.shown(revision, FILE, cwd=clone.path) or "", where=FILE)
+    values = parse_all(profiles.texts_at(revision, cwd=clone.path))
     return profile.over(values) if profile else values
 
 

@@ -8,9 +8,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.config import params_text
-from pipelines.config.added_corpora import complete, create_folders
-from pipelines.config.params import load, parse, validate
+from pipelines.config.added_corpora import complete
+from pipelines.config.params import FILES, load, read_params, validate
 from pipelines.config.settings import HOME_FILE, Settings
 from pipelines.errors import ConfigError, GitFailed, NoSecret
 from pipelines.process import private_home
@@ -22,12 +21,12 @@ from pipelines.workspace.clone import BRANCH, CODE, Workspace, history, require_
 from pipelines.workspace.dvc_remote import configure
 from pipelines.workspace.git import git
 from pipelines.workspace.merge import Merged, merge
-from pipelines.workspace.parameters import FILE, Layers, at, kept_profile
+from pipelines.workspace.parameters import Layers, at, kept_profile, write
 from pipelines.workspace.profile import Profile, given
 from pipelines.workspace.trust import CodeNotSigned, StageInPointer
 
 # Edits of these are meant for the corpus; an upgrade that ignored them would surprise.
-READ = ("params.yaml", "dvc.yaml", "profiles", "schemes", "pipelines")
+READ = (*FILES, "dvc.yaml", "profiles", "schemes", "pipelines")
 
 
 class NotARepository(ConfigError):
@@ -69,7 +68,7 @@ class UnknownCode(ConfigError):
 
 
 def init(settings: Settings, *, checkout: Path, profile: str | None) -> str:
-    """Create the corpus repository from a checkout's HEAD, with ``profile`` merged into its ``params.yaml``.
+    """Create the corpus repository from a checkout's HEAD, with ``profile`` merged into its parameters.
 
     The repository is at a new path, or at the path or git address of an empty repository. A repository that has a
     corpus is adopted: nothing is written to it. ``profile`` is the name of a committed profile or the path of a YAML
@@ -173,8 +172,8 @@ def _upgraded(settings: Settings, *, checkout: Path, keep: Collection[str], take
         complete(merged.values)
         validate(merged.values, where="the merged parameters")
         git("merge", "--quiet", "--no-commit", "--no-ff", "-X", "theirs", code, cwd=clone.path)
-        git("checkout", "--quiet", code, "--", FILE, cwd=clone.path)
-        _write(clone, merged)
+        git("checkout", "--quiet", code, "--", *FILES, cwd=clone.path)
+        write(clone, merged.values)
         trust.require_equal(clone.path, code=code)
         kept, to_run = results.keep(clone, found)
         message = f"corpus: upgrade to {code[:12]}"
@@ -226,7 +225,7 @@ def _adopt(settings: Settings, found: Collection[str], *, profile: str | None) -
         raise NotACorpus(place=shown(settings.repo), names=", ".join(sorted(found)))
     with workspace(settings) as clone:
         # no more of it: an older corpus need not fit the present code before an upgrade
-        there = parse((clone.path / FILE).read_text(), where=FILE).get("profile")
+        there = read_params(clone.path).get("profile")
     # a path names its profile by the file
     if profile is not None and there != Path(profile).stem:
         named = "no profile" if there is None else f"profile '{there}'"
@@ -296,25 +295,17 @@ def uncommitted(checkout: Path) -> Iterator[str]:
 
 
 def _apply(clone: Workspace, *, profile: Profile | None) -> None:
-    """Write a profile into ``params.yaml``, so that DVC sees the effective values; keep its file, too."""
+    """Write a profile's values into the parameters, so that DVC sees the effective ones; keep its file, too."""
     if profile is None:
         return
-    path = clone.path / FILE
-    path.write_text(params_text.rewrite(path.read_text(), profile.over(parse(path.read_text(), where=FILE))))
+    write(clone, profile.over(read_params(clone.path)))
     kept = clone.path / profile.path
     kept.parent.mkdir(exist_ok=True)
     kept.write_text(profile.text)
-    create_folders(clone.path, load(clone.path).corpora)
 
 
 def _sign(clone: Workspace, code: str) -> None:
     trust.sign(clone.settings, code, who="corpus upgrade", why="the operator's checkout", cwd=clone.path)
-
-
-def _write(clone: Workspace, merged: Merged) -> None:
-    path = clone.path / FILE
-    path.write_text(params_text.rewrite(path.read_text(), merged.values))
-    create_folders(clone.path, load(clone.path).corpora)
 
 
 def _remove(path: Path) -> None:

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipelines.config import renamed
+from pipelines.config.params import FILES, texts_below
 from pipelines.errors import DataError
 from pipelines.workspace.clone import Workspace
 from pipelines.workspace.inventory import read_yaml
 from pipelines.workspace.stages import Definition, dependencies, in_graph_order
 
 CODE = ("pipelines", "crisis_corpus")
-PARAMS, SCHEMES = "params.yaml", "schemes"
+SCHEMES = "schemes"
 REVISIONS = "revisions"
 
 
@@ -29,7 +30,7 @@ class Before:
     Args:
         lock: the entries of ``dvc.lock`` by the present names of stages and outs.
         current: the names of the stages whose command, dependencies and parameters match their entry.
-        params: the content of ``params.yaml``, with every section at its present place.
+        params: the parameters, with every section at its present place.
         schemes: the bytes of the team's own schemes by name.
     """
 
@@ -119,7 +120,7 @@ def _differences(
         recorded = entry.get("params", {}).get(file, {})
         for key, value in values.items():
             # a library whose version was not recorded is no difference
-            there, old = _lookup(before, key) if file == PARAMS else (key in recorded, recorded.get(key))
+            there, old = _lookup(before, key) if file in FILES else (key in recorded, recorded.get(key))
             if there and not key.startswith(f"{REVISIONS}.") and json.loads(json.dumps(old)) != value:
                 yield key
 
@@ -138,4 +139,4 @@ def _schemes(clone: Workspace) -> dict[str, bytes]:
 
 
 def _params(clone: Workspace) -> dict[str, Any]:
-    return read_yaml((clone.path / PARAMS).read_text())
+    return {name: section for text in texts_below(clone.path).values() for name, section in read_yaml(text).items()}

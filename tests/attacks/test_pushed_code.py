@@ -28,7 +28,7 @@ from pipelines.workspace.trust import CodeAltered, CodeNotSigned, StageInPointer
 from tests.small_corpus import SHELL, begin, code_of
 
 ROOT = Path(__file__).resolve().parents[2]
-NAMES = ("params.yaml", "dvc.yaml", "pipelines/libraries.yaml", "profiles/sandbox.yaml")
+NAMES = ("params.yaml", "catalogue.yaml", "dvc.yaml", "pipelines/libraries.yaml", "profiles/sandbox.yaml")
 CODE = SHELL | {name: (ROOT / name).read_text() for name in NAMES}
 POINTER = pointer_text("posts.parquet", md5="0" * 32, size=1)
 

@@ -71,7 +71,7 @@ def test_a_value_is_set_with_who_when_and_why_and_its_comment_stays(settings: Se
     assert found["to_run"] == ["sample@memes"] and "split@memes" in found["below"]
     assert "sample.memes.size: 210 -> 900" in output
     changed = [line for line in text(settings).splitlines() if line not in before.splitlines()]
-    assert changed == ["    size: 900                          # FigSIM 3.1"]
+    assert changed == ["  memes: {size: 900, seed: 20180401}   # FigSIM 3.1"]
     [row] = [row for row in run("params", "diff", "--json")[0] if row["by_person"]]
     assert (row["key"], row["default"], row["profile"], row["present"]) == ("sample.memes.size", 1050, 210, 900)
     assert (row["record"]["who"], row["record"]["reason"]) == ("Ann", "a larger sample")
@@ -212,7 +212,7 @@ def test_approvals_and_budgets_are_never_changed_by_an_upgrade(settings: Setting
     [
         *(
             pytest.param(name, marks=pytest.mark.faults)
-            for name in ("params.yaml", "dvc.yaml", "profiles/sandbox.yaml")
+            for name in ("params.yaml", "catalogue.yaml", "dvc.yaml", "profiles/sandbox.yaml")
         ),
         "pipelines/new module.py",
     ],
@@ -234,7 +234,14 @@ def test_edits_that_an_upgrade_would_ignore_are_refused(path: str, settings: Set
 
 def test_edits_of_all_that_an_upgrade_reads_are_found(checkout: Path) -> None:
     """The upgrade itself is refused for each of them in the slow tier, and for a new module above."""
-    read = {"params.yaml", "dvc.yaml", "profiles/sandbox.yaml", "schemes/figsim.yaml", "pipelines/config/params.py"}
+    read = {
+        "params.yaml",
+        "catalogue.yaml",
+        "dvc.yaml",
+        "profiles/sandbox.yaml",
+        "schemes/figsim.yaml",
+        "pipelines/config/params.py",
+    }
     for path in (*read, "README.md"):
         (checkout / path).parent.mkdir(parents=True, exist_ok=True)
         with (checkout / path).open("a") as file:
@@ -286,7 +293,7 @@ def test_a_merge_loses_no_change(base: dict[str, Any], ours: dict[str, Any], the
 def test_a_text_is_rewritten_to_exactly_the_values(tree: dict[str, Any], other: dict[str, Any]) -> None:
     from ruamel.yaml import YAML
 
-    assert YAML(typ="safe").load(rewrite(json.dumps(tree), other)) == other
+    assert YAML(typ="safe").load(rewrite({"params.yaml": json.dumps(tree)}, other)["params.yaml"]) == other
     for key, _ in leaves(tree):
         if key:
             assert tree and find(tree, ".".join(key))

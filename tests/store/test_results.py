@@ -494,7 +494,7 @@ def test_an_upgrade_removes_what_the_old_hand_over_left(tmp_path: Path, monkeypa
     monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "var"))
     settings = Settings.from_env()
     root = Path(__file__).resolve().parents[2]
-    names = ("dvc.yaml", "params.yaml", "profiles/sandbox.yaml")
+    names = ("dvc.yaml", "params.yaml", "catalogue.yaml", "profiles/sandbox.yaml")
     code = code_of(tmp_path / "code", {name: (root / name).read_text() for name in names})
     begin(settings, code=code)
     (code / "note").write_text("a newer revision")
