@@ -13,7 +13,6 @@ from rich.console import Console
 from pipelines.annotate.forms.manifest import opened
 from pipelines.collect import coverage
 from pipelines.collect.refresh_store import RefreshStore
-from pipelines.config import renamed
 from pipelines.config.params import ALL_CORPORA, load
 from pipelines.config.settings import Settings
 from pipelines.label import votes_report
@@ -76,7 +75,7 @@ def _coverage(clone: Workspace, settings: Settings) -> dict[str, dict[str, Any]]
 def _parts(folder: Path) -> dict[str, Any]:
     """Return the metrics of one corpus by part."""
     parts: dict[str, Any] = {}
-    score, dedupe, split = (_metrics(renamed.metrics(folder, name)) for name in ("quality", "dedupe", "split"))
+    score, dedupe, split = (_metrics(folder / f"{name}.json") for name in ("quality", "dedupe", "split"))
     if score:
         parts |= {key: score[key] for key in ("collect", "ocr", "truth") if key in score}
     if dedupe:

@@ -79,16 +79,6 @@ def rotate(
     )
 
 
-@app.command("reseal")
-def reseal() -> None:
-    """Encrypt content stored by older software versions again, bound to table and row; stop all Dags first."""
-    from pipelines.takedown import reseal as rewriting
-
-    settings = Settings.from_env()
-    with open_vault(settings) as vault:
-        emit(rewriting.run(settings=settings, vault=vault))
-
-
 def _new_secret(file: Path, secret: bytes) -> bytes:
     """Return the secret in a file; create it if it is missing, so that an interrupted rotation can be repeated.
 

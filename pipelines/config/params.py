@@ -14,7 +14,6 @@ from pydantic import Field, ValidationError, model_validator
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-from pipelines.config import renamed
 from pipelines.config.added_corpora import complete
 from pipelines.config.annotate import Agreement, GoldParams, Round
 from pipelines.config.base import Section, faults
@@ -71,7 +70,7 @@ from pipelines.config.models import (
 from pipelines.config.moderators import API, Moderation, Moderator
 from pipelines.config.release import Release
 from pipelines.config.takedown import Sweep, Takedown
-from pipelines.errors import BadParams, ConfigError, UnknownName
+from pipelines.errors import BadParams, UnknownName
 
 # The files of the parameters, in a checkout and on the corpus branch, and the sections of the second.
 FILES = ("params.yaml", "catalogue.yaml")
@@ -82,13 +81,6 @@ MODEL_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 ARGUMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 # The folder of metrics that DVC shows for all corpora, so no corpus can have this name.
 ALL_CORPORA = "all-corpora"
-
-
-class EarlierNames(ConfigError):
-    """The parameters of a corpus lack sections of the present code, or name them as earlier code did."""
-
-    message = "The parameters of the corpus have the names and sections of an earlier version of the code."
-    remedy = "Run `corpus upgrade`, then repeat the command."
 
 
 class Params(Section):
@@ -310,13 +302,8 @@ def load(root: Path = Path(), *, profile: str | None = None) -> Params:
     return validate(values, where=where.name)
 
 
-def earlier(values: Mapping[str, Any]) -> bool:
-    """Return whether the parameters lack a required section, as those of an earlier version do."""
-    return any(field.is_required() and name not in values for name, field in Params.model_fields.items())
-
-
 def parse(text: str, *, where: str) -> dict[str, Any]:
-    """Parse a ``params.yaml`` or profile and rename old sections; ``where`` is the file's name for error messages.
+    """Parse the text of one file of parameters or of a profile; ``where`` is the file's name for error messages.
 
     Raises:
         BadParams: the text is not YAML, or not a mapping.
@@ -331,7 +318,7 @@ def parse(text: str, *, where: str) -> dict[str, Any]:
         raise BadParams(where=where, detail=f"cannot be read ({type(error).__name__})") from None
     if not isinstance(values, dict):
         raise BadParams(where=where, detail="is not a mapping of sections")
-    return renamed.params(values)
+    return values
 
 
 def validate(values: Mapping[str, Any], *, where: str) -> Params:

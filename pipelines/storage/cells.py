@@ -59,8 +59,8 @@ class Cells:
 
         return self._each(sealed_cell, start, end)
 
-    def opened(self, start: int, end: int, *, old: bool) -> list[list[bytes | None]]:
-        """Return the decrypted cells of these rows, by column; ``old``: also accept the former format."""
+    def opened(self, start: int, end: int) -> list[list[bytes | None]]:
+        """Return the decrypted cells of these rows, by column."""
         expand = codecs(get_ident())[1].decompress
 
         def opened_cell(cipher: AESSIV, bound: list[bytes], value: bytes, row: int) -> bytes:
@@ -68,9 +68,6 @@ class Cells:
                 return expand(cipher.decrypt(value, bound))
             except (InvalidTag, ValueError):
                 record_id, where = self._at(bound[2].decode(), row)
-            try:
-                return expand(cipher.decrypt(value, alone(record_id, where) if old else bound))
-            except (InvalidTag, ValueError):
                 raise SealBroken(record_id=record_id, column=where) from None
 
         return self._each(opened_cell, start, end)
@@ -99,7 +96,7 @@ class Cells:
         return made
 
     def _at(self, column: str, row: int) -> tuple[str, str]:
-        """Return the record of a row, and the name of its cell in the former format."""
+        """Return the record of a row, and the name of its cell for an error."""
         images = self.bound.get("image")
         return self.bound["record_id"][row], f"{column}#{images[row]}" if images else column
 
@@ -147,7 +144,7 @@ def _encoded_other(value: object, *, name: str, column: str) -> bytes:
 
 
 def alone(record_id: str, column: str) -> list[bytes]:
-    """Return the associated data of a value that is no cell of a table, and of cells in the former format."""
+    """Return the associated data of a value that is no cell of a table."""
     return [f"{record_id}/{column}".encode()]
 
 

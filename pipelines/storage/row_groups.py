@@ -23,10 +23,9 @@ def batches(path: Path, *, name: str, columns: list[str] | None = None, size: in
     wanted = tables.with_bound(name, columns or tables.SCHEMAS[name].names)
     # buffering ahead would hold whole row groups
     with pq.ParquetFile(path, pre_buffer=False) as file:
-        stored = [column for column in wanted if column in file.schema_arrow.names]
-        tables.completed(file.schema_arrow.empty_table().select(stored), name=name, columns=wanted)
-        for batch in file.iter_batches(size or BATCH, columns=stored):
-            yield tables.completed(pa.Table.from_batches([batch]).select(stored), name=name, columns=wanted)
+        tables.require_columns(file.schema_arrow, name=name, columns=wanted)
+        for batch in file.iter_batches(size or BATCH, columns=wanted):
+            yield pa.Table.from_batches([batch]).select(wanted)
 
 
 def part(path: Path, *, name: str, columns: list[str], start: int, count: int) -> pa.Table:

@@ -4,21 +4,18 @@ No other module reads or writes content. Sealing is deterministic (AES-SIV, RFC 
 has unchanged bytes. In return, equal content of the same cell is recognisable, and compressed lengths are visible.
 
 A value of a table is bound to the table, the column, the row's key and the columns that change with its content
-(``tables.VERSION``). Earlier releases bound values to record, column and image number only; such values still open if
-the vault is older and :func:`resealed` was not applied to all of its tables.
+(``tables.VERSION``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import chain, compress
 from pathlib import Path
 from threading import get_ident
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
@@ -107,8 +104,7 @@ def open_columns(table: pa.Table, *, name: str, columns: Sequence[str], vault: V
     """
     _require(table, name=name, columns=columns)
     cells = Cells.of(table, {c: column_values(table[c]) for c in columns}, name=name, vault=vault)
-    opened = partial(cells.opened, old=vault.opens_old_seals())
-    return _joined(in_parts(opened, count=len(table), least=LEAST))
+    return _joined(in_parts(cells.opened, count=len(table), least=LEAST))
 
 
 def opener(table: pa.Table, *, name: str, columns: Sequence[str], vault: Vault) -> Opener:
@@ -118,12 +114,12 @@ def opener(table: pa.Table, *, name: str, columns: Sequence[str], vault: Vault) 
     """
     _require(table, name=name, columns=columns)
     wrapped = wrapped_keys(column_values(table["record_id"]), vault=vault)
-    old, names = vault.opens_old_seals(), tables.bound_columns(name)
+    names = tables.bound_columns(name)
 
     def opened(start: int, end: int) -> list[list[bytes | None]]:
         part = table.slice(start, end - start)
         bound, content = ({c: column_values(part[c]) for c in some} for some in (names, columns))
-        return Cells(name, bound, content, wrapped, vault).opened(0, len(part), old=old)
+        return Cells(name, bound, content, wrapped, vault).opened(0, len(part))
 
     return opened
 
@@ -133,22 +129,6 @@ def _require(table: pa.Table, *, name: str, columns: Sequence[str]) -> None:
         raise SchemaMismatch(table=name, detail=f"{min(unsealed)} is not a content column")
     if missing := {*columns, *tables.bound_columns(name)} - set(table.column_names):
         raise SchemaMismatch(table=name, detail=f"missing columns {sorted(missing)}")
-
-
-def resealed(table: pa.Table, *, name: str, vault: Vault) -> pa.Table:
-    """Return a table whose content is sealed again, bound to table and row; content of deleted records is unchanged.
-
-    Raises:
-        SchemaMismatch, SealBroken, UnknownRecord: as :func:`open_column`.
-    """
-    columns = tables.sealed_columns(tables.SCHEMAS[name])
-    opened = open_columns(table, name=name, columns=columns, vault=vault)
-    cells = Cells.of(table, dict(zip(columns, opened, strict=True)), name=name, vault=vault)
-    for column, fresh in zip(columns, cells.sealed(0, len(table)), strict=True):
-        field = table.schema.field(column)
-        made = pc.coalesce(pa.array(fresh, field.type), table[column])
-        table = table.set_column(table.column_names.index(column), field, made)
-    return table
 
 
 def open_posts(table: pa.Table, *, vault: Vault) -> Iterator[tuple[str, str, str]]:

@@ -1,8 +1,7 @@
 """Write tables as Parquet files in a fixed format, cut into row groups by record id.
 
 A row group has the rows whose record id begins with certain bits, and ids are uniform. So the rows of one record are in
-one group, other groups have the same bytes with and without them, and a takedown rewrites this group only
-(:mod:`pipelines.storage.parquet_splice`).
+one group, and the rows of other groups are the same with and without them.
 """
 
 from __future__ import annotations

@@ -200,9 +200,6 @@ SCHEMAS: dict[str, pa.Schema] = {
 GROUP_ROWS = 2**14
 IMAGES_GROUP_ROWS = 2**8
 
-# Columns that tables of earlier releases lack.
-ADDED = {"predictions": ("alerts",), "images": ("inner_fingerprint", "outer_fingerprint", "text_area")}
-
 # Columns that change with the content of a row: content is bound to them, so that an older value does not open.
 VERSION = {
     "posts": ("source_digest",),
@@ -266,29 +263,21 @@ def group_count(rows: int, *, name: str) -> int:
 def read(path: Path, *, name: str, columns: list[str] | None = None) -> pa.Table:
     """Read columns of the table ``name`` from a file, without decryption.
 
-    The columns that are needed to decrypt a requested column are read, too. A column of :data:`ADDED` that the file
-    lacks is null. A table that need not be in memory as a whole is read with :mod:`pipelines.storage.row_groups`.
+    The columns that are needed to decrypt a requested column are read, too. A table that need not be in memory as a
+    whole is read with :mod:`pipelines.storage.row_groups`.
 
     Raises:
         SchemaMismatch: a column is missing.
     """
-    wanted, known = with_bound(name, columns or SCHEMAS[name].names), pq.read_schema(path).names
-    stored = [column for column in wanted if column in known]
-    return completed(pq.read_table(path, columns=columns and stored), name=name, columns=wanted)
+    wanted = with_bound(name, columns or SCHEMAS[name].names)
+    require_columns(pq.read_schema(path), name=name, columns=wanted)
+    return pq.read_table(path, columns=columns and wanted)
 
 
-def completed(table: pa.Table, *, name: str, columns: list[str]) -> pa.Table:
-    """Return the table with nulls for those ``columns`` that an earlier release did not write.
-
-    Raises:
-        SchemaMismatch: another column is missing.
-    """
-    later = [column for column in columns if column not in table.column_names]
-    if missing := set(later) - set(ADDED.get(name, ())):
+def require_columns(schema: pa.Schema, *, name: str, columns: list[str]) -> None:
+    """Raise :class:`SchemaMismatch` if a file of the table ``name`` lacks one of these columns."""
+    if missing := set(columns) - set(schema.names):
         raise SchemaMismatch(table=name, detail=f"missing columns {sorted(missing)}")
-    for field in map(SCHEMAS[name].field, later):
-        table = table.append_column(field, pa.nulls(len(table), field.type))
-    return table.select(columns) if later else table
 
 
 def concat(paths: list[Path], *, name: str, columns: list[str] | None = None) -> pa.Table:

@@ -10,7 +10,6 @@ from typing import Any
 
 from pipelines.annotate.forms.manifest import FILE, opened
 from pipelines.collect.month_ledger import GAPS
-from pipelines.config import renamed
 from pipelines.config.params import FILES, read_params
 from pipelines.config.settings import Settings
 from pipelines.errors import GitFailed
@@ -23,7 +22,7 @@ from pipelines.workspace.scratch import scratch_folder
 Json = dict[str, Any]
 
 # The metrics that the page shows; those of every trained model are left out.
-METRICS = ("agreement", "batch_predict", "dedupe", "evaluate", "gold", "quality", "sample", "score", "split")
+METRICS = ("agreement", "batch_predict", "dedupe", "evaluate", "gold", "quality", "sample", "split")
 METRICS_OF = ("injection_test-", "silver-", "votes-")
 # Latest commits that are listed even if no number of the page comes from them.
 LATEST = 20
@@ -70,7 +69,7 @@ def parts(root: Path, corpus: str) -> Json:
     folder = root / "metrics" / corpus
     votes = votes_report.gather(root, corpus)
     shown = {name: _metrics(folder / f"{name}.json") or {} for name in ("dedupe", "gold", "sample", "split")}
-    quality = _metrics(renamed.metrics(folder, "quality")) or {}
+    quality = _metrics(folder / "quality.json") or {}
     agreement = (_metrics(folder / "agreement.json") or {}).get("rounds", {})
     return {
         "funnel": {

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -204,20 +204,13 @@ def _lists(entries: dict[str, str], *, objects: Objects) -> set[str]:
     return {part["digest"] for name in ("train", "selected") if (part := told.get(name))}
 
 
-def _runs(context: Context, *, lists: dict[str, datetime]) -> list[str]:
-    """Return the training runs with weights that were trained on these lists.
-
-    Runs of earlier releases name no list: they count if they are older than the last of the removals.
-    """
+def _runs(context: Context, *, lists: Collection[str]) -> list[str]:
+    """Return the training runs with weights that were trained on these lists."""
     if not lists:
         return []
-    last, found = max(lists.values()).timestamp() * 1000, []
-    for corpus in context.params.corpora:
-        for one in context.registry.runs(EXPERIMENT.format(corpus=corpus)):
-            own = one.data.tags.get(training_records.TAG)
-            if (own in lists if own else one.info.start_time <= last) and _weights(one.info.run_id, context=context):
-                found.append(one.info.run_id)
-    return found
+    runs = (run for corpus in context.params.corpora for run in context.registry.runs(EXPERIMENT.format(corpus=corpus)))
+    ids = (run.info.run_id for run in runs if run.data.tags.get(training_records.TAG) in lists)
+    return [run_id for run_id in ids if _weights(run_id, context=context)]
 
 
 def _weights(run_id: str, *, context: Context) -> list[Any]:

@@ -17,7 +17,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -146,17 +145,9 @@ class Objects:
 
     def without(self, digest: str, gone: Gone) -> Change:
         """Store a copy of an object without the deleted records in cache and remote, and return the change."""
-        groups = self._index.groups(digest, self._index.digests_of(gone.ids))
-        if groups:
-            with self.file(digest) as path:
-                # the index is about the object's own bytes
-                groups = groups if file_digest(path) == digest else None
-        change = self.rewritten(digest, partial(gone.without, groups=groups))
+        change = self.rewritten(digest, gone.without)
         with self.file(change.digest) as path:
-            if change.left.copied:
-                self._index.add_copy(change.digest, path, of=digest, copied=change.left.copied)
-            else:
-                self._index.add(change.digest, path)
+            self._index.add(change.digest, path)
         return change
 
     def rewritten(self, digest: str, how: Callable[[Path, Path], Left]) -> Change:

@@ -1,18 +1,13 @@
-"""Find deleted records in tables, and write tables without them.
-
-A large table is cut into row groups by record id (:mod:`pipelines.storage.table_files`). If it is known which of them
-name the records, only these are read and written; the bytes of the others are copied.
-"""
+"""Find deleted records in tables, and write tables without them."""
 
 from __future__ import annotations
 
 import binascii
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -20,7 +15,6 @@ import pyarrow.parquet as pq
 from pipelines.datasets.example import TRAIN
 from pipelines.errors import DataError
 from pipelines.storage import table_files, tables
-from pipelines.storage.parquet_splice import spliced
 from pipelines.train.predictors.training_records import trained_on
 
 # Columns whose value is the id of a record: the row is about that record and is removed with it.
@@ -33,8 +27,6 @@ TOKEN = re.compile(r"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])")
 # A text that begins with an id and is too short for a second one.
 ONE_ID = r"^[0-9a-f]{32}(?:[^0-9a-f][\s\S]{0,31})?$"
 BLANK = "0" * 32
-# A column, while rows of several row groups are in one table: the number of their row group.
-ROW_GROUP = "row_group"
 
 
 class StillThere(DataError):
@@ -49,14 +41,11 @@ class Left:
     """What removing deleted records changed in a file: the number of removed rows, and of ids replaced or blanked.
 
     ``lists`` has, for a list of training records, the digests of its ids before and after and the number removed.
-    ``copied`` has, if only some row groups of a table were rewritten, one entry for each row group of the copy: its
-    number in the old file, or ``None`` if it is new.
     """
 
     rows: int = 0
     renamed: int = 0
     lists: tuple[tuple[str, str, int], ...] = field(default=(), compare=False)
-    copied: tuple[int | None, ...] = field(default=(), compare=False)
 
 
 class GoneRows:
@@ -88,53 +77,14 @@ class GoneRows:
             made.unlink()
             raise StillThere(records=len(self._ids), places=places)
 
-    def without(self, path: Path, to: Path, *, groups: Collection[int] | None) -> Left:
-        """Write a copy of a table to ``to`` without the records; ``groups`` are all row groups that name one, if known.
-
-        Raises:
-            StillThere: the copy still names a deleted record.
-        """
-        if groups and (left := self._without(path, to, groups=sorted(groups))):
-            return left
+    def without(self, path: Path, to: Path) -> Left:
+        """Write a copy of a table to ``to`` without the records; raise :class:`StillThere` if it still names one."""
         table = pq.read_table(path)
         kept, renamed = self._kept(table)
         write(kept, to)
         self.require_none(to)
         lists = self._lists(table) if tuple(table.column_names) in LISTS else ()
         return Left(rows=table.num_rows - kept.num_rows, renamed=renamed, lists=lists)
-
-    def _without(self, path: Path, to: Path, *, groups: list[int]) -> Left | None:
-        """Rewrite only these row groups; return ``None`` if that would not give the bytes of a full rewrite."""
-        with pq.ParquetFile(path) as file:
-            known, name = file.metadata, _name(file.schema_arrow)
-            if name is None or len(groups) == known.num_row_groups:
-                return None
-            large = max(known.row_group(number).total_byte_size for number in groups)
-            old = {number: file.read_row_group(number) for number in groups}
-            lists = self._lists(file.read(columns=["record_id", "split"])) if name == "splits" else ()
-        every = pa.concat_tables(old.values())
-        # the members of a set that was named after a deleted record may be in several groups
-        of = pa.array(np.repeat(groups, [len(part) for part in old.values()]))
-        kept, renamed = self._kept(every.append_column(ROW_GROUP, of))
-        count = known.num_rows - len(every) + len(kept)
-        same_cuts = tables.group_count(count, name=name) == tables.group_count(known.num_rows, name=name)
-        if not same_cuts or large > table_files.ROW_GROUP_BYTES / 2:
-            return None
-        fresh: dict[int, Path | None] = {}
-        try:
-            for number in groups:
-                part = kept.filter(pc.equal(kept[ROW_GROUP], number)).drop_columns(ROW_GROUP)
-                fresh[number] = made = to.with_name(f"{to.name}.{number}") if len(part) else None
-                if made is not None:
-                    table_files.write(part, made, sealed=tables.sealed_columns(part.schema))
-                    self.require_none(made)
-            if not spliced(path, to, groups=fresh):
-                return None
-        finally:
-            for made in filter(None, fresh.values()):
-                made.unlink(missing_ok=True)
-        copied = (None if n in fresh else n for n in range(known.num_row_groups) if fresh.get(n, path))
-        return Left(rows=len(every) - len(kept), renamed=renamed, lists=lists, copied=tuple(copied))
 
     def _kept(self, table: pa.Table) -> tuple[pa.Table, int]:
         """Return the rows that stay, in the order of their table, and how many names in them were replaced."""
@@ -146,7 +96,7 @@ class GoneRows:
                 values = _renamed(kept, column.name, mentions=set(mentions.to_pylist()), blank=self._blanked)
                 renamed += pc.sum(pc.is_in(_flat(kept[column.name]), value_set=mentions)).as_py()
                 kept = kept.set_column(at, column, pa.array(values, column.type))
-        name = renamed and _name(kept.select([field.name for field in kept.schema if field.name != ROW_GROUP]).schema)
+        name = renamed and _name(kept.schema)
         return _in_order(kept, name=name) if name else kept, renamed
 
     def _lists(self, table: pa.Table) -> tuple[tuple[str, str, int], ...]:
@@ -176,16 +126,12 @@ class GoneRows:
         return TOKEN.sub(lambda match: BLANK if match.group() in self._ids else match.group(), value)
 
 
-def ids_in_groups(path: Path, *, groups: Sequence[int] | None) -> list[bytes]:
-    """Return the ids that each row group of a table names: 16 bytes each, in any order, with repetitions.
-
-    ``groups``: the row groups, all of them without it.
-    """
+def ids_in_table(path: Path) -> bytes:
+    """Return the ids that a table names: 16 bytes each, in any order, with repetitions."""
     with pq.ParquetFile(path) as file:
         texts = [field.name for field in file.schema_arrow if _is_text(field.type)]
-        numbers = range(file.num_row_groups) if groups is None else groups
-        parts = (file.read_row_group(number, columns=texts) for number in numbers)
-        return [b"".join(_ids(part[name], whole=name in ABOUT) for name in texts) for part in parts]
+        parts = (file.read_row_group(number, columns=texts) for number in range(file.num_row_groups))
+        return b"".join(_ids(part[name], whole=name in ABOUT) for part in parts for name in texts)
 
 
 def write(table: pa.Table, to: Path) -> None:

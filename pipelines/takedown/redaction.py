@@ -10,11 +10,11 @@ import binascii
 import mmap
 import re
 import shutil
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from pathlib import Path
 
 from pipelines.storage import tables
-from pipelines.takedown.redacted_tables import BLANK, TOKEN, GoneRows, Left, StillThere, ids_in_groups
+from pipelines.takedown.redacted_tables import BLANK, TOKEN, GoneRows, Left, StillThere, ids_in_table
 
 TOKEN_BYTES = re.compile(TOKEN.pattern.encode())
 # Files in which each line is about one record; a DVC object has no suffix and is recognised by its header.
@@ -48,24 +48,15 @@ class Gone:
             return b"".join(line for line in text.splitlines(keepends=True) if not self.named_in(line))
         return TOKEN_BYTES.sub(lambda m: BLANK.encode() if m.group() in self._bytes else m.group(), text)
 
-    def without(self, path: Path, to: Path, *, groups: Collection[int] | None = None) -> Left:
+    def without(self, path: Path, to: Path) -> Left:
         """Write a copy of a file to ``to`` without rows of the deleted records; other rows keep their values and order.
 
         A cluster or group that was named after a deleted record is named after its smallest remaining record id, as in
         the stage that makes it. A table of a known schema gets the bytes that its stage would write without the
-        records.
-
-        Args:
-            path: the file.
-            to: where to write the copy.
-            groups: the row groups of a table that name one of the records, all of them, if they are known. Then the
-                others are copied unread, if that gives the same bytes.
-
-        Raises:
-            StillThere: the copy still names a deleted record; the file at ``to`` is removed.
+        records. If the copy still names a deleted record, it is removed and :class:`StillThere` raised.
         """
         if is_table(path):
-            return self._rows.without(path, to, groups=groups)
+            return self._rows.without(path, to)
         left = self._lines(path, to) if _begins(path, HEADER) else self._blank(path, to)
         if places := self.within(to):
             to.unlink()
@@ -95,17 +86,14 @@ class Gone:
             return [match.start() for match in TOKEN_BYTES.finditer(data) if match.group() in self._bytes]
 
 
-def ids_in(path: Path, *, groups: Sequence[int] | None = None) -> list[bytes]:
-    """Return all ids that :meth:`Gone.within` could find in a file: 16 bytes each, in any order, with repetitions.
-
-    Those of each row group of a table, or of those ``groups``, are in bytes of their own.
-    """
+def ids_in(path: Path) -> bytes:
+    """Return all ids that :meth:`Gone.within` could find in a file: 16 bytes each, in any order, with repetitions."""
     if is_table(path):
-        return ids_in_groups(path, groups=groups)
+        return ids_in_table(path)
     if not path.stat().st_size:
-        return []
+        return b""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        return [binascii.unhexlify(b"".join(TOKEN_BYTES.findall(data)))]
+        return binascii.unhexlify(b"".join(TOKEN_BYTES.findall(data)))
 
 
 def is_table(path: Path) -> bool:

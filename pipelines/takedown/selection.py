@@ -33,8 +33,7 @@ ADDRESS = re.compile(
     re.IGNORECASE,
 )
 SHA256 = re.compile(r"[0-9a-f]{64}")
-# Hashes that tables of earlier releases lack (storage.tables.ADDED).
-LATER_HASHES = ("inner_fingerprint", "outer_fingerprint")
+HASHES = ("fingerprint", "inner_fingerprint", "outer_fingerprint")
 DOMAIN = "takedown"
 STDIN = Path("-")
 
@@ -156,14 +155,14 @@ def _lines(path: Path) -> list[str]:
         raise BadArgument(where="takedown", detail=f"a file of ids cannot be read ({type(error).__name__})") from None
 
 
-def _tables(columns: Sequence[str], *, objects: Objects, also: Sequence[str] = ()) -> Iterator[pa.Table]:
-    """Yield these columns, and those of ``also`` that are there, of every table of every version that has them."""
+def _tables(columns: Sequence[str], *, objects: Objects) -> Iterator[pa.Table]:
+    """Yield these columns of every table of every version that has them."""
     for digest in objects.digests():
         if digest.endswith(TREE):
             continue
         with objects.file(digest) as path:
-            if is_table(path) and set(columns) <= (there := set(pq.read_schema(path).names)):
-                yield pq.read_table(path, columns=[*columns, *(column for column in also if column in there)])
+            if is_table(path) and set(columns) <= set(pq.read_schema(path).names):
+                yield pq.read_table(path, columns=list(columns))
 
 
 def _where(column: str, values: set[str], *, objects: Objects) -> set[str]:
@@ -210,7 +209,7 @@ def _near(records: set[str], codes: set[int], *, objects: Objects, radius: int) 
     """Return the records with a picture that has a fingerprint within ``radius`` bits of one of these."""
     rows = {
         (record_id, code)
-        for table in _tables(["record_id", "fingerprint"], objects=objects, also=LATER_HASHES)
+        for table in _tables(["record_id", *HASHES], objects=objects)
         for column in table.column_names[1:]
         for record_id, code in zip(table["record_id"].to_pylist(), table[column].to_pylist(), strict=True)
         if code is not None

@@ -1,7 +1,6 @@
 """Store the deletion sweep's last result for each record, and the counts of its newest run.
 
-A sweep checks on Reddit whether the posts still exist. The tables ``checks`` and ``sweeps`` are added to older vaults
-when they are opened; ``missed`` and ``last_seen`` are columns of ``records``.
+A sweep checks on Reddit whether the posts still exist.
 """
 
 from __future__ import annotations

@@ -265,19 +265,6 @@ class Vault:
         vault_metadata.finish_erasure(self._database)
         return count
 
-    def opens_old_seals(self) -> bool:
-        """Return whether encrypted values not bound to their table and row are accepted; false in a new vault."""
-        with self._database.reading() as connection:
-            return vault_metadata.get(connection, name=vault_metadata.SEAL) != vault_metadata.ROW_SEAL
-
-    def refuse_old_seals(self) -> None:
-        """From now on, accept only encrypted values that are bound to their table and row.
-
-        This is the last step of `corpus vault reseal`.
-        """
-        with self._database.writing() as connection:
-            vault_metadata.put(connection, name=vault_metadata.SEAL, value=vault_metadata.ROW_SEAL)
-
     def assignments(self, corpus: str, *, version: int) -> dict[tuple[str, int], str]:
         """Return all split assignments in this corpus and split version: (record id, image number) to split."""
         with self._database.reading() as connection:

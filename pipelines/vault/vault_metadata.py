@@ -12,9 +12,6 @@ from pipelines.errors import VaultMismatch
 from pipelines.vault.database import Database, marks
 from pipelines.vault.keyring import Keyring
 
-# The format of sealed values that a vault requires; vaults that were created before have no such row.
-SEAL, ROW_SEAL = "seal", b"2"
-
 
 def put(connection: sa.Connection, *, name: str, value: bytes) -> None:
     """Store a value by name in the vault's metadata; call this function inside the write transaction."""
@@ -38,7 +35,6 @@ def claim(database: Database, *, keyring: Keyring) -> None:
         if get(connection, name="identity") is None:
             put(connection, name="identity", value=keyring.identity_check)
             put(connection, name="wrapping", value=keyring.wrapping_check)
-            put(connection, name=SEAL, value=ROW_SEAL)
         require_current(connection, keyring=keyring)
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from pipelines.config.added_corpora import complete
 from pipelines.config.collect import Refresh
-from pipelines.config.params import FILES, EarlierNames, by_file, earlier, load, overlay, parse, parse_all
+from pipelines.config.params import FILES, by_file, load, overlay, parse, parse_all
 from pipelines.config.settings import Settings
 from pipelines.errors import CorpusError
 from pipelines.workspace.clone import BRANCH, history
@@ -39,16 +39,10 @@ def file(home: Path) -> Path:
 
 
 def refresh(settings: Settings) -> bool:
-    """Write the stage graph of the corpus branch to its file if its sources changed; return whether it was written.
-
-    Raises:
-        EarlierNames: the corpus was not upgraded to the present code.
-    """
+    """Write the stage graph of the corpus branch to its file if its sources changed; return whether it was written."""
     changed = False
     # again after writing: a command that began earlier may have written the graph of an earlier commit meanwhile
     while not current(settings.home, texts := _published(settings)):
-        if earlier(parse_all({name: texts[name] for name in FILES})):
-            raise EarlierNames
         write(file(settings.home), texts)
         changed = True
     return changed

@@ -48,16 +48,6 @@ class ObjectStore:
         """Return the remote's top folder, which contains the folder of DVC objects."""
         return _above(self.remote)
 
-    def remove_run_cache(self) -> int:
-        """Delete DVC's run-cache, in which earlier releases stored stage results; return the number of its files."""
-        removed = 0
-        for place in (self.cache, self.remote):
-            runs = place.fs.join(_above(place), "runs")
-            if place.fs.exists(runs):
-                removed += len(list(place.fs.find(runs)))
-                place.fs.rm(runs, recursive=True)
-        return removed
-
     def tree(self, digest: str) -> dict[str, str]:
         """Return the digest of each file in a folder object (a DVC object that lists files) by relative path.
 

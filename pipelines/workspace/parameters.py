@@ -12,8 +12,6 @@ from pipelines.config import params_text
 from pipelines.config.added_corpora import complete, create_folders
 from pipelines.config.params import (
     FILES,
-    EarlierNames,
-    earlier,
     load,
     parse,
     parse_all,
@@ -161,8 +159,6 @@ def change(
         raise BadParams(where="profile", detail="is chosen once, by `corpus init`")
     with workspace(settings) as clone:
         before = read_params(clone.path)
-        if earlier(before):
-            raise EarlierNames
         after = copy.deepcopy(before)
         keys = {params_text.find(before, key) if isinstance(key, str) else key: value for key, value in values.items()}
         for key, value in keys.items():

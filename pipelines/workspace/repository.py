@@ -153,7 +153,6 @@ def _upgraded(settings: Settings, *, checkout: Path, keep: Collection[str], take
     code = _head(checkout)
     _require_committed(checkout)
     with workspace(settings) as clone:
-        clone.objects.remove_run_cache()
         git("fetch", "--quiet", str(checkout.resolve()), "HEAD", cwd=clone.path)
         if not git("rev-list", "--max-count=1", f"HEAD..{code}", cwd=clone.path):
             # the tag of a corpus that was made before code was signed, or that was lost

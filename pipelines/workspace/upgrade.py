@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.config import renamed
 from pipelines.config.params import FILES, texts_below
 from pipelines.errors import DataError
 from pipelines.workspace.clone import Workspace
@@ -28,9 +27,9 @@ class Before:
     """The stage results and parameters of a corpus before an upgrade to newer code.
 
     Args:
-        lock: the entries of ``dvc.lock`` by the present names of stages and outs.
+        lock: the entries of ``dvc.lock``.
         current: the names of the stages whose command, dependencies and parameters match their entry.
-        params: the parameters, with every section at its present place.
+        params: the parameters.
         schemes: the bytes of the team's own schemes by name.
     """
 
@@ -43,21 +42,18 @@ class Before:
 def before(clone: Workspace) -> Before:
     """Return the stage results and parameters of a clone's commit; call this before newer code is merged."""
     inventory = clone.inventory()
-    lock, current = {}, set()
-    entries = {name: entry for name, entry in clone.lock().items() if clone.graph.defines(name)}
-    stages = Definition.resolve_all(clone.repo, entries)
-    for name, entry in entries.items():
+    current = set()
+    lock = {name: entry for name, entry in clone.lock().items() if clone.graph.defines(name)}
+    stages = Definition.resolve_all(clone.repo, lock)
+    for name, entry in lock.items():
         defined = stages[name]
-        now = renamed.stage(name)
-        outs = [out | {"path": renamed.path(out["path"])} for out in entry.get("outs", ())]
-        lock[now] = entry | {"outs": outs} if outs else entry
         try:
             digests = {path: inventory.digest(path) for path in defined.deps}
         except DataError:
             continue
         if defined.matches(entry) and dependencies(entry) == digests:
-            current.add(now)
-    return Before(lock, frozenset(current), renamed.params(_params(clone)), _schemes(clone))
+            current.add(name)
+    return Before(lock, frozenset(current), _params(clone), _schemes(clone))
 
 
 def keep(clone: Workspace, found: Before) -> tuple[list[str], list[str]]:
@@ -69,10 +65,6 @@ def keep(clone: Workspace, found: Before) -> tuple[list[str], list[str]]:
     unchanged, and none of the parameters, data and libraries' versions that the stage depends on differs. All other
     entries stay unchanged, and DVC runs their stages.
     """
-    for folder in sorted((clone.path / "metrics").glob("*")):
-        for path in sorted(folder.glob("*.json")):
-            name = path.relative_to(clone.path).as_posix()
-            path.rename(clone.path / renamed.path(name))
     merged = Workspace(clone.path, settings=clone.settings)
     merged.write_lock(found.lock)
     lock, kept = dict(found.lock), []
@@ -112,7 +104,7 @@ def _differences(
     entry: Mapping[str, Any], deps: list[dict[str, Any]], defined: Definition, *, before: Mapping[str, Any]
 ) -> Iterator[str]:
     """Yield the data, parameters and versions of libraries of a stage that are not what its entry was made from."""
-    digests = {renamed.path(path): digest for path, digest in dependencies(entry).items()}
+    digests = dependencies(entry)
     for dep in deps:
         if dep["path"].partition("/")[0] not in (*CODE, SCHEMES) and digests.get(dep["path"], dep["md5"]) != dep["md5"]:
             yield dep["path"]

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pipelines.config import renamed
 from pipelines.config.models import Promote
 from pipelines.errors import BadParams
 from pipelines.evaluate.model_scores import ABSTAINED, VOTE, Board, Run, Sampling, plain
@@ -368,12 +367,6 @@ def test_every_rival_must_be_beaten() -> None:
     ours, strong, weak = (run(test, right=right, rng=rng) for right in (0.6, 0.58, 0.2))
     p = [compared(test, candidate=[ours], rivals=rivals, level=0.05).p for rivals in ([strong], [weak], [weak, strong])]
     assert p[1] < p[0] == p[2]
-
-
-def test_terms_of_an_earlier_version_become_a_bound_over_all_looks() -> None:
-    values = {"promote": {"min_probability": 0.9, "min_positives": 5, "tolerance": 0.2}}
-    assert renamed.params(values) == {"promote": {"alpha": 0.1, "tolerance": 0.2}}
-    assert renamed.params({"promote": {"min_probability": 1}})["promote"]["alpha"] > 0
 
 
 def test_parts_follow_groups_and_do_not_move() -> None:

@@ -446,9 +446,6 @@ def test_stage_tasks_and_a_publish_work_on_s3(s3: str, tmp_path: Path, monkeypat
         commit(settings, tokens, base=base)
     with workspace(settings) as clone:
         assert clone.results.forget([digest]) == 2, "the result that has the object, and the one that depends on it"
-        runs = f"{clone.objects.root}/runs/75/entry"
-        clone.objects.remote.fs.pipe_file(runs, b"half")
-        assert clone.objects.remove_run_cache() == 1
 
 
 GOOD = pointer_text("posts.parquet", md5="0" * 32, size=1)

@@ -134,14 +134,6 @@ def test_a_table_is_read_in_parts_of_any_size_and_across_row_groups(
         next(row_groups.batches(path, name="sample", columns=["nothing"]))
 
 
-def test_a_part_of_an_older_table_has_nulls_for_columns_that_came_later(tmp_path: Path) -> None:
-    path = tmp_path / "i.parquet"
-    old = tables.SCHEMAS["images"].empty_table().drop_columns(list(tables.ADDED["images"]))
-    pq.write_table(pa.Table.from_pylist([{"record_id": "r", "image": 0}], schema=old.schema), path)
-    [part] = row_groups.batches(path, name="images", columns=["record_id", "inner_fingerprint"])
-    assert part.to_pylist() == [{"record_id": "r", "inner_fingerprint": None}]
-
-
 def test_content_columns_are_marked() -> None:
     assert tables.sealed_columns(tables.SCHEMAS["posts"]) == ["title", "body", "media"]
     assert tables.sealed_columns(tables.SCHEMAS["images"]) == ["bytes", "text"]
