@@ -40,11 +40,7 @@ class Consent(Section):
     expires: date | None = None
 
     def check(self, provider: str, *, today: date) -> None:
-        """Reject a consent that is incomplete or does not cover today.
-
-        Raises:
-            ProviderNotConsented: the check failed; the error names what is missing.
-        """
+        """Reject a consent that is incomplete or does not cover today."""
         if missing := [name for name in type(self).model_fields if getattr(self, name) is None]:
             detail = f"its consent lacks {', '.join(missing)}"
         elif self.approved_on is not None and self.approved_on > today:

@@ -202,7 +202,6 @@ class Params(Section):
 
     @model_validator(mode="after")
     def _arguments(self) -> Params:
-        """Refuse a name that would be more than one argument of a stage's command, or an option."""
         names = {*self.corpora, *self.labellers, *self.ensembles, *self.moderators, *self.train.tasks}
         if wrong := ", ".join(repr(name) for name in sorted(names) if not ARGUMENT.fullmatch(name)):
             raise ValueError(f"{wrong} cannot be a name: it has other characters than letters, digits, _, - and .")
@@ -279,12 +278,7 @@ def parse_all(texts: Mapping[str, str]) -> dict[str, Any]:
 
 
 def load(root: Path = Path(), *, profile: str | None = None) -> Params:
-    """Read :data:`FILES` below ``root``, overridden by ``root/profiles/<profile>.yaml``, with the parser that DVC uses.
-
-    Raises:
-        BadParams: a file is invalid; the error names the file and every faulty key, or the unreadable line.
-        UnknownName: there is no such profile.
-    """
+    """Read :data:`FILES` below ``root``, overridden by ``root/profiles/<profile>.yaml``, with the parser that DVC uses."""
     where = root / FILES[0]
     try:
         values = read_params(root)
@@ -303,11 +297,7 @@ def load(root: Path = Path(), *, profile: str | None = None) -> Params:
 
 
 def parse(text: str, *, where: str) -> dict[str, Any]:
-    """Parse the text of one file of parameters or of a profile; ``where`` is the file's name for error messages.
-
-    Raises:
-        BadParams: the text is not YAML, or not a mapping.
-    """
+    """Parse the text of one file of parameters or of a profile; ``where`` is the file's name for error messages."""
     try:
         values = YAML(typ="safe").load(text) or {}
     except MarkedYAMLError as error:
@@ -322,11 +312,7 @@ def parse(text: str, *, where: str) -> dict[str, Any]:
 
 
 def validate(values: Mapping[str, Any], *, where: str) -> Params:
-    """Validate the content of ``params.yaml``, and return it as frozen pydantic models.
-
-    Raises:
-        BadParams: a value is invalid; the error names every faulty key.
-    """
+    """Validate the content of ``params.yaml``, and return it as frozen pydantic models."""
     try:
         return Params.model_validate(values)
     except ValidationError as error:

@@ -92,7 +92,6 @@ def _assign(document: Any, values: Mapping[str, Any]) -> None:
 
 
 def _quoted(value: Any) -> Any:
-    """Return a value whose texts with a colon are quoted: without, libyaml does not read them within braces."""
     if isinstance(value, Mapping):
         return {name: _quoted(below) for name, below in value.items()}
     if isinstance(value, list):

@@ -150,10 +150,6 @@ class AnswerStore(Store):
         """Open or create the database of labellers' answers at ``url``.
 
         The address is ``sqlite:///file`` (created with mode 600) or ``postgresql+psycopg2://...``.
-
-        Raises:
-            BadParams: the address is malformed or names another kind of database.
-            AnswersUnavailable: the database does not answer.
         """
         opened = cls(Engine(url, where="CORPUS_ANSWERS_URL", lock=WRITER_LOCK, unavailable=AnswersUnavailable))
         with opened._engine.writing() as connection:
@@ -163,12 +159,7 @@ class AnswerStore(Store):
         return opened
 
     def get(self, keys: Collection[str], *, vault: Vault) -> dict[str, StoredAnswer]:
-        """Return the stored answers by cache key, without answers for records that were taken down.
-
-        Raises:
-            SealBroken: an answer was altered or moved.
-            UnknownRecord: the answers were sealed with another vault.
-        """
+        """Return the stored answers by cache key, without answers for records that were taken down."""
         rows: list[Any] = []
         with self._engine.reading() as connection:
             for some in chunks(keys):

@@ -96,17 +96,12 @@ class Cells:
         return made
 
     def _at(self, column: str, row: int) -> tuple[str, str]:
-        """Return the record of a row, and the name of its cell for an error."""
         images = self.bound.get("image")
         return self.bound["record_id"][row], f"{column}#{images[row]}" if images else column
 
 
 def wrapped_keys(record_ids: Iterable[str], *, vault: Vault) -> dict[str, bytes]:
-    """Return the encrypted keys of those records that were not taken down.
-
-    Raises:
-        UnknownRecord: a record is not in the vault.
-    """
+    """Return the encrypted keys of those records that were not taken down."""
     wanted = set(record_ids)
     wrapped = vault.wrapped_keys(wanted)
     vault.require_known(wanted - wrapped.keys())
@@ -123,7 +118,6 @@ def column_values(column: pa.ChunkedArray) -> list[Any]:
 
 
 def _encoded(values: Iterable[object], *, name: str, column: str) -> list[bytes]:
-    """Return a column's values as associated data."""
     return [
         b"=" + value.encode("utf-8", "surrogatepass")
         if type(value) is str

@@ -15,11 +15,7 @@ BATCH = 2**14
 
 
 def batches(path: Path, *, name: str, columns: list[str] | None = None, size: int | None = None) -> Iterator[pa.Table]:
-    """Yield the rows of a table in their order, at most ``size`` (:data:`BATCH`) at a time, as ``tables.read``.
-
-    Raises:
-        SchemaMismatch: a column is missing.
-    """
+    """Yield the rows of a table in their order, at most ``size`` (:data:`BATCH`) at a time, as ``tables.read``."""
     wanted = tables.with_bound(name, columns or tables.SCHEMAS[name].names)
     # buffering ahead would hold whole row groups
     with pq.ParquetFile(path, pre_buffer=False) as file:
@@ -29,11 +25,7 @@ def batches(path: Path, *, name: str, columns: list[str] | None = None, size: in
 
 
 def part(path: Path, *, name: str, columns: list[str], start: int, count: int) -> pa.Table:
-    """Read ``count`` rows from row ``start`` on, without holding the others.
-
-    Raises:
-        SchemaMismatch: a column is missing.
-    """
+    """Read ``count`` rows from row ``start`` on, without holding the others."""
     wanted = tables.with_bound(name, columns)
     found, at = [pa.schema([tables.SCHEMAS[name].field(column) for column in wanted]).empty_table()], 0
     for batch in batches(path, name=name, columns=columns):

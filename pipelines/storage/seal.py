@@ -46,11 +46,7 @@ def seal(key: bytes, *, record_id: str, column: str, data: bytes) -> bytes:
 
 
 def unseal(key: bytes, *, record_id: str, column: str, data: bytes) -> bytes:
-    """Decrypt a value that :func:`seal` encrypted.
-
-    Raises:
-        SealBroken: the value was altered, moved from another cell, or sealed under another key.
-    """
+    """Decrypt a value that :func:`seal` encrypted."""
     try:
         return _unseal(AESSIV(key), bound=alone(record_id, column), data=data)
     except (InvalidTag, ValueError):
@@ -62,11 +58,6 @@ def write_rows(rows: Iterable[Mapping[str, Any]], path: Path, *, name: str, vaul
 
     Content cells hold ``str``, ``bytes`` or ``None``. Rows of records that were taken down meanwhile are left out.
     A table without content columns is written unchanged; the vault is not checked.
-
-    Raises:
-        SchemaMismatch: a row has other columns than the schema, or a value of another type.
-        UnknownRecord: a record is not in the vault; nothing is written.
-        WorkerLost: a process that encrypted a part of a large table was killed; nothing is written.
     """
     schema = tables.SCHEMAS[name]
     sealed = tables.sealed_columns(schema)
@@ -95,12 +86,6 @@ def open_columns(table: pa.Table, *, name: str, columns: Sequence[str], vault: V
         name: the table's name.
         columns: content columns of the table; opening them together takes less time.
         vault: the vault with the records' keys.
-
-    Raises:
-        SchemaMismatch: one of ``columns`` is not a content column, or a column is missing.
-        SealBroken: a value was altered, moved from another table or row, or belongs to an older version of the row.
-        UnknownRecord: the rows were sealed with another vault.
-        WorkerLost: a process that decrypted a part of a large table was killed.
     """
     _require(table, name=name, columns=columns)
     cells = Cells.of(table, {c: column_values(table[c]) for c in columns}, name=name, vault=vault)

@@ -41,7 +41,6 @@ def in_order(table: pa.Table, *, key: Sequence[str]) -> pa.Table:
 
 
 def _sortable(table: pa.Table) -> pa.Table:
-    """Return the table with its lists as text, because Arrow cannot sort lists."""
     for i, field in enumerate(table.schema):
         if pa.types.is_list(field.type):
             texts = [None if value is None else repr(value) for value in table[field.name].to_pylist()]

@@ -235,11 +235,7 @@ def sealed_columns(schema: pa.Schema) -> list[str]:
 
 
 def write(table: pa.Table, path: Path, *, name: str) -> None:
-    """Write ``table``, whose content must be encrypted already, as table ``name``: sorted and in a fixed format.
-
-    Raises:
-        SchemaMismatch: a column is missing, unknown or of another type.
-    """
+    """Write ``table``, whose content must be encrypted already, as table ``name``: sorted and in a fixed format."""
     schema = SCHEMAS[name]
     if set(table.column_names) != set(schema.names):
         raise SchemaMismatch(
@@ -265,9 +261,6 @@ def read(path: Path, *, name: str, columns: list[str] | None = None) -> pa.Table
 
     The columns that are needed to decrypt a requested column are read, too. A table that need not be in memory as a
     whole is read with :mod:`pipelines.storage.row_groups`.
-
-    Raises:
-        SchemaMismatch: a column is missing.
     """
     wanted = with_bound(name, columns or SCHEMAS[name].names)
     require_columns(pq.read_schema(path), name=name, columns=wanted)

@@ -93,10 +93,6 @@ def run(
         why: the reason of the takedown, a code.
         progress: what earlier attempts stored, and where to store more.
         say: called when a version's files are changed but tag and journal are not yet, and after each version.
-
-    Raises:
-        PromotionAhead: a promotion of one of the models is in progress; finish or abandon it first.
-        RegistryUnavailable: MLflow does not answer.
     """
     found = look(gone, context=context, keep=True)
     counts = {name: max(count, progress.known.get(name, 0)) for name, count in {**progress.known, **found}.items()}

@@ -66,12 +66,7 @@ class Expiry:
 
 
 def due(*, settings: Settings, vault: Vault, terms: Takedown, now: datetime, context: Context | None) -> Expiry:
-    """Return the weights of models whose deadline for removal has passed; nothing is changed.
-
-    Raises:
-        RemovalAltered: the vault's table ``removals`` was altered.
-        RegistryUnavailable: MLflow does not answer.
-    """
+    """Return the weights of models whose deadline for removal has passed; nothing is changed."""
     before = now - timedelta(days=terms.weights_days)
     lists = {digest: at for digest, at in removals.begun(vault).items() if at <= before}
     objects, stages = _trained(settings, lists=set(lists)) if lists else (frozenset[str](), frozenset[str]())
@@ -96,11 +91,6 @@ def run(
         context: registry and journal; ``None`` if none is configured.
         opening: opens the context in which the gate judges a version of the named model.
         say: called after each action; tests kill the process there.
-
-    Raises:
-        PromotionAhead: a promotion of one of the models is in progress; finish or abandon it first.
-        CommitLost: another process committed to the corpus branch first.
-        RegistryUnavailable: MLflow does not answer.
     """
     counts = Counter({"moved": 0, "without_champion": 0})
     if context is not None:
@@ -171,7 +161,6 @@ def _successor(
 
 
 def _delete(version: Version, *, context: Context) -> None:
-    """Delete a version with its files, and the verified copies of this machine."""
     if lineage.DIGESTED.fullmatch(version.digest):
         shutil.rmtree(context.settings.home / "models" / version.digest, ignore_errors=True)
     lineage.forget(version, settings=context.settings)
@@ -195,7 +184,6 @@ def _trained(settings: Settings, *, lists: set[str]) -> tuple[frozenset[str], fr
 
 
 def _lists(entries: dict[str, str], *, objects: Objects) -> set[str]:
-    """Return the digests of the lists on which the model of a folder was trained; empty for any other folder."""
     card = entries.get(finetuned.CARD)
     if card is None or training_records.FILE not in entries or not objects.exists(card):
         return set()
@@ -205,7 +193,6 @@ def _lists(entries: dict[str, str], *, objects: Objects) -> set[str]:
 
 
 def _runs(context: Context, *, lists: Collection[str]) -> list[str]:
-    """Return the training runs with weights that were trained on these lists."""
     if not lists:
         return []
     runs = (run for corpus in context.params.corpora for run in context.registry.runs(EXPERIMENT.format(corpus=corpus)))

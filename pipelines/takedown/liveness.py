@@ -56,11 +56,7 @@ class LivenessContext:
         self.requests = 0
 
     def open(self) -> None:
-        """Choose the control post of this sweep: the newest post of the first subreddit that has one.
-
-        Raises:
-            SourceError: the request to Reddit failed.
-        """
+        """Choose the control post of this sweep: the newest post of the first subreddit that has one."""
         for subreddit in self._subreddits:
             self.shows(subreddit)
             if self._control:
@@ -88,12 +84,7 @@ class LivenessContext:
         return self._open[name]
 
     def ask(self, fullnames: Sequence[str]) -> dict[str, str]:
-        """Ask Reddit for posts; return for each ``seen``, ``deleted``, ``removed``, or ``missing`` if Reddit omits it.
-
-        Raises:
-            SweepImplausible: the answer lacks the control post although a subreddit is readable.
-            SourceError: the request failed; nothing is known about any of the posts.
-        """
+        """Ask Reddit for posts; return for each ``seen``, ``deleted``, ``removed``, or ``missing`` if Reddit omits it."""
         shown, proven = self._info(fullnames)
         if not proven and not shown.keys() >= set(fullnames) and any(self._open.values()):
             # the control itself may have been deleted since it was listed
@@ -110,7 +101,6 @@ class LivenessContext:
         return {name: _outcome(shown[name]) if name in shown else absent for name in fullnames}
 
     def _info(self, fullnames: Sequence[str]) -> tuple[Mapping[str, Mapping[str, Any]], bool]:
-        """Request posts and the control; return those shown, and whether the answer proves that others are missing."""
         self.requests += 1
         shown = self._reddit.info([*fullnames, *self._control])
         return shown, self._believe or any(name in shown for name in self._control)

@@ -91,11 +91,7 @@ class Objects:
 
     @contextmanager
     def file(self, digest: str) -> Iterator[Path]:
-        """Yield the path of an object as a local file; if only a distant remote has it, it is downloaded first.
-
-        Raises:
-            ObjectUnreadable: the object is missing or cannot be read.
-        """
+        """Yield the path of an object as a local file; if only a distant remote has it, it is downloaded first."""
         fetched = None
         try:
             path = Path(self._cache.oid_to_path(digest))

@@ -212,9 +212,6 @@ def check_out_version(folder: Path, *, revision: str, settings: Settings) -> lis
     """Check out an older commit in a clone, and make its pointers name the objects that replaced its own.
 
     Returns the files that changed; see :func:`mend`.
-
-    Raises:
-        UnknownName: there is no such commit.
     """
     try:
         git("checkout", "--quiet", "--detach", revision, cwd=folder)

@@ -78,9 +78,6 @@ def _rounds(settings: Settings, each: Callable[[Queue, Backend], int]) -> int:
 
     A round is emptied when it closes. If closing was interrupted, the folders of ``files`` still hold items; they can
     be read without a running server.
-
-    Raises:
-        BackendUnavailable: a backend does not answer.
     """
 
     def work(clone: Workspace) -> int:
@@ -224,7 +221,6 @@ def _clear_lineage(site: Site) -> None:
 
 
 def _copies(site: Site) -> list[Path]:
-    """Return the folders (id lists, verified versions) and files (kept predictions) that name one of the records."""
     home = site.settings.home
     copies = [*_inside(home / "registry"), *_inside(home / "models"), *_files(home / "scored")]
     return [copy for copy in copies if any(_names(site, file) for file in (_files(copy) if copy.is_dir() else [copy]))]

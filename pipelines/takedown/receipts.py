@@ -119,11 +119,7 @@ def tombstone_text(vault: Vault) -> str:
 
 
 def read_tombstones(path: Path) -> dict[str, Tombstone]:
-    """Return the tombstones that :meth:`TakedownRequest.finish` exported.
-
-    Raises:
-        BadArgument: the file is not an export of tombstones.
-    """
+    """Return the tombstones that :meth:`TakedownRequest.finish` exported."""
     try:
         kept = json.loads(path.read_bytes())
         return {i: Tombstone(datetime.fromisoformat(at), reason) for i, (at, reason) in kept.items()}
@@ -161,11 +157,7 @@ def told(settings: Settings, *, now: datetime) -> dict[str, Any]:
 
 @contextmanager
 def alone(settings: Settings) -> Iterator[None]:
-    """Hold the lock that permits one takedown at a time, on all hosts of the corpus.
-
-    Raises:
-        TakedownRunning: another process holds the lock.
-    """
+    """Hold the lock that permits one takedown at a time, on all hosts of the corpus."""
     with locks.alone(settings, "takedowns", wait=False) as held:
         if not held:
             raise TakedownRunning()

@@ -100,7 +100,6 @@ class RecordIndex:
         return hmac.digest(self._key, b"%s %s " % (FORMAT, name.encode()) + data, "sha256")
 
     def _read(self, name: str) -> bytes | None:
-        """Return the content of a file of the index; ``None`` if it is missing or was not written by :meth:`_write`."""
         try:
             stored = (self._folder / name).read_bytes()
         except OSError:

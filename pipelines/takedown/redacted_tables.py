@@ -68,11 +68,7 @@ class GoneRows:
         )
 
     def require_none(self, made: Path) -> None:
-        """Check that a rewritten table names none of the records.
-
-        Raises:
-            StillThere: it names one; the file is removed.
-        """
+        """Check that a rewritten table names none of the records."""
         if places := self.within(made):
             made.unlink()
             raise StillThere(records=len(self._ids), places=places)
@@ -100,7 +96,6 @@ class GoneRows:
         return _in_order(kept, name=name) if name else kept, renamed
 
     def _lists(self, table: pa.Table) -> tuple[tuple[str, str, int], ...]:
-        """Return what :class:`Left` has of a list of training records: of all of it, and of its rows of train."""
         parts = [table["record_id"]]
         if "split" in table.column_names:
             parts.append(table["record_id"].filter(pc.equal(table["split"], TRAIN)))
@@ -109,7 +104,6 @@ class GoneRows:
         return tuple((old.digest, new.digest, old.records - new.records) for old, new in found if old != new)
 
     def _about(self, table: pa.Table) -> pa.ChunkedArray:
-        """Return for each row whether it is about one of the records."""
         found = pa.chunked_array([pa.array([False]).take(pa.array([0] * table.num_rows, pa.int32()))])
         for name in ABOUT:
             if name in table.column_names:
@@ -117,7 +111,6 @@ class GoneRows:
         return found
 
     def _mentions(self, column: pa.ChunkedArray) -> pa.Array:
-        """Return the values of a column of texts, or of lists of texts, that name one of the records."""
         one, starts, rest = _parted(column)
         found = one.filter(pc.is_in(starts, value_set=self._array)).to_pylist()
         return tables.strings(found + [v for v in rest.to_pylist() if not self._ids.isdisjoint(TOKEN.findall(v))])
@@ -149,7 +142,6 @@ def _in_order(table: pa.Table, *, name: str) -> pa.Table:
 
 
 def _name(schema: pa.Schema) -> str | None:
-    """Return which table of this release has the schema of a file."""
     return next((name for name, known in tables.SCHEMAS.items() if schema.equals(known)), None)
 
 
@@ -179,7 +171,6 @@ def _parted(column: pa.ChunkedArray) -> tuple[pa.Array, pa.Array, pa.Array]:
 
 
 def _ids(column: pa.ChunkedArray, *, whole: bool) -> bytes:
-    """Return the ids in a column, or only the values that are an id as a ``whole``."""
     one, starts, rest = _parted(column)
     if whole:
         return binascii.unhexlify("".join(starts.filter(pc.equal(pc.utf8_length(one), 32)).to_pylist()))

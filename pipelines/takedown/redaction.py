@@ -79,7 +79,6 @@ class Gone:
         return Left(renamed=len(found))
 
     def _tokens(self, path: Path) -> list[int]:
-        """Return the byte offsets at which a file that is not a table names one of the records."""
         if not path.stat().st_size or not self.ids:
             return []
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:

@@ -52,9 +52,6 @@ def run(gone: Gone, *, settings: Settings, note: Note, keep: Keep, say: Say) -> 
         keep: called with the changes of each file before anything is committed, to record which lists of training
             records shrink.
         say: called with ``replaced`` when the new objects are in cache and remote but no commit names them yet.
-
-    Raises:
-        CommitLost: other processes committed to the corpus branch first, ATTEMPTS times.
     """
     for _ in range(ATTEMPTS - 1):
         try:

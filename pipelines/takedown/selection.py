@@ -91,9 +91,6 @@ def select(
         objects: the DVC objects of all versions of the corpus.
         params: ``dedupe.radius`` is how many of 64 bits near-duplicates may differ, ``decode`` how a picture is read.
         refreshed: the address of the store of refreshes, whose posts wait for their month.
-
-    Raises:
-        BadArgument: no criterion is given, or one is not a post, picture or readable file; values are not quoted.
     """
     if not any(value for name, value in asdict(asked).items() if name != "near"):
         raise BadArgument(where="takedown", detail="has no criterion: give --post, --author, --image, --subreddit, ...")
@@ -156,7 +153,6 @@ def _lines(path: Path) -> list[str]:
 
 
 def _tables(columns: Sequence[str], *, objects: Objects) -> Iterator[pa.Table]:
-    """Yield these columns of every table of every version that has them."""
     for digest in objects.digests():
         if digest.endswith(TREE):
             continue

@@ -35,11 +35,7 @@ class TakedownUnfinished(DataError):
 
 
 def finish_all(requests: Sequence[TakedownRequest], **given: Any) -> None:
-    """Finish takedown requests; one that cannot be completed does not block the others.
-
-    Raises:
-        TakedownUnfinished: a request could not be completed (the last such request).
-    """
+    """Finish takedown requests; one that cannot be completed does not block the others."""
     unfinished = None
     for request in requests:
         try:
@@ -115,7 +111,6 @@ def _purge(request: TakedownRequest, gone: Gone, *, settings: Settings, vault: V
 
 
 def _keep(found: Sequence[Left], *, vault: Vault, now: datetime) -> None:
-    """Record in the vault how many ids each list of training records loses, before the list is replaced."""
     removals.record(vault, [removals.Removal(*one, at=now) for left in found for one in left.lists])
 
 

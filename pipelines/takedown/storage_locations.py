@@ -46,7 +46,6 @@ class Sink:
 
 
 def _home(*names: str) -> Callable[[Settings], list[Path]]:
-    """Return a function that lists files and folders of ``CORPUS_HOME`` by pattern."""
     return lambda settings: sorted(path for name in names for path in settings.home.glob(name))
 
 

@@ -33,12 +33,7 @@ Homes = Callable[[], Mapping[str, str]]
 
 
 def client(params: Params, settings: Settings, *, today: date) -> RedditLookup:
-    """Return a Reddit client with the collectors' approval and user agent; no request is sent yet.
-
-    Raises:
-        SourceNotApproved: ``sources.reddit`` has no valid approval.
-        BadParams: the credentials are not set.
-    """
+    """Return a Reddit client with the collectors' approval and user agent; no request is sent yet."""
     params.sources["reddit"].check("reddit", today=today)
     from pipelines.collect.sources.reddit import RedditSource
 
@@ -112,12 +107,6 @@ def run(
         which is not a miss), and ``returned`` (seen, quarantined before); ``failed``: records of requests that failed
         twice; ``left`` for the next run; ``requests``; ``stopped``: the budget that ended the run, ``requests`` or
         ``remain``, or ``None``; ``quarantined`` and ``takedown`` (due for one) at the end.
-
-    Raises:
-        SweepImplausible: too many records are gone at once; what this run recorded as missing or deleted was reverted.
-        SourceThrottled: Reddit asks to wait. Answers so far are kept, as with the next two.
-        SourceRefused: bad credentials, or Reddit refuses this client.
-        SourceUnavailable: requests fail repeatedly.
     """
     records, names = _askable(vault, corpus=corpus)
     queue = recheck_schedule.queue((k for k in records if k.record_id in names), terms=terms, now=now)
@@ -207,17 +196,12 @@ class _Sweeper:
         return answers
 
     def _home(self, record_id: str) -> str | None:
-        """Return the subreddit of a record, if known."""
         if self._subreddits is None:
             self._subreddits = self._homes() if self._homes else {}
         return self._subreddits.get(record_id)
 
     def _judge(self, tally: SweepTally, *, of: int) -> None:
-        """Stop if implausibly many records are gone; ``of``: the number of records not quarantined before the run.
-
-        Raises:
-            SweepImplausible: after what the run recorded as missing or deleted was reverted.
-        """
+        """Stop if implausibly many records are gone; ``of``: the number of records not quarantined before the run."""
         if self._believe:
             return
         terms, gone = self._terms, tally.missing + tally.marked
@@ -241,7 +225,6 @@ class _Sweeper:
 
 
 def _askable(vault: Vault, *, corpus: str) -> tuple[list[Known], dict[str, str]]:
-    """Return the live records, and the Reddit fullnames of those that have one; imported datasets use other names."""
     with vault.database.reading() as connection:
         records = checks.known(connection, corpus=corpus)
     names = vault.fullnames([known.record_id for known in records])

@@ -37,11 +37,7 @@ STEPS = ("tombstone", "rewrite", "purge", "objects", "models")
 
 
 def check_reason(reason: str) -> None:
-    """Check that the reason of a takedown is a short code without prose.
-
-    Raises:
-        BadArgument: the reason is not such a code.
-    """
+    """Check that the reason of a takedown is a short code without prose."""
     if not REASON.fullmatch(reason):
         raise BadArgument(where="reason", detail="needs a code of 1 to 64 letters, digits and ._:/#-, no prose")
 
@@ -70,11 +66,6 @@ def run(
         now: the current time.
         context: registry and journal of models; ``None`` if none is configured: the step ``models`` is skipped.
         say: called after each action; tests kill the process there.
-
-    Raises:
-        BadArgument: the reason is not a code.
-        TakedownRunning: another takedown is running.
-        TakedownUnfinished: a place could not be cleared now.
     """
     check_reason(reason)
     with receipts.alone(settings):
@@ -113,10 +104,6 @@ def revisit(
     pushed records that it had read before; this removes them. Every ``terms.scan_days`` it reads all objects.
 
     Returns the receipts of the finished takedowns and, if something was found, of the revisit itself.
-
-    Raises:
-        TakedownRunning: a takedown is running.
-        TakedownUnfinished: a place could not be cleared now.
     """
     with receipts.alone(settings):
         ended = [request for request in receipts.opened(settings) if "tombstone" in request.done]
@@ -142,11 +129,7 @@ def revisit(
 def _expire(
     *, settings: Settings, vault: Vault, terms: Takedown, now: datetime, context: Context | None
 ) -> list[TakedownRequest]:
-    """Remove the weights whose deadline has passed; return the receipt, if there are any.
-
-    Raises:
-        TakedownUnfinished: a place could not be cleared now; the next call tries again.
-    """
+    """Remove the weights whose deadline has passed; return the receipt, if there are any."""
     found = expiry.due(settings=settings, vault=vault, terms=terms, now=now, context=context)
     if not any(found.counts.values()):
         return []

@@ -132,13 +132,7 @@ class Database(Engine):
     """The database engine of a vault, which can erase freed bytes from the file."""
 
     def __init__(self, url: str, *, create: bool = True) -> None:
-        """Connect to the vault at ``url``; create the tables if they are missing and ``create`` is true.
-
-        Raises:
-            NoVault: the tables are missing, and ``create`` is false.
-            BadParams: the address is malformed or names another kind of database.
-            VaultUnavailable: the database does not answer.
-        """
+        """Connect to the vault at ``url``; create the tables if they are missing and ``create`` is true."""
         if not create and url.startswith("sqlite:///") and not Path(url.removeprefix("sqlite:///")).is_file():
             raise NoVault(place=url)
         super().__init__(
@@ -162,9 +156,6 @@ class Database(Engine):
         """Return whether fragments of deleted values may be left in the database's files: :mod:`.remains`.
 
         The write-ahead log is emptied first. The files of PostgreSQL cannot be searched.
-
-        Raises:
-            VaultUnavailable: a reader holds the old state for more than a minute.
         """
         from pipelines.vault import remains
 

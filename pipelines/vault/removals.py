@@ -52,11 +52,7 @@ def record(vault: Vault, found: list[Removal]) -> None:
 
 
 def every(vault: Vault) -> list[Removal]:
-    """Return all removals of ids from lists of training records, oldest first.
-
-    Raises:
-        RemovalAltered: a row is not authentic.
-    """
+    """Return all removals of ids from lists of training records, oldest first."""
     with vault.database.reading() as connection:
         rows = connection.execute(sa.select(removals).order_by(removals.c.at, removals.c.before)).all()
     found = [Removal(row.before, row.after, row.removed, row.at) for row in rows]
@@ -69,9 +65,6 @@ def removed(vault: Vault, *, before: str, after: str) -> int | None:
     """Return how many ids takedowns removed from the list with digest ``before`` to leave the list ``after``.
 
     Returns ``None`` if takedowns did not shorten the one list to the other.
-
-    Raises:
-        RemovalAltered: a row is not authentic.
     """
     reached = {before: 0}
     rows = every(vault)
@@ -82,11 +75,7 @@ def removed(vault: Vault, *, before: str, after: str) -> int | None:
 
 
 def begun(vault: Vault) -> dict[str, datetime]:
-    """Return when a takedown first removed an id from each list of training records, by the list's digest.
-
-    Raises:
-        RemovalAltered: a row is not authentic.
-    """
+    """Return when a takedown first removed an id from each list of training records, by the list's digest."""
     return {r.before: r.at for r in reversed(every(vault))}
 
 

@@ -10,11 +10,7 @@ from pipelines.vault.keyring import Keyring
 
 
 def rewrap(connection: sa.Connection, *, old: Keyring, new: Keyring) -> int:
-    """Encrypt keys and Reddit fullnames of all live records again with ``new``; return the number of these records.
-
-    Raises:
-        SealBroken: a row cannot be decrypted with ``old``; nothing is changed.
-    """
+    """Encrypt keys and Reddit fullnames of all live records again with ``new``; return the number of these records."""
     live = connection.scalars(sa.select(records.c.record_id).where(records.c.deleted_at.is_(None))).all()
     columns = sa.select(records.c.record_id, records.c.key, records.c.fullname)
     statement = sa.update(records).where(records.c.record_id == sa.bindparam("id"))

@@ -25,11 +25,7 @@ def read(connection: sa.Connection, *, corpus: str, version: int) -> dict[Item, 
 
 
 def append(connection: sa.Connection, *, corpus: str, version: int, rows: Mapping[Item, str], now: datetime) -> None:
-    """Add the split assignments that are new; call this function inside the write transaction.
-
-    Raises:
-        SplitConflict: an item is already assigned to another split; nothing is written.
-    """
+    """Add the split assignments that are new; call this function inside the write transaction."""
     standing = read(connection, corpus=corpus, version=version)
     moved = sorted(item for item, split in rows.items() if standing.get(item, split) != split)
     if moved:

@@ -50,24 +50,12 @@ class Vault:
 
     @classmethod
     def existing(cls, settings: Settings) -> Vault:
-        """Open the vault of a corpus (keys and tombstones); do not create a missing vault or secret.
-
-        Raises:
-            NoSecret, NoVault: there is no secret or no vault.
-            BadParams, VaultMismatch, VaultUnavailable: as :meth:`open`.
-        """
+        """Open the vault of a corpus (keys and tombstones); do not create a missing vault or secret."""
         return cls.open(settings.vault_url, secret=settings.secret(), create=False)
 
     @classmethod
     def open(cls, url: str, *, secret: bytes, create: bool = True) -> Vault:
-        """Open or create the vault at ``url`` (``sqlite:///file`` or ``postgresql+psycopg2://...``).
-
-        Raises:
-            NoVault: there is no vault at ``url``, and ``create`` is false.
-            BadParams: the address or the length of the secret is wrong.
-            VaultMismatch: the vault was created with another secret, so no tombstone would be found.
-            VaultUnavailable: the database does not answer.
-        """
+        """Open or create the vault at ``url`` (``sqlite:///file`` or ``postgresql+psycopg2://...``)."""
         vault = cls(Database(url, create=create), keyring=Keyring(secret))
         try:
             vault_metadata.claim(vault._database, keyring=vault._keyring)
@@ -108,10 +96,6 @@ class Vault:
         Keys must never be reproducible from a seed, so they come from the operating system.
 
         Returns the ids of the records that may be stored: all except those with a tombstone.
-
-        Raises:
-            VaultUnavailable: the database does not answer; nothing was written.
-            VaultMismatch: the secret was rotated since this vault was opened.
         """
         now, fullnames, admitted = _aware(now), dict(items), set[str]()
         with self._database.writing() as connection:
@@ -138,11 +122,7 @@ class Vault:
         return found
 
     def keys(self, record_ids: Collection[str]) -> dict[str, bytes]:
-        """Return the encryption keys of these records; records that were taken down are omitted.
-
-        Raises:
-            SealBroken: a wrapped key was altered.
-        """
+        """Return the encryption keys of these records; records that were taken down are omitted."""
         return self.unwrap(self.wrapped_keys(record_ids))
 
     def wrapped_keys(self, record_ids: Collection[str]) -> dict[str, bytes]:
@@ -150,19 +130,11 @@ class Vault:
         return self._wrapped(record_ids, column="key")
 
     def unwrap(self, wrapped: Mapping[str, bytes]) -> dict[str, bytes]:
-        """Decrypt keys that :meth:`wrapped_keys` returned; the database is not used.
-
-        Raises:
-            SealBroken: a wrapped key was altered.
-        """
+        """Decrypt keys that :meth:`wrapped_keys` returned; the database is not used."""
         return self._keyring.unwrap(wrapped.items(), column="key")
 
     def fullnames(self, record_ids: Collection[str]) -> dict[str, str]:
-        """Return the Reddit fullnames of these live records; only the deletion sweep may use them.
-
-        Raises:
-            SealBroken: a sealed fullname was altered.
-        """
+        """Return the Reddit fullnames of these live records; only the deletion sweep may use them."""
         opened = self._keyring.unwrap(self._wrapped(record_ids, column="fullname").items(), column="fullname")
         return {r: name.decode() for r, name in opened.items()}
 
@@ -176,11 +148,7 @@ class Vault:
         return found
 
     def require_known(self, record_ids: Collection[str]) -> None:
-        """Reject records that are not in the vault, because their content could never be decrypted.
-
-        Raises:
-            UnknownRecord: a record is not in the vault; the error names one such record.
-        """
+        """Reject records that are not in the vault, because their content could never be decrypted."""
         with self._database.reading() as connection:
             for ids in chunks(record_ids):
                 known = set(connection.scalars(sa.select(records.c.record_id).where(among(ids))))
@@ -200,9 +168,6 @@ class Vault:
             now: the time of the takedown.
 
         Returns the number of records that had no tombstone before.
-
-        Raises:
-            VaultUnavailable: the database does not answer, or freed bytes could not be erased yet; run it again.
         """
         return self.replay({r: Tombstone(deleted_at=now, reason=reason) for r in record_ids})
 
@@ -249,9 +214,6 @@ class Vault:
 
         Args:
             secret: the new secret; its first 32 bytes must equal those of the old one, as record ids depend on them.
-
-        Raises:
-            VaultMismatch: the first 32 bytes differ.
         """
         fresh = Keyring(secret)
         if fresh.identity_check != self._keyring.identity_check:
@@ -271,11 +233,7 @@ class Vault:
             return split_assignments.read(connection, corpus=corpus, version=version)
 
     def assign(self, corpus: str, *, version: int, rows: Mapping[tuple[str, int], str], now: datetime) -> None:
-        """Store split assignments permanently; existing assignments do not change.
-
-        Raises:
-            SplitConflict: an item is already assigned to another split; nothing is written.
-        """
+        """Store split assignments permanently; existing assignments do not change."""
         with self._database.writing() as connection:
             split_assignments.append(connection, corpus=corpus, version=version, rows=rows, now=_aware(now))
 
@@ -310,7 +268,6 @@ class Vault:
 
 
 def _sort_out(connection: sa.Connection, *, ids: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the ids of live records and the unknown ids; the rest are tombstones."""
     found = connection.execute(sa.select(records.c.record_id, records.c.deleted_at).where(among(ids))).all()
     known = {record_id for record_id, _ in found}
     return [r for r, deleted_at in found if deleted_at is None], [r for r in ids if r not in known]

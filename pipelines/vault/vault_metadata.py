@@ -26,11 +26,7 @@ def get(connection: sa.Connection, *, name: str) -> bytes | None:
 
 
 def claim(database: Database, *, keyring: Keyring) -> None:
-    """Bind a new vault to its secret, or check that an existing vault is opened with its secret.
-
-    Raises:
-        VaultMismatch: the secret differs: every record would get another id, and no tombstone would be found.
-    """
+    """Bind a new vault to its secret, or check that an existing vault is opened with its secret."""
     with database.writing() as connection:
         if get(connection, name="identity") is None:
             put(connection, name="identity", value=keyring.identity_check)
@@ -39,11 +35,7 @@ def claim(database: Database, *, keyring: Keyring) -> None:
 
 
 def require_current(connection: sa.Connection, *, keyring: Keyring) -> None:
-    """Reject a project secret that belongs to another vault or was rotated out after this process opened the vault.
-
-    Raises:
-        VaultMismatch: the secret differs; the error states in which part.
-    """
+    """Reject a project secret that belongs to another vault or was rotated out after this process opened the vault."""
     if get(connection, name="identity") != keyring.identity_check:
         raise VaultMismatch(which="identity")
     if get(connection, name="wrapping") != keyring.wrapping_check:
@@ -74,9 +66,6 @@ def finish_erasure(database: Database, *, known: Erasure | None = None) -> None:
 
     If the pending request is the ``known`` one, and a search finds that no fragment of its values is left, the
     database is not rewritten.
-
-    Raises:
-        VaultUnavailable: a reader holds the old state; the request stays pending until the vault is opened again.
     """
     with database.reading() as connection:
         asked = get(connection, name="erase")

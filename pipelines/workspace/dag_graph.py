@@ -94,7 +94,6 @@ def write(path: Path, texts: Mapping[str, str]) -> None:
 
 @lru_cache(maxsize=4)
 def _resolved(digest: str, texts: tuple[tuple[str, str], ...]) -> str:
-    """Return the text of the stage graph's file; a process that writes it for several repositories resolves once."""
     return json.dumps({"digest": digest, **resolve(dict(texts))}, indent=1)
 
 
@@ -169,7 +168,6 @@ def _sentence(package: str) -> str:
 
 
 def _matrices(text: str) -> dict[str, int]:
-    """Return the number of matrix values beside the corpus by stage."""
     import yaml
 
     stages = yaml.safe_load(text).get("stages") or {}

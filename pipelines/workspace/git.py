@@ -22,11 +22,7 @@ CREDENTIALS = re.compile(r"//[^/@\s]+@")
 
 
 def git(*argv: str, cwd: Path | None = None, given: str | None = None) -> str:
-    """Run git in the folder ``cwd`` with ``given`` as its input; return its output without surrounding white space.
-
-    Raises:
-        GitFailed: git's exit status was not 0; the error has the line of its message that names the cause.
-    """
+    """Run git in the folder ``cwd`` with ``given`` as its input; return its output without surrounding white space."""
     done = subprocess.run(
         ["git", *argv],
         cwd=cwd,

@@ -70,12 +70,7 @@ class Inventory:
         }
 
     def digest(self, path: str) -> str:
-        """Return the digest of a stage's dependency at ``path`` as ``dvc.lock`` would record it.
-
-        Raises:
-            DependencyMissing: the path does not exist.
-            ObjectIncomplete: an out's list of files is missing.
-        """
+        """Return the digest of a stage's dependency at ``path`` as ``dvc.lock`` would record it."""
         out = self._outs.get(path)
         if out is not None:
             return out.md5

@@ -91,9 +91,6 @@ def merge(
         theirs: the parameters of the newer code, with its profile.
         keep: dotted keys, or sections, whose value in the corpus wins a conflict.
         take: dotted keys, or sections, whose newer value wins a conflict.
-
-    Raises:
-        ParameterConflict: the same key has three different values; the error names every such key.
     """
     merger = _Merger(keep, take)
     values = merger.mapping(base, ours, theirs, ())

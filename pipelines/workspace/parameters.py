@@ -109,11 +109,7 @@ class Changed:
 
 
 def show(settings: Settings, *, section: str | None) -> Any:
-    """Return the present value of a parameter given by its dotted key, or all parameters.
-
-    Raises:
-        UnknownParameter: there is no such section or value.
-    """
+    """Return the present value of a parameter given by its dotted key, or all parameters."""
     with workspace(settings) as clone:
         values: Any = read_params(clone.path)
     for name in params_text.find(values, section) if section else ():
@@ -150,10 +146,6 @@ def change(
         reason: why the values change; kept in the commit.
         who: name and address of the person; kept in the commit.
         dry_run: check and compare the values without a commit.
-
-    Raises:
-        BadParams: the parameters would be invalid; the error names every faulty key.
-        CommitLost: another publisher moved the branch first.
     """
     if "profile" in values or ("profile",) in values:
         raise BadParams(where="profile", detail="is chosen once, by `corpus init`")
@@ -182,11 +174,7 @@ def change(
 
 
 def from_file(path: Path) -> dict[Key, Any]:
-    """Read parameter values from a YAML file with the keys of ``params.yaml`` (such as a profile); return them by key.
-
-    Raises:
-        BadParams: the file cannot be read.
-    """
+    """Read parameter values from a YAML file with the keys of ``params.yaml`` (such as a profile); return them by key."""
     try:
         values = parse(path.read_text(), where=path.name)
     except (OSError, UnicodeDecodeError) as error:
@@ -213,11 +201,7 @@ def at(clone: Workspace, revision: str, *, profile: profiles.Profile | None) -> 
 
 
 def kept_profile(clone: Workspace, code: str, name: str | None) -> profiles.Profile | None:
-    """Return the corpus's profile from a commit of the code; a profile given as a file is only on the corpus branch.
-
-    Raises:
-        ProfileMissing: earlier code had the profile, but this commit does not.
-    """
+    """Return the corpus's profile from a commit of the code; a profile given as a file is only on the corpus branch."""
     if name is None:
         return None
     found = profiles.at(code, name, root=clone.path)
@@ -244,7 +228,6 @@ def records(clone: Workspace) -> dict[str, Record]:
 
 
 def _record(known: Mapping[str, Record], key: Key) -> Record | None:
-    """Return the record of a value, or of the mapping that it was set with."""
     return next((known[name] for n in range(len(key), 0, -1) if (name := dotted(key[:n])) in known), None)
 
 
@@ -267,7 +250,6 @@ def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterato
 
 
 def _definitions(clone: Workspace) -> dict[str, Definition]:
-    """Return every stage of a clone with its present parameters."""
     opened = Workspace(clone.path, settings=clone.settings)
     try:
         return Definition.resolve_all(opened.repo, opened.graph.names())

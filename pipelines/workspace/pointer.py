@@ -45,11 +45,7 @@ def hand_over(pointers: Mapping[str, str], *, secret: bytes) -> dict[str, str]:
 
 
 def received(pointers: Mapping[str, str], *, secret: bytes) -> dict[str, str]:
-    """Verify and remove the codes of pointers from :func:`hand_over`; return the plain texts by path.
-
-    Raises:
-        BadPointer: a pointer was changed, or written for another path.
-    """
+    """Verify and remove the codes of pointers from :func:`hand_over`; return the plain texts by path."""
     found = {}
     for number, (path, given) in enumerate(pointers.items(), start=1):
         text, _, mac = str(given).rpartition("# ")
@@ -68,10 +64,6 @@ def check_handed_over(pointers: Mapping[str, str], *, below: str | None = None) 
     """Validate the texts of DVC pointers by path: each must name one local file below ``data/`` or ``work/``.
 
     ``below`` is the only folder in which the files may be. Returns the same pointers.
-
-    Raises:
-        BadPointer: a pointer does not name such a file; the message has the number of the first such pointer, not its
-            text.
     """
     for number, (path, text) in enumerate(pointers.items(), start=1):
         fault = _fault(path, text)

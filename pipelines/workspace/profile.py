@@ -53,22 +53,12 @@ class Profile:
         return f"profiles/{self.name}.yaml"
 
     def over(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Return the default values replaced by those of this profile, with the profile's name.
-
-        Raises:
-            BadParams: the profile is not YAML.
-        """
+        """Return the default values replaced by those of this profile, with the profile's name."""
         return complete(overlay(values, parse(self.text, where=self.path))) | {"profile": self.name}
 
 
 def given(profile: str, *, checkout: Path) -> Profile:
-    """Read and validate a profile, given as a name (committed in the checkout) or as the path of a YAML file.
-
-    Raises:
-        UnknownProfile: there is neither a committed profile nor a file of this name.
-        UncommittedProfile: the profile's file in the checkout differs from the committed one.
-        BadParams: the profile is invalid; the error names every faulty key.
-    """
+    """Read and validate a profile, given as a name (committed in the checkout) or as the path of a YAML file."""
     is_path = "/" in profile or profile.endswith((".yaml", ".yml"))
     name = Path(profile).stem if is_path else profile
     committed = shown("HEAD", f"profiles/{name}.yaml", cwd=checkout)

@@ -73,10 +73,6 @@ def init(settings: Settings, *, checkout: Path, profile: str | None) -> str:
     The repository is at a new path, or at the path or git address of an empty repository. A repository that has a
     corpus is adopted: nothing is written to it. ``profile`` is the name of a committed profile or the path of a YAML
     file. Returns the newest commit of the corpus branch.
-
-    Raises:
-        AnotherProfile: the repository has a corpus with another profile.
-        NotACorpus: the repository has other branches.
     """
     found = branches(settings.repo)
     if found:
@@ -136,12 +132,6 @@ def upgrade(
         checkout: the newer code.
         keep: dotted keys whose present value is kept although the newer code has changed it, too.
         take: dotted keys whose newer value is taken although the corpus has changed it, too.
-
-    Raises:
-        ParameterConflict: corpus and code have changed the same parameter; nothing was changed.
-        Uncommitted: the checkout has edits that are not in a commit.
-        UnknownCode: the checkout is not based on the code that the corpus runs.
-        CodeAltered: the corpus branch has code that the checkout does not have.
     """
     upgraded = _upgraded(settings, checkout=checkout, keep=keep, take=take)
     # also without newer code, for a commit that was made without a command
@@ -196,11 +186,6 @@ def clone(settings: Settings, *, folder: Path) -> Path:
     """Clone the corpus to a user's folder: a checkout of branch ``corpus``, ready for ``dvc pull`` and ``dvc repro``.
 
     The clone has a home file, by which commands that run in the clone find the secret, the vault and MLflow.
-
-    Raises:
-        NoCorpus: there is no corpus repository.
-        CodeNotSigned: no operator signed the code of the branch.
-        StageInPointer: a pointer of the branch could be a command.
     """
     require_corpus(settings)
     git("clone", "--quiet", "--no-checkout", "--branch", BRANCH, settings.repo, str(folder))
@@ -294,7 +279,6 @@ def uncommitted(checkout: Path) -> Iterator[str]:
 
 
 def _apply(clone: Workspace, *, profile: Profile | None) -> None:
-    """Write a profile's values into the parameters, so that DVC sees the effective ones; keep its file, too."""
     if profile is None:
         return
     write(clone, profile.over(read_params(clone.path)))

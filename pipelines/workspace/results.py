@@ -78,11 +78,7 @@ class Results:
         self._key = hmac.digest(secret, PURPOSE, "sha256")
 
     def get(self, key: str) -> StageResult | None:
-        """Return the stored result for a stage's inputs, which ``key`` identifies, or ``None``.
-
-        Raises:
-            ResultUnusable: the stored object was not written by this project.
-        """
+        """Return the stored result for a stage's inputs, which ``key`` identifies, or ``None``."""
         data = self._read(key)
         return None if data is None else StageResult.decode(self._opened(data, stage=key))
 
@@ -111,11 +107,7 @@ class Results:
         return found | {"mac": self._mac(found, run=run, base=base)}
 
     def receive(self, token: Token, *, run: str, base: str) -> StageResult:
-        """Return the stage result to which a token of this run refers.
-
-        Raises:
-            ResultUnusable: the token does not belong to this run and commit, or its object is missing or another.
-        """
+        """Return the stage result to which a token of this run refers."""
         stage = str(token.get("stage"))
         own = {name: token.get(name) for name in ("stage", "key", "digest", "differs")}
         # as bytes: compare_digest accepts only ASCII strings
@@ -191,7 +183,6 @@ class Results:
 
 
 def _refused(error: OSError) -> bool:
-    """Return whether an S3 server refused to replace an object; s3fs recognises only Amazon's form of the error."""
     answer = getattr(error.__cause__, "response", None) or {}
     return answer.get("Error", {}).get("Code") in TAKEN
 

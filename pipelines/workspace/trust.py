@@ -57,22 +57,14 @@ class StageInPointer(ConfigError):
 
 
 def require_pointers(folder: Path) -> None:
-    """Check that all ``.dvc`` files in a working tree are plain pointers.
-
-    Raises:
-        StageInPointer: for the first file that is not a plain pointer.
-    """
+    """Check that all ``.dvc`` files in a working tree are plain pointers."""
     for path in sorted(folder.rglob("*.dvc")):
         if path.is_file() and pointed(path.read_text()) != path.name.removesuffix(".dvc"):
             raise StageInPointer(path=path.relative_to(folder))
 
 
 def require_signed(settings: Settings, commit: str, *, cwd: Path) -> None:
-    """Check that an operator has signed the code of a commit.
-
-    Raises:
-        CodeNotSigned: no operator signed it.
-    """
+    """Check that an operator has signed the code of a commit."""
     tag = f"{TAGS}{_fingerprint(_code(commit, cwd=cwd))}"
     if signed_tags.read(tag, signer=_signer(settings), cwd=cwd) is None:
         raise CodeNotSigned(commit=git("rev-parse", "--short=12", commit, cwd=cwd))
@@ -89,11 +81,7 @@ def sign(settings: Settings, commit: str, *, who: str, why: str, cwd: Path, to: 
 
 
 def require_equal(clone: Path, *, code: str) -> None:
-    """Check that the code in the git index of a clone is exactly that of the commit ``code``.
-
-    Raises:
-        CodeAltered: at least one file of code differs.
-    """
+    """Check that the code in the git index of a clone is exactly that of the commit ``code``."""
     different = sorted(_code(code, cwd=clone) ^ _code(None, cwd=clone))
     if different:
         paths = sorted({entry.partition("\t")[2] for entry in different})
