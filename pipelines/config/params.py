@@ -278,7 +278,7 @@ def parse_all(texts: Mapping[str, str]) -> dict[str, Any]:
 
 
 def load(root: Path = Path(), *, profile: str | None = None) -> Params:
-    """Read :data:`FILES` below ``root``, overridden by ``root/profiles/<profile>.yaml``, with the parser that DVC uses."""
+    """Read :data:`FILES` below ``root``, overlaid by ``root/profiles/<profile>.yaml``, with DVC's parser."""
     where = root / FILES[0]
     try:
         values = read_params(root)

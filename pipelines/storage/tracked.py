@@ -11,7 +11,7 @@ from pipelines.errors import BadParams
 
 
 def read_tracked(path: Path, *, root: Path) -> str:
-    """Return the text of a UTF-8 file of a checkout, from DVC's cache or remote if the checkout has only its pointer."""
+    """Return the text of a UTF-8 file of a checkout, from DVC's cache or remote if only its pointer is there."""
     if path.exists() or not path.with_name(f"{path.name}.dvc").exists():
         return path.read_bytes().decode()
     import dvc.api

@@ -84,7 +84,7 @@ class LivenessContext:
         return self._open[name]
 
     def ask(self, fullnames: Sequence[str]) -> dict[str, str]:
-        """Ask Reddit for posts; return for each ``seen``, ``deleted``, ``removed``, or ``missing`` if Reddit omits it."""
+        """Ask Reddit for posts; return for each ``seen``, ``deleted``, ``removed``, or ``missing`` if it is omitted."""
         shown, proven = self._info(fullnames)
         if not proven and not shown.keys() >= set(fullnames) and any(self._open.values()):
             # the control itself may have been deleted since it was listed

@@ -78,7 +78,7 @@ def opened(path: Path) -> Any:
 
 
 def storage(repo: Any) -> Any:
-    """Return the object store of a repository's DVC remote after it has answered one request (a folder is not tested)."""
+    """Return the store of a repository's DVC remote after it has answered one request (a folder is not tested)."""
     from dvc.config import ConfigError as BadConfig
     from dvc_objects.fs.errors import ConfigError as BadOptions
     from dvc_objects.fs.errors import RemoteMissingDepsError

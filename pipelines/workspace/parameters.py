@@ -174,7 +174,7 @@ def change(
 
 
 def from_file(path: Path) -> dict[Key, Any]:
-    """Read parameter values from a YAML file with the keys of ``params.yaml`` (such as a profile); return them by key."""
+    """Read parameter values from a YAML file, such as a profile, and return them by key."""
     try:
         values = parse(path.read_text(), where=path.name)
     except (OSError, UnicodeDecodeError) as error:

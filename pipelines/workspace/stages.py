@@ -111,7 +111,7 @@ class StageRun:
         return cls(clone.results, name, base)
 
     def receive(self, clone: Workspace, tokens: Iterable[Token]) -> list[StageResult]:
-        """Return the stage results to which tokens refer, after checking that the clone defines these stages equally."""
+        """Return the results to which tokens refer, after checking that the clone defines their stages equally."""
         found = [self.results.receive(token, run=self.name, base=self.base) for token in tokens]
         for result in found:
             _check(result, Definition.resolve(clone.repo, result.stage))
