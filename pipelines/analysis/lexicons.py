@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipelines.config.dataset_analysis import LexiconFile
+from pipelines.config.annotate import LexiconFile
 
 OURS = Path(__file__).with_name("default.dic")
 LIWC, NRC, DEFAULT = "liwc", "nrc", "default"

@@ -17,7 +17,7 @@ from pipelines.config.settings import Settings
 from pipelines.process import now
 
 if TYPE_CHECKING:
-    from pipelines.config.takedown import Takedown
+    from pipelines.config.operate import Takedown
     from pipelines.registry.candidate import Context
     from pipelines.takedown.receipts import TakedownRequest
     from pipelines.takedown.selection import Criteria, Selection

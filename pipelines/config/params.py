@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from pipelines.config.added_corpora import complete
-from pipelines.config.annotate import Agreement, GoldParams, Round
+from pipelines.config.annotate import Agreement, Analysis, GoldParams, Round
 from pipelines.config.base import Section, faults
 from pipelines.config.collect import (
     ArcticShift,
@@ -32,17 +32,16 @@ from pipelines.config.collect import (
     SourceName,
     Texts,
 )
-from pipelines.config.consent import Consent
 from pipelines.config.curate import Dedupe, Quality, Sample, Split
-from pipelines.config.dataset_analysis import Analysis
-from pipelines.config.doctor import Doctor
-from pipelines.config.export import Export
-from pipelines.config.housekeeping import Housekeeping
 from pipelines.config.label import (
+    API,
+    Consent,
     Ensemble,
     FewShot,
     InjectionTest,
     Labeller,
+    Moderation,
+    Moderator,
     Prompts,
     Provider,
     RemoteLabeller,
@@ -67,9 +66,8 @@ from pipelines.config.models import (
     VotesModel,
     WithRationales,
 )
-from pipelines.config.moderators import API, Moderation, Moderator
-from pipelines.config.release import Release
-from pipelines.config.takedown import Sweep, Takedown
+from pipelines.config.operate import Doctor, Housekeeping, Sweep, Takedown
+from pipelines.config.release import Export, Release
 from pipelines.errors import BadParams, UnknownName
 
 # The files of the parameters, in a checkout and on the corpus branch, and the sections of the second.

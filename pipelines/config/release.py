@@ -1,4 +1,4 @@
-"""Define the section ``release`` of ``params.yaml``: the columns that a data release may contain, and the terms."""
+"""Define the sections of ``params.yaml`` for data releases and exported models."""
 
 from __future__ import annotations
 
@@ -95,3 +95,13 @@ class Release(Section):
     licence: Text
     contact: Text | None
     corpora: dict[str, Shape]
+
+
+class Export(Section):
+    """Parameters of exports.
+
+    Args:
+        licence: the text of ``LICENSE`` beside an exported model; a release has its own, ``release.licence``.
+    """
+
+    licence: Annotated[str, Field(min_length=1)]

@@ -7,8 +7,7 @@ from http import HTTPStatus
 
 from pipelines.collect.month import Window
 from pipelines.config.collect import SourceName
-from pipelines.config.consent import Consent, on_this_machine
-from pipelines.config.label import Api, RemoteLabeller
+from pipelines.config.label import Api, Consent, RemoteLabeller, on_this_machine
 from pipelines.config.models import PromptedModel, WithRationales
 from pipelines.config.params import Params
 from pipelines.doctor.deployment import Deployment

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from pipelines.config.doctor import Doctor
+from pipelines.config.operate import Doctor
 from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
 from pipelines.deployment.services import sandbox_variables

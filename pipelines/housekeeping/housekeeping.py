@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.housekeeping import Housekeeping
+from pipelines.config.operate import Housekeeping
 from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
 from pipelines.deployment import airflow_database

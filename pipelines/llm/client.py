@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from pipelines.config.consent import Consent
-from pipelines.config.label import Provider, RemoteLabeller, VotesParams
+from pipelines.config.label import Consent, Provider, RemoteLabeller, VotesParams
 from pipelines.config.settings import Endpoint
 from pipelines.errors import ConfigError
 from pipelines.llm.addresses import ADDRESSES, admit

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pipelines.analysis.small_counts import of_units, shown, shown_table
-from pipelines.config.moderators import Moderation
+from pipelines.config.label import Moderation
 from pipelines.evaluate.paired import holm, mcnemar
 from pipelines.llm.outcome import Outcome, counted
 from pipelines.moderation.audited_items import AuditedItems

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
-from pipelines.config.moderators import AzureModerator, GuardModerator, Moderator, OpenAIModerator
+from pipelines.config.label import AzureModerator, GuardModerator, Moderator, OpenAIModerator
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.datasets.post import BOILERPLATE, Post

@@ -10,9 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 
-from pipelines.config.label import RemoteLabeller
+from pipelines.config.label import AzureModerator, RemoteLabeller
 from pipelines.config.models import EnsembleModel, LocalModel, Model, PromptedModel, SftModel, VotesModel
-from pipelines.config.moderators import AzureModerator
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.models import SOURCE_NOTES

@@ -7,6 +7,7 @@ bytes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -260,7 +261,7 @@ def read(path: Path, *, name: str, columns: list[str] | None = None) -> pa.Table
     """Read columns of the table ``name`` from a file, without decryption.
 
     The columns that are needed to decrypt a requested column are read, too. A table that need not be in memory as a
-    whole is read with :mod:`pipelines.storage.row_groups`.
+    whole is read with :func:`batches`.
     """
     wanted = with_bound(name, columns or SCHEMAS[name].names)
     require_columns(pq.read_schema(path), name=name, columns=wanted)
@@ -294,3 +295,30 @@ def examples(snapshot: Path) -> frozenset[Item]:
 def strings(values: list[str]) -> pa.Array:
     """Convert a list of strings, which may be empty, to an Arrow string array."""
     return pa.array(values, type=pa.string())
+
+
+# Rows of a batch; those of small columns take a few MB.
+BATCH = 2**14
+
+
+def batches(path: Path, *, name: str, columns: list[str] | None = None, size: int | None = None) -> Iterator[pa.Table]:
+    """Yield the rows of a table in their order, at most ``size`` (:data:`BATCH`) at a time, as :func:`read`."""
+    wanted = with_bound(name, columns or SCHEMAS[name].names)
+    # buffering ahead would hold whole row groups
+    with pq.ParquetFile(path, pre_buffer=False) as file:
+        require_columns(file.schema_arrow, name=name, columns=wanted)
+        for batch in file.iter_batches(size or BATCH, columns=wanted):
+            yield pa.Table.from_batches([batch]).select(wanted)
+
+
+def part(path: Path, *, name: str, columns: list[str], start: int, count: int) -> pa.Table:
+    """Read ``count`` rows from row ``start`` on, without holding the others."""
+    wanted = with_bound(name, columns)
+    found, at = [pa.schema([SCHEMAS[name].field(column) for column in wanted]).empty_table()], 0
+    for batch in batches(path, name=name, columns=columns):
+        rows = batch.slice(max(0, start - at), max(0, start + count - max(start, at)))
+        found.append(rows.replace_schema_metadata(None))
+        at += len(batch)
+        if at >= start + count:
+            break
+    return pa.concat_tables(found)

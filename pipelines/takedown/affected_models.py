@@ -25,7 +25,7 @@ from crisis_corpus import integrity
 from crisis_corpus.integrity import FILES, RECORDS, digest, sha256
 from crisis_corpus.state import standing
 from crisis_corpus.versions import DIGEST, Version
-from pipelines.config.takedown import Takedown
+from pipelines.config.operate import Takedown
 from pipelines.promotion import promote
 from pipelines.registry import lineage, transitions
 from pipelines.registry.candidate import Context, registration, scratch

@@ -21,8 +21,8 @@ from typing import Any
 
 from crisis_corpus.state import standing
 from crisis_corpus.versions import Version
+from pipelines.config.operate import Takedown
 from pipelines.config.settings import Settings
-from pipelines.config.takedown import Takedown
 from pipelines.errors import ConfigError, DataError
 from pipelines.progress import silent
 from pipelines.promotion import promote

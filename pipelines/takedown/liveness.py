@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from pipelines.collect.sources.service import SubredditClosed
 from pipelines.collect.submission import Dropped, parse
-from pipelines.config.takedown import Sweep
+from pipelines.config.operate import Sweep
 from pipelines.errors import DataError
 from pipelines.vault.checks import CLOSED, MARKS, MISSING, SEEN
 

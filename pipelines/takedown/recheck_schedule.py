@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from functools import cache
 
 from pipelines.collect.month import Window
-from pipelines.config.takedown import Band, Sweep
+from pipelines.config.operate import Band, Sweep
 from pipelines.vault.checks import Known
 
 QUARANTINED = "quarantined"

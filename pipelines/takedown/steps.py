@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
+from pipelines.config.operate import Takedown
 from pipelines.config.settings import Settings
-from pipelines.config.takedown import Takedown
 from pipelines.errors import CorpusError, DataError
 from pipelines.registry.candidate import Context
 from pipelines.takedown import affected_models, host_caches, purge, rewrite

@@ -14,9 +14,9 @@ from datetime import date, datetime
 from typing import Any
 
 from pipelines.collect.submission import FULLNAME
+from pipelines.config.operate import Sweep
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
-from pipelines.config.takedown import Sweep
 from pipelines.errors import SourceUnavailable
 from pipelines.progress import silent
 from pipelines.takedown import recheck_schedule

@@ -15,8 +15,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+from pipelines.config.operate import Takedown
 from pipelines.config.settings import Settings
-from pipelines.config.takedown import Takedown
 from pipelines.errors import BadArgument, CorpusError
 from pipelines.progress import silent
 from pipelines.registry.candidate import Context, opened

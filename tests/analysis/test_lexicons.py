@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.analysis import lexicons, text_features
-from pipelines.config.dataset_analysis import LexiconFile
+from pipelines.config.annotate import LexiconFile
 
 DIC = """%
 1\tweather (Weather Terms)

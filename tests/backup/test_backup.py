@@ -17,9 +17,9 @@ from pipelines.backup import backup, restore
 from pipelines.backup.backup import BackupRunning
 from pipelines.backup.pool import BackupDamaged, Pool
 from pipelines.cli.main import app
+from pipelines.config.operate import Takedown
 from pipelines.config.params import FILES
 from pipelines.config.settings import Settings
-from pipelines.config.takedown import Takedown
 from pipelines.errors import BadArgument, NoVault
 from pipelines.takedown import takedown
 from pipelines.takedown.selection import Selection

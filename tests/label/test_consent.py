@@ -15,7 +15,7 @@ import yaml
 from pydantic import ValidationError
 
 from pipelines.config.collect import Ocr
-from pipelines.config.consent import Consent, ProviderNotConsented, on_this_machine
+from pipelines.config.label import Consent, ProviderNotConsented, on_this_machine
 from pipelines.config.params import Params, load, overlay, read_params
 from pipelines.config.settings import Settings
 from pipelines.extract.ocr import open_engine

@@ -15,9 +15,9 @@ import dvc.repo
 
 from pipelines.annotate.backends.files import files
 from pipelines.annotate.backends.label_studio import labelling_config
+from pipelines.config.operate import Takedown
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
-from pipelines.config.takedown import Takedown
 from pipelines.takedown import takedown
 from pipelines.takedown.object_versions import Objects
 from pipelines.takedown.selection import Criteria, select

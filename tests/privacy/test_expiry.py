@@ -15,7 +15,7 @@ from crisis_corpus import client
 from crisis_corpus.state import standing
 from crisis_corpus.trusted import NoChampion, Withdrawn
 from crisis_corpus.versions import CHAMPION, Version
-from pipelines.config.takedown import Takedown
+from pipelines.config.operate import Takedown
 from pipelines.packaging.refusals import LearntFromDeleted, LineageAltered, refuse_deleted
 from pipelines.promotion import promote
 from pipelines.registry.candidate import Context

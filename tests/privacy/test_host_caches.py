@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.config.operate import Takedown
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
-from pipelines.config.takedown import Takedown
 from pipelines.takedown import host_caches, takedown
 from pipelines.takedown.object_versions import Objects
 from pipelines.takedown.selection import Criteria, select

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from pipelines.config.operate import Takedown
 from pipelines.config.params import load
-from pipelines.config.takedown import Takedown
 from pipelines.errors import BadParams
 from pipelines.takedown import takedown
 from pipelines.takedown.object_versions import Objects

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.config.takedown import Band, Sweep
+from pipelines.config.operate import Band, Sweep
 from pipelines.takedown import recheck_schedule
 from pipelines.vault.checks import MISSING, SEEN, Known
 

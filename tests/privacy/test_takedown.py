@@ -25,9 +25,9 @@ import yaml
 from pipelines.cli import takedown as commands
 from pipelines.collect import collect
 from pipelines.collect.month import Window
+from pipelines.config.operate import Takedown
 from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
-from pipelines.config.takedown import Takedown
 from pipelines.errors import BadParams, CommitLost
 from pipelines.storage import seal, tables
 from pipelines.takedown import pointers, purge, receipts, rewrite, takedown

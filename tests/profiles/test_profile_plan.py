@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from pipelines.cli.main import app
 from pipelines.config.base_sizes import base_sizes
-from pipelines.config.consent import Consent
+from pipelines.config.label import Consent
 from pipelines.config.models import SftModel
 from pipelines.config.params import Params, load, overlay, parse, read_params, validate
 from pipelines.config.params_text import leaves, rewrite

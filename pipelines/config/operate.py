@@ -1,12 +1,67 @@
-"""Define the sections ``sweep`` (re-checks on Reddit) and ``takedown`` (withdrawal of models) of ``params.yaml``."""
+"""Define the sections of ``params.yaml`` for checks, housekeeping, deletion sweeps and takedowns."""
 
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Annotated
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from pipelines.config.base import Fraction, Positive, Section
+
+Limit = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(gt=0, le=1)]
+
+
+class Doctor(Section):
+    """Limits used by the checks of ``corpus doctor``; all values are this project's own choice.
+
+    Args:
+        free_gb: the minimum free space, in GB, below ``CORPUS_HOME``, the cache and a remote that is a folder.
+        memory_gb: the minimum available memory, in GB.
+        skew_seconds: the maximum difference between this clock and a server's.
+        backup_hours: the maximum age of the newest backup of the vault.
+        expires_days: an approval of a source or provider that ends within this many days is a warning.
+        sweep_hours: the maximum time since the deletion sweep of a corpus last succeeded.
+        refresh_hours: a read of Reddit's listing that is due for longer is late.
+        takedown_hours: a takedown request that is open for longer is past its deadline.
+        budget_share: the share of ``votes.budget_usd`` that may be paid or reserved; 1 warns of no budget.
+        queued_minutes: an Airflow task that is queued for longer is reported as having no worker.
+        housekeeping_hours: the maximum time since the Dag ``housekeeping`` last succeeded, if it is not paused.
+        objects: how many objects of the DVC cache are compared with their digests; ``--deep`` compares all.
+    """
+
+    free_gb: Limit
+    memory_gb: Limit
+    skew_seconds: Limit
+    backup_hours: Positive
+    expires_days: Positive
+    sweep_hours: Positive
+    refresh_hours: Positive
+    takedown_hours: Positive
+    budget_share: Share
+    queued_minutes: Positive
+    housekeeping_hours: Positive
+    objects: Positive
+
+
+class Housekeeping(Section):
+    """Ages after which ``corpus housekeeping`` removes what no corpus needs; all values are this project's own choice.
+
+    Args:
+        airflow_days: runs, XCom and events in Airflow's database, which no unfinished run needs.
+        logs_days: files of logs to which nothing was written for so long.
+        log_mb: the log of an embedded component that is larger is cut to its newest half of this size, in MB.
+        mlflow_days: runs and traces in MLflow to which nothing on record refers; a run is then deleted, which a person
+            can undo.
+        trash_days: deleted runs leave MLflow for good, with their files, after this many days.
+    """
+
+    airflow_days: Positive
+    logs_days: Positive
+    log_mb: Positive
+    mlflow_days: Positive
+    trash_days: Positive
 
 
 class Band(Section):
