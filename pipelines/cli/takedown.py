@@ -127,7 +127,7 @@ def sweep(
     ] = False,
 ) -> None:
     """Check whether collected posts still exist on Reddit, newer ones more often; mark deleted ones for a takedown."""
-    from pipelines.takedown import partitions
+    from pipelines.takedown import retention
     from pipelines.takedown import sweep as stage
     from pipelines.workspace.clone import workspace
 
@@ -139,7 +139,7 @@ def sweep(
             return
         given: dict[str, Any] = {"params": params, "terms": params.sweep, "vault": vault, "now": now()}
         reddit = stage.client(params, settings, today=now().date())
-        homes = partial(partitions.published, settings, corpus=corpus, column="subreddit")
+        homes = partial(retention.published, settings, corpus=corpus, column="subreddit")
         emit(stage.run(corpus, reddit=reddit, homes=homes, believe=believe, say=_say, **given))
 
 
@@ -147,7 +147,7 @@ def sweep(
 def retention() -> None:
     """Count stored records, and those whose retention or approval has ended, by corpus, source and month."""
     from pipelines.takedown import retention as stage
-    from pipelines.takedown.partitions import check_out
+    from pipelines.takedown.retention import check_out
     from pipelines.workspace.clone import workspace
 
     settings = Settings.from_env()
@@ -178,8 +178,8 @@ def run_pending(
     from pipelines.takedown import retention as kept
     from pipelines.takedown import sweep as asked_again
     from pipelines.takedown import takedown as steps
-    from pipelines.takedown.partitions import check_out
     from pipelines.takedown.receipts import read_tombstones
+    from pipelines.takedown.retention import check_out
     from pipelines.takedown.selection import Criteria
     from pipelines.workspace.clone import workspace
 

@@ -19,7 +19,7 @@ from pipelines.deployment import airflow_database
 from pipelines.housekeeping import airflow_rows, mlflow_runs, old_logs, on_record
 from pipelines.progress import silent
 from pipelines.registry.versions import Registry
-from pipelines.takedown.steps import Say
+from pipelines.takedown.takedown import Say
 from pipelines.workspace.clone import workspace
 
 NO_DATABASE = f"the address of Airflow's database is not known here; set {airflow_database.OURS}"

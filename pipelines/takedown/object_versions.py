@@ -25,8 +25,7 @@ import pyarrow as pa
 from pipelines.config.settings import Settings
 from pipelines.errors import DataError
 from pipelines.takedown.record_index import RecordIndex
-from pipelines.takedown.redacted_tables import Left
-from pipelines.takedown.redaction import Gone
+from pipelines.takedown.redaction import Gone, Left
 from pipelines.workspace.clone import Workspace
 from pipelines.workspace.objects import TREE, file_digest, tree_bytes
 

@@ -23,8 +23,7 @@ from cryptography.hazmat.primitives.ciphers.modes import ECB
 from numpy.typing import NDArray
 
 from pipelines.config.settings import Settings
-from pipelines.takedown.redacted_tables import TOKEN
-from pipelines.takedown.redaction import ids_in
+from pipelines.takedown.redaction import TOKEN, ids_in
 from pipelines.vault.keyring import IDENTITY_BYTES, derive
 from pipelines.workspace.objects import file_digest
 

@@ -17,8 +17,7 @@ from pipelines.config.settings import Settings
 from pipelines.errors import CommitLost
 from pipelines.takedown.object_versions import Change, Objects, replaced
 from pipelines.takedown.pointers import Pointers, as_changes, mend
-from pipelines.takedown.redacted_tables import Left
-from pipelines.takedown.redaction import Gone
+from pipelines.takedown.redaction import Gone, Left
 from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.git import git
 

@@ -22,8 +22,7 @@ from pipelines.collect.refresh_store import RefreshStore
 from pipelines.config.params import Params
 from pipelines.errors import BadArgument
 from pipelines.takedown.object_versions import Objects
-from pipelines.takedown.redacted_tables import TOKEN
-from pipelines.takedown.redaction import is_table
+from pipelines.takedown.redaction import TOKEN, is_table
 from pipelines.vault.vault import Vault
 from pipelines.workspace.objects import TREE
 

@@ -76,7 +76,7 @@ SINKS = (
             "label/memes/rationales", "label/silver/silver", "label/votes", "metrics/recall_constraints",
             "moderation/moderation", "predict/baselines", "predict/predict_finetuned", "predict/prompted",
             "report/report", "storage/exclusions", "storage/seal",
-            "storage/table_files", "storage/tables", "takedown/object_versions", "takedown/redacted_tables",
+            "storage/table_files", "storage/tables", "takedown/object_versions",
             "takedown/redaction", "train/classifiers/train", "train/predictors/neighbours",
             "train/predictors/training_records", "workspace/results", "workspace/stages",
         ),
@@ -125,7 +125,7 @@ SINKS = (
         "",
         keeps="`tombstones.json`, to be kept apart from the vault and replayed after a restore; receipts hold counts",
         paths=_home("takedowns"),
-        writers=("takedown/object_versions", "takedown/receipts", "takedown/steps", "takedown/takedown"),
+        writers=("takedown/object_versions", "takedown/receipts", "takedown/takedown"),
     ),
     Sink(
         "index",
@@ -313,7 +313,7 @@ SINKS = (
         ),
         settings=("home", "label_studio_env"),
         writers=(
-            "annotate/backends/argilla/argilla", "config/private_file", "config/settings", "takedown/host_caches",
+            "annotate/backends/argilla/argilla", "config/private_file", "config/settings", "takedown/purge",
             "vault/engine", "vault/locks",
         ),
     ),

@@ -19,7 +19,7 @@ from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.errors import SourceUnavailable
 from pipelines.progress import silent
-from pipelines.takedown import recheck_schedule
+from pipelines.takedown import liveness
 from pipelines.takedown.liveness import BATCH, LivenessContext, RedditLookup, SweepImplausible
 from pipelines.vault import checks
 from pipelines.vault.checks import CLOSED, MISSING, SEEN, Known, SweepTally
@@ -59,7 +59,7 @@ def dry_run(corpus: str, *, terms: Sweep, vault: Vault, now: datetime) -> dict[s
     """
     records, names = _askable(vault, corpus=corpus)
     known = [k for k in records if k.record_id in names]
-    queue = recheck_schedule.queue(known, terms=terms, now=now)
+    queue = liveness.queue(known, terms=terms, now=now)
     within = {name: Counter(_bands(group, terms=terms, now=now)) for name, group in (("all", known), ("due", queue))}
     return {
         "records": len(known),
@@ -95,7 +95,7 @@ def run(
         vault: the open vault.
         now: the current time.
         reddit: the client, see :func:`client`.
-        homes: returns the subreddit of each record, see :func:`pipelines.takedown.partitions.published`; called when
+        homes: returns the subreddit of each record, see :func:`pipelines.takedown.retention.published`; called when
             the first record is missing. Posts of a private or banned subreddit do not count as missing. A post of an
             unknown subreddit does not count as missing while any subreddit of the corpus is private or banned.
         believe: accept any share of missing records, because a person has confirmed that the posts are gone.
@@ -109,7 +109,7 @@ def run(
         ``remain``, or ``None``; ``quarantined`` and ``takedown`` (due for one) at the end.
     """
     records, names = _askable(vault, corpus=corpus)
-    queue = recheck_schedule.queue((k for k in records if k.record_id in names), terms=terms, now=now)
+    queue = liveness.queue((k for k in records if k.record_id in names), terms=terms, now=now)
     counts = Counter(dict.fromkeys(("asked", "seen", "returned", "missing", "deleted", "removed", CLOSED, "failed"), 0))
     desk = LivenessContext(
         reddit, corpus=corpus, subreddits=params.corpora[corpus].subreddits, terms=terms, believe=believe
@@ -232,4 +232,4 @@ def _askable(vault: Vault, *, corpus: str) -> tuple[list[Known], dict[str, str]]
 
 
 def _bands(records: Sequence[Known], *, terms: Sweep, now: datetime) -> list[str]:
-    return [recheck_schedule.name_of(known, bands=terms.bands, now=now) for known in records]
+    return [liveness.name_of(known, bands=terms.bands, now=now) for known in records]

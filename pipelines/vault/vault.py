@@ -16,15 +16,16 @@ from typing import Self
 import sqlalchemy as sa
 
 from pipelines.config.settings import Settings
-from pipelines.errors import BadParams, UnknownRecord, VaultMismatch
-from pipelines.vault import split_assignments, vault_metadata
-from pipelines.vault.database import Database, among, records
+from pipelines.errors import BadParams, SplitConflict, UnknownRecord, VaultMismatch
+from pipelines.vault import vault_metadata
+from pipelines.vault.database import Database, among, assignments, records
 from pipelines.vault.engine import chunks
 from pipelines.vault.keyring import SIV_KEY_BYTES, Keyring
-from pipelines.vault.rotation import rewrap
 
 # Enough for a code or the number of a request; longer text could quote content.
 REASON_CHARACTERS = 64
+Item = tuple[str, int]
+"""A record and the number of its image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,12 +231,28 @@ class Vault:
     def assignments(self, corpus: str, *, version: int) -> dict[tuple[str, int], str]:
         """Return all split assignments in this corpus and split version: (record id, image number) to split."""
         with self._database.reading() as connection:
-            return split_assignments.read(connection, corpus=corpus, version=version)
+            return _assigned(connection, corpus=corpus, version=version)
 
-    def assign(self, corpus: str, *, version: int, rows: Mapping[tuple[str, int], str], now: datetime) -> None:
-        """Store split assignments permanently; existing assignments do not change."""
+    def assign(self, corpus: str, *, version: int, rows: Mapping[Item, str], now: datetime) -> None:
+        """Store split assignments permanently; raise :class:`SplitConflict` if an item already has another split.
+
+        Rows of the table ``assignments`` are only added; the database refuses updates and deletes. So a test record
+        stays a test record as the corpus grows.
+        """
+        at = _aware(now)
         with self._database.writing() as connection:
-            split_assignments.append(connection, corpus=corpus, version=version, rows=rows, now=_aware(now))
+            stored = _assigned(connection, corpus=corpus, version=version)
+            if moved := sorted(item for item, split in rows.items() if stored.get(item, split) != split):
+                record_id, image = moved[0]
+                detail = f"{len(moved)} items have another split already; the first is {record_id} image {image}"
+                raise SplitConflict(corpus=corpus, detail=detail)
+            added = [
+                {"corpus": corpus, "version": version, "record_id": r, "image": i, "split": split, "assigned_at": at}
+                for (r, i), split in sorted(rows.items())
+                if (r, i) not in stored
+            ]
+            if added:
+                connection.execute(sa.insert(assignments), added)
 
     def counts(self) -> dict[str, int]:
         """Return the number of live records (``records``) and of ``tombstones`` in the vault."""
@@ -281,3 +298,31 @@ def _aware(now: datetime) -> datetime:
     if now.tzinfo is None:
         raise BadParams(where="now", detail="must be an aware time, such as datetime.now(UTC)")
     return now
+
+
+def rewrap(connection: sa.Connection, *, old: Keyring, new: Keyring) -> int:
+    """Encrypt keys and Reddit fullnames of all live records again with ``new``; return the number of these records."""
+    live = connection.scalars(sa.select(records.c.record_id).where(records.c.deleted_at.is_(None))).all()
+    columns = sa.select(records.c.record_id, records.c.key, records.c.fullname)
+    statement = sa.update(records).where(records.c.record_id == sa.bindparam("id"))
+    for ids in chunks(live):
+        rows = connection.execute(columns.where(among(ids))).all()
+        keys = old.unwrap([(r, key) for r, key, _ in rows], column="key")
+        names = old.unwrap([(r, name) for r, _, name in rows], column="fullname")
+        values = [
+            {
+                "id": r,
+                "key": new.wrap(keys[r], record_id=r, column="key"),
+                "fullname": new.wrap(names[r], record_id=r, column="fullname"),
+            }
+            for r in ids
+        ]
+        connection.execute(statement, values)
+    return len(live)
+
+
+def _assigned(connection: sa.Connection, *, corpus: str, version: int) -> dict[Item, str]:
+    query = sa.select(assignments.c.record_id, assignments.c.image, assignments.c.split).where(
+        assignments.c.corpus == corpus, assignments.c.version == version
+    )
+    return {(record_id, image): split for record_id, image, split in connection.execute(query)}

@@ -23,13 +23,11 @@ from pipelines.timing import phase
 from pipelines.workspace import dvc_remote, trust
 from pipelines.workspace.address import branches, local_path, shown
 from pipelines.workspace.git import git
-from pipelines.workspace.graph import Graph
-from pipelines.workspace.inventory import Inventory, read_yaml
+from pipelines.workspace.inventory import Graph, Inventory, read_yaml
 from pipelines.workspace.objects import ObjectStore
 from pipelines.workspace.pointer import pointer_text, read_pointer
 from pipelines.workspace.results import Results, StageResult
-from pipelines.workspace.scratch import scratch_folder
-from pipelines.workspace.step_environment import step_environment
+from pipelines.workspace.scratch import scratch_folder, step_environment
 
 BRANCH = "corpus"
 CODE = "code"

@@ -15,8 +15,7 @@ from pathlib import Path
 from pipelines.config.settings import Settings
 from pipelines.errors import ConfigError
 from pipelines.vault.signing import Signer
-from pipelines.workspace import signed_tags
-from pipelines.workspace.git import git
+from pipelines.workspace.git import git, read_signed_tag, write_signed_tag
 from pipelines.workspace.pointer import pointed
 
 # All of these, also their data files; and of the rest, what Python imports from the folder in which a command starts.
@@ -66,15 +65,15 @@ def require_pointers(folder: Path) -> None:
 def require_signed(settings: Settings, commit: str, *, cwd: Path) -> None:
     """Check that an operator has signed the code of a commit."""
     tag = f"{TAGS}{_fingerprint(_code(commit, cwd=cwd))}"
-    if signed_tags.read(tag, signer=_signer(settings), cwd=cwd) is None:
+    if read_signed_tag(tag, signer=_signer(settings), cwd=cwd) is None:
         raise CodeNotSigned(commit=git("rev-parse", "--short=12", commit, cwd=cwd))
 
 
 def sign(settings: Settings, commit: str, *, who: str, why: str, cwd: Path, to: str = "origin") -> str:
     """Sign the code of a commit and push the tag to the remote ``to``; return the tag's name."""
     tag, signer = f"{TAGS}{_fingerprint(_code(commit, cwd=cwd))}", _signer(settings)
-    if signed_tags.read(tag, signer=signer, cwd=cwd) is None:
-        made = signed_tags.write(tag, commit=commit, message=f"{who}: {why}", signer=signer, cwd=cwd)
+    if read_signed_tag(tag, signer=signer, cwd=cwd) is None:
+        made = write_signed_tag(tag, commit=commit, message=f"{who}: {why}", signer=signer, cwd=cwd)
         # over a tag of this name that is not ours
         git("push", "--quiet", to, f"+{made}:refs/tags/{tag}", cwd=cwd)
     return tag

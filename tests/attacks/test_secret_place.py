@@ -178,7 +178,7 @@ def test_programs_that_a_command_starts_do_not_receive_the_secret(home: Path, mo
     script = """
 import os
 from pipelines.config.settings import Settings, take_secret
-from pipelines.workspace.step_environment import step_environment
+from pipelines.workspace.scratch import step_environment
 take_secret()
 settings = Settings.from_env()
 print(step_environment(settings)["CORPUS_SECRET"] == settings.secret().hex(), "CORPUS_SECRET" in os.environ)

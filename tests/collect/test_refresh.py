@@ -28,8 +28,8 @@ from pipelines.config.params import overlay, parse, read_params
 from pipelines.errors import SourceUnavailable
 from pipelines.sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from pipelines.takedown import purge
-from pipelines.takedown.partitions import waiting
 from pipelines.takedown.redaction import Gone
+from pipelines.takedown.retention import waiting
 from tests.collect import refreshed_reddit as reddit
 from tests.collect.refreshed_reddit import BUSY, CORPUS, END, HOUR, QUIET, START, Deployment
 

@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.storage import tables
-from pipelines.takedown.redacted_tables import BLANK, GoneRows, Left, StillThere
-from pipelines.takedown.redaction import Gone
+from pipelines.takedown.redaction import BLANK, Gone, GoneRows, Left, StillThere
 from pipelines.train.predictors.training_records import trained_on
 
 IDS = [f"{n:032x}" for n in range(0xA0, 0xA8)]

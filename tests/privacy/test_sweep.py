@@ -26,7 +26,7 @@ from pipelines.progress import silent
 from pipelines.sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from pipelines.takedown import sweep
 from pipelines.takedown.liveness import SweepImplausible
-from pipelines.takedown.partitions import by_record
+from pipelines.takedown.retention import by_record
 from pipelines.vault.vault import Vault
 from tests.privacy.partition import write_posts
 

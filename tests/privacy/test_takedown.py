@@ -34,7 +34,7 @@ from pipelines.takedown import pointers, purge, receipts, rewrite, takedown
 from pipelines.takedown.object_versions import Objects, ObjectUnreadable
 from pipelines.takedown.redaction import Gone
 from pipelines.takedown.selection import Criteria, Selection, select
-from pipelines.takedown.steps import TakedownUnfinished
+from pipelines.takedown.takedown import TakedownUnfinished
 from pipelines.vault.vault import Tombstone, Vault
 from pipelines.workspace import publish
 from pipelines.workspace.clone import Workspace, workspace
