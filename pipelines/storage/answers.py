@@ -114,10 +114,6 @@ def cache_key(
     """Return the cache key of a labelling request: 64 hex digits, also used as the request's ``Idempotency-Key``.
 
     Args:
-        api: the provider's protocol.
-        model: the provider's name of the model.
-        prompt: digest of the prompt.
-        schema: JSON schema of the answer.
         content: keyed digest of the post.
         sampling: every parameter that affects the answer or truncates the post.
     """

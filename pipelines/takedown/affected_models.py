@@ -85,12 +85,8 @@ def run(
     """Mark model versions as stale, remove deleted ids from their packages, and withdraw those that lost too many.
 
     Args:
-        gone: the deleted records.
         context: registry and journal.
         terms: the share of deleted records from which a version is withdrawn, and the days until weights are deleted.
-        now: the time of the takedown.
-        who: the requester of the takedown.
-        why: the reason of the takedown, a code.
         progress: what earlier attempts stored, and where to store more.
         say: called when a version's files are changed but tag and journal are not yet, and after each version.
     """

@@ -86,8 +86,6 @@ def run(
     """Remove the weights that :func:`due` found; count the replaced champions and the models left without one.
 
     Args:
-        found: the weights to remove.
-        settings: the storage places.
         context: registry and journal; ``None`` if none is configured.
         opening: opens the context in which the gate judges a version of the named model.
         say: called after each action; tests kill the process there.

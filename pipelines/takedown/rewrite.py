@@ -45,8 +45,6 @@ def run(gone: Gone, *, settings: Settings, note: Note, keep: Keep, say: Say) -> 
     """Remove deleted records from all files to which the newest commit of the corpus branch refers.
 
     Args:
-        gone: the deleted records.
-        settings: the location of the corpus.
         note: called with the counts before anything is committed, so that a repetition does not lose them.
         keep: called with the changes of each file before anything is committed, to record which lists of training
             records shrink.

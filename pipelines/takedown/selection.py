@@ -86,8 +86,6 @@ def select(
 
     Args:
         asked: the criteria of the requester.
-        vault: derives record ids and author ids from names.
-        objects: the DVC objects of all versions of the corpus.
         params: ``dedupe.radius`` is how many of 64 bits near-duplicates may differ, ``decode`` how a picture is read.
         refreshed: the address of the store of refreshes, whose posts wait for their month.
     """

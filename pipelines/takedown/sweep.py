@@ -89,12 +89,8 @@ def run(
     Each request's answers are in the vault before the next is sent; a killed run resumes where it stopped.
 
     Args:
-        corpus: the corpus of the records.
         params: ``corpora`` names the subreddits of the corpus.
         terms: how often records of an age are checked (bands), the request budget, and the limits.
-        vault: the open vault.
-        now: the current time.
-        reddit: the client, see :func:`client`.
         homes: returns the subreddit of each record, see :func:`pipelines.takedown.retention.published`; called when
             the first record is missing. Posts of a private or banned subreddit do not count as missing. A post of an
             unknown subreddit does not count as missing while any subreddit of the corpus is private or banned.

@@ -40,7 +40,6 @@ class Engine:
         """Connect to ``sqlite:///path`` (created with mode 600) or ``postgresql+psycopg2://...``.
 
         Args:
-            url: the address.
             where: the setting that holds the address, for the error.
             lock: a constant unique to this database; the advisory lock of PostgreSQL's writers.
             unavailable: the error to raise, with ``detail``, if the database does not answer.

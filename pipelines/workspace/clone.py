@@ -188,8 +188,6 @@ class Workspace:
         :class:`CommitLost` is raised if another publisher moved the branch first.
 
         Args:
-            message: subject and body of the commit message.
-            paths: files and folders of the clone.
             code: the commit of newer code that was merged; the branch ``code`` moves with the corpus branch.
             trailers: lines ``Name: value`` for the end of the message.
         """

@@ -141,11 +141,7 @@ def change(
     """Set parameters on the corpus branch in one commit.
 
     Args:
-        settings: the location of the corpus.
         values: new values, by key or by dotted name.
-        reason: why the values change; kept in the commit.
-        who: name and address of the person; kept in the commit.
-        dry_run: check and compare the values without a commit.
     """
     if "profile" in values or ("profile",) in values:
         raise BadParams(where="profile", detail="is chosen once, by `corpus init`")

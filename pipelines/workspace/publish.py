@@ -93,11 +93,6 @@ def publish_snapshot(
     meanwhile, the stored assignments stay valid for the run over both.
 
     Args:
-        settings: the location of the corpus.
-        corpus: the corpus of the snapshot.
-        targets: the target stages of the run, named in the commit's subject.
-        run: the name of the run; see :class:`pipelines.workspace.stages.StageRun`.
-        base: the commit that the stages worked on.
         tokens: the tokens of the results, one per stage.
         remember: see above.
         below: stages of other Dags that these are built on.

@@ -128,8 +128,6 @@ def upgrade(
     kept (:mod:`pipelines.workspace.upgrade`).
 
     Args:
-        settings: the location of the corpus.
-        checkout: the newer code.
         keep: dotted keys whose present value is kept although the newer code has changed it, too.
         take: dotted keys whose newer value is taken although the corpus has changed it, too.
     """
