@@ -116,14 +116,14 @@ def write_env(path: Path, text: str) -> None:
 
 
 def _put_labellers(values: dict[str, Any], labellers: Sequence[str], *, params: Params) -> None:
-    fitting = [name for name, one in params.ensembles.items() if set(one.members) <= set(labellers)]
+    fitting = [name for name, ensemble in params.ensembles.items() if set(ensemble.members) <= set(labellers)]
     if not fitting:
-        listed = "; ".join(f"{name}: {', '.join(one.members)}" for name, one in params.ensembles.items())
+        listed = "; ".join(f"{name}: {', '.join(ensemble.members)}" for name, ensemble in params.ensembles.items())
         raise EnsembleMissing(labellers=", ".join(labellers), ensembles=listed)
     put(values, ("votes", "labellers"), list(labellers))
     put(values, ("silver", "ensembles"), fitting)
     put(values, ("finetune", "ensemble"), fitting[0])
-    models = [name for name, one in params.models.items() if getattr(one, "ensemble", None) in fitting]
+    models = [name for name, ensemble in params.models.items() if getattr(ensemble, "ensemble", None) in fitting]
     put(values, ("baselines", "models"), models)
 
 

@@ -150,8 +150,8 @@ class Params(Section):
             ensemble = self.ensembles.get(spec.ensemble)
             members = ensemble.members if ensemble else ()
             named = [self.labellers[name] for name in members if name in self.labellers]
-            found = [one.model for one in named if isinstance(one, RemoteLabeller)]
-            return " + ".join(found) if found and len(found) == len(members) else None
+            models = [one.model for one in named if isinstance(one, RemoteLabeller)]
+            return " + ".join(models) if models and len(models) == len(members) else None
         if isinstance(spec, PromptedModel | VotesModel):
             labeller = self.labellers.get(spec.labeller)
             return labeller.model if isinstance(labeller, RemoteLabeller) else None
@@ -165,7 +165,7 @@ class Params(Section):
         candidates = {chosen.model for several in self.registry.values() for chosen in several}
         asked: dict[str, tuple[set[str], Mapping[str, object]]] = {
             "labellers": (set(self.votes.labellers) | members, self.labellers),
-            "providers": ({one.provider for one in (*remote, *self.moderators.values())}, self.providers),
+            "providers": ({entry.provider for entry in (*remote, *self.moderators.values())}, self.providers),
             "moderators": ({n for names in self.moderation.systems.values() for n in names}, self.moderators),
             "ensembles": (set(self.silver.ensembles), self.ensembles),
             "models": (
@@ -190,8 +190,8 @@ class Params(Section):
     @model_validator(mode="after")
     def _protocols(self) -> Params:
         """Refuse a labeller or a moderator whose provider speaks another protocol."""
-        remote = {n: one for n, one in self.labellers.items() if isinstance(one, RemoteLabeller)}
-        if wrong := [n for n, one in remote.items() if self.providers[one.provider].api == "azure"]:
+        remote = {n: labeller for n, labeller in self.labellers.items() if isinstance(labeller, RemoteLabeller)}
+        if wrong := [n for n, labeller in remote.items() if self.providers[labeller.provider].api == "azure"]:
             raise ValueError(f"labellers.{wrong[0]}.provider is an Azure AI Content Safety, which labels nothing")
         for name, moderator in self.moderators.items():
             if self.providers[moderator.provider].api != API[moderator.kind]:

@@ -135,8 +135,8 @@ def _remote_options(remote: str) -> dict[str, SecretStr]:
         raise BadParams(where="CORPUS_REMOTE_OPTIONS", detail="needs a JSON object of strings, numbers and booleans")
     values = {key: value if isinstance(value, str) else json.dumps(value) for key, value in given.items()}
     if remote.startswith("s3://"):
-        found = {option: os.environ.get(f"CORPUS_REMOTE_{name}", "") for option, name in REMOTE.items()}
-        values |= {option: value for option, value in found.items() if value}
+        options = {option: os.environ.get(f"CORPUS_REMOTE_{name}", "") for option, name in REMOTE.items()}
+        values |= {option: value for option, value in options.items() if value}
     return {key: SecretStr(value) for key, value in values.items()}
 
 

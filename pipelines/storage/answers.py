@@ -158,17 +158,17 @@ class AnswerStore(Store):
         """Return the stored answers by cache key, without answers for records that were taken down."""
         rows: list[Any] = []
         with self._engine.reading() as connection:
-            for some in chunks(keys):
-                rows += connection.execute(sa.select(answers).where(answers.c.key.in_(some))).all()
+            for chunk in chunks(keys):
+                rows += connection.execute(sa.select(answers).where(answers.c.key.in_(chunk))).all()
         owners = {row.record_id for row in rows}
         under = vault.keys(owners)
         vault.require_known(owners - under.keys())
-        found = {}
+        stored = {}
         for key, record_id, data, cost in rows:
             if record_id in under:
                 opened = seal.unseal(under[record_id], record_id=record_id, column=f"answer#{key}", data=bytes(data))
-                found[key] = StoredAnswer(record_id, opened, cost)
-        return found
+                stored[key] = StoredAnswer(record_id, opened, cost)
+        return stored
 
     def write(self, changes: Sequence[LedgerChange]) -> list[bool]:
         """Make changes of the cost ledger in one transaction; return for each change whether its limit allowed it.

@@ -275,8 +275,8 @@ def column_values(column: pa.ChunkedArray) -> list[Any]:
     """Return a column as a list; texts and bytes without a Python call for each."""
     kind = column.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        found: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
-        return found
+        values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
+        return values
     return list(column.to_pylist())
 
 

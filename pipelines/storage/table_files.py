@@ -28,13 +28,13 @@ def group_count(rows: int, *, at_most: int) -> int:
 
 def in_order(table: pa.Table, *, key: Sequence[str]) -> pa.Table:
     """Return the rows sorted by the columns of ``key``, and rows of the same key by all other columns."""
-    found = table.take(pc.sort_indices(table, [(column, "ascending") for column in key]))
+    ordered = table.take(pc.sort_indices(table, [(column, "ascending") for column in key]))
     same = pa.scalar(True)
     for column in key:
-        equal = pc.equal(found[column].slice(1), found[column].slice(0, max(0, len(found) - 1)))
+        equal = pc.equal(ordered[column].slice(1), ordered[column].slice(0, max(0, len(ordered) - 1)))
         same = pc.and_(same, pc.fill_null(equal, True))
     if not pc.any(same).as_py():
-        return found
+        return ordered
     # the order must not depend on the input
     every = list(dict.fromkeys([*key, *table.column_names]))
     return table.take(pc.sort_indices(_sortable(table), [(column, "ascending") for column in every]))

@@ -314,11 +314,11 @@ def batches(path: Path, *, name: str, columns: list[str] | None = None, size: in
 def part(path: Path, *, name: str, columns: list[str], start: int, count: int) -> pa.Table:
     """Read ``count`` rows from row ``start`` on, without holding the others."""
     wanted = with_bound(name, columns)
-    found, at = [pa.schema([SCHEMAS[name].field(column) for column in wanted]).empty_table()], 0
+    parts, at = [pa.schema([SCHEMAS[name].field(column) for column in wanted]).empty_table()], 0
     for batch in batches(path, name=name, columns=columns):
         rows = batch.slice(max(0, start - at), max(0, start + count - max(start, at)))
-        found.append(rows.replace_schema_metadata(None))
+        parts.append(rows.replace_schema_metadata(None))
         at += len(batch)
         if at >= start + count:
             break
-    return pa.concat_tables(found)
+    return pa.concat_tables(parts)

@@ -42,16 +42,16 @@ def look(gone: Gone, *, context: Context, keep: bool = False) -> dict[str, int]:
     """
     place = context.settings.home / "registry"
     before = set(place.iterdir()) if place.is_dir() else set()
-    found = {"unknown": 0}
+    counts = {"unknown": 0}
     names = context.registry.names()
     for version, learnt in lineage.learnt(names, registry=context.registry, settings=context.settings):
         if learnt is None:
-            found["unknown"] += 1
+            counts["unknown"] += 1
         elif count := len(gone.ids & learnt):
-            found[_key(version)] = count + int(version.tags.get(TAKEN_DOWN, 0))
+            counts[_key(version)] = count + int(version.tags.get(TAKEN_DOWN, 0))
     for copy in set(place.iterdir()) - before if place.is_dir() and not keep else ():
         shutil.rmtree(copy, ignore_errors=True)
-    return found
+    return counts
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,8 @@ def run(
         progress: what earlier attempts stored, and where to store more.
         say: called when a version's files are changed but tag and journal are not yet, and after each version.
     """
-    found = look(gone, context=context, keep=True)
-    counts = {name: max(count, progress.known.get(name, 0)) for name, count in {**progress.known, **found}.items()}
+    present = look(gone, context=context, keep=True)
+    counts = {name: max(count, progress.known.get(name, 0)) for name, count in {**progress.known, **present}.items()}
     progress.note(counts)
     given: dict[str, Any] = {"now": now, "who": who, "why": why, "progress": progress, "say": say}
     until = (now + timedelta(days=terms.weights_days)).astimezone(UTC).isoformat(timespec="seconds")
@@ -122,9 +122,9 @@ def _mark(version: Version, *, taken: int, until: str, context: Context, who: st
     if any(row.metrics["taken_down"] >= taken for row in rows):
         return
     reason = f"{why}: {taken} training records are taken down"
-    told: dict[str, Any] = {"from_version": version.version, "to_version": standing(journal, name).champion}
+    versions: dict[str, Any] = {"from_version": version.version, "to_version": standing(journal, name).champion}
     metrics = {"taken_down": taken, "until": until}
-    journal.append(name, event="stale", who=who, why=reason, metrics=metrics, **told)
+    journal.append(name, event="stale", who=who, why=reason, metrics=metrics, **versions)
 
 
 def _replace(
@@ -148,7 +148,7 @@ def _replace(
         kept = table.filter(pc.invert(pc.is_in(table["record_id"], value_set=gone.array)))
         if kept.num_rows < table.num_rows:
             left = gone.without(pack / RECORDS, made := folder / RECORDS)
-            removals.record(context.vault, [removals.Removal(*one, at=now) for one in left.lists])
+            removals.record(context.vault, [removals.Removal(*removal, at=now) for removal in left.lists])
             made.replace(pack / RECORDS)
         listed = json.loads((pack / FILES).read_bytes())
         listed[RECORDS] = sha256(pack / RECORDS)
@@ -163,8 +163,8 @@ def _replace(
         say(f"{_key(version)} changed")
         if sound and row is not None and row.files != after:
             more = f"{why}: its list of records lost {taken}"
-            told: dict[str, Any] = {"to_version": version.version, "files": after, "metrics": dict(row.metrics)}
-            journal.append(version.name, event="registered", who=who, why=more, **told)
+            fields: dict[str, Any] = {"to_version": version.version, "files": after, "metrics": dict(row.metrics)}
+            journal.append(version.name, event="registered", who=who, why=more, **fields)
         tags = {TAKEN_DOWN: str(taken)} | ({DIGEST: after} if sound else {})
         registry.tag(version, tags)
     return int(kept.num_rows)

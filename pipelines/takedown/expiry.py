@@ -76,7 +76,7 @@ def due(*, settings: Settings, vault: Vault, terms: Takedown, now: datetime, con
 
 
 def run(
-    found: Expiry,
+    expiry: Expiry,
     *,
     settings: Settings,
     context: Context | None,
@@ -92,21 +92,21 @@ def run(
     """
     counts = Counter({"moved": 0, "without_champion": 0})
     if context is not None:
-        for version in found.versions:
+        for version in expiry.versions:
             counts.update(_leave(version, context=context, opening=opening, say=say))
             _delete(version, context=context)
             say(f"{version.name}/{version.version} deleted")
-    if found.stages:
+    if expiry.stages:
         with workspace(settings) as clone, Objects.opened(clone) as objects:
-            Pointers(clone.path, objects=objects).drop(found.stages)
-            clone.commit(f"takedown: {len(found.stages)} models are trained again", paths=[LOCK])
+            Pointers(clone.path, objects=objects).drop(expiry.stages)
+            clone.commit(f"takedown: {len(expiry.stages)} models are trained again", paths=[LOCK])
         say("stages dropped")
-    if found.objects:
+    if expiry.objects:
         with workspace(settings) as clone, Objects.opened(clone) as objects:
-            objects.remove(found.objects)
+            objects.remove(expiry.objects)
         say("objects removed")
     if context is not None:
-        for run_id in found.runs:
+        for run_id in expiry.runs:
             _empty(run_id, context=context)
             say("run emptied")
     return dict(counts)
@@ -114,11 +114,11 @@ def run(
 
 def _stale(context: Context, *, now: datetime) -> list[Version]:
     stamp = now.astimezone(UTC).isoformat(timespec="seconds")
-    found = []
+    stale = []
     for name in context.registry.names():
         until = standing(context.journal, name).stale
-        found += [v for v in context.registry.versions(name) if until.get(v.version, stamp + "~") <= stamp]
-    return found
+        stale += [v for v in context.registry.versions(name) if until.get(v.version, stamp + "~") <= stamp]
+    return stale
 
 
 def _leave(
@@ -186,8 +186,8 @@ def _lists(entries: dict[str, str], *, objects: Objects) -> set[str]:
     if card is None or training_records.FILE not in entries or not objects.exists(card):
         return set()
     with objects.file(card) as path:
-        told = json.loads(path.read_bytes())
-    return {part["digest"] for name in ("train", "selected") if (part := told.get(name))}
+        card_values = json.loads(path.read_bytes())
+    return {part["digest"] for name in ("train", "selected") if (part := card_values.get(name))}
 
 
 def _runs(context: Context, *, lists: Collection[str]) -> list[str]:

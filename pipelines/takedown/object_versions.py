@@ -124,7 +124,7 @@ class Objects:
         every = sorted(self.digests() if among is None else among)
         if among is None:
             self._index.keep(every)
-        wanted, found = self._index.digests_of(gone.ids), []
+        wanted, digests = self._index.digests_of(gone.ids), []
         for digest in every:
             if digest.endswith(TREE):
                 continue
@@ -135,8 +135,8 @@ class Objects:
                     if not named:
                         self._index.add(digest, path)
             if named:
-                found.append(digest)
-        return found
+                digests.append(digest)
+        return digests
 
     def without(self, digest: str, gone: Gone) -> Change:
         """Store a copy of an object without the deleted records in cache and remote, and return the change."""

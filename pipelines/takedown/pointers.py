@@ -40,13 +40,13 @@ class Pointers:
 
     def files(self) -> dict[str, str]:
         """Return the digest of every file that DVC stores for this checkout, by path."""
-        found: dict[str, str] = {}
+        digests: dict[str, str] = {}
         for path, out in self._outs():
             if out["md5"].endswith(TREE):
-                found |= {f"{path}/{name}": digest for name, digest in self._tree(out["md5"]).items()}
+                digests |= {f"{path}/{name}": digest for name, digest in self._tree(out["md5"]).items()}
             else:
-                found[path] = out["md5"]
-        return found
+                digests[path] = out["md5"]
+        return digests
 
     @staticmethod
     def in_git(root: Path) -> set[str]:
@@ -93,12 +93,12 @@ class Pointers:
 
     def trained_on(self, lists: Collection[str]) -> dict[str, str]:
         """Return the stages whose model has one of these objects as its list of training records: stage -> corpus."""
-        found = {}
+        stages = {}
         for name, stage in self._lock().items():
             for out in (out for out in stage.get("outs", []) if out.get("md5", "").endswith(TREE)):
                 if self._tree(out["md5"]).get(training_records.FILE) in lists:
-                    found[name] = Path(out["path"]).parts[1]
-        return found
+                    stages[name] = Path(out["path"]).parts[1]
+        return stages
 
     @cached_property
     def _tracked(self) -> set[str]:
@@ -114,11 +114,11 @@ class Pointers:
         return stages
 
     def _outs(self) -> list[tuple[str, dict[str, Any]]]:
-        found = [(_beside(path, out["path"]), out) for path in self._pointers for out in self._read(path)]
+        outs = [(_beside(path, out["path"]), out) for path in self._pointers for out in self._read(path)]
         for stage in self._lock().values():
             # metrics are stored in git
-            found += [(o["path"], o) for o in stage.get("outs", []) if o["path"] not in self._tracked and "md5" in o]
-        return found
+            outs += [(o["path"], o) for o in stage.get("outs", []) if o["path"] not in self._tracked and "md5" in o]
+        return outs
 
     def _read(self, pointer: str) -> list[dict[str, Any]]:
         return read_outs((self._root / pointer).read_text())

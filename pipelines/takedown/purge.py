@@ -310,8 +310,8 @@ def follow(*, settings: Settings, vault: Vault) -> int:
 def _clear_objects(gone: Gone, *, settings: Settings) -> int:
     with workspace(settings) as clone:
         cache = clone.objects.cache
-        found = [digest for digest in cache.all() if DIGEST.fullmatch(digest) and not digest.endswith(TREE)]
-        named = [digest for digest in found if gone.within(Path(cache.oid_to_path(digest)))]
+        digests = [digest for digest in cache.all() if DIGEST.fullmatch(digest) and not digest.endswith(TREE)]
+        named = [digest for digest in digests if gone.within(Path(cache.oid_to_path(digest)))]
         for digest in named:
             cache.delete(digest)
     return len(named)

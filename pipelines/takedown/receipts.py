@@ -136,15 +136,15 @@ def begin(selection: Selection, *, reason: str, who: str, now: datetime, setting
 
 def opened(settings: Settings) -> list[TakedownRequest]:
     """Return the unfinished takedown requests, oldest first."""
-    found = [_read(path) for path in _folder(settings).glob(f"*{OPEN}")]
-    return sorted(found, key=lambda request: (request.begun, request.request))
+    requests = [_read(path) for path in _folder(settings).glob(f"*{OPEN}")]
+    return sorted(requests, key=lambda request: (request.begun, request.request))
 
 
 def receipts(settings: Settings) -> list[TakedownRequest]:
     """Return the receipts of completed takedown requests, oldest first."""
     paths = [path for path in _folder(settings).glob("*.json") if path.name not in OTHERS]
-    found = [_read(path) for path in paths if not path.name.endswith(OPEN)]
-    return sorted(found, key=lambda request: (request.begun, request.request))
+    requests = [_read(path) for path in paths if not path.name.endswith(OPEN)]
+    return sorted(requests, key=lambda request: (request.begun, request.request))
 
 
 def told(settings: Settings, *, now: datetime) -> dict[str, Any]:

@@ -106,20 +106,20 @@ class GoneRows:
         if "split" in table.column_names:
             parts.append(table["record_id"].filter(pc.equal(table["split"], TRAIN)))
         left = [part.filter(pc.invert(pc.is_in(part, value_set=self._array))) for part in parts]
-        found = [(trained_on(old), trained_on(new)) for old, new in zip(parts, left, strict=True)]
-        return tuple((old.digest, new.digest, old.records - new.records) for old, new in found if old != new)
+        changes = [(trained_on(old), trained_on(new)) for old, new in zip(parts, left, strict=True)]
+        return tuple((old.digest, new.digest, old.records - new.records) for old, new in changes if old != new)
 
     def _about(self, table: pa.Table) -> pa.ChunkedArray:
-        found = pa.chunked_array([pa.array([False]).take(pa.array([0] * table.num_rows, pa.int32()))])
+        matches = pa.chunked_array([pa.array([False]).take(pa.array([0] * table.num_rows, pa.int32()))])
         for name in ABOUT:
             if name in table.column_names:
-                found = pc.or_(found, pc.is_in(table[name], value_set=self._array))
-        return found
+                matches = pc.or_(matches, pc.is_in(table[name], value_set=self._array))
+        return matches
 
     def _mentions(self, column: pa.ChunkedArray) -> pa.Array:
-        one, starts, rest = _parted(column)
-        found = one.filter(pc.is_in(starts, value_set=self._array)).to_pylist()
-        return tables.strings(found + [v for v in rest.to_pylist() if not self._ids.isdisjoint(TOKEN.findall(v))])
+        single, starts, rest = _parted(column)
+        named = single.filter(pc.is_in(starts, value_set=self._array)).to_pylist()
+        return tables.strings(named + [v for v in rest.to_pylist() if not self._ids.isdisjoint(TOKEN.findall(v))])
 
     def _blanked(self, value: str) -> str:
         return TOKEN.sub(lambda match: BLANK if match.group() in self._ids else match.group(), value)
@@ -172,14 +172,14 @@ def _parted(column: pa.ChunkedArray) -> tuple[pa.Array, pa.Array, pa.Array]:
         values = values.dictionary_decode()
     likely = values.filter(pc.match_substring_regex(values, "[0-9a-f]{32}"))
     begins = pc.match_substring_regex(likely, ONE_ID)
-    one = likely.filter(begins)
-    return one, pc.utf8_slice_codeunits(one, 0, 32).cast(pa.string()), likely.filter(pc.invert(begins))
+    single = likely.filter(begins)
+    return single, pc.utf8_slice_codeunits(single, 0, 32).cast(pa.string()), likely.filter(pc.invert(begins))
 
 
 def _ids(column: pa.ChunkedArray, *, whole: bool) -> bytes:
-    one, starts, rest = _parted(column)
+    single, starts, rest = _parted(column)
     if whole:
-        return binascii.unhexlify("".join(starts.filter(pc.equal(pc.utf8_length(one), 32)).to_pylist()))
+        return binascii.unhexlify("".join(starts.filter(pc.equal(pc.utf8_length(single), 32)).to_pylist()))
     return binascii.unhexlify("".join([*starts.to_pylist(), *TOKEN.findall(" ".join(rest.to_pylist()))]))
 
 
@@ -253,13 +253,13 @@ class Gone:
         return Left(rows=len(old.splitlines()) - len(fresh.splitlines()))
 
     def _blank(self, path: Path, to: Path) -> Left:
-        found = self._tokens(path)
+        offsets = self._tokens(path)
         shutil.copyfile(path, to)
-        if found:
+        if offsets:
             with to.open("r+b") as file, mmap.mmap(file.fileno(), 0) as data:
-                for start in found:
+                for start in offsets:
                     data[start : start + len(BLANK)] = BLANK.encode()
-        return Left(renamed=len(found))
+        return Left(renamed=len(offsets))
 
     def _tokens(self, path: Path) -> list[int]:
         if not path.stat().st_size or not self.ids:

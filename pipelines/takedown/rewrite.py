@@ -118,24 +118,24 @@ def lines_without(clone: Workspace, gone: Gone) -> dict[str, tuple[bytes, bytes]
 
     Imports of published datasets store labels and splits as lines with ids.
     """
-    found = {}
+    files = {}
     for path in sorted(Pointers.in_git(clone.path)):
         file = clone.path / path
         if path.startswith(("data/", "annotations/", "metrics/", "models/")) and file.is_file() and gone.within(file):
             old = file.read_bytes()
-            found[path] = old, gone.out_of(old, name=path)
-    return found
+            files[path] = old, gone.out_of(old, name=path)
+    return files
 
 
 def in_history(clone: Workspace, gone: Gone) -> int:
     """Count the git objects in a clone's history that contain a deleted record; the history is not rewritten."""
     argv = ["git", "cat-file", "--batch-all-objects", "--batch", "--unordered"]
     with subprocess.Popen(argv, cwd=clone.path, stdout=subprocess.PIPE) as process:
-        found, stream = 0, process.stdout
+        count, stream = 0, process.stdout
         while stream is not None and (head := stream.readline()):
-            found += gone.named_in(stream.read(int(head.split()[2])))
+            count += gone.named_in(stream.read(int(head.split()[2])))
             stream.read(1)
-    return found
+    return count
 
 
 def _counts(files: Mapping[str, str], changes: Mapping[str, Change | None]) -> dict[str, int]:

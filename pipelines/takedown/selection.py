@@ -94,22 +94,27 @@ def select(
     asked = _read(asked)
     authors = {name.removeprefix("u/").lower() for name in asked.authors}
     subreddits = {name.removeprefix("r/").lower() for name in asked.subreddits}
-    found = {"posts": {_record(post, vault=vault) for post in asked.posts}}
+    selected = {"posts": {_record(post, vault=vault) for post in asked.posts}}
     columns = {
         "authors": ("author_id", set(map(vault.author_id, authors))),
         "subreddits": ("subreddit", subreddits),
         "sources": ("source", set(asked.sources)),
     }
     for name, (column, values) in columns.items():
-        found[name] = _where(column, values, objects=objects) | _waiting(column, values, refreshed) if values else set()
+        selected[name] = (
+            _where(column, values, objects=objects) | _waiting(column, values, refreshed) if values else set()
+        )
     pictures, codes = _pictures(asked.images, params=params)
-    found["images"] = _where("sha256", pictures, objects=objects) if pictures else set()
-    near = _near(found["images"], codes, objects=objects, radius=params.dedupe.radius) if asked.images else set()
-    near -= found["images"]
-    records = set().union(*found.values(), near if asked.near else set())
-    counts = {name: len(ids) for name, ids in found.items()} | {"near": len(near), "near_taken": asked.near * len(near)}
+    selected["images"] = _where("sha256", pictures, objects=objects) if pictures else set()
+    near = _near(selected["images"], codes, objects=objects, radius=params.dedupe.radius) if asked.images else set()
+    near -= selected["images"]
+    records = set().union(*selected.values(), near if asked.near else set())
+    counts = {name: len(ids) for name, ids in selected.items()} | {
+        "near": len(near),
+        "near_taken": asked.near * len(near),
+    }
     criteria = {
-        "posts": sorted(found["posts"]),
+        "posts": sorted(selected["posts"]),
         "authors": sorted(authors),
         "images": sorted(pictures),
         "subreddits": sorted(subreddits),
@@ -159,11 +164,11 @@ def _tables(columns: Sequence[str], *, objects: Objects) -> Iterator[pa.Table]:
 
 
 def _where(column: str, values: set[str], *, objects: Objects) -> set[str]:
-    wanted, found = pa.array(sorted(values), pa.string()), set[str]()
+    wanted, records = pa.array(sorted(values), pa.string()), set[str]()
     for table in _tables(["record_id", column], objects=objects):
         cells = pc.utf8_lower(table[column]) if column == "subreddit" else table[column]
-        found.update(table.filter(pc.is_in(cells, value_set=wanted))["record_id"].to_pylist())
-    return found
+        records.update(table.filter(pc.is_in(cells, value_set=wanted))["record_id"].to_pylist())
+    return records
 
 
 def _waiting(column: str, values: set[str], url: str | None) -> set[str]:
@@ -192,9 +197,9 @@ def _pictures(images: Iterable[str], *, params: Params) -> tuple[set[str], set[i
         if isinstance(picture, str):
             raise BadArgument(where="--image", detail=f"is not a picture that the corpus can store ({picture})")
         # it may have a caption, which nothing reads here
-        found = fingerprints(picture.data, min_energy=params.images.fingerprint.min_energy, captioned=True)
+        hashes = fingerprints(picture.data, min_energy=params.images.fingerprint.min_energy, captioned=True)
         digests.update({picture.sha256, hashlib.sha256(data).hexdigest()})
-        codes.update(code for code in found[:3] if code is not None)
+        codes.update(code for code in hashes[:3] if code is not None)
     return digests, codes
 
 

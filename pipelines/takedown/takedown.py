@@ -121,8 +121,8 @@ def _purge(request: TakedownRequest, gone: Gone, *, settings: Settings, vault: V
     say("purge")
 
 
-def _keep(found: Sequence[Left], *, vault: Vault, now: datetime) -> None:
-    removals.record(vault, [removals.Removal(*one, at=now) for left in found for one in left.lists])
+def _keep(changes: Sequence[Left], *, vault: Vault, now: datetime) -> None:
+    removals.record(vault, [removals.Removal(*removal, at=now) for left in changes for removal in left.lists])
 
 
 def _objects(
@@ -263,11 +263,11 @@ def revisit(
         if index.is_due(now=now, days=terms.scan_days):
             index.clear(now=now)
         with workspace(settings) as clone, Objects.opened(clone) as objects:
-            found = bool(objects.named(gone)) or bool(rewrite.lines_without(clone, gone))
+            pending = bool(objects.named(gone)) or bool(rewrite.lines_without(clone, gone))
         # a version may have been packed before a takedown and registered after it
         models = affected_models.look(gone, context=context) if context else {}
-        found = found or any(count for name, count in models.items() if "/" in name)
-        if found:
+        pending = pending or any(count for name, count in models.items() if "/" in name)
+        if pending:
             everybody = Selection(vault.record_id("revisit", domain="takedown"), gone.ids, {})
             request = receipts.begin(everybody, reason="revisit", who="corpus", now=now, settings=settings)
             request.done.append("tombstone")
@@ -281,18 +281,18 @@ def _expire(
     *, settings: Settings, vault: Vault, terms: Takedown, now: datetime, context: Context | None
 ) -> list[TakedownRequest]:
     """Remove the weights whose deadline has passed; return the receipt, if there are any."""
-    found = expiry.due(settings=settings, vault=vault, terms=terms, now=now, context=context)
-    if not any(found.counts.values()):
+    expired = expiry.due(settings=settings, vault=vault, terms=terms, now=now, context=context)
+    if not any(expired.counts.values()):
         return []
     none = Selection(vault.record_id("weights", domain="takedown"), frozenset(), {})
     request = receipts.begin(none, reason="weights", who="corpus", now=now, settings=settings)
     # what is due follows from journal and vault: a request that was killed needs no step of its own
     request.done = list(STEPS)
-    request.note("weights", found.counts, settings=settings)
+    request.note("weights", expired.counts, settings=settings)
     try:
         opening = partial(opened, settings, vault=vault)
         request.steps["weights"] |= expiry.run(
-            found, settings=settings, context=context, opening=lambda name: opening(name=name)
+            expired, settings=settings, context=context, opening=lambda name: opening(name=name)
         )
     except CorpusError as error:
         request.pending["weights"] = type(error).__name__

@@ -40,13 +40,13 @@ class Removal:
     at: datetime
 
 
-def record(vault: Vault, found: list[Removal]) -> None:
+def record(vault: Vault, fresh: list[Removal]) -> None:
     """Store removals of ids from lists of training records; a removal that is already stored keeps its time."""
-    if not found:
+    if not fresh:
         return
     with vault.database.writing() as connection:
         known = {(row.before, row.after) for row in connection.execute(sa.select(removals))}
-        rows = {(r.before, r.after): r for r in found if (r.before, r.after) not in known}
+        rows = {(r.before, r.after): r for r in fresh if (r.before, r.after) not in known}
         if rows:
             connection.execute(sa.insert(removals), [_values(r) | {"mac": _mac(vault, r)} for r in rows.values()])
 
@@ -55,10 +55,10 @@ def every(vault: Vault) -> list[Removal]:
     """Return all removals of ids from lists of training records, oldest first."""
     with vault.database.reading() as connection:
         rows = connection.execute(sa.select(removals).order_by(removals.c.at, removals.c.before)).all()
-    found = [Removal(row.before, row.after, row.removed, row.at) for row in rows]
-    if wrong := sum(not hmac.compare_digest(row.mac, _mac(vault, r)) for row, r in zip(rows, found, strict=True)):
+    stored = [Removal(row.before, row.after, row.removed, row.at) for row in rows]
+    if wrong := sum(not hmac.compare_digest(row.mac, _mac(vault, r)) for row, r in zip(rows, stored, strict=True)):
         raise RemovalAltered(count=wrong)
-    return found
+    return stored
 
 
 def removed(vault: Vault, *, before: str, after: str) -> int | None:

@@ -114,13 +114,13 @@ class Vault:
 
     def months(self, record_ids: Collection[str]) -> dict[str, str]:
         """Return the month in which each of these records was collected; records that were taken down are omitted."""
-        found: dict[str, str] = {}
+        months: dict[str, str] = {}
         query = sa.select(records.c.record_id, records.c.month).where(records.c.deleted_at.is_(None))
         with self._database.reading() as connection:
             for ids in chunks(record_ids):
                 for record_id, month in connection.execute(query.where(among(ids))):
-                    found[record_id] = month
-        return found
+                    months[record_id] = month
+        return months
 
     def keys(self, record_ids: Collection[str]) -> dict[str, bytes]:
         """Return the encryption keys of these records; records that were taken down are omitted."""
@@ -142,11 +142,11 @@ class Vault:
     def tombstoned(self, record_ids: Collection[str]) -> set[str]:
         """Return which of these records have a tombstone, which means that they were taken down."""
         with self._database.reading() as connection:
-            found = set[str]()
+            tombstoned = set[str]()
             for ids in chunks(record_ids):
                 query = sa.select(records.c.record_id).where(among(ids), records.c.deleted_at.is_not(None))
-                found.update(connection.scalars(query))
-        return found
+                tombstoned.update(connection.scalars(query))
+        return tombstoned
 
     def require_known(self, record_ids: Collection[str]) -> None:
         """Reject records that are not in the vault, because their content could never be decrypted."""
@@ -263,12 +263,12 @@ class Vault:
 
     def _wrapped(self, record_ids: Collection[str], *, column: str) -> dict[str, bytes]:
         wrapped = records.c[column]
-        found: dict[str, bytes] = {}
+        values: dict[str, bytes] = {}
         with self._database.reading() as connection:
             for ids in chunks(record_ids):
                 query = sa.select(records.c.record_id, wrapped).where(among(ids), wrapped.is_not(None))
-                found |= {record_id: bytes(value) for record_id, value in connection.execute(query).all()}
-        return found
+                values |= {record_id: bytes(value) for record_id, value in connection.execute(query).all()}
+        return values
 
     def _new_row(self, record_id: str, *, fullname: str, corpus: str, month: str, now: datetime) -> dict[str, object]:
         wrap, key = self._keyring.wrap, secrets.token_bytes(SIV_KEY_BYTES)
@@ -285,9 +285,9 @@ class Vault:
 
 
 def _sort_out(connection: sa.Connection, *, ids: Sequence[str]) -> tuple[list[str], list[str]]:
-    found = connection.execute(sa.select(records.c.record_id, records.c.deleted_at).where(among(ids))).all()
-    known = {record_id for record_id, _ in found}
-    return [r for r, deleted_at in found if deleted_at is None], [r for r in ids if r not in known]
+    rows = connection.execute(sa.select(records.c.record_id, records.c.deleted_at).where(among(ids))).all()
+    known = {record_id for record_id, _ in rows}
+    return [r for r, deleted_at in rows if deleted_at is None], [r for r in ids if r not in known]
 
 
 def _fields(tombstone: Tombstone) -> dict[str, object]:

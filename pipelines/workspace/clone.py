@@ -137,15 +137,15 @@ class Workspace:
     @phase("push")
     def add(self, paths: Sequence[Path]) -> dict[str, str]:
         """Track files with DVC, push them to the DVC remote, and return the texts of their pointers by path."""
-        found = {}
+        pointers = {}
         for path in sorted(paths):
             # hashing makes the file a link to its object, which may change its time but not its size
             digest, size = self.objects.put(path), path.stat().st_size
-            found[path.relative_to(self.path).as_posix()] = pointer_text(path.name, md5=digest, size=size)
-        self.objects.push(read_pointer(text).md5 for text in found.values())
-        self.place(found)
-        self._ignore(found)
-        return found
+            pointers[path.relative_to(self.path).as_posix()] = pointer_text(path.name, md5=digest, size=size)
+        self.objects.push(read_pointer(text).md5 for text in pointers.values())
+        self.place(pointers)
+        self._ignore(pointers)
+        return pointers
 
     def _ignore(self, names: Iterable[str]) -> None:
         listed = git("ls-files", "--others", "--exclude-standard", "--", *names, cwd=self.path)

@@ -171,7 +171,7 @@ def _matrices(text: str) -> dict[str, int]:
     import yaml
 
     stages = yaml.safe_load(text).get("stages") or {}
-    return {name: len((one.get("matrix") or {}).keys() - {"corpus"}) for name, one in stages.items()}
+    return {name: len((stage.get("matrix") or {}).keys() - {"corpus"}) for name, stage in stages.items()}
 
 
 def _asking(corpus: str, values: Mapping[str, Any]) -> list[str]:

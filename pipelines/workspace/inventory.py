@@ -86,19 +86,19 @@ class Inventory:
 
     def entry(self, path: str) -> dict[str, Any]:
         """Return a dependency's entry in ``dvc.lock``: path, digest, size and, for a folder, number of files."""
-        found: dict[str, Any] = {"path": path, "hash": "md5", "md5": self.digest(path)}
+        entry: dict[str, Any] = {"path": path, "hash": "md5", "md5": self.digest(path)}
         if (out := self._outs.get(path)) is not None:
-            found["size"] = out.size
-            return found if out.nfiles is None else found | {"nfiles": out.nfiles}
-        if not found["md5"].endswith(TREE):
+            entry["size"] = out.size
+            return entry if out.nfiles is None else entry | {"nfiles": out.nfiles}
+        if not entry["md5"].endswith(TREE):
             file = self._root / path
-            return found | {"size": file.stat().st_size if file.is_file() else self._objects.size(found["md5"])}
+            return entry | {"size": file.stat().st_size if file.is_file() else self._objects.size(entry["md5"])}
         git, files = self._git(path), self.files(path)
         whole = {name: out for name, out in self.outs(path).items() if _at_or_below(name, path)}
         size = sum(size for _, size in git.values()) + sum(out.size for out in whole.values())
         if not whole:
             size += sum(self._objects.size(digest) for digest in files.values())
-        return found | {"size": size, "nfiles": len(git) + len(files)}
+        return entry | {"size": size, "nfiles": len(git) + len(files)}
 
     def _members(self, name: str, out: Out) -> Iterator[tuple[str, str]]:
         if out.md5.endswith(TREE):
@@ -108,7 +108,7 @@ class Inventory:
 
     def _git_files(self, path: str) -> dict[str, tuple[str, int]]:
         """Return the files below a folder that no out covers: path below it -> digest and size in bytes."""
-        found = {}
+        listed = {}
         for folder, folders, files in os.walk(self._root / path):
             # as in .dvcignore
             folders[:] = [name for name in folders if name != "__pycache__"]
@@ -116,22 +116,22 @@ class Inventory:
                 name = file.relative_to(self._root).as_posix()
                 if self._outs.keys().isdisjoint({name, *map(str, Path(name).parents)}):
                     data = file.read_bytes()
-                    found[name.removeprefix(f"{path}/")] = digest_of(data), len(data)
-        return found
+                    listed[name.removeprefix(f"{path}/")] = digest_of(data), len(data)
+        return listed
 
 
 def read_yaml(text: str) -> dict[str, Any]:
     """Parse a DVC file with DVC's own reader (YAML 1.2, in which ``8e-06`` is a number)."""
     from dvc.utils.serialize import parse_yaml
 
-    found: dict[str, Any] = parse_yaml(text, "")
-    return found
+    content: dict[str, Any] = parse_yaml(text, "")
+    return content
 
 
 def read_outs(text: str) -> list[dict[str, Any]]:
     """Return the outs of a ``.dvc`` file; those of the many shards of a month without the slow parser."""
-    if found := SHARD.fullmatch(text):
-        return [{"md5": found[1], "size": int(found[2]), "hash": "md5", "path": found[3]}]
+    if shard := SHARD.fullmatch(text):
+        return [{"md5": shard[1], "size": int(shard[2]), "hash": "md5", "path": shard[3]}]
     outs: list[dict[str, Any]] = read_yaml(text)["outs"]
     return outs
 

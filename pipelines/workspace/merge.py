@@ -112,13 +112,13 @@ class _Merger:
 
     def mapping(self, base: Any, ours: Mapping[str, Any], theirs: Mapping[str, Any], key: Key) -> dict[str, Any]:
         known = base if isinstance(base, Mapping) else {}
-        found = {}
+        merged = {}
         for name in [*theirs, *(name for name in ours if name not in theirs)]:
             three = (side.get(name, MISSING) for side in (known, ours, theirs))
             value = self.value(*three, key=(*key, name))
             if value is not MISSING:
-                found[name] = value
-        return found
+                merged[name] = value
+        return merged
 
     def value(self, base: Any, ours: Any, theirs: Any, *, key: Key) -> Any:
         if isinstance(ours, Mapping) and isinstance(theirs, Mapping):

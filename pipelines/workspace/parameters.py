@@ -128,10 +128,10 @@ def diff(settings: Settings) -> list[Row]:
     )
     rows = []
     for key in [*present, *(key for key in profile if key not in present)]:
-        one, two, three = (side.get(key, MISSING) for side in (default, profile, present))
-        if key != ("profile",) and not one == two == three:
-            record = _record(known, key) if three != two else None
-            rows.append(Row(dotted(key), one, two, three, record))
+        by_default, by_profile, now = (side.get(key, MISSING) for side in (default, profile, present))
+        if key != ("profile",) and not by_default == by_profile == now:
+            record = _record(known, key) if now != by_profile else None
+            rows.append(Row(dotted(key), by_default, by_profile, now, record))
     return rows
 
 
@@ -200,12 +200,12 @@ def kept_profile(clone: Workspace, code: str, name: str | None) -> profiles.Prof
     """Return the corpus's profile from a commit of the code; a profile given as a file is only on the corpus branch."""
     if name is None:
         return None
-    found = profiles.at(code, name, root=clone.path)
-    if found is None and profiles.at(merged_code(clone), name, root=clone.path) is None:
-        found = profiles.at(clone.head, name, root=clone.path)
-    if found is None:
+    profile = profiles.at(code, name, root=clone.path)
+    if profile is None and profiles.at(merged_code(clone), name, root=clone.path) is None:
+        profile = profiles.at(clone.head, name, root=clone.path)
+    if profile is None:
         raise ProfileMissing(name=name)
-    return found
+    return profile
 
 
 def records(clone: Workspace) -> dict[str, Record]:
@@ -215,12 +215,12 @@ def records(clone: Workspace) -> dict[str, Record]:
     )
     form = f"{line}%x00%(trailers:key={PARAMETER},valueonly,separator=%x00)%x01"
     log = git("log", "--first-parent", f"--grep=^{PARAMETER}: ", f"--format={form}", BRANCH, cwd=clone.path)
-    found: dict[str, Record] = {}
+    last: dict[str, Record] = {}
     for entry in filter(None, (part.strip() for part in log.split("\x01"))):
         who, when, reason, *keys = entry.split("\x00")
         for key in keys:
-            found.setdefault(key, Record(who, when, reason))
-    return found
+            last.setdefault(key, Record(who, when, reason))
+    return last
 
 
 def _record(known: Mapping[str, Record], key: Key) -> Record | None:
@@ -240,9 +240,9 @@ def _trailers(names: Sequence[str], *, who: str, reason: str) -> list[str]:
 def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Difference]:
     old, new = dict(params_text.leaves(before)), dict(params_text.leaves(after))
     for key in [*old, *(key for key in new if key not in old)]:
-        one, other = old.get(key, MISSING), new.get(key, MISSING)
-        if one != other:
-            yield Difference(dotted(key), one, other)
+        earlier, later = old.get(key, MISSING), new.get(key, MISSING)
+        if earlier != later:
+            yield Difference(dotted(key), earlier, later)
 
 
 def _definitions(clone: Workspace) -> dict[str, Definition]:

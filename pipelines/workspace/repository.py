@@ -74,9 +74,9 @@ def init(settings: Settings, *, checkout: Path, profile: str | None) -> str:
     corpus is adopted: nothing is written to it. ``profile`` is the name of a committed profile or the path of a YAML
     file. Returns the newest commit of the corpus branch.
     """
-    found = branches(settings.repo)
-    if found:
-        _adopt(settings, found, profile=profile)
+    names = branches(settings.repo)
+    if names:
+        _adopt(settings, names, profile=profile)
     else:
         _create(settings, checkout=checkout, profile=profile)
     private_home(settings.home)
@@ -98,12 +98,12 @@ def plan(settings: Settings, *, checkout: Path, profile: str | None) -> str:
 
     The values are ``create`` (at a new path), ``fill`` (an empty repository) and ``adopt`` (an existing corpus).
     """
-    found = branches(settings.repo)
-    if found:
-        _adopt(settings, found, profile=profile)
+    names = branches(settings.repo)
+    if names:
+        _adopt(settings, names, profile=profile)
         return "adopt"
     _chosen(checkout, profile)
-    return "create" if found is None else "fill"
+    return "create" if names is None else "fill"
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def _upgraded(settings: Settings, *, checkout: Path, keep: Collection[str], take
         if git("rev-list", "--max-count=1", f"{code}..origin/{CODE}", cwd=clone.path):
             there = git("rev-parse", f"origin/{CODE}", cwd=clone.path)[:12]
             raise UnknownCode(code=there, place=shown(settings.repo))
-        found = results.before(clone)
+        earlier = results.before(clone)
         layers = Layers.of(clone)
         over = kept_profile(clone, code, layers.present.get("profile"))
         newer = at(clone, code, profile=over)
@@ -162,9 +162,9 @@ def _upgraded(settings: Settings, *, checkout: Path, keep: Collection[str], take
         git("checkout", "--quiet", code, "--", *FILES, cwd=clone.path)
         write(clone, merged.values)
         trust.require_equal(clone.path, code=code)
-        kept, to_run = results.keep(clone, found)
+        kept, to_run = results.keep(clone, earlier)
         message = f"corpus: upgrade to {code[:12]}"
-        if found.lock:
+        if earlier.lock:
             message += f"\n\nKept the results of {len(kept)} stages; {len(to_run)} have to run again."
         # first, so that no task meets the new commit without it
         _sign(clone, code)
@@ -201,10 +201,10 @@ def clone(settings: Settings, *, folder: Path) -> Path:
     return folder
 
 
-def _adopt(settings: Settings, found: Collection[str], *, profile: str | None) -> None:
+def _adopt(settings: Settings, names: Collection[str], *, profile: str | None) -> None:
     """Check that a repository has a corpus with this profile."""
-    if not {CODE, BRANCH} <= set(found):
-        raise NotACorpus(place=shown(settings.repo), names=", ".join(sorted(found)))
+    if not {CODE, BRANCH} <= set(names):
+        raise NotACorpus(place=shown(settings.repo), names=", ".join(sorted(names)))
     with workspace(settings) as clone:
         # no more of it: an older corpus need not fit the present code before an upgrade
         there = read_params(clone.path).get("profile")

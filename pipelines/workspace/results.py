@@ -103,8 +103,8 @@ class Results:
     def token(self, key: str, result: StageResult, *, run: str, base: str, differs: bool) -> Token:
         """Return a signed token by which other tasks of the same run can request a stage result."""
         digest = hashlib.sha256(self._sealed(result.encode())).hexdigest()
-        found: Token = {"stage": result.stage, "key": key, "digest": digest, "differs": differs}
-        return found | {"mac": self._mac(found, run=run, base=base)}
+        token: Token = {"stage": result.stage, "key": key, "digest": digest, "differs": differs}
+        return token | {"mac": self._mac(token, run=run, base=base)}
 
     def receive(self, token: Token, *, run: str, base: str) -> StageResult:
         """Return the stage result to which a token of this run refers."""

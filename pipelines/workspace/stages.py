@@ -112,10 +112,10 @@ class StageRun:
 
     def receive(self, clone: Workspace, tokens: Iterable[Token]) -> list[StageResult]:
         """Return the results to which tokens refer, after checking that the clone defines their stages equally."""
-        found = [self.results.receive(token, run=self.name, base=self.base) for token in tokens]
-        for result in found:
+        results = [self.results.receive(token, run=self.name, base=self.base) for token in tokens]
+        for result in results:
             _check(result, Definition.resolve(clone.repo, result.stage))
-        return found
+        return results
 
     def reproduce(self, clone: Workspace, stage: str) -> Token:
         """Return the token of a stage's result: a stored result, the commit's, or a new one from running the stage."""
@@ -225,10 +225,10 @@ def _committed(clone: Workspace, defined: Definition, digests: Mapping[str, str]
         return None
     if not clone.objects.holds(_objects(entry)):
         return None
-    found = {path: clone.path / path for path in defined.outs if is_metric(path)}
-    if not all(file.is_file() for file in found.values()):
+    metrics = {path: clone.path / path for path in defined.outs if is_metric(path)}
+    if not all(file.is_file() for file in metrics.values()):
         return None
-    result = StageResult(defined.name, entry, {path: file.read_bytes().decode() for path, file in found.items()})
+    result = StageResult(defined.name, entry, {path: file.read_bytes().decode() for path, file in metrics.items()})
     return result if _own_metrics(result) else None
 
 

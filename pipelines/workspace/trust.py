@@ -94,7 +94,7 @@ def _signer(settings: Settings) -> Signer:
 def _code(commit: str | None, *, cwd: Path) -> set[str]:
     """Return ``<mode> <digest><tab><path>`` of each file of code in a commit, or in the index for ``None``."""
     listed = git(*(["ls-tree", "-r", "--full-tree", "-z", commit] if commit else ["ls-files", "-s", "-z"]), cwd=cwd)
-    found = set()
+    code = set()
     for entry in filter(None, listed.split("\0")):
         about, _, path = entry.partition("\t")
         mode, digest = about.split()[0], about.split()[2 if commit else 1]
@@ -104,8 +104,8 @@ def _code(commit: str | None, *, cwd: Path) -> set[str]:
             or path.rpartition("/")[2] in FILES
             or path.endswith(tuple(all_suffixes()))
         ):
-            found.add(f"{mode} {digest}\t{path}")
-    return found
+            code.add(f"{mode} {digest}\t{path}")
+    return code
 
 
 def _fingerprint(code: set[str]) -> str:

@@ -56,7 +56,7 @@ def before(clone: Workspace) -> Before:
     return Before(lock, frozenset(current), _params(clone), _schemes(clone))
 
 
-def keep(clone: Workspace, found: Before) -> tuple[list[str], list[str]]:
+def keep(clone: Workspace, earlier: Before) -> tuple[list[str], list[str]]:
     """Rewrite ``dvc.lock`` after newer code was merged, so that unchanged stages keep their results.
 
     Returns the names of the stages whose results were kept, and of those that must run again.
@@ -66,14 +66,14 @@ def keep(clone: Workspace, found: Before) -> tuple[list[str], list[str]]:
     entries stay unchanged, and DVC runs their stages.
     """
     merged = Workspace(clone.path, settings=clone.settings)
-    merged.write_lock(found.lock)
-    lock, kept = dict(found.lock), []
+    merged.write_lock(earlier.lock)
+    lock, kept = dict(earlier.lock), []
     inventory, schemes = merged.inventory(), _schemes(merged)
     revisions = _params(merged).get(REVISIONS, {})
-    stages = Definition.resolve_all(merged.repo, filter(merged.graph.defines, found.current))
+    stages = Definition.resolve_all(merged.repo, filter(merged.graph.defines, earlier.current))
     for name, defined in stages.items():
-        entry, step = found.lock[name], name.partition("@")[0]
-        same = found.params.get(REVISIONS, {}).get(step, 1) == revisions.get(step, 1)
+        entry, step = earlier.lock[name], name.partition("@")[0]
+        same = earlier.params.get(REVISIONS, {}).get(step, 1) == revisions.get(step, 1)
         if not same:
             continue
         try:
@@ -81,11 +81,11 @@ def keep(clone: Workspace, found: Before) -> tuple[list[str], list[str]]:
         except DataError:
             continue
         values = [item for part in defined.params.values() for item in part.items()]
-        used = {scheme for key, scheme in values if key.endswith(".scheme")} or {*schemes, *found.schemes}
-        if SCHEMES in defined.deps and any(found.schemes.get(scheme) != schemes.get(scheme) for scheme in used):
+        used = {scheme for key, scheme in values if key.endswith(".scheme")} or {*schemes, *earlier.schemes}
+        if SCHEMES in defined.deps and any(earlier.schemes.get(scheme) != schemes.get(scheme) for scheme in used):
             continue
         outs = {out["path"]: out for out in entry.get("outs", ())}
-        if set(outs) != set(defined.outs) or any(_differences(entry, deps, defined, before=found.params)):
+        if set(outs) != set(defined.outs) or any(_differences(entry, deps, defined, before=earlier.params)):
             continue
         made = {
             "cmd": defined.cmd,
