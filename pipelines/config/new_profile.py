@@ -123,7 +123,7 @@ def _put_labellers(values: dict[str, Any], labellers: Sequence[str], *, params: 
     put(values, ("votes", "labellers"), list(labellers))
     put(values, ("silver", "ensembles"), fitting)
     put(values, ("finetune", "ensemble"), fitting[0])
-    models = [name for name, ensemble in params.models.items() if getattr(ensemble, "ensemble", None) in fitting]
+    models = [name for name, model in params.models.items() if getattr(model, "ensemble", None) in fitting]
     put(values, ("baselines", "models"), models)
 
 
