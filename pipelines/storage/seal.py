@@ -46,13 +46,13 @@ def seal(key: bytes, *, record_id: str, column: str, data: bytes) -> bytes:
         column: the column (``title``, or ``bytes#0`` for image 0); bound to the result.
         data: the plain content.
     """
-    return _seal(AESSIV(key), bound=alone(record_id, column), data=data)
+    return AESSIV(key).encrypt(codecs(get_ident())[0].compress(data), alone(record_id, column))
 
 
 def unseal(key: bytes, *, record_id: str, column: str, data: bytes) -> bytes:
     """Decrypt a value that :func:`seal` encrypted."""
     try:
-        return _unseal(AESSIV(key), bound=alone(record_id, column), data=data)
+        return codecs(get_ident())[1].decompress(AESSIV(key).decrypt(data, alone(record_id, column)))
     except (InvalidTag, ValueError):
         raise SealBroken(record_id=record_id, column=column) from None
 
@@ -164,14 +164,6 @@ def _sealed(columns: dict[str, list[Any]], *, name: str, vault: Vault) -> dict[s
 
 def _joined(parts: list[list[list[bytes | None]]]) -> list[list[bytes | None]]:
     return [list(chain.from_iterable(column)) for column in zip(*parts, strict=True)]
-
-
-def _seal(cipher: AESSIV, *, bound: list[bytes], data: bytes) -> bytes:
-    return cipher.encrypt(codecs(get_ident())[0].compress(data), bound)
-
-
-def _unseal(cipher: AESSIV, *, bound: list[bytes], data: bytes) -> bytes:
-    return codecs(get_ident())[1].decompress(cipher.decrypt(data, bound))
 
 
 def _array(values: list[Any], *, field: pa.Field, name: str) -> pa.Array:

@@ -74,7 +74,7 @@ class Pointers:
             for out in stage.get("outs", []):
                 if out["path"] not in self._tracked:
                     self._move_out(out, changes)
-        after = self._after(before, changes)
+        after = {path: _now(digest, changes) for path, digest in before.items()}
         for stage in (stage for name, stage in lock.items() if name not in retrain):
             for dep in stage.get("deps", []):
                 self._move_dep(dep, before=before, after=after, texts=texts, changes=changes)
@@ -114,7 +114,7 @@ class Pointers:
         return stages
 
     def _outs(self) -> list[tuple[str, dict[str, Any]]]:
-        outs = [(_beside(path, out["path"]), out) for path in self._pointers for out in self._read(path)]
+        outs = [(str(Path(path).parent / out["path"]), out) for path in self._pointers for out in self._read(path)]
         for stage in self._lock().values():
             # metrics are stored in git
             outs += [(o["path"], o) for o in stage.get("outs", []) if o["path"] not in self._tracked and "md5" in o]
@@ -166,9 +166,6 @@ class Pointers:
         out["md5"] = self._objects.put_tree(moved)
         out["size"] += sum(_growth(md5, changes) for md5 in entries.values())
         return True
-
-    def _after(self, before: Mapping[str, str], changes: Changes) -> dict[str, str]:
-        return {path: _now(digest, changes) for path, digest in before.items()}
 
     def _move_dep(
         self,
@@ -248,10 +245,6 @@ def _growth(digest: str, changes: Changes) -> int:
 def _mark(pointer: bytes) -> bytes:
     # the same digest as in annotate.import_commit
     return hashlib.sha256(pointer).hexdigest()[:16].encode()
-
-
-def _beside(pointer: str, name: str) -> str:
-    return str(Path(pointer).parent / name)
 
 
 def _dump(path: Path, content: dict[str, Any]) -> None:

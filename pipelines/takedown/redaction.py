@@ -99,7 +99,8 @@ class GoneRows:
                 renamed += pc.sum(pc.is_in(_flat(kept[column.name]), value_set=mentions)).as_py()
                 kept = kept.set_column(at, column, pa.array(values, column.type))
         name = renamed and _name(kept.schema)
-        return _in_order(kept, name=name) if name else kept, renamed
+        key = tables.key_of(tables.SCHEMAS[name]) if name else []
+        return table_files.in_order(kept, key=key) if key else kept, renamed
 
     def _lists(self, table: pa.Table) -> tuple[tuple[str, str, int], ...]:
         parts = [table["record_id"]]
@@ -141,10 +142,6 @@ def write(table: pa.Table, to: Path) -> None:
     # Arrow reads the items of lists under another name
     table = table.cast(tables.SCHEMAS[name]) if name else table
     table_files.write(table, to, sealed=tables.sealed_columns(table.schema), groups=groups)
-
-
-def _in_order(table: pa.Table, *, name: str) -> pa.Table:
-    return table_files.in_order(table, key=tables.key_of(tables.SCHEMAS[name]))
 
 
 def _name(schema: pa.Schema) -> str | None:

@@ -60,7 +60,10 @@ def dry_run(corpus: str, *, terms: Sweep, vault: Vault, now: datetime) -> dict[s
     records, names = _askable(vault, corpus=corpus)
     known = [k for k in records if k.record_id in names]
     queue = liveness.queue(known, terms=terms, now=now)
-    within = {name: Counter(_bands(group, terms=terms, now=now)) for name, group in (("all", known), ("due", queue))}
+    within = {
+        name: Counter(liveness.name_of(k, bands=terms.bands, now=now) for k in group)
+        for name, group in (("all", known), ("due", queue))
+    }
     return {
         "records": len(known),
         "imported": len(records) - len(known),
@@ -225,7 +228,3 @@ def _askable(vault: Vault, *, corpus: str) -> tuple[list[Known], dict[str, str]]
         records = checks.known(connection, corpus=corpus)
     names = vault.fullnames([known.record_id for known in records])
     return records, {record_id: name for record_id, name in names.items() if FULLNAME.fullmatch(name)}
-
-
-def _bands(records: Sequence[Known], *, terms: Sweep, now: datetime) -> list[str]:
-    return [liveness.name_of(known, bands=terms.bands, now=now) for known in records]
