@@ -116,7 +116,7 @@ def stage(
 @app.command("label")
 def label(
     corpus: CorpusName,
-    labeller: Annotated[str, typer.Argument(help="the labeller (a model): a name in section labellers of params.yaml")],
+    labeller: Annotated[str, typer.Argument(help="the labeller: a name in section labellers of catalogue.yaml")],
     shard: Annotated[int, typer.Argument(help="the shard (numbered part of the records), from 0")],
     *,
     base: Base,

@@ -156,7 +156,7 @@ def _answering(deployment: Deployment, asked: RemoteLabeller, *, name: str, seco
 
 
 def _retired(model: str, *, name: str, found: str) -> Finding:
-    return failure(f"{found} {model}", fix=f"Set labellers.{name}.model in params.yaml to a model that it serves.")
+    return failure(f"{found} {model}", fix=f"Set labellers.{name}.model in catalogue.yaml to a model that it serves.")
 
 
 def _request(api: Api, *, model: str, key: str) -> tuple[str, dict[str, str]]:

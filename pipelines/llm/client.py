@@ -37,8 +37,8 @@ class CannotSee(ConfigError):
 
     message = "An image cannot be sent to model {model}: {detail}."
     remedy = (
-        "Name a model that accepts images under labellers in params.yaml. If this model does, set images: true for it "
-        "in pipelines/llm/capabilities.yaml."
+        "Name a model that accepts images under labellers in catalogue.yaml. If this model does, set images: true for "
+        "it in pipelines/llm/capabilities.yaml."
     )
 
 
