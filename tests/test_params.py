@@ -44,6 +44,15 @@ def test_an_unknown_key_is_named(tmp_path: Path) -> None:
         load(tmp_path)
 
 
+def test_a_section_is_in_one_of_the_two_files(tmp_path: Path) -> None:
+    for name in FILES:
+        shutil.copy(ROOT / name, tmp_path)
+    with (tmp_path / "params.yaml").open("a") as file:
+        file.write("models: {}\n")
+    with pytest.raises(BadParams, match=r"catalogue\.yaml: has section models"):
+        load(tmp_path)
+
+
 def overlaid(folder: Path, over: dict[str, object]) -> Path:
     values = read_params(ROOT)
     (folder / "params.yaml").write_text(yaml.safe_dump(overlay(values, over)))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from pipelines.cli.main import app
-from pipelines.config.params import load
+from pipelines.config.params import FILES, load
 from pipelines.config.params_text import find, leaves, rewrite
 from pipelines.config.settings import Settings
 from pipelines.errors import BadParams, NoCorpus
@@ -51,8 +51,8 @@ def present(settings: Settings) -> Any:
         return load(clone.path)
 
 
-def text(settings: Settings) -> str:
-    return git("--git-dir", settings.repo, "show", "corpus:params.yaml")
+def text(settings: Settings, name: str = "params.yaml") -> str:
+    return git("--git-dir", settings.repo, "show", f"corpus:{name}")
 
 
 def run(*argv: str) -> Any:
@@ -78,6 +78,18 @@ def test_a_value_is_set_with_who_when_and_why_and_its_comment_stays(settings: Se
     assert row["record"]["when"].startswith("20")
     log = git("--git-dir", settings.repo, "log", "-1", "--format=%(trailers:key=Code-Revision,valueonly)", "corpus")
     assert len(log.strip()) == 40, "the block of trailers is one"
+
+
+def test_a_value_of_the_catalogue_is_set_in_its_file(settings: Settings) -> None:
+    before = {name: text(settings, name) for name in FILES}
+    found, _ = run("params", "set", "models.knn.labeller", "gpt", "--reason", "blended")
+    assert (
+        "finetune@posts-consensus-knn" in found["to_run"]
+        and "train@memes-figurative-tiny-text-1" not in found["to_run"]
+    )
+    assert text(settings) == before["params.yaml"]
+    [line] = set(text(settings, "catalogue.yaml").splitlines()) - set(before["catalogue.yaml"].splitlines())
+    assert "labeller: gpt, blend" in line and line.endswith("# ours; dev chooses")
 
 
 def test_a_dry_run_and_an_invalid_value_commit_nothing(settings: Settings) -> None:
