@@ -38,7 +38,8 @@ def corpus(home: Path) -> None:
 
     work, settings = home / "work", Settings.from_env()
     work.mkdir()
-    shutil.copy(ROOT / "params.yaml", work)
+    for name in ("params.yaml", "catalogue.yaml"):
+        shutil.copy(ROOT / name, work)
     (work / ".dvc").mkdir()
     (work / ".dvc" / "config").touch()
     for name in ("memes", "posts"):

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from pipelines.config.settings import Settings
 from pipelines.workspace import repository
 from pipelines.workspace.clone import workspace
-from pipelines.workspace.step_environment import step_environment
+from pipelines.workspace.scratch import step_environment
 
 ROOT = Path(__file__).resolve().parents[1]
 STAGE = "agreement@posts"

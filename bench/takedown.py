@@ -28,8 +28,8 @@ import pyarrow.parquet as pq
 import yaml
 from dvc.repo import Repo
 
+from pipelines.config.operate import Takedown
 from pipelines.config.settings import Settings
-from pipelines.config.takedown import Takedown
 from pipelines.storage import seal, tables
 from pipelines.takedown import takedown
 from pipelines.takedown.object_versions import Objects

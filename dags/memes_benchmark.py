@@ -13,7 +13,7 @@ models in section `registry` as versions.
 
 Runs on `gold/memes`, at the end of an annotation round, or when triggered manually. A month that is committed meanwhile
 does not trigger this Dag: `publish` then fails and names the tasks to clear. A killed task resumes from its checkpoint.
-To add a model, add an entry to `models` in `params.yaml` and its name to `train.models`.
+To add a model, add an entry to `models` in `catalogue.yaml` and its name to `train.models`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ writes the report, **publish** commits all of it, **track** logs numbers and rep
 URL, **register** registers the models in section `registry` as versions.
 
 Runs on `silver/posts`. A killed task resumes from its checkpoint. To add a model, add an entry to `models` in
-`params.yaml` and its name to `finetune.models` or `baselines.models`; for your own labels see `docs/models.md`.
+`catalogue.yaml` and its name to `finetune.models` or `baselines.models`; for your own labels see `docs/models.md`.
 """
 
 from __future__ import annotations

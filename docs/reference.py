@@ -1,7 +1,7 @@
 """Write the reference pages into docs/reference/ from the code (``make docs``).
 
 Dags come from Airflow's own parser, commands from the command line's tree, parameters from the pydantic models and
-``params.yaml``, tables from their schemas, and errors from the source, so that nothing is imported for them.
+:data:`FILES`, tables from their schemas, and errors from the source, so that nothing is imported for them.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs" / "reference"
+FILES = ("params.yaml", "catalogue.yaml")
 SHORT = 60
 PARSE = """
 import json, sys
@@ -170,10 +171,10 @@ def parameters(model: Any, prefix: str = "") -> Iterator[tuple[str, str, Any]]:
 
 
 def sections() -> dict[str, str]:
-    """Return the text of each section of ``params.yaml``, with its comments."""
+    """Return the text of each section of the parameters, with its comments."""
     found: dict[str, list[str]] = {}
     name, before = "", []
-    for line in (ROOT / "params.yaml").read_text().splitlines():
+    for line in [line for name in FILES for line in (ROOT / name).read_text().splitlines()]:
         if line[:1] in ("", "#"):  # a comment at the margin belongs to the section below it
             before.append(line)
             continue
@@ -185,10 +186,11 @@ def sections() -> dict[str, str]:
 
 
 def parameter_page() -> str:
-    """Return the page of the parameters: types from the models, values and comments from ``params.yaml``."""
+    """Return the page of the parameters: types from the models, values and comments from :data:`FILES`."""
     from pipelines.config.params import Params
 
-    values, texts = yaml.safe_load((ROOT / "params.yaml").read_text()), sections()
+    values = {key: section for name in FILES for key, section in yaml.safe_load((ROOT / name).read_text()).items()}
+    texts = sections()
     rows: dict[str, list[list[Any]]] = {}
     for key, kind, default in parameters(Params):
         value: Any = values
@@ -197,7 +199,7 @@ def parameter_page() -> str:
         shown = "" if value == "" else json.dumps(value, default=str)
         shown = f"`{shown if len(shown) <= SHORT else shown[: SHORT - 1] + '…'}`" if shown else ""
         rows.setdefault(key.partition(".")[0], []).append([f"`{key}`", kind, shown])
-    out = ["# Parameters\n\nThe types of all parameters, and the values of `params.yaml` with their sources. A JSON "
+    out = ["# Parameters\n\nThe types of all parameters, and the values of `params.yaml` and `catalogue.yaml`. A JSON "
            "schema for editors: [params.schema.json](params.schema.json).\n\n"]  # fmt: skip
     for name, listed in rows.items():
         out.append(f"## {name}\n\n{table('key | type | default', unique(listed))}")

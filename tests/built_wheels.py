@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ("crisis_corpus", "pipelines", "dags", "plugins", "profiles", "client", "sandbox")
-FILES = ("pyproject.toml", "README.md", "LICENSE", "dvc.yaml", "params.yaml")
+FILES = ("pyproject.toml", "README.md", "LICENSE", "catalogue.yaml", "dvc.yaml", "params.yaml")
 
 
 def build(out: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from ruamel.yaml import YAML
 
-from pipelines.workspace.step_environment import compiled_kernels
+from pipelines.workspace.scratch import compiled_kernels
 from tests import built_once
 
 os.environ.setdefault("CORPUS_SECRET", "5e" * 64)

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from pipelines.cli.main import app
 from pipelines.workspace.clone import Workspace
 from pipelines.workspace.results import Token
+from pipelines.workspace.scratch import step_environment
 from pipelines.workspace.stages import Definition, StageRun, in_graph_order
-from pipelines.workspace.step_environment import step_environment
 
 
 def reproduce(clone: Workspace, *targets: str, run: str = "a run") -> list[Token]:

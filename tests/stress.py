@@ -526,7 +526,7 @@ def _lines() -> list[dict[str, Any]]:
 
 def _code() -> str:
     """Return a digest of all that the data depends on."""
-    names = ["dvc.yaml", "params.yaml", "profiles/sandbox.yaml", "tests/stress.py"]
+    names = ["dvc.yaml", "params.yaml", "catalogue.yaml", "profiles/sandbox.yaml", "tests/stress.py"]
     found = [ROOT / name for name in names] + sorted((ROOT / "pipelines").rglob("*.py"))
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in found)).hexdigest()[:12]
 

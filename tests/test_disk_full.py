@@ -20,9 +20,9 @@ import pytest
 from pipelines.cli.main import disk_full
 from pipelines.collect import collect
 from pipelines.collect.month import Window
+from pipelines.config.operate import Takedown
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
-from pipelines.config.takedown import Takedown
 from pipelines.errors import CorpusError, UnknownName
 from pipelines.promotion.promote import promote
 from pipelines.release import removal

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+
+from pipelines.config.params import read_params
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "papers.md"
-PARAMS: dict[str, Any] = yaml.safe_load((ROOT / "params.yaml").read_text())
+PARAMS: dict[str, Any] = read_params(ROOT)
 COLUMNS = ["paper section", "statement", "parameter", "module", "test"]
 # The sections that a paper's table may cite, in their order. Sections 1 and 2 of both papers have nothing to implement.
 SECTIONS = {

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pipelines.collect.sources.dump import CorruptDump
 from pipelines.config.collect import Source
-from pipelines.config.params import load, overlay
+from pipelines.config.params import FILES, load, overlay, read_params
 from pipelines.config.settings import Settings
 from pipelines.errors import BadParams, NoSecret, SourceNotApproved
 
@@ -35,7 +35,8 @@ def test_what_dvc_cannot_read_is_refused_by_its_line(tmp_path: Path) -> None:
 
 
 def test_an_unknown_key_is_named(tmp_path: Path) -> None:
-    shutil.copy(ROOT / "params.yaml", tmp_path)
+    for name in FILES:
+        shutil.copy(ROOT / name, tmp_path)
     values = yaml.safe_load((tmp_path / "params.yaml").read_text())
     values["dedupe"]["radios"] = 3
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(values))
@@ -43,14 +44,23 @@ def test_an_unknown_key_is_named(tmp_path: Path) -> None:
         load(tmp_path)
 
 
+def test_a_section_is_in_one_of_the_two_files(tmp_path: Path) -> None:
+    for name in FILES:
+        shutil.copy(ROOT / name, tmp_path)
+    with (tmp_path / "params.yaml").open("a") as file:
+        file.write("models: {}\n")
+    with pytest.raises(BadParams, match=r"catalogue\.yaml: has section models"):
+        load(tmp_path)
+
+
 def overlaid(folder: Path, over: dict[str, object]) -> Path:
-    values = yaml.safe_load((ROOT / "params.yaml").read_text())
+    values = read_params(ROOT)
     (folder / "params.yaml").write_text(yaml.safe_dump(overlay(values, over)))
     return folder
 
 
 def test_no_corpus_has_the_name_of_the_folder_that_dvc_shows(tmp_path: Path) -> None:
-    values = yaml.safe_load((ROOT / "params.yaml").read_text())
+    values = read_params(ROOT)
     with pytest.raises(BadParams, match="all-corpora cannot be the name of a corpus"):
         load(overlaid(tmp_path, {"corpora": {"all-corpora": values["corpora"]["memes"]}}))
 

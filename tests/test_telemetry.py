@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from pipelines import telemetry
+from pipelines.config.params import FILES
 from pipelines.storage.exclusions import CLOSED, WHOLE, write_exclusions
 from pipelines.workspace import publish
 from pipelines.workspace.clone import workspace
@@ -144,8 +145,9 @@ def test_without_an_address_nothing_is_imported() -> None:
 def test_commands_send_what_a_stage_and_the_summary_count(receiver: Receiver, tmp_path: Path) -> None:
     settings = used.copy(tmp_path / "home")
     with workspace(settings) as clone:
-        shutil.copy(ROOT / "params.yaml", clone.path)
-        clone.commit("params", paths=["params.yaml"])
+        for name in FILES:
+            shutil.copy(ROOT / name, clone.path)
+        clone.commit("params", paths=[*FILES])
     head = publish.head(settings)
     env = os.environ | {"CORPUS_HOME": str(settings.home), "CORPUS_SECRET": used.SECRET}
     run = ["--base", head, "--run", "posts_dataset/manual__1"]

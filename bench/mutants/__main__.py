@@ -39,7 +39,7 @@ FILES = (
     "tests/registry/test_client.py", "tests/registry/test_versions.py", "tests/registry/test_gate.py",
     "tests/registry/test_looks.py", "tests/registry/test_rivals.py", "tests/registry/test_recall_checks.py",
     "tests/registry/test_promote.py", "tests/attacks/test_secret_place.py",
-    "tests/privacy/test_reseal.py", "tests/privacy/test_retention.py", "tests/privacy/test_selection.py",
+    "tests/privacy/test_retention.py", "tests/privacy/test_selection.py",
     "tests/privacy/test_gone.py", "tests/privacy/test_erasure.py", "tests/privacy/test_partitions.py",
     "tests/privacy/test_sinks.py", "tests/privacy/test_sweep.py", "tests/privacy/test_sweep_bands.py",
     "tests/privacy/test_learnt.py", "tests/privacy/test_expiry.py", "tests/privacy/test_takedown.py",

@@ -26,7 +26,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.config.dataset_analysis import LexiconFile
+from pipelines.config.annotate import LexiconFile
 from pipelines.extract.words import words
 
 OURS = Path(__file__).with_name("default.dic")

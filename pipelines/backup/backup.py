@@ -29,7 +29,7 @@ from pipelines.errors import BadArgument, DataError
 from pipelines.progress import silent
 from pipelines.takedown.object_versions import write_whole
 from pipelines.takedown.receipts import FOLDER, TOMBSTONES, tombstone_text
-from pipelines.takedown.steps import Say
+from pipelines.takedown.takedown import Say
 from pipelines.vault.vault import Vault
 from pipelines.workspace.address import branches
 from pipelines.workspace.clone import BRANCH, Workspace, workspace

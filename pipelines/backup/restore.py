@@ -27,7 +27,7 @@ from pipelines.process import private_home
 from pipelines.progress import silent
 from pipelines.takedown import takedown
 from pipelines.takedown.receipts import TOMBSTONES, read_tombstones
-from pipelines.takedown.steps import Say
+from pipelines.takedown.takedown import Say
 from pipelines.vault.engine import database_file
 from pipelines.vault.vault import Tombstone, Vault
 from pipelines.workspace import dag_graph

@@ -101,7 +101,7 @@ def try_day(
 @app.command("compile", rich_help_panel=STEPS)
 def compile_kernels() -> None:
     """Compile the libraries and the inner loops of dedupe and split before their first use; `make setup` runs this."""
-    from pipelines.workspace.step_environment import compiled_kernels
+    from pipelines.workspace.scratch import compiled_kernels
 
     os.environ.update(compiled_kernels(Settings.from_env().home))  # numba reads it when it is imported
     from pipelines import forkserver

@@ -99,7 +99,7 @@ def finetune(
     model: Annotated[
         str,
         typer.Argument(
-            help="a model of kind sft in section models of params.yaml",
+            help="a model of kind sft in section models of catalogue.yaml",
             callback=named("model", "models"),
             autocompletion=suggested("models"),
         ),

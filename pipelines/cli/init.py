@@ -71,7 +71,7 @@ def init(
     ] = None,
     labellers: Annotated[
         str | None,
-        typer.Option(help="the models that label posts: names in section labellers of params.yaml, joined by commas"),
+        typer.Option(help="the models that label posts: names in section labellers of catalogue.yaml, by comma"),
     ] = None,
     budget: Annotated[float | None, typer.Option(help="spending limit for remote labellers in US dollars")] = None,
     repo: Annotated[

@@ -26,7 +26,7 @@ app = typer.Typer()
 LabellerName = Annotated[
     str,
     typer.Option(
-        help="the labeller (a model): a name in section labellers of params.yaml",
+        help="the labeller (a model): a name in section labellers of catalogue.yaml",
         callback=named("labeller", "labellers"),
         autocompletion=suggested("labellers"),
     ),
@@ -34,7 +34,7 @@ LabellerName = Annotated[
 EnsembleName = Annotated[
     str,
     typer.Option(
-        help="the ensemble: a name in section ensembles of params.yaml",
+        help="the ensemble: a name in section ensembles of catalogue.yaml",
         callback=named("ensemble", "ensembles"),
         autocompletion=suggested("ensembles"),
     ),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipelines.config.params import load, section_names
+from pipelines.config.params import FILES, load, section_names, texts_below
 from pipelines.config.settings import Settings
 from pipelines.errors import NotConfirmed, UnknownName
 
@@ -46,39 +46,37 @@ def suggested(section: str) -> Callable[[str], list[str]]:
     """Return a function that completes the names of a section in the shell."""
 
     def complete(incomplete: str) -> list[str]:
-        return [name for name in section_names(_text_here() or "", section) if name.startswith(incomplete)]
+        return [name for name in section_names(_texts_here(), section) if name.startswith(incomplete)]
 
     return complete
 
 
-def _text_here() -> str | None:
-    path = Path("params.yaml")
-    return path.read_text() if path.is_file() else None
+def _texts_here() -> dict[str, str]:
+    return texts_below(Path()) if Path(FILES[0]).is_file() else {}
 
 
 def _require_name(name: str, *, kind: str, section: str) -> None:
     """Check a name against the working directory's parameters, then against those of the corpus repository."""
     known: list[str] = []
-    for read in (_text_here, _text_published):
-        if (text := read()) is not None:
-            known += section_names(text, section)
-            if name in known:
-                return
+    for read in (_texts_here, _texts_published):
+        known += section_names(read(), section)
+        if name in known:
+            return
     if known:
         raise UnknownName(kind=kind, name=name, known=", ".join(dict.fromkeys(known)))
 
 
-def _text_published() -> str | None:
+def _texts_published() -> dict[str, str]:
     from pipelines.workspace.address import branches
     from pipelines.workspace.clone import BRANCH, history
-    from pipelines.workspace.git import git
+    from pipelines.workspace.profile import texts_at
 
     settings = Settings.from_env()
     if BRANCH not in (branches(settings.repo) or {}):
-        return None
+        return {}
     # every task of an added corpus comes here: of a repository at a git address, only the last commit is copied
     with history(settings, depth=1) as repository:
-        return git("--git-dir", str(repository), "show", f"{BRANCH}:params.yaml")
+        return texts_at(BRANCH, cwd=repository)
 
 
 def _not_empty(value: str | None) -> str | None:

@@ -17,7 +17,7 @@ from pipelines.config.settings import Settings
 from pipelines.process import now
 
 if TYPE_CHECKING:
-    from pipelines.config.takedown import Takedown
+    from pipelines.config.operate import Takedown
     from pipelines.registry.candidate import Context
     from pipelines.takedown.receipts import TakedownRequest
     from pipelines.takedown.selection import Criteria, Selection
@@ -127,8 +127,8 @@ def sweep(
     ] = False,
 ) -> None:
     """Check whether collected posts still exist on Reddit, newer ones more often; mark deleted ones for a takedown."""
-    from pipelines.takedown import partitions
     from pipelines.takedown import sweep as stage
+    from pipelines.takedown.retention import published
     from pipelines.workspace.clone import workspace
 
     with opened() as (settings, vault), workspace(settings) as clone:
@@ -138,7 +138,7 @@ def sweep(
             return
         options: dict[str, Any] = {"params": params, "terms": params.sweep, "vault": vault, "now": now()}
         reddit = stage.client(params, settings, today=now().date())
-        homes = partial(partitions.published, settings, corpus=corpus, column="subreddit")
+        homes = partial(published, settings, corpus=corpus, column="subreddit")
         emit(stage.run(corpus, reddit=reddit, homes=homes, believe=believe, say=say, **options))
 
 
@@ -146,7 +146,7 @@ def sweep(
 def retention() -> None:
     """Count stored records, and those whose retention or approval has ended, by corpus, source and month."""
     from pipelines.takedown import retention as stage
-    from pipelines.takedown.partitions import check_out
+    from pipelines.takedown.retention import check_out
     from pipelines.workspace.clone import workspace
 
     with opened() as (settings, vault), workspace(settings) as clone:
@@ -176,8 +176,8 @@ def run_pending(
     from pipelines.takedown import retention as kept
     from pipelines.takedown import sweep as asked_again
     from pipelines.takedown import takedown as steps
-    from pipelines.takedown.partitions import check_out
     from pipelines.takedown.receipts import read_tombstones
+    from pipelines.takedown.retention import check_out
     from pipelines.takedown.selection import Criteria
     from pipelines.workspace.clone import workspace
 

@@ -35,10 +35,10 @@ def prepare() -> None:
     """Clear the caches of this host if a takedown has run on another one: a vault that is a file has one host."""
     settings = Settings.from_env()
     if not settings.vault_url.startswith("sqlite"):
-        from pipelines.takedown import host_caches
+        from pipelines.takedown import purge
 
         with open_vault(settings) as vault:
-            host_caches.follow(settings=settings, vault=vault)
+            purge.follow(settings=settings, vault=vault)
 
 
 def _commit(value: str) -> str:
@@ -116,7 +116,7 @@ def stage(
 @app.command("label")
 def label(
     corpus: CorpusName,
-    labeller: Annotated[str, typer.Argument(help="the labeller (a model): a name in section labellers of params.yaml")],
+    labeller: Annotated[str, typer.Argument(help="the labeller: a name in section labellers of catalogue.yaml")],
     shard: Annotated[int, typer.Argument(help="the shard (numbered part of the records), from 0")],
     *,
     base: Base,

@@ -29,7 +29,7 @@ app = typer.Typer()
 ModelName = Annotated[
     str,
     typer.Option(
-        help="the model: a name in section models of params.yaml",
+        help="the model: a name in section models of catalogue.yaml",
         callback=named("model", "models"),
         autocompletion=suggested("models"),
     ),

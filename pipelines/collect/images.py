@@ -26,7 +26,7 @@ from pipelines.extract.ocr import GOOGLE_VISION, OcrEngine, OcrFailed, open_engi
 from pipelines.extract.words import words
 from pipelines.pii.scrub import scrub
 from pipelines.progress import reporter
-from pipelines.storage import row_groups
+from pipelines.storage import tables
 from pipelines.storage.exclusions import write_exclusions
 from pipelines.storage.seal import open_columns, write_rows
 from pipelines.storage.tables import Item
@@ -102,7 +102,7 @@ def run(
 
 def _jobs(path: Path, *, shard: int, size: int, vault: Vault) -> Iterator[ImageJob]:
     columns = ["record_id", "title", "media"]
-    posts = row_groups.part(path, name="posts", columns=columns, start=first_post(shard, size=size), count=size)
+    posts = tables.part(path, name="posts", columns=columns, start=first_post(shard, size=size), count=size)
     media, titles = open_columns(posts, name="posts", columns=["media", "title"], vault=vault)
     for record_id, value, title in zip(posts["record_id"].to_pylist(), media, titles, strict=True):
         for image, addresses in enumerate(json.loads(value) if value else ()):

@@ -11,7 +11,7 @@ from pipelines.config.params import Params
 from pipelines.extract.language import LanguageGate
 from pipelines.extract.shingles import signature
 from pipelines.extract.words import words
-from pipelines.storage import row_groups
+from pipelines.storage import tables
 from pipelines.storage.exclusions import WHOLE, write_exclusions
 from pipelines.storage.seal import open_posts, write_rows
 from pipelines.storage.tables import Item
@@ -34,7 +34,7 @@ def run(
     folder, size = work(root, corpus=corpus, month=window.key), params.collect.shard_size
     columns = ["record_id", "title", "body"]
     first = first_post(shard, size=size)
-    posts = row_groups.part(folder / "posts.parquet", name="posts", columns=columns, start=first, count=size)
+    posts = tables.part(folder / "posts.parquet", name="posts", columns=columns, start=first, count=size)
     gate = LanguageGate(params.language)
     rows: list[dict[str, Any]] = []
     drops: dict[Item, str] = {}

@@ -29,5 +29,5 @@ class BaseSize(Section):
 @cache
 def base_sizes() -> Mapping[str, BaseSize]:
     """Return the sizes of all known base models by their id on the hub."""
-    found = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
-    return {name: BaseSize.model_validate(row) for name, row in found.items()}
+    sizes = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
+    return {name: BaseSize.model_validate(row) for name, row in sizes.items()}

@@ -61,11 +61,7 @@ class Source(Section):
     retention_days: int | None
 
     def check(self, name: str, *, today: date) -> None:
-        """Reject a source without an ethics approval, and a live one without basis, approval, expiry or retention.
-
-        Raises:
-            SourceNotApproved: the check failed; the error names what is missing.
-        """
+        """Reject a source without an ethics approval, and a live one without basis, approval, expiry or retention."""
         if not (self.ethics or "").strip():
             raise SourceNotApproved(
                 source=name, detail="ethics (which board approved the research, or why none) not set"
@@ -104,7 +100,6 @@ class Refresh(Section):
 
     @model_validator(mode="after")
     def _late_posts(self) -> Refresh:
-        """Refuse a month that closes before the last look back over it."""
         if self.grace_hours < self.overlap_hours:
             raise ValueError("grace_hours is less than overlap_hours: posts approved late would miss their month")
         return self

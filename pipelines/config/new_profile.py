@@ -69,11 +69,7 @@ class Choices:
 
 
 def profile_text(choices: Choices, *, params: Params) -> str:
-    """Return the text of a profile with these choices, each value under a comment that explains it.
-
-    Raises:
-        EnsembleMissing: the labellers do not include all members of any ensemble.
-    """
+    """Return the text of a profile with these choices, each value under a comment that explains it."""
     values: dict[str, Any] = {}
     for corpus, fields in choices.corpora.items():
         for name in (name for name in Corpus.model_fields if name in fields):
@@ -96,11 +92,7 @@ def profile_text(choices: Choices, *, params: Params) -> str:
 
 
 def write_profile(path: Path, text: str) -> None:
-    """Write the text of a parameter profile to a file unless the file already has this content.
-
-    Raises:
-        FileExists: the file exists with another content.
-    """
+    """Write the text of a parameter profile to a file unless the file already has this content."""
     if path.exists():
         if path.read_text() != text:
             raise FileExists(path=path)
@@ -118,24 +110,20 @@ def env_text(values: Mapping[str, str], *, secrets: Iterable[str]) -> str:
 
 
 def write_env(path: Path, text: str) -> None:
-    """Write the file of environment variables, readable only by its owner.
-
-    Raises:
-        FileExists: the file exists with another content.
-    """
+    """Write the file of environment variables, readable only by its owner."""
     if create_private(path, text) != text:
         raise FileExists(path=path)
 
 
 def _put_labellers(values: dict[str, Any], labellers: Sequence[str], *, params: Params) -> None:
-    fitting = [name for name, one in params.ensembles.items() if set(one.members) <= set(labellers)]
+    fitting = [name for name, ensemble in params.ensembles.items() if set(ensemble.members) <= set(labellers)]
     if not fitting:
-        listed = "; ".join(f"{name}: {', '.join(one.members)}" for name, one in params.ensembles.items())
+        listed = "; ".join(f"{name}: {', '.join(ensemble.members)}" for name, ensemble in params.ensembles.items())
         raise EnsembleMissing(labellers=", ".join(labellers), ensembles=listed)
     put(values, ("votes", "labellers"), list(labellers))
     put(values, ("silver", "ensembles"), fitting)
     put(values, ("finetune", "ensemble"), fitting[0])
-    models = [name for name, one in params.models.items() if getattr(one, "ensemble", None) in fitting]
+    models = [name for name, model in params.models.items() if getattr(model, "ensemble", None) in fitting]
     put(values, ("baselines", "models"), models)
 
 

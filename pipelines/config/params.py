@@ -14,9 +14,8 @@ from pydantic import Field, ValidationError, model_validator
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-from pipelines.config import renamed
 from pipelines.config.added_corpora import complete
-from pipelines.config.annotate import Agreement, GoldParams, Round
+from pipelines.config.annotate import Agreement, Analysis, GoldParams, Round
 from pipelines.config.base import Section, faults
 from pipelines.config.collect import (
     ArcticShift,
@@ -33,17 +32,16 @@ from pipelines.config.collect import (
     SourceName,
     Texts,
 )
-from pipelines.config.consent import Consent
 from pipelines.config.curate import Dedupe, Quality, Sample, Split
-from pipelines.config.dataset_analysis import Analysis
-from pipelines.config.doctor import Doctor
-from pipelines.config.export import Export
-from pipelines.config.housekeeping import Housekeeping
 from pipelines.config.label import (
+    API,
+    Consent,
     Ensemble,
     FewShot,
     InjectionTest,
     Labeller,
+    Moderation,
+    Moderator,
     Prompts,
     Provider,
     RemoteLabeller,
@@ -68,24 +66,19 @@ from pipelines.config.models import (
     VotesModel,
     WithRationales,
 )
-from pipelines.config.moderators import API, Moderation, Moderator
-from pipelines.config.release import Release
-from pipelines.config.takedown import Sweep, Takedown
-from pipelines.errors import BadParams, ConfigError, UnknownName
+from pipelines.config.operate import Doctor, Housekeeping, Sweep, Takedown
+from pipelines.config.release import Export, Release
+from pipelines.errors import BadParams, UnknownName
 
+# The files of the parameters, in a checkout and on the corpus branch, and the sections of the second.
+FILES = ("params.yaml", "catalogue.yaml")
+CATALOGUE = ("providers", "labellers", "ensembles", "moderators", "models")
 # Ours: what DVC takes as one key of `models.<name>`, and every file system as the name of a folder.
 MODEL_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 # Other names that dvc.yaml fills into command lines: one argument, and no option.
 ARGUMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 # The folder of metrics that DVC shows for all corpora, so no corpus can have this name.
 ALL_CORPORA = "all-corpora"
-
-
-class EarlierNames(ConfigError):
-    """The parameters of a corpus lack sections of the present code, or name them as earlier code did."""
-
-    message = "The parameters of the corpus have the names and sections of an earlier version of the code."
-    remedy = "Run `corpus upgrade`, then repeat the command."
 
 
 class Params(Section):
@@ -157,8 +150,8 @@ class Params(Section):
             ensemble = self.ensembles.get(spec.ensemble)
             members = ensemble.members if ensemble else ()
             named = [self.labellers[name] for name in members if name in self.labellers]
-            found = [one.model for one in named if isinstance(one, RemoteLabeller)]
-            return " + ".join(found) if found and len(found) == len(members) else None
+            models = [one.model for one in named if isinstance(one, RemoteLabeller)]
+            return " + ".join(models) if models and len(models) == len(members) else None
         if isinstance(spec, PromptedModel | VotesModel):
             labeller = self.labellers.get(spec.labeller)
             return labeller.model if isinstance(labeller, RemoteLabeller) else None
@@ -172,7 +165,7 @@ class Params(Section):
         candidates = {chosen.model for several in self.registry.values() for chosen in several}
         asked: dict[str, tuple[set[str], Mapping[str, object]]] = {
             "labellers": (set(self.votes.labellers) | members, self.labellers),
-            "providers": ({one.provider for one in (*remote, *self.moderators.values())}, self.providers),
+            "providers": ({entry.provider for entry in (*remote, *self.moderators.values())}, self.providers),
             "moderators": ({n for names in self.moderation.systems.values() for n in names}, self.moderators),
             "ensembles": (set(self.silver.ensembles), self.ensembles),
             "models": (
@@ -197,8 +190,8 @@ class Params(Section):
     @model_validator(mode="after")
     def _protocols(self) -> Params:
         """Refuse a labeller or a moderator whose provider speaks another protocol."""
-        remote = {n: one for n, one in self.labellers.items() if isinstance(one, RemoteLabeller)}
-        if wrong := [n for n, one in remote.items() if self.providers[one.provider].api == "azure"]:
+        remote = {n: labeller for n, labeller in self.labellers.items() if isinstance(labeller, RemoteLabeller)}
+        if wrong := [n for n, labeller in remote.items() if self.providers[labeller.provider].api == "azure"]:
             raise ValueError(f"labellers.{wrong[0]}.provider is an Azure AI Content Safety, which labels nothing")
         for name, moderator in self.moderators.items():
             if self.providers[moderator.provider].api != API[moderator.kind]:
@@ -207,7 +200,6 @@ class Params(Section):
 
     @model_validator(mode="after")
     def _arguments(self) -> Params:
-        """Refuse a name that would be more than one argument of a stage's command, or an option."""
         names = {*self.corpora, *self.labellers, *self.ensembles, *self.moderators, *self.train.tasks}
         if wrong := ", ".join(repr(name) for name in sorted(names) if not ARGUMENT.fullmatch(name)):
             raise ValueError(f"{wrong} cannot be a name: it has other characters than letters, digits, _, - and .")
@@ -248,30 +240,51 @@ def overlay(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     return base
 
 
-def section_names(text: str, section: str) -> list[str]:
-    """Return the names that a section of a ``params.yaml`` text defines, without validation; empty if unreadable."""
+def section_names(texts: Mapping[str, str], section: str) -> list[str]:
+    """Return the names that a section in the texts of :data:`FILES` defines, unvalidated; empty if unreadable."""
     try:
-        values = renamed.params(YAML(typ="safe").load(text) or {})
-        return list(values.get(section) or ())
-    except (YAMLError, AttributeError, TypeError):
+        return list(parse_all(texts).get(section) or ())
+    except (BadParams, TypeError):
         return []
 
 
-def load(root: Path = Path(), *, profile: str | None = None) -> Params:
-    """Read ``root/params.yaml``, overridden by ``root/profiles/<profile>.yaml``, with the YAML parser that DVC uses.
+def by_file(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the sections that belong into each of :data:`FILES`."""
+    catalogue = {name: section for name, section in values.items() if name in CATALOGUE}
+    return dict(zip(FILES, ({k: v for k, v in values.items() if k not in CATALOGUE}, catalogue), strict=True))
 
-    Raises:
-        BadParams: a file is invalid; the error names the file and every faulty key, or the unreadable line.
-        UnknownName: there is no such profile.
-    """
-    where = root / "params.yaml"
+
+def texts_below(root: Path) -> dict[str, str]:
+    """Return the texts of :data:`FILES` in a folder by name."""
+    return {name: (root / name).read_text() for name in FILES if name == FILES[0] or (root / name).is_file()}
+
+
+def read_params(root: Path) -> dict[str, Any]:
+    """Return the content of :data:`FILES` in a folder, without validation."""
+    return parse_all(texts_below(root))
+
+
+def parse_all(texts: Mapping[str, str]) -> dict[str, Any]:
+    """Parse the texts of :data:`FILES`, by name, into one mapping of sections; each section is in one of them."""
+    values: dict[str, Any] = {}
+    for name, text in texts.items():
+        sections = parse(text, where=name)
+        if repeated := ", ".join(sorted(values.keys() & sections.keys())):
+            raise BadParams(where=name, detail=f"has section {repeated}, which another file has, too")
+        values |= sections
+    return values
+
+
+def load(root: Path = Path(), *, profile: str | None = None) -> Params:
+    """Read :data:`FILES` below ``root``, overlaid by ``root/profiles/<profile>.yaml``, with DVC's parser."""
+    where = root / FILES[0]
     try:
-        values = parse(where.read_text(), where=where.name)
+        values = read_params(root)
         if profile:
             where = root / "profiles" / f"{profile}.yaml"
             values = complete(overlay(values, parse(where.read_text(), where=where.name)))
     except FileNotFoundError:
-        if profile and (root / "params.yaml").is_file():
+        if profile and (root / FILES[0]).is_file():
             known = sorted(path.stem for path in where.parent.glob("*.yaml"))
             raise UnknownName(kind="profile", name=profile, known=", ".join(known) or "none") from None
         place = "the project's checkout or in a clone made by `corpus clone`"
@@ -281,17 +294,8 @@ def load(root: Path = Path(), *, profile: str | None = None) -> Params:
     return validate(values, where=where.name)
 
 
-def earlier(values: Mapping[str, Any]) -> bool:
-    """Return whether the parameters lack a required section, as those of an earlier version do."""
-    return any(field.is_required() and name not in values for name, field in Params.model_fields.items())
-
-
 def parse(text: str, *, where: str) -> dict[str, Any]:
-    """Parse a ``params.yaml`` or profile and rename old sections; ``where`` is the file's name for error messages.
-
-    Raises:
-        BadParams: the text is not YAML, or not a mapping.
-    """
+    """Parse the text of one file of parameters or of a profile; ``where`` is the file's name for error messages."""
     try:
         values = YAML(typ="safe").load(text) or {}
     except MarkedYAMLError as error:
@@ -302,15 +306,11 @@ def parse(text: str, *, where: str) -> dict[str, Any]:
         raise BadParams(where=where, detail=f"cannot be read ({type(error).__name__})") from None
     if not isinstance(values, dict):
         raise BadParams(where=where, detail="is not a mapping of sections")
-    return renamed.params(values)
+    return values
 
 
 def validate(values: Mapping[str, Any], *, where: str) -> Params:
-    """Validate the content of ``params.yaml``, and return it as frozen pydantic models.
-
-    Raises:
-        BadParams: a value is invalid; the error names every faulty key.
-    """
+    """Validate the content of ``params.yaml``, and return it as frozen pydantic models."""
     try:
         return Params.model_validate(values)
     except ValidationError as error:

@@ -8,7 +8,10 @@ from io import StringIO
 from typing import Any
 
 from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
+
+from pipelines.config.params import by_file
 
 Key = tuple[str, ...]
 """The names from a section of ``params.yaml`` down to a value."""
@@ -61,12 +64,16 @@ def undated(value: Any) -> Any:
     return value.isoformat() if isinstance(value, date) else value
 
 
-def rewrite(text: str, values: Mapping[str, Any]) -> str:
-    """Return the text of ``params.yaml`` with its values replaced by ``values`` and its comments kept."""
+def rewrite(texts: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, str]:
+    """Return the texts of the parameters' files with their values replaced by ``values`` and their comments kept."""
+    return {name: _rewritten(texts.get(name, ""), sections) for name, sections in by_file(values).items()}
+
+
+def _rewritten(text: str, values: Mapping[str, Any]) -> str:
     # libyaml, with which DVC reads, needs the quotes around a colon within braces
     yaml = YAML()
     yaml.width, yaml.preserve_quotes = 200, True
-    document = yaml.load(text)
+    document = yaml.load(text) or CommentedMap()
     _assign(document, values)
     out = StringIO()
     yaml.dump(document, out)
@@ -85,7 +92,6 @@ def _assign(document: Any, values: Mapping[str, Any]) -> None:
 
 
 def _quoted(value: Any) -> Any:
-    """Return a value whose texts with a colon are quoted: without, libyaml does not read them within braces."""
     if isinstance(value, Mapping):
         return {name: _quoted(below) for name, below in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Define the section ``release`` of ``params.yaml``: the columns that a data release may contain, and the terms."""
+"""Define the sections of ``params.yaml`` for data releases and exported models."""
 
 from __future__ import annotations
 
@@ -54,13 +54,7 @@ class Shape(Section):
 
 
 class RemovalSchedule(Section):
-    """When removals of posts from a release are published: in batches, on days that do not depend on a takedown.
-
-    Args:
-        every_days: the number of days between two publications, counted from a fixed day.
-        at_least: with fewer new removals, the list waits for the next publication day.
-        at_most_days: a removal is published on the last publication day before it is older than this.
-    """
+    """When removals of posts from a release are published: in batches, on days that do not depend on a takedown."""
 
     every_days: Annotated[int, Field(ge=1)]
     at_least: Annotated[int, Field(ge=1)]
@@ -74,18 +68,10 @@ class RemovalSchedule(Section):
 
 
 class Release(Section):
-    """Parameters of data releases; the values are this project's own, because the papers state no metadata.
+    """Parameters of data releases, explained in ``params.yaml``; ours, because the papers state no metadata.
 
-    Args:
-        k: the minimum number of authors for every released combination of metadata values.
-        max_alone: the maximum share of posts that have a combination of values that no other post has; a release with
-            more cannot be approved.
-        max_joined: the maximum share of posts that the attack of :mod:`pipelines.release.anonymity` matches with
-            another release of the corpus that is not retired; a release with more cannot be approved.
-        removal: when removals of posts from published releases are published.
-        licence: the text of ``LICENSE.txt`` in the package.
-        contact: the contact for users of the release and for persons concerned; the default is ``CORPUS_CONTACT``.
-        corpora: the shape of each corpus's release; a corpus without an entry cannot be released.
+    A release with more than ``max_alone`` or ``max_joined`` (the attack of :mod:`pipelines.release.anonymity`) cannot
+    be approved, and a corpus without an entry in ``corpora`` cannot be released.
     """
 
     k: Annotated[int, Field(ge=2)]
@@ -95,3 +81,9 @@ class Release(Section):
     licence: Text
     contact: Text | None
     corpora: dict[str, Shape]
+
+
+class Export(Section):
+    """Parameters of exports: ``licence`` is the text of ``LICENSE`` beside an exported model."""
+
+    licence: Annotated[str, Field(min_length=1)]

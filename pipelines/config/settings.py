@@ -135,8 +135,8 @@ def _remote_options(remote: str) -> dict[str, SecretStr]:
         raise BadParams(where="CORPUS_REMOTE_OPTIONS", detail="needs a JSON object of strings, numbers and booleans")
     values = {key: value if isinstance(value, str) else json.dumps(value) for key, value in given.items()}
     if remote.startswith("s3://"):
-        found = {option: os.environ.get(f"CORPUS_REMOTE_{name}", "") for option, name in REMOTE.items()}
-        values |= {option: value for option, value in found.items() if value}
+        options = {option: os.environ.get(f"CORPUS_REMOTE_{name}", "") for option, name in REMOTE.items()}
+        values |= {option: value for option, value in options.items() if value}
     return {key: SecretStr(value) for key, value in values.items()}
 
 
@@ -235,23 +235,13 @@ class Settings(Section):
         return variable or "home"
 
     def require_secret_apart(self, source: str) -> None:
-        """Check that the project secret is not stored beside the vault, unless ``source`` is simulated on this host.
-
-        Raises:
-            SecretBesideVault: a copy of the home would open all content.
-        """
+        """Check that the project secret is not stored beside the vault, unless ``source`` is simulated on this host."""
         address = {"reddit": self.reddit_oauth_url, "arctic_shift": self.arctic_shift_url}.get(source, "")
         if self.secret_place == GENERATED and urlsplit(address).hostname not in LOOPBACK:
             raise SecretBesideVault(source=source, home=self.home)
 
     def secret(self) -> bytes:
-        """Return the project secret (hex): ``CORPUS_SECRET``, ``_FILE``, ``_COMMAND``, else ``<home>/secret``.
-
-        Raises:
-            NoSecret: there is no secret.
-            SecretUnreadable: the file or the command that the variable names yields no secret.
-            BadParams: the secret is shorter than 32 bytes or not hexadecimal.
-        """
+        """Return the project secret (hex): ``CORPUS_SECRET``, ``_FILE``, ``_COMMAND``, else ``<home>/secret``."""
         text = _given_secret()
         if text is None:
             try:

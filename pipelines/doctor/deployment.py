@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from pipelines.config.doctor import Doctor
+from pipelines.config.operate import Doctor
 from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
 from pipelines.deployment.services import sandbox_variables
 from pipelines.doctor.finding import Finding, failure, of_error, ok
 from pipelines.errors import ConfigError
 from pipelines.workspace.clone import BRANCH
+from pipelines.workspace.profile import texts_at
 from pipelines.workspace.scratch import prefix
 
 # A prompt for a password would wait forever.
@@ -70,7 +71,8 @@ def opened(
             if clone is None:
                 params = load(root, profile=os.environ.get("CORPUS_PROFILE") or None)
             else:
-                (clone / "params.yaml").write_text(git("show", "HEAD:params.yaml", cwd=clone))
+                for name, text in texts_at("HEAD", cwd=clone).items():
+                    (clone / name).write_text(text)
                 params = load(clone)
         except ConfigError as error:
             yield None, findings | {"parameters": of_error(error)}

@@ -13,8 +13,7 @@ import requests
 
 from pipelines.collect.month import Window
 from pipelines.config.collect import SourceName
-from pipelines.config.consent import Consent, on_this_machine
-from pipelines.config.label import Api, RemoteLabeller
+from pipelines.config.label import Api, Consent, RemoteLabeller, on_this_machine
 from pipelines.config.models import PromptedModel, WithRationales
 from pipelines.config.params import Params
 from pipelines.deployment.airflow_api import Airflow, AirflowUnavailable, named
@@ -329,7 +328,7 @@ def _answering(deployment: Deployment, asked: RemoteLabeller, *, name: str, seco
 
 
 def _retired(model: str, *, name: str, found: str) -> Finding:
-    return failure(f"{found} {model}", fix=f"Set labellers.{name}.model in params.yaml to a model that it serves.")
+    return failure(f"{found} {model}", fix=f"Set labellers.{name}.model in catalogue.yaml to a model that it serves.")
 
 
 def _request(api: Api, *, model: str, key: str) -> tuple[str, dict[str, str]]:

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.housekeeping import Housekeeping
+from pipelines.config.operate import Housekeeping
 from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
 from pipelines.deployment import postgres
@@ -22,7 +22,7 @@ from pipelines.deployment.components import running
 from pipelines.housekeeping import airflow_rows, mlflow_runs
 from pipelines.progress import silent
 from pipelines.registry.versions import Registry
-from pipelines.takedown.steps import Say
+from pipelines.takedown.takedown import Say
 from pipelines.workspace.clone import workspace
 
 FOLDER, HOME = "AIRFLOW__LOGGING__BASE_LOG_FOLDER", "AIRFLOW_HOME"

@@ -17,7 +17,7 @@ from io import StringIO
 from typing import Any
 
 from crisis_corpus.versions import translated
-from pipelines.config.housekeeping import Housekeeping
+from pipelines.config.operate import Housekeeping
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.deployment import mlflow_app

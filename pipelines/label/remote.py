@@ -12,8 +12,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
-from pipelines.config.consent import Consent
-from pipelines.config.label import Provider, RemoteLabeller, VotesParams
+from pipelines.config.label import Consent, Provider, RemoteLabeller, VotesParams
 from pipelines.config.params import Params
 from pipelines.config.settings import Endpoint, Settings
 from pipelines.datasets.post import Post

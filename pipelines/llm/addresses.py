@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipelines.config.consent import Consent, on_this_machine
+from pipelines.config.label import Consent, on_this_machine
 from pipelines.config.settings import Endpoint
 from pipelines.process import now
 

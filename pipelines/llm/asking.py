@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from pipelines.config.consent import Consent, on_this_machine
-from pipelines.config.label import Price, Provider
+from pipelines.config.label import Consent, Price, Provider, on_this_machine
 from pipelines.config.settings import Endpoint
 from pipelines.datasets.post import Post
 from pipelines.errors import BudgetSpent

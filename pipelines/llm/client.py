@@ -20,8 +20,7 @@ from openai.resources.chat import AsyncChat
 from openai.resources.chat.completions import AsyncCompletions
 from openai.types.chat import ChatCompletion
 
-from pipelines.config.consent import Consent
-from pipelines.config.label import Provider, RemoteLabeller, VotesParams
+from pipelines.config.label import Consent, Provider, RemoteLabeller, VotesParams
 from pipelines.config.settings import Endpoint
 from pipelines.errors import ConfigError, LabellingError
 from pipelines.llm.addresses import ADDRESSES, admit
@@ -147,8 +146,8 @@ class CannotSee(ConfigError):
 
     message = "An image cannot be sent to model {model}: {detail}."
     remedy = (
-        "Name a model that accepts images under labellers in params.yaml. If this model does, set images: true for it "
-        "in pipelines/llm/capabilities.yaml."
+        "Name a model that accepts images under labellers in catalogue.yaml. If this model does, set images: true for "
+        "it in pipelines/llm/capabilities.yaml."
     )
 
 

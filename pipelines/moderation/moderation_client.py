@@ -13,8 +13,7 @@ from email.utils import parsedate_to_datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from pipelines.config.consent import Consent
-from pipelines.config.label import Provider
+from pipelines.config.label import Consent, Provider
 from pipelines.config.settings import Endpoint
 from pipelines.errors import LabellerRefused
 from pipelines.llm.addresses import ADDRESSES, admit

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from pipelines.config.moderators import AzureModerator, GuardModerator, Moderator, OpenAIModerator
+from pipelines.config.label import AzureModerator, GuardModerator, Moderator, OpenAIModerator
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.datasets.example import Item, NoGold, groups_apart

@@ -10,8 +10,7 @@ from datetime import date
 from huggingface_hub import get_token
 
 from pipelines.config.base_sizes import base_sizes
-from pipelines.config.consent import Consent, on_this_machine
-from pipelines.config.label import RemoteLabeller
+from pipelines.config.label import Consent, RemoteLabeller, on_this_machine
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.extract.ocr import GOOGLE_VISION

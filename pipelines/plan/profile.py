@@ -13,10 +13,9 @@ from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipelines.config.label import RemoteLabeller
+from pipelines.config.label import AzureModerator, RemoteLabeller
 from pipelines.config.models import EnsembleModel, LocalModel, Model, PromptedModel, SftModel, VotesModel
-from pipelines.config.moderators import AzureModerator
-from pipelines.config.params import Params, load, parse, validate
+from pipelines.config.params import FILES, Params, load, parse_all, validate
 from pipelines.config.settings import Settings
 from pipelines.errors import UnknownName
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
@@ -31,6 +30,7 @@ from pipelines.taxonomy import load as load_scheme
 from pipelines.workspace.address import branches
 from pipelines.workspace.clone import BRANCH, history
 from pipelines.workspace.git import git
+from pipelines.workspace.profile import texts_at
 
 Json = Mapping[str, Any]
 
@@ -131,7 +131,7 @@ class Planning:
         """Return what the profile runs for a row of the paper."""
         spec = self.params.models.get(row.key)
         if spec is None:
-            gap = Gap(f"entry {row.key} in section models", "add it to params.yaml or the profile")
+            gap = Gap(f"entry {row.key} in section models", "add it to catalogue.yaml or the profile")
             return RowPlan(row.name, row.key, None, "nothing", missing=(gap,))
         if isinstance(spec, PromptedModel):
             return self._prompted(row, spec)
@@ -183,7 +183,7 @@ class Planning:
         spec, listed = self.params.models.get(row.key), {"baselines.models": row.key}
         if isinstance(spec, EnsembleModel):
             return self._row(row, "silver; baselines", listed, ensemble=spec.ensemble)
-        gap = Gap(f"entry {row.key} of kind ensemble in section models", "add it to params.yaml")
+        gap = Gap(f"entry {row.key} of kind ensemble in section models", "add it to catalogue.yaml")
         return self._row(row, "silver; baselines", listed, gaps=(gap,))
 
     def _tuned(self) -> Iterator[RowPlan]:
@@ -191,7 +191,7 @@ class Planning:
         for key, subset, name, base, *_ in printed("cradle")["table_8"]["rows"]:
             row, spec = PaperRow(key, f"{name}, {subset}", ()), self.params.models.get(key)
             if not isinstance(spec, SftModel):
-                gap = Gap(f"entry {key} of kind sft in section models", "add it to params.yaml")
+                gap = Gap(f"entry {key} of kind sft in section models", "add it to catalogue.yaml")
                 yield RowPlan(row.name, key, None, "nothing", missing=(gap,))
                 continue
             need = hardware.tuned(
@@ -367,9 +367,9 @@ def parameters(profile: str, *, settings: Settings, root: Path) -> tuple[Params,
         return own, None
     with history(settings, depth=1) as repository:
         at = ("--git-dir", str(repository))
-        text = git(*at, "show", f"{BRANCH}:params.yaml")
+        texts = texts_at(BRANCH, cwd=repository)
         files = git(*at, "ls-tree", "-r", "--name-only", BRANCH, "annotations").splitlines()
-    committed = validate(parse(text, where="params.yaml"), where="params.yaml")
+    committed = validate(parse_all(texts), where=FILES[0])
     return committed if committed.profile == profile else own, frozenset(files)
 
 

@@ -162,7 +162,7 @@ class NotUntuned(ConfigError):
     """The stage ``baselines`` was started for an unknown model, or for one that must be trained first."""
 
     message = "Model '{model}' is unknown, or is of a kind that cannot be evaluated without training."
-    remedy = "Repeat the command with a model whose kind under models in params.yaml is one of {kinds}."
+    remedy = "Repeat the command with a model whose kind under models in catalogue.yaml is one of {kinds}."
 
 
 @dataclass(frozen=True)

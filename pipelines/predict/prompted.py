@@ -45,7 +45,7 @@ class NotPrompted(ConfigError):
     """The stage ``prompted`` was started for a trainable or unknown model."""
 
     message = "Model '{model}' is not a prompted model."
-    remedy = "Repeat the command with a model whose kind under models in params.yaml is prompted."
+    remedy = "Repeat the command with a model whose kind under models in catalogue.yaml is prompted."
 
 
 @dataclass(frozen=True)

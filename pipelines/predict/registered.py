@@ -31,7 +31,7 @@ class AnswerUnfit(RegistryError):
     """The predictions of a registered model do not have the format or the labels of this task."""
 
     message = "The registered model '{uri}' does not fit the task '{task}': {detail}."
-    remedy = "Set `uri` of the model's entry under models in params.yaml to a registered model of this task."
+    remedy = "Set `uri` of the model's entry under models in catalogue.yaml to a registered model of this task."
     exit_code = 65
 
 

@@ -14,10 +14,9 @@ from pipelines.errors import CorpusError, NoSecret
 from pipelines.registry.journal import Journal
 from pipelines.registry.transitions import last_move
 from pipelines.vault.signing import Signer
-from pipelines.workspace import signed_tags
 from pipelines.workspace.address import branches
 from pipelines.workspace.clone import BRANCH, history
-from pipelines.workspace.git import git
+from pipelines.workspace.git import git, read_signed_tag, write_signed_tag
 
 log = logging.getLogger(__name__)
 TAGS = "journal/"
@@ -31,8 +30,8 @@ def write(name: str, *, journal: Journal, settings: Settings) -> None:
             return
         tag, signer = f"{TAGS}{name}/{row.number}", _signer(settings)
         with history(settings, depth=1) as git_dir:
-            if signed_tags.read(tag, signer=signer, cwd=git_dir) != row.digest:
-                made = signed_tags.write(tag, commit=BRANCH, message=row.digest, signer=signer, cwd=git_dir)
+            if read_signed_tag(tag, signer=signer, cwd=git_dir) != row.digest:
+                made = write_signed_tag(tag, commit=BRANCH, message=row.digest, signer=signer, cwd=git_dir)
                 git("push", "--quiet", settings.repo, f"+{made}:refs/tags/{tag}", cwd=git_dir)
     except CorpusError as error:
         log.warning("The last change of the champion of %s has no tag in the corpus repository: %s", name, error)
@@ -45,7 +44,7 @@ def known(settings: Settings, *, cwd: Path) -> dict[str, str]:
     listed = git("for-each-ref", "--sort=-version:refname", "--format=%(refname)", f"refs/tags/{TAGS}", cwd=cwd)
     for tag in (ref.removeprefix("refs/tags/") for ref in listed.split()):
         name = tag.removeprefix(TAGS).rpartition("/")[0]
-        if name not in digests and (digest := signed_tags.read(tag, signer=signer, cwd=cwd)):
+        if name not in digests and (digest := read_signed_tag(tag, signer=signer, cwd=cwd)):
             digests[name] = digest
     return digests
 

@@ -114,10 +114,6 @@ def cache_key(
     """Return the cache key of a labelling request: 64 hex digits, also used as the request's ``Idempotency-Key``.
 
     Args:
-        api: the provider's protocol.
-        model: the provider's name of the model.
-        prompt: digest of the prompt.
-        schema: JSON schema of the answer.
         content: keyed digest of the post.
         sampling: every parameter that affects the answer or truncates the post.
     """
@@ -150,10 +146,6 @@ class AnswerStore(Store):
         """Open or create the database of labellers' answers at ``url``.
 
         The address is ``sqlite:///file`` (created with mode 600) or ``postgresql+psycopg2://...``.
-
-        Raises:
-            BadParams: the address is malformed or names another kind of database.
-            AnswersUnavailable: the database does not answer.
         """
         opened = cls(Engine(url, where="CORPUS_ANSWERS_URL", lock=WRITER_LOCK, unavailable=AnswersUnavailable))
         with opened._engine.writing() as connection:
@@ -163,25 +155,20 @@ class AnswerStore(Store):
         return opened
 
     def get(self, keys: Collection[str], *, vault: Vault) -> dict[str, StoredAnswer]:
-        """Return the stored answers by cache key, without answers for records that were taken down.
-
-        Raises:
-            SealBroken: an answer was altered or moved.
-            UnknownRecord: the answers were sealed with another vault.
-        """
+        """Return the stored answers by cache key, without answers for records that were taken down."""
         rows: list[Any] = []
         with self._engine.reading() as connection:
-            for some in chunks(keys):
-                rows += connection.execute(sa.select(answers).where(answers.c.key.in_(some))).all()
+            for chunk in chunks(keys):
+                rows += connection.execute(sa.select(answers).where(answers.c.key.in_(chunk))).all()
         owners = {row.record_id for row in rows}
         under = vault.keys(owners)
         vault.require_known(owners - under.keys())
-        found = {}
+        stored = {}
         for key, record_id, data, cost in rows:
             if record_id in under:
                 opened = seal.unseal(under[record_id], record_id=record_id, column=f"answer#{key}", data=bytes(data))
-                found[key] = StoredAnswer(record_id, opened, cost)
-        return found
+                stored[key] = StoredAnswer(record_id, opened, cost)
+        return stored
 
     def write(self, changes: Sequence[LedgerChange]) -> list[bool]:
         """Make changes of the cost ledger in one transaction; return for each change whether its limit allowed it.

@@ -4,28 +4,29 @@ No other module reads or writes content. Sealing is deterministic (AES-SIV, RFC 
 has unchanged bytes. In return, equal content of the same cell is recognisable, and compressed lengths are visible.
 
 A value of a table is bound to the table, the column, the row's key and the columns that change with its content
-(``tables.VERSION``). Earlier releases bound values to record, column and image number only; such values still open if
-the vault is older and :func:`resealed` was not applied to all of its tables.
+(``tables.VERSION``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache
 from itertools import chain, compress
+from numbers import Integral
 from pathlib import Path
 from threading import get_ident
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
+import zstandard
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
 from pipelines.errors import SchemaMismatch, SealBroken
 from pipelines.parallel import in_parts
 from pipelines.storage import tables
-from pipelines.storage.cells import Cells, alone, codecs, column_values, wrapped_keys
 from pipelines.vault.vault import Vault
 
 # Rows, and bytes of their plain content, in memory at once.
@@ -45,17 +46,13 @@ def seal(key: bytes, *, record_id: str, column: str, data: bytes) -> bytes:
         column: the column (``title``, or ``bytes#0`` for image 0); bound to the result.
         data: the plain content.
     """
-    return _seal(AESSIV(key), bound=alone(record_id, column), data=data)
+    return AESSIV(key).encrypt(codecs(get_ident())[0].compress(data), alone(record_id, column))
 
 
 def unseal(key: bytes, *, record_id: str, column: str, data: bytes) -> bytes:
-    """Decrypt a value that :func:`seal` encrypted.
-
-    Raises:
-        SealBroken: the value was altered, moved from another cell, or sealed under another key.
-    """
+    """Decrypt a value that :func:`seal` encrypted."""
     try:
-        return _unseal(AESSIV(key), bound=alone(record_id, column), data=data)
+        return codecs(get_ident())[1].decompress(AESSIV(key).decrypt(data, alone(record_id, column)))
     except (InvalidTag, ValueError):
         raise SealBroken(record_id=record_id, column=column) from None
 
@@ -65,11 +62,6 @@ def write_rows(rows: Iterable[Mapping[str, Any]], path: Path, *, name: str, vaul
 
     Content cells hold ``str``, ``bytes`` or ``None``. Rows of records that were taken down meanwhile are left out.
     A table without content columns is written unchanged; the vault is not checked.
-
-    Raises:
-        SchemaMismatch: a row has other columns than the schema, or a value of another type.
-        UnknownRecord: a record is not in the vault; nothing is written.
-        WorkerLost: a process that encrypted a part of a large table was killed; nothing is written.
     """
     schema = tables.SCHEMAS[name]
     sealed = tables.sealed_columns(schema)
@@ -98,17 +90,10 @@ def open_columns(table: pa.Table, *, name: str, columns: Sequence[str], vault: V
         name: the table's name.
         columns: content columns of the table; opening them together takes less time.
         vault: the vault with the records' keys.
-
-    Raises:
-        SchemaMismatch: one of ``columns`` is not a content column, or a column is missing.
-        SealBroken: a value was altered, moved from another table or row, or belongs to an older version of the row.
-        UnknownRecord: the rows were sealed with another vault.
-        WorkerLost: a process that decrypted a part of a large table was killed.
     """
     _require(table, name=name, columns=columns)
     cells = Cells.of(table, {c: column_values(table[c]) for c in columns}, name=name, vault=vault)
-    opened = partial(cells.opened, old=vault.opens_old_seals())
-    return _joined(in_parts(opened, count=len(table), least=LEAST))
+    return _joined(in_parts(cells.opened, count=len(table), least=LEAST))
 
 
 def opener(table: pa.Table, *, name: str, columns: Sequence[str], vault: Vault) -> Opener:
@@ -118,12 +103,12 @@ def opener(table: pa.Table, *, name: str, columns: Sequence[str], vault: Vault) 
     """
     _require(table, name=name, columns=columns)
     wrapped = wrapped_keys(column_values(table["record_id"]), vault=vault)
-    old, names = vault.opens_old_seals(), tables.bound_columns(name)
+    names = tables.bound_columns(name)
 
     def opened(start: int, end: int) -> list[list[bytes | None]]:
         part = table.slice(start, end - start)
         bound, content = ({c: column_values(part[c]) for c in some} for some in (names, columns))
-        return Cells(name, bound, content, wrapped, vault).opened(0, len(part), old=old)
+        return Cells(name, bound, content, wrapped, vault).opened(0, len(part))
 
     return opened
 
@@ -133,22 +118,6 @@ def _require(table: pa.Table, *, name: str, columns: Sequence[str]) -> None:
         raise SchemaMismatch(table=name, detail=f"{min(unsealed)} is not a content column")
     if missing := {*columns, *tables.bound_columns(name)} - set(table.column_names):
         raise SchemaMismatch(table=name, detail=f"missing columns {sorted(missing)}")
-
-
-def resealed(table: pa.Table, *, name: str, vault: Vault) -> pa.Table:
-    """Return a table whose content is sealed again, bound to table and row; content of deleted records is unchanged.
-
-    Raises:
-        SchemaMismatch, SealBroken, UnknownRecord: as :func:`open_column`.
-    """
-    columns = tables.sealed_columns(tables.SCHEMAS[name])
-    opened = open_columns(table, name=name, columns=columns, vault=vault)
-    cells = Cells.of(table, dict(zip(columns, opened, strict=True)), name=name, vault=vault)
-    for column, fresh in zip(columns, cells.sealed(0, len(table)), strict=True):
-        field = table.schema.field(column)
-        made = pc.coalesce(pa.array(fresh, field.type), table[column])
-        table = table.set_column(table.column_names.index(column), field, made)
-    return table
 
 
 def open_posts(table: pa.Table, *, vault: Vault) -> Iterator[tuple[str, str, str]]:
@@ -197,17 +166,148 @@ def _joined(parts: list[list[list[bytes | None]]]) -> list[list[bytes | None]]:
     return [list(chain.from_iterable(column)) for column in zip(*parts, strict=True)]
 
 
-def _seal(cipher: AESSIV, *, bound: list[bytes], data: bytes) -> bytes:
-    return cipher.encrypt(codecs(get_ident())[0].compress(data), bound)
-
-
-def _unseal(cipher: AESSIV, *, bound: list[bytes], data: bytes) -> bytes:
-    return codecs(get_ident())[1].decompress(cipher.decrypt(data, bound))
-
-
 def _array(values: list[Any], *, field: pa.Field, name: str) -> pa.Array:
     try:
         return pa.array(values, type=field.type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         # Arrow's own message quotes the value
         raise SchemaMismatch(table=name, detail=f"{field.name} ({type(error).__name__})") from None
+
+
+# zstd's default; every setting is explicit, because a changed default would change every sealed byte.
+LEVEL = 3
+# The first associated datum of a value of a table; a value sealed alone has a single datum, its place.
+FORMAT = b"crisis-corpus/row/2"
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Content cells of a table, with what is needed to encrypt or decrypt those of any part of its rows."""
+
+    name: str
+    bound: Mapping[str, list[Any]]
+    """The columns to which content is bound; ``record_id`` is the first."""
+    content: Mapping[str, list[Any]]
+    wrapped: Mapping[str, bytes]
+    """The keys of live records, encrypted: each process decrypts those of its part."""
+    vault: Vault
+
+    @classmethod
+    def of(cls, table: pa.Table, content: Mapping[str, list[Any]], *, name: str, vault: Vault) -> Cells:
+        """Return the cells ``content`` of a table; the record of a cell that is not null must be in the vault."""
+        bound = {column: column_values(table[column]) for column in tables.bound_columns(name)}
+        filled = {
+            record_id
+            for cells in content.values()
+            for record_id, cell in zip(bound["record_id"], cells, strict=True)
+            if cell is not None
+        }
+        return cls(name, bound, content, wrapped_keys(filled, vault=vault), vault)
+
+    def sealed(self, start: int, end: int) -> list[list[bytes | None]]:
+        """Return the encrypted cells of these rows, by column."""
+        shrink = codecs(get_ident())[0].compress
+
+        def sealed_cell(cipher: AESSIV, bound: list[bytes], value: Any, _row: int) -> bytes:
+            return cipher.encrypt(shrink(_plain(value, name=self.name, column=bound[2])), bound)
+
+        return self._each(sealed_cell, start, end)
+
+    def opened(self, start: int, end: int) -> list[list[bytes | None]]:
+        """Return the decrypted cells of these rows, by column."""
+        expand = codecs(get_ident())[1].decompress
+
+        def opened_cell(cipher: AESSIV, bound: list[bytes], value: bytes, row: int) -> bytes:
+            try:
+                return expand(cipher.decrypt(value, bound))
+            except (InvalidTag, ValueError):
+                record_id, where = self._at(bound[2].decode(), row)
+                raise SealBroken(record_id=record_id, column=where) from None
+
+        return self._each(opened_cell, start, end)
+
+    def _each(
+        self, treat: Callable[[AESSIV, list[bytes], Any, int], bytes], start: int, end: int
+    ) -> list[list[bytes | None]]:
+        """Return ``treat(cipher, associated data, value, row)`` of these rows' cells by column.
+
+        A cell that is null or has no key is ``None``.
+        """
+        ids = self.bound["record_id"][start:end]
+        keys = self.vault.unwrap({r: self.wrapped[r] for r in ids if r in self.wrapped})
+        bound = [_encoded(values[start:end], name=self.name, column=c) for c, values in self.bound.items()]
+        content = [values[start:end] for values in self.content.values()]
+        made: list[list[bytes | None]] = [[] for _ in content]
+        columns = [([FORMAT, self.name.encode(), c.encode()], out) for c, out in zip(self.content, made, strict=True)]
+        last, cipher = None, None
+        rows = zip(ids, zip(*bound, strict=True), zip(*content, strict=True), strict=True)
+        for row, (record_id, place, values) in enumerate(rows, start):
+            if record_id != last:
+                key = keys.get(record_id)
+                last, cipher = record_id, AESSIV(key) if key else None
+            for value, (head, out) in zip(values, columns, strict=True):
+                out.append(None if value is None or cipher is None else treat(cipher, [*head, *place], value, row))
+        return made
+
+    def _at(self, column: str, row: int) -> tuple[str, str]:
+        images = self.bound.get("image")
+        return self.bound["record_id"][row], f"{column}#{images[row]}" if images else column
+
+
+def wrapped_keys(record_ids: Iterable[str], *, vault: Vault) -> dict[str, bytes]:
+    """Return the encrypted keys of those records that were not taken down."""
+    wanted = set(record_ids)
+    wrapped = vault.wrapped_keys(wanted)
+    vault.require_known(wanted - wrapped.keys())
+    return wrapped
+
+
+def column_values(column: pa.ChunkedArray) -> list[Any]:
+    """Return a column as a list; texts and bytes without a Python call for each."""
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
+        return values
+    return list(column.to_pylist())
+
+
+def _encoded(values: Iterable[object], *, name: str, column: str) -> list[bytes]:
+    return [
+        b"=" + value.encode("utf-8", "surrogatepass")
+        if type(value) is str
+        else _encoded_other(value, name=name, column=column)
+        for value in values
+    ]
+
+
+def _encoded_other(value: object, *, name: str, column: str) -> bytes:
+    if value is None:
+        return b"-"
+    if isinstance(value, datetime):
+        value = (value if value.tzinfo else value.replace(tzinfo=UTC)).astimezone(UTC)
+        value = (value - EPOCH) // timedelta(microseconds=1)
+    if not isinstance(value, str | Integral):
+        raise SchemaMismatch(table=name, detail=f"{column} holds {type(value).__name__}")
+    return b"=" + str(value).encode(errors="surrogatepass")
+
+
+def alone(record_id: str, column: str) -> list[bytes]:
+    """Return the associated data of a value that is no cell of a table."""
+    return [f"{record_id}/{column}".encode()]
+
+
+def _plain(value: object, *, name: str, column: bytes) -> bytes:
+    if isinstance(value, str):
+        # an unpaired surrogate, which JSON allows, is not encodable: it becomes a question mark
+        return value.encode(errors="replace")
+    if not isinstance(value, bytes):
+        raise SchemaMismatch(table=name, detail=f"{column.decode()} holds {type(value).__name__}, not text or bytes")
+    return value
+
+
+@cache
+def codecs(thread: int) -> tuple[zstandard.ZstdCompressor, zstandard.ZstdDecompressor]:
+    """Return a thread's own compressor and decompressor: neither is thread-safe."""
+    compressor = zstandard.ZstdCompressor(level=LEVEL, write_checksum=False, write_content_size=True, threads=0)
+    return compressor, zstandard.ZstdDecompressor()

@@ -1,8 +1,7 @@
 """Write tables as Parquet files in a fixed format, cut into row groups by record id.
 
 A row group has the rows whose record id begins with certain bits, and ids are uniform. So the rows of one record are in
-one group, other groups have the same bytes with and without them, and a takedown rewrites this group only
-(:mod:`pipelines.storage.parquet_splice`).
+one group, and the rows of other groups are the same with and without them.
 """
 
 from __future__ import annotations
@@ -29,20 +28,19 @@ def group_count(rows: int, *, at_most: int) -> int:
 
 def in_order(table: pa.Table, *, key: Sequence[str]) -> pa.Table:
     """Return the rows sorted by the columns of ``key``, and rows of the same key by all other columns."""
-    found = table.take(pc.sort_indices(table, [(column, "ascending") for column in key]))
+    ordered = table.take(pc.sort_indices(table, [(column, "ascending") for column in key]))
     same = pa.scalar(True)
     for column in key:
-        equal = pc.equal(found[column].slice(1), found[column].slice(0, max(0, len(found) - 1)))
+        equal = pc.equal(ordered[column].slice(1), ordered[column].slice(0, max(0, len(ordered) - 1)))
         same = pc.and_(same, pc.fill_null(equal, True))
     if not pc.any(same).as_py():
-        return found
+        return ordered
     # the order must not depend on the input
     every = list(dict.fromkeys([*key, *table.column_names]))
     return table.take(pc.sort_indices(_sortable(table), [(column, "ascending") for column in every]))
 
 
 def _sortable(table: pa.Table) -> pa.Table:
-    """Return the table with its lists as text, because Arrow cannot sort lists."""
     for i, field in enumerate(table.schema):
         if pa.types.is_list(field.type):
             texts = [None if value is None else repr(value) for value in table[field.name].to_pylist()]

@@ -7,6 +7,7 @@ bytes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -200,9 +201,6 @@ SCHEMAS: dict[str, pa.Schema] = {
 GROUP_ROWS = 2**14
 IMAGES_GROUP_ROWS = 2**8
 
-# Columns that tables of earlier releases lack.
-ADDED = {"predictions": ("alerts",), "images": ("inner_fingerprint", "outer_fingerprint", "text_area")}
-
 # Columns that change with the content of a row: content is bound to them, so that an older value does not open.
 VERSION = {
     "posts": ("source_digest",),
@@ -238,11 +236,7 @@ def sealed_columns(schema: pa.Schema) -> list[str]:
 
 
 def write(table: pa.Table, path: Path, *, name: str) -> None:
-    """Write ``table``, whose content must be encrypted already, as table ``name``: sorted and in a fixed format.
-
-    Raises:
-        SchemaMismatch: a column is missing, unknown or of another type.
-    """
+    """Write ``table``, whose content must be encrypted already, as table ``name``: sorted and in a fixed format."""
     schema = SCHEMAS[name]
     if set(table.column_names) != set(schema.names):
         raise SchemaMismatch(
@@ -266,29 +260,18 @@ def group_count(rows: int, *, name: str) -> int:
 def read(path: Path, *, name: str, columns: list[str] | None = None) -> pa.Table:
     """Read columns of the table ``name`` from a file, without decryption.
 
-    The columns that are needed to decrypt a requested column are read, too. A column of :data:`ADDED` that the file
-    lacks is null. A table that need not be in memory as a whole is read with :mod:`pipelines.storage.row_groups`.
-
-    Raises:
-        SchemaMismatch: a column is missing.
+    The columns that are needed to decrypt a requested column are read, too. A table that need not be in memory as a
+    whole is read with :func:`batches`.
     """
-    wanted, known = with_bound(name, columns or SCHEMAS[name].names), pq.read_schema(path).names
-    stored = [column for column in wanted if column in known]
-    return completed(pq.read_table(path, columns=columns and stored), name=name, columns=wanted)
+    wanted = with_bound(name, columns or SCHEMAS[name].names)
+    require_columns(pq.read_schema(path), name=name, columns=wanted)
+    return pq.read_table(path, columns=columns and wanted)
 
 
-def completed(table: pa.Table, *, name: str, columns: list[str]) -> pa.Table:
-    """Return the table with nulls for those ``columns`` that an earlier release did not write.
-
-    Raises:
-        SchemaMismatch: another column is missing.
-    """
-    later = [column for column in columns if column not in table.column_names]
-    if missing := set(later) - set(ADDED.get(name, ())):
+def require_columns(schema: pa.Schema, *, name: str, columns: list[str]) -> None:
+    """Raise :class:`SchemaMismatch` if a file of the table ``name`` lacks one of these columns."""
+    if missing := set(columns) - set(schema.names):
         raise SchemaMismatch(table=name, detail=f"missing columns {sorted(missing)}")
-    for field in map(SCHEMAS[name].field, later):
-        table = table.append_column(field, pa.nulls(len(table), field.type))
-    return table.select(columns) if later else table
 
 
 def concat(paths: list[Path], *, name: str, columns: list[str] | None = None) -> pa.Table:
@@ -312,3 +295,30 @@ def examples(snapshot: Path) -> frozenset[Item]:
 def strings(values: list[str]) -> pa.Array:
     """Convert a list of strings, which may be empty, to an Arrow string array."""
     return pa.array(values, type=pa.string())
+
+
+# Rows of a batch; those of small columns take a few MB.
+BATCH = 2**14
+
+
+def batches(path: Path, *, name: str, columns: list[str] | None = None, size: int | None = None) -> Iterator[pa.Table]:
+    """Yield the rows of a table in their order, at most ``size`` (:data:`BATCH`) at a time, as :func:`read`."""
+    wanted = with_bound(name, columns or SCHEMAS[name].names)
+    # buffering ahead would hold whole row groups
+    with pq.ParquetFile(path, pre_buffer=False) as file:
+        require_columns(file.schema_arrow, name=name, columns=wanted)
+        for batch in file.iter_batches(size or BATCH, columns=wanted):
+            yield pa.Table.from_batches([batch]).select(wanted)
+
+
+def part(path: Path, *, name: str, columns: list[str], start: int, count: int) -> pa.Table:
+    """Read ``count`` rows from row ``start`` on, without holding the others."""
+    wanted = with_bound(name, columns)
+    parts, at = [pa.schema([SCHEMAS[name].field(column) for column in wanted]).empty_table()], 0
+    for batch in batches(path, name=name, columns=columns):
+        rows = batch.slice(max(0, start - at), max(0, start + count - max(start, at)))
+        parts.append(rows.replace_schema_metadata(None))
+        at += len(batch)
+        if at >= start + count:
+            break
+    return pa.concat_tables(parts)

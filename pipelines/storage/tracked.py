@@ -11,12 +11,7 @@ from pipelines.errors import BadParams
 
 
 def read_tracked(path: Path, *, root: Path) -> str:
-    """Return the text of a UTF-8 file of a checkout, from DVC's cache or remote if the checkout has only its pointer.
-
-    Raises:
-        OSError: file and pointer are missing, or the pointer's object is neither in the cache nor on the remote.
-        UnicodeDecodeError: the file is not UTF-8.
-    """
+    """Return the text of a UTF-8 file of a checkout, from DVC's cache or remote if only its pointer is there."""
     if path.exists() or not path.with_name(f"{path.name}.dvc").exists():
         return path.read_bytes().decode()
     import dvc.api
@@ -30,11 +25,7 @@ def read_tracked(path: Path, *, root: Path) -> str:
 
 
 def read_csv(path: Path, *, root: Path, header: Sequence[str], where: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield each line of a CSV file in a checkout after the header, with its place (``where line n``) for errors.
-
-    Raises:
-        BadParams: the file is missing, is not CSV in UTF-8, or has another first line than ``header``.
-    """
+    """Yield each line of a CSV file in a checkout after the header, with its place (``where line n``) for errors."""
     try:
         lines = csv.reader(StringIO(read_tracked(path, root=root), newline=""))
         if next(lines, None) != header:

@@ -10,6 +10,7 @@ from typing import Any
 
 from pipelines.annotate.forms.manifest import FILE, opened
 from pipelines.collect.month_ledger import GAPS
+from pipelines.config.params import FILES, read_params
 from pipelines.config.settings import Settings
 from pipelines.errors import GitFailed
 from pipelines.label import votes_report
@@ -21,15 +22,15 @@ from pipelines.workspace.scratch import scratch_folder
 Json = dict[str, Any]
 
 # The metrics that the page shows; those of every trained model are left out.
-METRICS = ("agreement", "batch_predict", "dedupe", "evaluate", "gold", "quality", "sample", "score", "split")
+METRICS = ("agreement", "batch_predict", "dedupe", "evaluate", "gold", "quality", "sample", "split")
 METRICS_OF = ("injection_test-", "silver-", "votes-")
 # Latest commits that are listed even if no number of the page comes from them.
 LATEST = 20
 LOG = "--format=%x01%H%x02%cI%x02%s%x02%(trailers:key=Dag-Run,valueonly,separator=%x20)"
 
 
-def read(settings: Settings, *, before: Mapping[str, Any]) -> tuple[Json, list[str], str]:
-    """Return what the newest commit says, the paths of its tables' pointers, and the text of its ``params.yaml``.
+def read(settings: Settings, *, before: Mapping[str, Any]) -> tuple[Json, list[str], Json]:
+    """Return what the newest commit says, the paths of its tables' pointers, and its parameters.
 
     The first part has ``commit``, ``commits`` (those of the numbers, and the latest), ``origin`` (metrics file or
     month's folder -> its last commit) and ``corpora``.
@@ -47,12 +48,12 @@ def read(settings: Settings, *, before: Mapping[str, Any]) -> tuple[Json, list[s
         for corpus, part in measured.items():
             part["gaps"] = _gaps(folder, corpus)
         facts = {"corpora": measured, **_commits(repository, before=before)}
-        return facts, pointers, (folder / "params.yaml").read_text()
+        return facts, pointers, read_params(folder)
 
 
 def _wanted(path: str) -> bool:
     name = PurePosixPath(path)
-    if path == "params.yaml":
+    if path in FILES:
         return True
     if name.parts[0] == "metrics" and name.suffix == ".json":
         return name.stem in METRICS or name.stem.startswith(METRICS_OF)

@@ -18,7 +18,7 @@ from crisis_corpus import journal
 from crisis_corpus.state import of_rows
 from crisis_corpus.versions import NAMES
 from pipelines.collect import coverage
-from pipelines.config.params import Params, parse, validate
+from pipelines.config.params import Params, validate
 from pipelines.config.private_file import write_private
 from pipelines.config.settings import Settings
 from pipelines.process import now
@@ -98,8 +98,8 @@ def quietly(writer: Callable[[Settings], object]) -> None:
 
 
 def _gather(settings: Settings, *, before: Json, at: datetime) -> Json:
-    facts, pointers, text = commit_parts.read(settings, before=before)
-    params = validate(parse(text, where="params.yaml"), where="params.yaml")
+    facts, pointers, values = commit_parts.read(settings, before=before)
+    params = validate(values, where="params.yaml")
     digests = {corpus: part.pop("gaps") for corpus, part in facts["corpora"].items()}
     hours = _gap_hours(digests, before=before.get("gap_hours", {}), settings=settings)
     with Vault.existing(settings) as vault:

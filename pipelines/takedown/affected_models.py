@@ -25,7 +25,7 @@ from crisis_corpus import integrity
 from crisis_corpus.integrity import FILES, RECORDS, digest, sha256
 from crisis_corpus.state import standing
 from crisis_corpus.versions import DIGEST, Version
-from pipelines.config.takedown import Takedown
+from pipelines.config.operate import Takedown
 from pipelines.promotion import promote
 from pipelines.registry import lineage, transitions
 from pipelines.registry.candidate import Context, registration, scratch
@@ -42,16 +42,16 @@ def look(gone: Gone, *, context: Context, keep: bool = False) -> dict[str, int]:
     """
     place = context.settings.home / "registry"
     before = set(place.iterdir()) if place.is_dir() else set()
-    found = {"unknown": 0}
+    counts = {"unknown": 0}
     names = context.registry.names()
     for version, learnt in lineage.learnt(names, registry=context.registry, settings=context.settings):
         if learnt is None:
-            found["unknown"] += 1
+            counts["unknown"] += 1
         elif count := len(gone.ids & learnt):
-            found[_key(version)] = count + int(version.tags.get(TAKEN_DOWN, 0))
+            counts[_key(version)] = count + int(version.tags.get(TAKEN_DOWN, 0))
     for copy in set(place.iterdir()) - before if place.is_dir() and not keep else ():
         shutil.rmtree(copy, ignore_errors=True)
-    return found
+    return counts
 
 
 @dataclass(frozen=True)
@@ -85,21 +85,13 @@ def run(
     """Mark model versions as stale, remove deleted ids from their packages, and withdraw those that lost too many.
 
     Args:
-        gone: the deleted records.
         context: registry and journal.
         terms: the share of deleted records from which a version is withdrawn, and the days until weights are deleted.
-        now: the time of the takedown.
-        who: the requester of the takedown.
-        why: the reason of the takedown, a code.
         progress: what earlier attempts stored, and where to store more.
         say: called when a version's files are changed but tag and journal are not yet, and after each version.
-
-    Raises:
-        PromotionAhead: a promotion of one of the models is in progress; finish or abandon it first.
-        RegistryUnavailable: MLflow does not answer.
     """
-    found = look(gone, context=context, keep=True)
-    counts = {name: max(count, progress.known.get(name, 0)) for name, count in {**progress.known, **found}.items()}
+    present = look(gone, context=context, keep=True)
+    counts = {name: max(count, progress.known.get(name, 0)) for name, count in {**progress.known, **present}.items()}
     progress.note(counts)
     given: dict[str, Any] = {"now": now, "who": who, "why": why, "progress": progress, "say": say}
     until = (now + timedelta(days=terms.weights_days)).astimezone(UTC).isoformat(timespec="seconds")
@@ -130,9 +122,9 @@ def _mark(version: Version, *, taken: int, until: str, context: Context, who: st
     if any(row.metrics["taken_down"] >= taken for row in rows):
         return
     reason = f"{why}: {taken} training records are taken down"
-    told: dict[str, Any] = {"from_version": version.version, "to_version": standing(journal, name).champion}
+    versions: dict[str, Any] = {"from_version": version.version, "to_version": standing(journal, name).champion}
     metrics = {"taken_down": taken, "until": until}
-    journal.append(name, event="stale", who=who, why=reason, metrics=metrics, **told)
+    journal.append(name, event="stale", who=who, why=reason, metrics=metrics, **versions)
 
 
 def _replace(
@@ -156,7 +148,7 @@ def _replace(
         kept = table.filter(pc.invert(pc.is_in(table["record_id"], value_set=gone.array)))
         if kept.num_rows < table.num_rows:
             left = gone.without(pack / RECORDS, made := folder / RECORDS)
-            removals.record(context.vault, [removals.Removal(*one, at=now) for one in left.lists])
+            removals.record(context.vault, [removals.Removal(*removal, at=now) for removal in left.lists])
             made.replace(pack / RECORDS)
         listed = json.loads((pack / FILES).read_bytes())
         listed[RECORDS] = sha256(pack / RECORDS)
@@ -171,8 +163,8 @@ def _replace(
         say(f"{_key(version)} changed")
         if sound and row is not None and row.files != after:
             more = f"{why}: its list of records lost {taken}"
-            told: dict[str, Any] = {"to_version": version.version, "files": after, "metrics": dict(row.metrics)}
-            journal.append(version.name, event="registered", who=who, why=more, **told)
+            fields: dict[str, Any] = {"to_version": version.version, "files": after, "metrics": dict(row.metrics)}
+            journal.append(version.name, event="registered", who=who, why=more, **fields)
         tags = {TAKEN_DOWN: str(taken)} | ({DIGEST: after} if sound else {})
         registry.tag(version, tags)
     return int(kept.num_rows)

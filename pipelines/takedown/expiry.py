@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -21,8 +21,8 @@ from typing import Any
 
 from crisis_corpus.state import standing
 from crisis_corpus.versions import Version
+from pipelines.config.operate import Takedown
 from pipelines.config.settings import Settings
-from pipelines.config.takedown import Takedown
 from pipelines.errors import ConfigError, DataError
 from pipelines.progress import silent
 from pipelines.promotion import promote
@@ -66,12 +66,7 @@ class Expiry:
 
 
 def due(*, settings: Settings, vault: Vault, terms: Takedown, now: datetime, context: Context | None) -> Expiry:
-    """Return the weights of models whose deadline for removal has passed; nothing is changed.
-
-    Raises:
-        RemovalAltered: the vault's table ``removals`` was altered.
-        RegistryUnavailable: MLflow does not answer.
-    """
+    """Return the weights of models whose deadline for removal has passed; nothing is changed."""
     before = now - timedelta(days=terms.weights_days)
     lists = {digest: at for digest, at in removals.begun(vault).items() if at <= before}
     objects, stages = _trained(settings, lists=set(lists)) if lists else (frozenset[str](), frozenset[str]())
@@ -81,7 +76,7 @@ def due(*, settings: Settings, vault: Vault, terms: Takedown, now: datetime, con
 
 
 def run(
-    found: Expiry,
+    expiry: Expiry,
     *,
     settings: Settings,
     context: Context | None,
@@ -91,34 +86,27 @@ def run(
     """Remove the weights that :func:`due` found; count the replaced champions and the models left without one.
 
     Args:
-        found: the weights to remove.
-        settings: the storage places.
         context: registry and journal; ``None`` if none is configured.
         opening: opens the context in which the gate judges a version of the named model.
         say: called after each action; tests kill the process there.
-
-    Raises:
-        PromotionAhead: a promotion of one of the models is in progress; finish or abandon it first.
-        CommitLost: another process committed to the corpus branch first.
-        RegistryUnavailable: MLflow does not answer.
     """
     counts = Counter({"moved": 0, "without_champion": 0})
     if context is not None:
-        for version in found.versions:
+        for version in expiry.versions:
             counts.update(_leave(version, context=context, opening=opening, say=say))
             _delete(version, context=context)
             say(f"{version.name}/{version.version} deleted")
-    if found.stages:
+    if expiry.stages:
         with workspace(settings) as clone, Objects.opened(clone) as objects:
-            Pointers(clone.path, objects=objects).drop(found.stages)
-            clone.commit(f"takedown: {len(found.stages)} models are trained again", paths=[LOCK])
+            Pointers(clone.path, objects=objects).drop(expiry.stages)
+            clone.commit(f"takedown: {len(expiry.stages)} models are trained again", paths=[LOCK])
         say("stages dropped")
-    if found.objects:
+    if expiry.objects:
         with workspace(settings) as clone, Objects.opened(clone) as objects:
-            objects.remove(found.objects)
+            objects.remove(expiry.objects)
         say("objects removed")
     if context is not None:
-        for run_id in found.runs:
+        for run_id in expiry.runs:
             _empty(run_id, context=context)
             say("run emptied")
     return dict(counts)
@@ -126,11 +114,11 @@ def run(
 
 def _stale(context: Context, *, now: datetime) -> list[Version]:
     stamp = now.astimezone(UTC).isoformat(timespec="seconds")
-    found = []
+    stale = []
     for name in context.registry.names():
         until = standing(context.journal, name).stale
-        found += [v for v in context.registry.versions(name) if until.get(v.version, stamp + "~") <= stamp]
-    return found
+        stale += [v for v in context.registry.versions(name) if until.get(v.version, stamp + "~") <= stamp]
+    return stale
 
 
 def _leave(
@@ -171,7 +159,6 @@ def _successor(
 
 
 def _delete(version: Version, *, context: Context) -> None:
-    """Delete a version with its files, and the verified copies of this machine."""
     if lineage.DIGESTED.fullmatch(version.digest):
         shutil.rmtree(context.settings.home / "models" / version.digest, ignore_errors=True)
     lineage.forget(version, settings=context.settings)
@@ -195,29 +182,20 @@ def _trained(settings: Settings, *, lists: set[str]) -> tuple[frozenset[str], fr
 
 
 def _lists(entries: dict[str, str], *, objects: Objects) -> set[str]:
-    """Return the digests of the lists on which the model of a folder was trained; empty for any other folder."""
     card = entries.get(finetuned.CARD)
     if card is None or training_records.FILE not in entries or not objects.exists(card):
         return set()
     with objects.file(card) as path:
-        told = json.loads(path.read_bytes())
-    return {part["digest"] for name in ("train", "selected") if (part := told.get(name))}
+        card_values = json.loads(path.read_bytes())
+    return {part["digest"] for name in ("train", "selected") if (part := card_values.get(name))}
 
 
-def _runs(context: Context, *, lists: dict[str, datetime]) -> list[str]:
-    """Return the training runs with weights that were trained on these lists.
-
-    Runs of earlier releases name no list: they count if they are older than the last of the removals.
-    """
+def _runs(context: Context, *, lists: Collection[str]) -> list[str]:
     if not lists:
         return []
-    last, found = max(lists.values()).timestamp() * 1000, []
-    for corpus in context.params.corpora:
-        for one in context.registry.runs(EXPERIMENT.format(corpus=corpus)):
-            own = one.data.tags.get(training_records.TAG)
-            if (own in lists if own else one.info.start_time <= last) and _weights(one.info.run_id, context=context):
-                found.append(one.info.run_id)
-    return found
+    runs = (run for corpus in context.params.corpora for run in context.registry.runs(EXPERIMENT.format(corpus=corpus)))
+    ids = (run.info.run_id for run in runs if run.data.tags.get(training_records.TAG) in lists)
+    return [run_id for run_id in ids if _weights(run_id, context=context)]
 
 
 def _weights(run_id: str, *, context: Context) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Check on Reddit whether posts still exist, within a request budget and with a control post in each request.
+"""Decide which records are due for a check on Reddit, and check them within a budget of requests.
 
 Reddit omits posts that it does not show, and a partial outage looks the same. Every request therefore includes a post
 that was just listed (the control): an answer that lacks the control proves nothing about the other posts.
@@ -6,14 +6,17 @@ that was just listed (the control): an answer that lacks the control proves noth
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import cache
 from typing import Any, Protocol
 
+from pipelines.collect.month import Window
 from pipelines.collect.sources.service import SubredditClosed
 from pipelines.collect.submission import Dropped, parse
-from pipelines.config.takedown import Sweep
+from pipelines.config.operate import Band, Sweep
 from pipelines.errors import DataError
-from pipelines.vault.checks import CLOSED, MARKS, MISSING, SEEN
+from pipelines.vault.checks import CLOSED, MARKS, MISSING, SEEN, Known
 
 # Reddit accepts a hundred names per request; one of them is the control.
 BATCH = 99
@@ -56,11 +59,7 @@ class LivenessContext:
         self.requests = 0
 
     def open(self) -> None:
-        """Choose the control post of this sweep: the newest post of the first subreddit that has one.
-
-        Raises:
-            SourceError: the request to Reddit failed.
-        """
+        """Choose the control post of this sweep: the newest post of the first subreddit that has one."""
         for subreddit in self._subreddits:
             self.shows(subreddit)
             if self._control:
@@ -88,12 +87,7 @@ class LivenessContext:
         return self._open[name]
 
     def ask(self, fullnames: Sequence[str]) -> dict[str, str]:
-        """Ask Reddit for posts; return for each ``seen``, ``deleted``, ``removed``, or ``missing`` if Reddit omits it.
-
-        Raises:
-            SweepImplausible: the answer lacks the control post although a subreddit is readable.
-            SourceError: the request failed; nothing is known about any of the posts.
-        """
+        """Ask Reddit for posts; return for each ``seen``, ``deleted``, ``removed``, or ``missing`` if it is omitted."""
         shown, proven = self._info(fullnames)
         if not proven and not shown.keys() >= set(fullnames) and any(self._open.values()):
             # the control itself may have been deleted since it was listed
@@ -110,7 +104,6 @@ class LivenessContext:
         return {name: _outcome(shown[name]) if name in shown else absent for name in fullnames}
 
     def _info(self, fullnames: Sequence[str]) -> tuple[Mapping[str, Mapping[str, Any]], bool]:
-        """Request posts and the control; return those shown, and whether the answer proves that others are missing."""
         self.requests += 1
         shown = self._reddit.info([*fullnames, *self._control])
         return shown, self._believe or any(name in shown for name in self._control)
@@ -123,3 +116,41 @@ class LivenessContext:
 def _outcome(item: Mapping[str, Any]) -> str:
     parsed = parse(item, source="reddit", source_digest="")
     return parsed.reason if isinstance(parsed, Dropped) and parsed.reason in MARKS else SEEN
+
+
+QUARANTINED = "quarantined"
+
+
+def band_of(month: str, *, bands: Sequence[Band], now: datetime) -> Band:
+    """Return the age band (with its re-check interval) of the records of a month."""
+    age = now - _end(month)
+    return next(b for b in bands if b.until_days is None or age < timedelta(days=b.until_days))
+
+
+def name_of(known: Known, *, bands: Sequence[Band], now: datetime) -> str:
+    """Return the displayed name of a record's age band: ``quarantined``, ``under 30 days`` or ``older``."""
+    if known.quarantined:
+        return QUARANTINED
+    end = band_of(known.month, bands=bands, now=now).until_days
+    return "older" if end is None else f"under {end} days"
+
+
+def due_at(known: Known, *, terms: Sweep, now: datetime) -> datetime:
+    """Return when a record's re-check is due: never checked ones at once, quarantined ones in the next run."""
+    if known.checked_at is None:
+        return known.first_seen
+    if known.quarantined:
+        return known.checked_at + timedelta(hours=terms.recheck_hours)
+    return known.checked_at + timedelta(days=band_of(known.month, bands=terms.bands, now=now).every_days)
+
+
+def queue(records: Iterable[Known], *, terms: Sweep, now: datetime) -> list[Known]:
+    """Return the records whose re-check is due now: quarantined ones first, then by how long they have been due."""
+    times = {known: due_at(known, terms=terms, now=now) for known in records}
+    ready = [known for known, time in times.items() if time <= now]
+    return sorted(ready, key=lambda known: (not known.quarantined, times[known], known.record_id))
+
+
+@cache
+def _end(month: str) -> datetime:
+    return Window.from_key(month).end

@@ -17,7 +17,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +25,7 @@ import pyarrow as pa
 from pipelines.config.settings import Settings
 from pipelines.errors import DataError
 from pipelines.takedown.record_index import RecordIndex
-from pipelines.takedown.redacted_tables import Left
-from pipelines.takedown.redaction import Gone
+from pipelines.takedown.redaction import Gone, Left
 from pipelines.workspace.clone import Workspace
 from pipelines.workspace.objects import TREE, file_digest, tree_bytes
 
@@ -92,11 +90,7 @@ class Objects:
 
     @contextmanager
     def file(self, digest: str) -> Iterator[Path]:
-        """Yield the path of an object as a local file; if only a distant remote has it, it is downloaded first.
-
-        Raises:
-            ObjectUnreadable: the object is missing or cannot be read.
-        """
+        """Yield the path of an object as a local file; if only a distant remote has it, it is downloaded first."""
         fetched = None
         try:
             path = Path(self._cache.oid_to_path(digest))
@@ -130,7 +124,7 @@ class Objects:
         every = sorted(self.digests() if among is None else among)
         if among is None:
             self._index.keep(every)
-        wanted, found = self._index.digests_of(gone.ids), []
+        wanted, digests = self._index.digests_of(gone.ids), []
         for digest in every:
             if digest.endswith(TREE):
                 continue
@@ -141,22 +135,14 @@ class Objects:
                     if not named:
                         self._index.add(digest, path)
             if named:
-                found.append(digest)
-        return found
+                digests.append(digest)
+        return digests
 
     def without(self, digest: str, gone: Gone) -> Change:
         """Store a copy of an object without the deleted records in cache and remote, and return the change."""
-        groups = self._index.groups(digest, self._index.digests_of(gone.ids))
-        if groups:
-            with self.file(digest) as path:
-                # the index is about the object's own bytes
-                groups = groups if file_digest(path) == digest else None
-        change = self.rewritten(digest, partial(gone.without, groups=groups))
+        change = self.rewritten(digest, gone.without)
         with self.file(change.digest) as path:
-            if change.left.copied:
-                self._index.add_copy(change.digest, path, of=digest, copied=change.left.copied)
-            else:
-                self._index.add(change.digest, path)
+            self._index.add(change.digest, path)
         return change
 
     def rewritten(self, digest: str, how: Callable[[Path, Path], Left]) -> Change:

@@ -40,13 +40,13 @@ class Pointers:
 
     def files(self) -> dict[str, str]:
         """Return the digest of every file that DVC stores for this checkout, by path."""
-        found: dict[str, str] = {}
+        digests: dict[str, str] = {}
         for path, out in self._outs():
             if out["md5"].endswith(TREE):
-                found |= {f"{path}/{name}": digest for name, digest in self._tree(out["md5"]).items()}
+                digests |= {f"{path}/{name}": digest for name, digest in self._tree(out["md5"]).items()}
             else:
-                found[path] = out["md5"]
-        return found
+                digests[path] = out["md5"]
+        return digests
 
     @staticmethod
     def in_git(root: Path) -> set[str]:
@@ -74,7 +74,7 @@ class Pointers:
             for out in stage.get("outs", []):
                 if out["path"] not in self._tracked:
                     self._move_out(out, changes)
-        after = self._after(before, changes)
+        after = {path: _now(digest, changes) for path, digest in before.items()}
         for stage in (stage for name, stage in lock.items() if name not in retrain):
             for dep in stage.get("deps", []):
                 self._move_dep(dep, before=before, after=after, texts=texts, changes=changes)
@@ -93,12 +93,12 @@ class Pointers:
 
     def trained_on(self, lists: Collection[str]) -> dict[str, str]:
         """Return the stages whose model has one of these objects as its list of training records: stage -> corpus."""
-        found = {}
+        stages = {}
         for name, stage in self._lock().items():
             for out in (out for out in stage.get("outs", []) if out.get("md5", "").endswith(TREE)):
                 if self._tree(out["md5"]).get(training_records.FILE) in lists:
-                    found[name] = Path(out["path"]).parts[1]
-        return found
+                    stages[name] = Path(out["path"]).parts[1]
+        return stages
 
     @cached_property
     def _tracked(self) -> set[str]:
@@ -114,11 +114,11 @@ class Pointers:
         return stages
 
     def _outs(self) -> list[tuple[str, dict[str, Any]]]:
-        found = [(_beside(path, out["path"]), out) for path in self._pointers for out in self._read(path)]
+        outs = [(str(Path(path).parent / out["path"]), out) for path in self._pointers for out in self._read(path)]
         for stage in self._lock().values():
             # metrics are stored in git
-            found += [(o["path"], o) for o in stage.get("outs", []) if o["path"] not in self._tracked and "md5" in o]
-        return found
+            outs += [(o["path"], o) for o in stage.get("outs", []) if o["path"] not in self._tracked and "md5" in o]
+        return outs
 
     def _read(self, pointer: str) -> list[dict[str, Any]]:
         return read_outs((self._root / pointer).read_text())
@@ -167,9 +167,6 @@ class Pointers:
         out["size"] += sum(_growth(md5, changes) for md5 in entries.values())
         return True
 
-    def _after(self, before: Mapping[str, str], changes: Changes) -> dict[str, str]:
-        return {path: _now(digest, changes) for path, digest in before.items()}
-
     def _move_dep(
         self,
         dep: dict[str, Any],
@@ -212,9 +209,6 @@ def check_out_version(folder: Path, *, revision: str, settings: Settings) -> lis
     """Check out an older commit in a clone, and make its pointers name the objects that replaced its own.
 
     Returns the files that changed; see :func:`mend`.
-
-    Raises:
-        UnknownName: there is no such commit.
     """
     try:
         git("checkout", "--quiet", "--detach", revision, cwd=folder)
@@ -251,10 +245,6 @@ def _growth(digest: str, changes: Changes) -> int:
 def _mark(pointer: bytes) -> bytes:
     # the same digest as in annotate.import_commit
     return hashlib.sha256(pointer).hexdigest()[:16].encode()
-
-
-def _beside(pointer: str, name: str) -> str:
-    return str(Path(pointer).parent / name)
 
 
 def _dump(path: Path, content: dict[str, Any]) -> None:

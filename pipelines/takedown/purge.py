@@ -1,6 +1,9 @@
 """Count and delete what storage places other than the corpus's commits hold of deleted records.
 
 A place's count is the number of items (rows, files) that name a deleted record; where this is unknown, of all items.
+
+A takedown clears the caches in its own ``CORPUS_HOME``. Hosts with homes of their own clear theirs before their next
+task: the vault has the number of the last takedown, and each home the number of the last one that it has followed.
 """
 
 from __future__ import annotations
@@ -21,10 +24,13 @@ from pipelines.annotate.rounds import queues, store
 from pipelines.collect.refresh_store import RefreshStore
 from pipelines.config.settings import Settings
 from pipelines.storage import answers
+from pipelines.takedown.object_versions import DIGEST, write_whole
 from pipelines.takedown.redaction import Gone, is_table
+from pipelines.vault import locks, vault_metadata
 from pipelines.vault.engine import Engine, chunks, database_file
 from pipelines.vault.vault import Vault
-from pipelines.workspace.clone import Workspace
+from pipelines.workspace.clone import Workspace, workspace
+from pipelines.workspace.objects import TREE
 from pipelines.workspace.scratch import in_use
 
 
@@ -78,9 +84,6 @@ def _rounds(settings: Settings, each: Callable[[Queue, Backend], int]) -> int:
 
     A round is emptied when it closes. If closing was interrupted, the folders of ``files`` still hold items; they can
     be read without a running server.
-
-    Raises:
-        BackendUnavailable: a backend does not answer.
     """
 
     def work(clone: Workspace) -> int:
@@ -224,7 +227,6 @@ def _clear_lineage(site: Site) -> None:
 
 
 def _copies(site: Site) -> list[Path]:
-    """Return the folders (id lists, verified versions) and files (kept predictions) that name one of the records."""
     home = site.settings.home
     copies = [*_inside(home / "registry"), *_inside(home / "models"), *_files(home / "scored")]
     return [copy for copy in copies if any(_names(site, file) for file in (_files(copy) if copy.is_dir() else [copy]))]
@@ -269,3 +271,63 @@ PLACES = (
     Place("lineage", _lineage, _clear_lineage),
     Place("releases", _releases, _clear_releases),
 )
+
+
+MARK = "takedowns"
+# The places of `purge` that each host has for itself.
+HOST_PLACES = frozenset({"resume", "train", "scratch", "lineage"})
+
+
+def announce(*, settings: Settings, vault: Vault) -> None:
+    """Let all other hosts clear their caches; call this when a takedown has cleared those of this host."""
+    with vault.database.writing() as connection:
+        number = int(vault_metadata.get(connection, name=MARK) or b"0") + 1
+        vault_metadata.put(connection, name=MARK, value=str(number).encode())
+    write_whole(_file(settings), str(number))
+
+
+def follow(*, settings: Settings, vault: Vault) -> int:
+    """Clear the caches of this host if a takedown has ended on another one; return the number of removed objects."""
+    number = _announced(vault)
+    if number == _followed(settings):
+        return 0
+    # processes of this host only: the home is not shared
+    with locks.of_host(settings, "caches"):
+        if number == _followed(settings):
+            return 0
+        gone = Gone(vault.tombstones())
+        removed = _clear_objects(gone, settings=settings)
+        folder = settings.home / "train"
+        corpora = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+        site = Site(gone, settings, vault, corpora)
+        for place in PLACES:
+            if place.name in HOST_PLACES:
+                place.clear(site)
+        write_whole(_file(settings), str(number))
+    return removed
+
+
+def _clear_objects(gone: Gone, *, settings: Settings) -> int:
+    with workspace(settings) as clone:
+        cache = clone.objects.cache
+        digests = [digest for digest in cache.all() if DIGEST.fullmatch(digest) and not digest.endswith(TREE)]
+        named = [digest for digest in digests if gone.within(Path(cache.oid_to_path(digest)))]
+        for digest in named:
+            cache.delete(digest)
+    return len(named)
+
+
+def _announced(vault: Vault) -> int:
+    with vault.database.reading() as connection:
+        return int(vault_metadata.get(connection, name=MARK) or b"0")
+
+
+def _file(settings: Settings) -> Path:
+    return settings.home / "followed"
+
+
+def _followed(settings: Settings) -> int:
+    try:
+        return int(_file(settings).read_text())
+    except (OSError, ValueError):
+        return 0

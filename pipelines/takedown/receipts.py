@@ -119,11 +119,7 @@ def tombstone_text(vault: Vault) -> str:
 
 
 def read_tombstones(path: Path) -> dict[str, Tombstone]:
-    """Return the tombstones that :meth:`TakedownRequest.finish` exported.
-
-    Raises:
-        BadArgument: the file is not an export of tombstones.
-    """
+    """Return the tombstones that :meth:`TakedownRequest.finish` exported."""
     try:
         kept = json.loads(path.read_bytes())
         return {i: Tombstone(datetime.fromisoformat(at), reason) for i, (at, reason) in kept.items()}
@@ -140,15 +136,15 @@ def begin(selection: Selection, *, reason: str, who: str, now: datetime, setting
 
 def opened(settings: Settings) -> list[TakedownRequest]:
     """Return the unfinished takedown requests, oldest first."""
-    found = [_read(path) for path in _folder(settings).glob(f"*{OPEN}")]
-    return sorted(found, key=lambda request: (request.begun, request.request))
+    requests = [_read(path) for path in _folder(settings).glob(f"*{OPEN}")]
+    return sorted(requests, key=lambda request: (request.begun, request.request))
 
 
 def receipts(settings: Settings) -> list[TakedownRequest]:
     """Return the receipts of completed takedown requests, oldest first."""
     paths = [path for path in _folder(settings).glob("*.json") if path.name not in OTHERS]
-    found = [_read(path) for path in paths if not path.name.endswith(OPEN)]
-    return sorted(found, key=lambda request: (request.begun, request.request))
+    requests = [_read(path) for path in paths if not path.name.endswith(OPEN)]
+    return sorted(requests, key=lambda request: (request.begun, request.request))
 
 
 def told(settings: Settings, *, now: datetime) -> dict[str, Any]:
@@ -161,11 +157,7 @@ def told(settings: Settings, *, now: datetime) -> dict[str, Any]:
 
 @contextmanager
 def alone(settings: Settings) -> Iterator[None]:
-    """Hold the lock that permits one takedown at a time, on all hosts of the corpus.
-
-    Raises:
-        TakedownRunning: another process holds the lock.
-    """
+    """Hold the lock that permits one takedown at a time, on all hosts of the corpus."""
     with locks.alone(settings, "takedowns", wait=False) as held:
         if not held:
             raise TakedownRunning()

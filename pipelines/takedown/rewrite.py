@@ -17,8 +17,7 @@ from pipelines.config.settings import Settings
 from pipelines.errors import CommitLost
 from pipelines.takedown.object_versions import Change, Objects, replaced
 from pipelines.takedown.pointers import Pointers, as_changes, mend
-from pipelines.takedown.redacted_tables import Left
-from pipelines.takedown.redaction import Gone
+from pipelines.takedown.redaction import Gone, Left
 from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.git import git
 
@@ -46,15 +45,10 @@ def run(gone: Gone, *, settings: Settings, note: Note, keep: Keep, say: Say) -> 
     """Remove deleted records from all files to which the newest commit of the corpus branch refers.
 
     Args:
-        gone: the deleted records.
-        settings: the location of the corpus.
         note: called with the counts before anything is committed, so that a repetition does not lose them.
         keep: called with the changes of each file before anything is committed, to record which lists of training
             records shrink.
         say: called with ``replaced`` when the new objects are in cache and remote but no commit names them yet.
-
-    Raises:
-        CommitLost: other processes committed to the corpus branch first, ATTEMPTS times.
     """
     for _ in range(ATTEMPTS - 1):
         try:
@@ -124,24 +118,24 @@ def lines_without(clone: Workspace, gone: Gone) -> dict[str, tuple[bytes, bytes]
 
     Imports of published datasets store labels and splits as lines with ids.
     """
-    found = {}
+    files = {}
     for path in sorted(Pointers.in_git(clone.path)):
         file = clone.path / path
         if path.startswith(("data/", "annotations/", "metrics/", "models/")) and file.is_file() and gone.within(file):
             old = file.read_bytes()
-            found[path] = old, gone.out_of(old, name=path)
-    return found
+            files[path] = old, gone.out_of(old, name=path)
+    return files
 
 
 def in_history(clone: Workspace, gone: Gone) -> int:
     """Count the git objects in a clone's history that contain a deleted record; the history is not rewritten."""
     argv = ["git", "cat-file", "--batch-all-objects", "--batch", "--unordered"]
     with subprocess.Popen(argv, cwd=clone.path, stdout=subprocess.PIPE) as process:
-        found, stream = 0, process.stdout
+        count, stream = 0, process.stdout
         while stream is not None and (head := stream.readline()):
-            found += gone.named_in(stream.read(int(head.split()[2])))
+            count += gone.named_in(stream.read(int(head.split()[2])))
             stream.read(1)
-    return found
+    return count
 
 
 def _counts(files: Mapping[str, str], changes: Mapping[str, Change | None]) -> dict[str, int]:

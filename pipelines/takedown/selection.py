@@ -22,8 +22,7 @@ from pipelines.collect.refresh_store import RefreshStore
 from pipelines.config.params import Params
 from pipelines.errors import BadArgument
 from pipelines.takedown.object_versions import Objects
-from pipelines.takedown.redacted_tables import TOKEN
-from pipelines.takedown.redaction import is_table
+from pipelines.takedown.redaction import TOKEN, is_table
 from pipelines.vault.vault import Vault
 from pipelines.workspace.objects import TREE
 
@@ -33,8 +32,7 @@ ADDRESS = re.compile(
     re.IGNORECASE,
 )
 SHA256 = re.compile(r"[0-9a-f]{64}")
-# Hashes that tables of earlier releases lack (storage.tables.ADDED).
-LATER_HASHES = ("inner_fingerprint", "outer_fingerprint")
+HASHES = ("fingerprint", "inner_fingerprint", "outer_fingerprint")
 DOMAIN = "takedown"
 STDIN = Path("-")
 
@@ -88,35 +86,35 @@ def select(
 
     Args:
         asked: the criteria of the requester.
-        vault: derives record ids and author ids from names.
-        objects: the DVC objects of all versions of the corpus.
         params: ``dedupe.radius`` is how many of 64 bits near-duplicates may differ, ``decode`` how a picture is read.
         refreshed: the address of the store of refreshes, whose posts wait for their month.
-
-    Raises:
-        BadArgument: no criterion is given, or one is not a post, picture or readable file; values are not quoted.
     """
     if not any(value for name, value in asdict(asked).items() if name != "near"):
         raise BadArgument(where="takedown", detail="has no criterion: give --post, --author, --image, --subreddit, ...")
     asked = _read(asked)
     authors = {name.removeprefix("u/").lower() for name in asked.authors}
     subreddits = {name.removeprefix("r/").lower() for name in asked.subreddits}
-    found = {"posts": {_record(post, vault=vault) for post in asked.posts}}
+    selected = {"posts": {_record(post, vault=vault) for post in asked.posts}}
     columns = {
         "authors": ("author_id", set(map(vault.author_id, authors))),
         "subreddits": ("subreddit", subreddits),
         "sources": ("source", set(asked.sources)),
     }
     for name, (column, values) in columns.items():
-        found[name] = _where(column, values, objects=objects) | _waiting(column, values, refreshed) if values else set()
+        selected[name] = (
+            _where(column, values, objects=objects) | _waiting(column, values, refreshed) if values else set()
+        )
     pictures, codes = _pictures(asked.images, params=params)
-    found["images"] = _where("sha256", pictures, objects=objects) if pictures else set()
-    near = _near(found["images"], codes, objects=objects, radius=params.dedupe.radius) if asked.images else set()
-    near -= found["images"]
-    records = set().union(*found.values(), near if asked.near else set())
-    counts = {name: len(ids) for name, ids in found.items()} | {"near": len(near), "near_taken": asked.near * len(near)}
+    selected["images"] = _where("sha256", pictures, objects=objects) if pictures else set()
+    near = _near(selected["images"], codes, objects=objects, radius=params.dedupe.radius) if asked.images else set()
+    near -= selected["images"]
+    records = set().union(*selected.values(), near if asked.near else set())
+    counts = {name: len(ids) for name, ids in selected.items()} | {
+        "near": len(near),
+        "near_taken": asked.near * len(near),
+    }
     criteria = {
-        "posts": sorted(found["posts"]),
+        "posts": sorted(selected["posts"]),
         "authors": sorted(authors),
         "images": sorted(pictures),
         "subreddits": sorted(subreddits),
@@ -156,22 +154,21 @@ def _lines(path: Path) -> list[str]:
         raise BadArgument(where="takedown", detail=f"a file of ids cannot be read ({type(error).__name__})") from None
 
 
-def _tables(columns: Sequence[str], *, objects: Objects, also: Sequence[str] = ()) -> Iterator[pa.Table]:
-    """Yield these columns, and those of ``also`` that are there, of every table of every version that has them."""
+def _tables(columns: Sequence[str], *, objects: Objects) -> Iterator[pa.Table]:
     for digest in objects.digests():
         if digest.endswith(TREE):
             continue
         with objects.file(digest) as path:
-            if is_table(path) and set(columns) <= (there := set(pq.read_schema(path).names)):
-                yield pq.read_table(path, columns=[*columns, *(column for column in also if column in there)])
+            if is_table(path) and set(columns) <= set(pq.read_schema(path).names):
+                yield pq.read_table(path, columns=list(columns))
 
 
 def _where(column: str, values: set[str], *, objects: Objects) -> set[str]:
-    wanted, found = pa.array(sorted(values), pa.string()), set[str]()
+    wanted, records = pa.array(sorted(values), pa.string()), set[str]()
     for table in _tables(["record_id", column], objects=objects):
         cells = pc.utf8_lower(table[column]) if column == "subreddit" else table[column]
-        found.update(table.filter(pc.is_in(cells, value_set=wanted))["record_id"].to_pylist())
-    return found
+        records.update(table.filter(pc.is_in(cells, value_set=wanted))["record_id"].to_pylist())
+    return records
 
 
 def _waiting(column: str, values: set[str], url: str | None) -> set[str]:
@@ -200,9 +197,9 @@ def _pictures(images: Iterable[str], *, params: Params) -> tuple[set[str], set[i
         if isinstance(picture, str):
             raise BadArgument(where="--image", detail=f"is not a picture that the corpus can store ({picture})")
         # it may have a caption, which nothing reads here
-        found = fingerprints(picture.data, min_energy=params.images.fingerprint.min_energy, captioned=True)
+        hashes = fingerprints(picture.data, min_energy=params.images.fingerprint.min_energy, captioned=True)
         digests.update({picture.sha256, hashlib.sha256(data).hexdigest()})
-        codes.update(code for code in found[:3] if code is not None)
+        codes.update(code for code in hashes[:3] if code is not None)
     return digests, codes
 
 
@@ -210,7 +207,7 @@ def _near(records: set[str], codes: set[int], *, objects: Objects, radius: int) 
     """Return the records with a picture that has a fingerprint within ``radius`` bits of one of these."""
     rows = {
         (record_id, code)
-        for table in _tables(["record_id", "fingerprint"], objects=objects, also=LATER_HASHES)
+        for table in _tables(["record_id", *HASHES], objects=objects)
         for column in table.column_names[1:]
         for record_id, code in zip(table["record_id"].to_pylist(), table[column].to_pylist(), strict=True)
         if code is not None

@@ -46,7 +46,6 @@ class Sink:
 
 
 def _home(*names: str) -> Callable[[Settings], list[Path]]:
-    """Return a function that lists files and folders of ``CORPUS_HOME`` by pattern."""
     return lambda settings: sorted(path for name in names for path in settings.home.glob(name))
 
 
@@ -76,9 +75,9 @@ SINKS = (
             "curate/dedupe/dedupe", "curate/sample", "curate/split/split", "doctor/stores", "label/few_shot",
             "label/memes/rationales", "label/silver/silver", "label/votes", "metrics/recall_constraints",
             "moderation/moderation", "predict/baselines", "predict/predict_finetuned", "predict/prompted",
-            "report/report", "storage/exclusions", "storage/parquet_splice", "storage/seal",
-            "storage/table_files", "storage/tables", "takedown/object_versions", "takedown/redacted_tables",
-            "takedown/redaction", "takedown/reseal", "train/classifiers/train", "train/predictors/knn",
+            "report/report", "storage/exclusions", "storage/seal",
+            "storage/table_files", "storage/tables", "takedown/object_versions",
+            "takedown/redaction", "train/classifiers/train", "train/predictors/knn",
             "train/predictors/training_records", "workspace/results", "workspace/stages",
         ),
     ),
@@ -126,7 +125,7 @@ SINKS = (
         "",
         keeps="`tombstones.json`, to be kept apart from the vault and replayed after a restore; receipts hold counts",
         paths=_home("takedowns"),
-        writers=("takedown/object_versions", "takedown/receipts", "takedown/steps", "takedown/takedown"),
+        writers=("takedown/object_versions", "takedown/receipts", "takedown/takedown"),
     ),
     Sink(
         "index",
@@ -311,6 +310,6 @@ SINKS = (
         "",
         paths=_home("secret", "followed", "locks", "rounds.lock", "kernels", "label-studio-env"),
         settings=("home", "label_studio_env"),
-        writers=("config/private_file", "config/settings", "takedown/host_caches", "vault/engine", "vault/locks"),
+        writers=("config/private_file", "config/settings", "takedown/purge", "vault/engine", "vault/locks"),
     ),
 )  # fmt: skip

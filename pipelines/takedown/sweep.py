@@ -14,12 +14,12 @@ from datetime import date, datetime
 from typing import Any
 
 from pipelines.collect.submission import FULLNAME
+from pipelines.config.operate import Sweep
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
-from pipelines.config.takedown import Sweep
 from pipelines.errors import SourceUnavailable
 from pipelines.progress import silent
-from pipelines.takedown import recheck_schedule
+from pipelines.takedown import liveness
 from pipelines.takedown.liveness import BATCH, LivenessContext, RedditLookup, SweepImplausible
 from pipelines.vault import checks
 from pipelines.vault.checks import CLOSED, MISSING, SEEN, Known, SweepTally
@@ -33,12 +33,7 @@ Homes = Callable[[], Mapping[str, str]]
 
 
 def client(params: Params, settings: Settings, *, today: date) -> RedditLookup:
-    """Return a Reddit client with the collectors' approval and user agent; no request is sent yet.
-
-    Raises:
-        SourceNotApproved: ``sources.reddit`` has no valid approval.
-        BadParams: the credentials are not set.
-    """
+    """Return a Reddit client with the collectors' approval and user agent; no request is sent yet."""
     params.sources["reddit"].check("reddit", today=today)
     from pipelines.collect.sources.reddit import RedditSource
 
@@ -64,8 +59,11 @@ def dry_run(corpus: str, *, terms: Sweep, vault: Vault, now: datetime) -> dict[s
     """
     records, names = _askable(vault, corpus=corpus)
     known = [k for k in records if k.record_id in names]
-    queue = recheck_schedule.queue(known, terms=terms, now=now)
-    within = {name: Counter(_bands(group, terms=terms, now=now)) for name, group in (("all", known), ("due", queue))}
+    queue = liveness.queue(known, terms=terms, now=now)
+    within = {
+        name: Counter(liveness.name_of(k, bands=terms.bands, now=now) for k in group)
+        for name, group in (("all", known), ("due", queue))
+    }
     return {
         "records": len(known),
         "imported": len(records) - len(known),
@@ -94,13 +92,9 @@ def run(
     Each request's answers are in the vault before the next is sent; a killed run resumes where it stopped.
 
     Args:
-        corpus: the corpus of the records.
         params: ``corpora`` names the subreddits of the corpus.
         terms: how often records of an age are checked (bands), the request budget, and the limits.
-        vault: the open vault.
-        now: the current time.
-        reddit: the client, see :func:`client`.
-        homes: returns the subreddit of each record, see :func:`pipelines.takedown.partitions.published`; called when
+        homes: returns the subreddit of each record, see :func:`pipelines.takedown.retention.published`; called when
             the first record is missing. Posts of a private or banned subreddit do not count as missing. A post of an
             unknown subreddit does not count as missing while any subreddit of the corpus is private or banned.
         believe: accept any share of missing records, because a person has confirmed that the posts are gone.
@@ -112,15 +106,9 @@ def run(
         which is not a miss), and ``returned`` (seen, quarantined before); ``failed``: records of requests that failed
         twice; ``left`` for the next run; ``requests``; ``stopped``: the budget that ended the run, ``requests`` or
         ``remain``, or ``None``; ``quarantined`` and ``takedown`` (due for one) at the end.
-
-    Raises:
-        SweepImplausible: too many records are gone at once; what this run recorded as missing or deleted was reverted.
-        SourceThrottled: Reddit asks to wait. Answers so far are kept, as with the next two.
-        SourceRefused: bad credentials, or Reddit refuses this client.
-        SourceUnavailable: requests fail repeatedly.
     """
     records, names = _askable(vault, corpus=corpus)
-    queue = recheck_schedule.queue((k for k in records if k.record_id in names), terms=terms, now=now)
+    queue = liveness.queue((k for k in records if k.record_id in names), terms=terms, now=now)
     counts = Counter(dict.fromkeys(("asked", "seen", "returned", "missing", "deleted", "removed", CLOSED, "failed"), 0))
     desk = LivenessContext(
         reddit, corpus=corpus, subreddits=params.corpora[corpus].subreddits, terms=terms, believe=believe
@@ -207,17 +195,12 @@ class _Sweeper:
         return answers
 
     def _home(self, record_id: str) -> str | None:
-        """Return the subreddit of a record, if known."""
         if self._subreddits is None:
             self._subreddits = self._homes() if self._homes else {}
         return self._subreddits.get(record_id)
 
     def _judge(self, tally: SweepTally, *, of: int) -> None:
-        """Stop if implausibly many records are gone; ``of``: the number of records not quarantined before the run.
-
-        Raises:
-            SweepImplausible: after what the run recorded as missing or deleted was reverted.
-        """
+        """Stop if implausibly many records are gone; ``of``: the number of records not quarantined before the run."""
         if self._believe:
             return
         terms, gone = self._terms, tally.missing + tally.marked
@@ -241,12 +224,7 @@ class _Sweeper:
 
 
 def _askable(vault: Vault, *, corpus: str) -> tuple[list[Known], dict[str, str]]:
-    """Return the live records, and the Reddit fullnames of those that have one; imported datasets use other names."""
     with vault.database.reading() as connection:
         records = checks.known(connection, corpus=corpus)
     names = vault.fullnames([known.record_id for known in records])
     return records, {record_id: name for record_id, name in names.items() if FULLNAME.fullmatch(name)}
-
-
-def _bands(records: Sequence[Known], *, terms: Sweep, now: datetime) -> list[str]:
-    return [recheck_schedule.name_of(known, bands=terms.bands, now=now) for known in records]

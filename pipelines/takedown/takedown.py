@@ -10,25 +10,176 @@ by :func:`revisit`.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
+from pipelines.config.operate import Takedown
 from pipelines.config.settings import Settings
-from pipelines.config.takedown import Takedown
-from pipelines.errors import BadArgument, CorpusError
+from pipelines.errors import BadArgument, CorpusError, DataError
 from pipelines.progress import silent
 from pipelines.registry.candidate import Context, opened
 from pipelines.takedown import affected_models, expiry, purge, receipts, rewrite
-from pipelines.takedown.object_versions import Objects
+from pipelines.takedown.object_versions import Objects, remember, replaced
 from pipelines.takedown.receipts import TakedownRequest
 from pipelines.takedown.record_index import RecordIndex
-from pipelines.takedown.redaction import Gone
+from pipelines.takedown.redaction import Gone, Left
 from pipelines.takedown.selection import Selection
-from pipelines.takedown.steps import Say, TakedownUnfinished, corpora_of, finish, finish_all
+from pipelines.vault import removals
 from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import workspace
+
+Say = Callable[[str], None]
+
+
+class TakedownUnfinished(DataError):
+    """A takedown could not delete records in some storage places; all other places are done."""
+
+    message = "Takedown {request} is not complete; these places could not be cleared: {detail}."
+    remedy = (
+        "The content is already unreadable. Fix the named errors, then run `corpus takedown run-pending`, which "
+        "resumes this takedown."
+    )
+    exit_code = 75
+
+
+def finish_all(requests: Sequence[TakedownRequest], **given: Any) -> None:
+    """Finish takedown requests; one that cannot be completed does not block the others."""
+    unfinished = None
+    for request in requests:
+        try:
+            finish(request, **given)
+        except TakedownUnfinished as error:
+            unfinished = error
+    if unfinished is not None:
+        raise unfinished
+
+
+def finish(
+    request: TakedownRequest,
+    *,
+    settings: Settings,
+    vault: Vault,
+    terms: Takedown,
+    now: datetime,
+    context: Context | None,
+    say: Say,
+) -> None:
+    """Run the remaining steps of a takedown; a storage place that fails keeps it open but does not stop the rest."""
+    gone = Gone(vault.tombstones())
+    request.pending = {}
+
+    def note(step: str) -> Callable[[dict[str, int]], None]:
+        return lambda counts: request.note(step, counts, settings=settings)
+
+    if "rewrite" not in request.done:
+        came = rewrite.run(
+            gone, settings=settings, note=note("rewrite"), keep=partial(_keep, vault=vault, now=now),
+            say=lambda what: say(f"rewrite {what}"),
+        )  # fmt: skip
+        request.commit = came.commit if came.changed or request.commit is None else request.commit
+        say("rewrite committed")
+        request.end_step("rewrite", settings=settings)
+        say("rewrite")
+    if "purge" not in request.done:
+        _purge(request, gone, settings=settings, vault=vault, say=say)
+    if "objects" not in request.done:
+        _objects(request, gone, settings=settings, vault=vault, now=now, say=say)
+    if "models" not in request.done:
+        _models(request, gone, context=context, terms=terms, settings=settings, now=now, say=say)
+    trained = request.steps.get("rewrite", {}).get("models", 0) or any(
+        count for name, count in request.steps.get("models", {}).items() if "/" in name
+    )
+    if trained and request.weights_due is None:
+        begun = datetime.fromisoformat(request.begun)
+        request.weights_due = (begun + timedelta(days=terms.weights_days)).isoformat(timespec="seconds")
+    if request.pending:
+        request.save(settings)
+        detail = ", ".join(f"{place} ({error})" for place, error in sorted(request.pending.items()))
+        raise TakedownUnfinished(request=request.request, detail=detail)
+    purge.announce(settings=settings, vault=vault)
+    request.finish(now=now, vault=vault, settings=settings)
+    say("receipt")
+
+
+def _purge(request: TakedownRequest, gone: Gone, *, settings: Settings, vault: Vault, say: Say) -> None:
+    site = purge.Site(gone, settings, vault, corpora_of(request.steps["rewrite"]))
+    for place in purge.PLACES:
+        try:
+            request.note("purge", {place.name: place.count(site)}, settings=settings)
+            say(f"purge {place.name} noted")
+            # the noted count may be of an earlier attempt that deleted but did not yet erase
+            if request.steps["purge"][place.name]:
+                place.clear(site)
+        except CorpusError as error:
+            request.pending[place.name] = type(error).__name__
+        say(f"purge {place.name}")
+    if not request.pending:
+        request.end_step("purge", settings=settings)
+    say("purge")
+
+
+def _keep(changes: Sequence[Left], *, vault: Vault, now: datetime) -> None:
+    removals.record(vault, [removals.Removal(*removal, at=now) for left in changes for removal in left.lists])
+
+
+def _objects(
+    request: TakedownRequest, gone: Gone, *, settings: Settings, vault: Vault, now: datetime, say: Say
+) -> None:
+    with workspace(settings, folders=()) as clone, Objects.opened(clone) as objects:
+        named = objects.named(gone)
+        request.note("objects", {"objects": len(named), **objects.places(named)}, settings=settings)
+        known = replaced(settings)
+        fresh = [digest for digest in named if not (digest in known and objects.exists(known[digest][0]))]
+        changes = {digest: objects.without(digest, gone) for digest in fresh}
+        _keep([change.left for change in changes.values()], vault=vault, now=now)
+        remember(changes, settings=settings)
+        say("objects replaced")
+        objects.remove([digest for digest in named if digest not in changes or changes[digest].digest != digest])
+        request.note("objects", {"halves": objects.remove_halves(now=now)}, settings=settings)
+        say("objects removed")
+        request.note("objects", {"in_history": rewrite.in_history(clone, gone)}, settings=settings)
+    request.end_step("objects", settings=settings)
+    say("objects")
+
+
+def _models(
+    request: TakedownRequest,
+    gone: Gone,
+    *,
+    context: Context | None,
+    terms: Takedown,
+    settings: Settings,
+    now: datetime,
+    say: Say,
+) -> None:
+    if context is None:
+        request.note("models", {"no_registry": 1}, settings=settings)
+    else:
+        progress = affected_models.ModelsProgress(
+            known=dict(request.steps.get("models", {})),
+            promised=request.promised,
+            note=lambda counts: request.note("models", counts, settings=settings),
+            promise=lambda version, digest: request.promise(version, digest, settings=settings),
+        )
+        try:
+            affected_models.run(
+                gone, context=context, terms=terms, now=now, who=request.who, why=request.reason, progress=progress,
+                say=lambda what: say(f"models {what}"),
+            )  # fmt: skip
+        except CorpusError as error:
+            request.pending["models"] = type(error).__name__
+            return
+    request.end_step("models", settings=settings)
+    say("models")
+
+
+def corpora_of(counts: dict[str, int]) -> list[str]:
+    """Return the corpora of which a file named a deleted record, from the counts of the step ``rewrite``."""
+    return sorted(name.removeprefix(rewrite.OF) for name, n in counts.items() if n and name.startswith(rewrite.OF))
+
 
 # A code or the number of a request, shown in tombstones, commits and journal.
 REASON = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/#-]{0,63}")
@@ -37,11 +188,7 @@ STEPS = ("tombstone", "rewrite", "purge", "objects", "models")
 
 
 def check_reason(reason: str) -> None:
-    """Check that the reason of a takedown is a short code without prose.
-
-    Raises:
-        BadArgument: the reason is not such a code.
-    """
+    """Check that the reason of a takedown is a short code without prose."""
     if not REASON.fullmatch(reason):
         raise BadArgument(where="reason", detail="needs a code of 1 to 64 letters, digits and ._:/#-, no prose")
 
@@ -70,11 +217,6 @@ def run(
         now: the current time.
         context: registry and journal of models; ``None`` if none is configured: the step ``models`` is skipped.
         say: called after each action; tests kill the process there.
-
-    Raises:
-        BadArgument: the reason is not a code.
-        TakedownRunning: another takedown is running.
-        TakedownUnfinished: a place could not be cleared now.
     """
     check_reason(reason)
     with receipts.alone(settings):
@@ -113,10 +255,6 @@ def revisit(
     pushed records that it had read before; this removes them. Every ``terms.scan_days`` it reads all objects.
 
     Returns the receipts of the finished takedowns and, if something was found, of the revisit itself.
-
-    Raises:
-        TakedownRunning: a takedown is running.
-        TakedownUnfinished: a place could not be cleared now.
     """
     with receipts.alone(settings):
         ended = [request for request in receipts.opened(settings) if "tombstone" in request.done]
@@ -125,11 +263,11 @@ def revisit(
         if index.is_due(now=now, days=terms.scan_days):
             index.clear(now=now)
         with workspace(settings) as clone, Objects.opened(clone) as objects:
-            found = bool(objects.named(gone)) or bool(rewrite.lines_without(clone, gone))
+            pending = bool(objects.named(gone)) or bool(rewrite.lines_without(clone, gone))
         # a version may have been packed before a takedown and registered after it
         models = affected_models.look(gone, context=context) if context else {}
-        found = found or any(count for name, count in models.items() if "/" in name)
-        if found:
+        pending = pending or any(count for name, count in models.items() if "/" in name)
+        if pending:
             everybody = Selection(vault.record_id("revisit", domain="takedown"), gone.ids, {})
             request = receipts.begin(everybody, reason="revisit", who="corpus", now=now, settings=settings)
             request.done.append("tombstone")
@@ -142,23 +280,19 @@ def revisit(
 def _expire(
     *, settings: Settings, vault: Vault, terms: Takedown, now: datetime, context: Context | None
 ) -> list[TakedownRequest]:
-    """Remove the weights whose deadline has passed; return the receipt, if there are any.
-
-    Raises:
-        TakedownUnfinished: a place could not be cleared now; the next call tries again.
-    """
-    found = expiry.due(settings=settings, vault=vault, terms=terms, now=now, context=context)
-    if not any(found.counts.values()):
+    """Remove the weights whose deadline has passed; return the receipt, if there are any."""
+    expired = expiry.due(settings=settings, vault=vault, terms=terms, now=now, context=context)
+    if not any(expired.counts.values()):
         return []
     none = Selection(vault.record_id("weights", domain="takedown"), frozenset(), {})
     request = receipts.begin(none, reason="weights", who="corpus", now=now, settings=settings)
     # what is due follows from journal and vault: a request that was killed needs no step of its own
     request.done = list(STEPS)
-    request.note("weights", found.counts, settings=settings)
+    request.note("weights", expired.counts, settings=settings)
     try:
         opening = partial(opened, settings, vault=vault)
         request.steps["weights"] |= expiry.run(
-            found, settings=settings, context=context, opening=lambda name: opening(name=name)
+            expired, settings=settings, context=context, opening=lambda name: opening(name=name)
         )
     except CorpusError as error:
         request.pending["weights"] = type(error).__name__

@@ -45,7 +45,7 @@ class NotTuned(ConfigError):
     """The stage ``finetune`` was started for an unknown model, or for one that cannot be fine-tuned."""
 
     message = "Model '{model}' cannot be fine-tuned on posts: it is unknown or of another kind than {kinds}."
-    remedy = "Choose a model of these kinds in params.yaml; `dvc repro baselines` runs models without fine-tuning."
+    remedy = "Choose a model of these kinds in catalogue.yaml; `dvc repro baselines` runs models without fine-tuning."
 
 
 class NothingToLearn(DataError):

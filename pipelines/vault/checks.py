@@ -1,7 +1,6 @@
 """Store the deletion sweep's last result for each record, and the counts of its newest run.
 
-A sweep checks on Reddit whether the posts still exist. The tables ``checks`` and ``sweeps`` are added to older vaults
-when they are opened; ``missed`` and ``last_seen`` are columns of ``records``.
+A sweep checks on Reddit whether the posts still exist.
 """
 
 from __future__ import annotations
@@ -136,8 +135,8 @@ def last_success(connection: sa.Connection, *, corpus: str) -> datetime | None:
 def first_seen(connection: sa.Connection, *, corpus: str) -> datetime | None:
     """Return when the oldest live record of a corpus was first stored, or ``None`` if there are no records."""
     query = sa.select(records.c.first_seen).where(_live(corpus)).order_by(records.c.first_seen).limit(1)
-    found: datetime | None = connection.scalar(query)
-    return found
+    seen: datetime | None = connection.scalar(query)
+    return seen
 
 
 def _mark(corpus: str) -> str:
@@ -170,12 +169,12 @@ def gone(connection: sa.Connection, *, corpus: str) -> dict[str, str]:
     begun = connection.scalar(query)
     marked = sa.select(checks.c.record_id).where(checks.c.outcome.in_(MARKS))
     candidates = sa.or_(records.c.missed >= MISSES, records.c.record_id.in_(marked))
-    found = {}
+    reasons = {}
     for each in _read(connection, sa.and_(_live(corpus), candidates)):
         if begun is not None and each.checked_at is not None and each.checked_at >= begun:
             continue
-        found[each.record_id] = str(each.outcome) if each.outcome in MARKS else MISSING
-    return found
+        reasons[each.record_id] = str(each.outcome) if each.outcome in MARKS else MISSING
+    return reasons
 
 
 def _live(corpus: str) -> sa.ColumnElement[bool]:

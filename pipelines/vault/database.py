@@ -54,7 +54,7 @@ records = sa.Table(
     sa.CheckConstraint("deleted_at IS NULL OR (key IS NULL AND fullname IS NULL)", name="tombstones_hold_nothing"),
 )
 # All tombstones are read by each takedown.
-tombstones = sa.Index(
+sa.Index(
     "records_tombstones",
     records.c.record_id,
     records.c.deleted_at,
@@ -122,27 +122,17 @@ _APPEND_ONLY = {
 }
 
 
-# ANALYZE would copy keys and names as a histogram into pg_statistic, which no rewrite of the table erases. A change of
-# type, even to the same one, removes the histogram that an earlier release let it make.
-_NO_STATISTICS = [
-    f"ALTER TABLE records ALTER COLUMN {column} TYPE bytea, ALTER COLUMN {column} SET STATISTICS 0"
-    for column in ("key", "fullname")
-]
-_HAS_STATISTICS = """SELECT count(*) FROM pg_attribute WHERE attrelid = 'records'::regclass
-    AND attname IN ('key', 'fullname') AND attstattarget IS DISTINCT FROM 0"""
+# ANALYZE would copy keys and names as a histogram into pg_statistic, which no rewrite of the table erases.
+_NO_STATISTICS = {
+    "postgresql": [f"ALTER TABLE records ALTER COLUMN {column} SET STATISTICS 0" for column in ("key", "fullname")]
+}
 
 
 class Database(Engine):
     """The database engine of a vault, which can erase freed bytes from the file."""
 
     def __init__(self, url: str, *, create: bool = True) -> None:
-        """Connect to the vault at ``url``; create the tables if they are missing and ``create`` is true.
-
-        Raises:
-            NoVault: the tables are missing, and ``create`` is false.
-            BadParams: the address is malformed or names another kind of database.
-            VaultUnavailable: the database does not answer.
-        """
+        """Connect to the vault at ``url``; create the tables if they are missing and ``create`` is true."""
         if not create and url.startswith("sqlite:///") and not Path(url.removeprefix("sqlite:///")).is_file():
             raise NoVault(place=url)
         super().__init__(
@@ -157,23 +147,15 @@ class Database(Engine):
             new = not sa.inspect(connection).has_table(marks.name)
             if new and not create:
                 raise NoVault(place=self.sql.url.render_as_string())
-            # a vault of an earlier release gets what was added since; columns of existing tables never change
-            metadata.create_all(connection)
-            tombstones.create(connection, checkfirst=True)
             if new:
-                for statement in _APPEND_ONLY[self.backend]:
-                    connection.exec_driver_sql(statement)
-            if self.backend == "postgresql" and connection.exec_driver_sql(_HAS_STATISTICS).scalar_one():
-                for statement in _NO_STATISTICS:
+                metadata.create_all(connection)
+                for statement in [*_APPEND_ONLY[self.backend], *_NO_STATISTICS.get(self.backend, ())]:
                     connection.exec_driver_sql(statement)
 
     def may_hold(self, values: Collection[bytes]) -> bool:
         """Return whether fragments of deleted values may be left in the database's files: :mod:`.remains`.
 
         The write-ahead log is emptied first. The files of PostgreSQL cannot be searched.
-
-        Raises:
-            VaultUnavailable: a reader holds the old state for more than a minute.
         """
         from pipelines.vault import remains
 

@@ -40,14 +40,10 @@ class Engine:
         """Connect to ``sqlite:///path`` (created with mode 600) or ``postgresql+psycopg2://...``.
 
         Args:
-            url: the address.
             where: the setting that holds the address, for the error.
             lock: a constant unique to this database; the advisory lock of PostgreSQL's writers.
             unavailable: the error to raise, with ``detail``, if the database does not answer.
             pragmas: SQLite pragmas for each connection, besides the write-ahead log and full synchronisation.
-
-        Raises:
-            BadParams: the address is malformed or names another kind of database.
         """
         self._lock, self._unavailable, self._pragmas = lock, unavailable, pragmas
         try:
@@ -177,7 +173,6 @@ def _make_file(database: str | None) -> None:
 
 
 def _detail(error: BaseException | None) -> str:
-    """Return what the driver reports, without its text: SQLite names its error codes."""
     code = getattr(error, "sqlite_errorname", "")
     if code in FULL:
         return "its file system is full"

@@ -33,10 +33,7 @@ class Keyring:
     """The project secret and the operations that need it: pseudonyms, and encryption of the vault's columns."""
 
     def __init__(self, secret: bytes) -> None:
-        """Hold the project secret.
-        Raises:
-            BadParams: the secret is shorter than 32 bytes.
-        """
+        """Hold the project secret."""
         if len(secret) < IDENTITY_BYTES:
             raise BadParams(where="CORPUS_SECRET", detail=f"needs at least {IDENTITY_BYTES} bytes")
         self._identity = secret[:IDENTITY_BYTES]
@@ -75,9 +72,6 @@ class Keyring:
         """Decrypt the vault's column ``key`` or ``fullname``; ``rows`` are (record id, encrypted value).
 
         Returns the decrypted values by record id.
-
-        Raises:
-            SealBroken: a row was altered, belongs to another record, or was wrapped under another secret.
         """
         decrypt = self._wrappers[column].decrypt
         opened = {}

@@ -22,11 +22,7 @@ from pipelines.vault.engine import Engine, database_file
 
 @contextmanager
 def alone(settings: Settings, name: str, *, wait: bool = True) -> Iterator[bool]:
-    """Hold the lock ``name``, and yield whether it is held: without ``wait``, another process may have it.
-
-    Raises:
-        VaultUnavailable: the database of the vault does not answer.
-    """
+    """Hold the lock ``name``, and yield whether it is held: without ``wait``, another process may have it."""
     with (of_host if database_file(settings.vault_url) else _of_server)(settings, name, wait=wait) as held:
         yield held
 

@@ -68,11 +68,6 @@ class _Fragments:
 
 
 def _parts(descriptor: int) -> Iterator[bytes]:
-    """Yield the bytes of a file in parts that overlap, so that each fragment is whole in one of them.
-
-    Raises:
-        OSError: the file cannot be read to its end.
-    """
     size = os.fstat(descriptor).st_size
     for at in range(0, size, READ_BYTES):
         part = os.pread(descriptor, READ_BYTES + 2 * WORD, at)
@@ -85,9 +80,6 @@ def _descriptor(file: Path) -> int:
     """Return a descriptor of the database file that SQLite itself holds in this process.
 
     Another one must not be opened: closing it would release SQLite's locks on the file (``man 2 fcntl_locking``).
-
-    Raises:
-        OSError: there is none, or the system does not list descriptors.
     """
     wanted = file.stat()
     for name in os.listdir("/dev/fd"):  # noqa: PTH208 - no paths are needed

@@ -40,38 +40,31 @@ class Removal:
     at: datetime
 
 
-def record(vault: Vault, found: list[Removal]) -> None:
+def record(vault: Vault, fresh: list[Removal]) -> None:
     """Store removals of ids from lists of training records; a removal that is already stored keeps its time."""
-    if not found:
+    if not fresh:
         return
     with vault.database.writing() as connection:
         known = {(row.before, row.after) for row in connection.execute(sa.select(removals))}
-        rows = {(r.before, r.after): r for r in found if (r.before, r.after) not in known}
+        rows = {(r.before, r.after): r for r in fresh if (r.before, r.after) not in known}
         if rows:
             connection.execute(sa.insert(removals), [_values(r) | {"mac": _mac(vault, r)} for r in rows.values()])
 
 
 def every(vault: Vault) -> list[Removal]:
-    """Return all removals of ids from lists of training records, oldest first.
-
-    Raises:
-        RemovalAltered: a row is not authentic.
-    """
+    """Return all removals of ids from lists of training records, oldest first."""
     with vault.database.reading() as connection:
         rows = connection.execute(sa.select(removals).order_by(removals.c.at, removals.c.before)).all()
-    found = [Removal(row.before, row.after, row.removed, row.at) for row in rows]
-    if wrong := sum(not hmac.compare_digest(row.mac, _mac(vault, r)) for row, r in zip(rows, found, strict=True)):
+    stored = [Removal(row.before, row.after, row.removed, row.at) for row in rows]
+    if wrong := sum(not hmac.compare_digest(row.mac, _mac(vault, r)) for row, r in zip(rows, stored, strict=True)):
         raise RemovalAltered(count=wrong)
-    return found
+    return stored
 
 
 def removed(vault: Vault, *, before: str, after: str) -> int | None:
     """Return how many ids takedowns removed from the list with digest ``before`` to leave the list ``after``.
 
     Returns ``None`` if takedowns did not shorten the one list to the other.
-
-    Raises:
-        RemovalAltered: a row is not authentic.
     """
     reached = {before: 0}
     rows = every(vault)
@@ -82,11 +75,7 @@ def removed(vault: Vault, *, before: str, after: str) -> int | None:
 
 
 def begun(vault: Vault) -> dict[str, datetime]:
-    """Return when a takedown first removed an id from each list of training records, by the list's digest.
-
-    Raises:
-        RemovalAltered: a row is not authentic.
-    """
+    """Return when a takedown first removed an id from each list of training records, by the list's digest."""
     return {r.before: r.at for r in reversed(every(vault))}
 
 

@@ -16,15 +16,16 @@ from typing import Self
 import sqlalchemy as sa
 
 from pipelines.config.settings import Settings
-from pipelines.errors import BadParams, UnknownRecord, VaultMismatch
-from pipelines.vault import split_assignments, vault_metadata
-from pipelines.vault.database import Database, among, records
+from pipelines.errors import BadParams, SplitConflict, UnknownRecord, VaultMismatch
+from pipelines.vault import vault_metadata
+from pipelines.vault.database import Database, among, assignments, records
 from pipelines.vault.engine import chunks
 from pipelines.vault.keyring import SIV_KEY_BYTES, Keyring
-from pipelines.vault.rotation import rewrap
 
 # Enough for a code or the number of a request; longer text could quote content.
 REASON_CHARACTERS = 64
+Item = tuple[str, int]
+"""A record and the number of its image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,24 +51,12 @@ class Vault:
 
     @classmethod
     def existing(cls, settings: Settings) -> Vault:
-        """Open the vault of a corpus (keys and tombstones); do not create a missing vault or secret.
-
-        Raises:
-            NoSecret, NoVault: there is no secret or no vault.
-            BadParams, VaultMismatch, VaultUnavailable: as :meth:`open`.
-        """
+        """Open the vault of a corpus (keys and tombstones); do not create a missing vault or secret."""
         return cls.open(settings.vault_url, secret=settings.secret(), create=False)
 
     @classmethod
     def open(cls, url: str, *, secret: bytes, create: bool = True) -> Vault:
-        """Open or create the vault at ``url`` (``sqlite:///file`` or ``postgresql+psycopg2://...``).
-
-        Raises:
-            NoVault: there is no vault at ``url``, and ``create`` is false.
-            BadParams: the address or the length of the secret is wrong.
-            VaultMismatch: the vault was created with another secret, so no tombstone would be found.
-            VaultUnavailable: the database does not answer.
-        """
+        """Open or create the vault at ``url`` (``sqlite:///file`` or ``postgresql+psycopg2://...``)."""
         vault = cls(Database(url, create=create), keyring=Keyring(secret))
         try:
             vault_metadata.claim(vault._database, keyring=vault._keyring)
@@ -108,10 +97,6 @@ class Vault:
         Keys must never be reproducible from a seed, so they come from the operating system.
 
         Returns the ids of the records that may be stored: all except those with a tombstone.
-
-        Raises:
-            VaultUnavailable: the database does not answer; nothing was written.
-            VaultMismatch: the secret was rotated since this vault was opened.
         """
         now, fullnames, admitted = _aware(now), dict(items), set[str]()
         with self._database.writing() as connection:
@@ -129,20 +114,16 @@ class Vault:
 
     def months(self, record_ids: Collection[str]) -> dict[str, str]:
         """Return the month in which each of these records was collected; records that were taken down are omitted."""
-        found: dict[str, str] = {}
+        months: dict[str, str] = {}
         query = sa.select(records.c.record_id, records.c.month).where(records.c.deleted_at.is_(None))
         with self._database.reading() as connection:
             for ids in chunks(record_ids):
                 for record_id, month in connection.execute(query.where(among(ids))):
-                    found[record_id] = month
-        return found
+                    months[record_id] = month
+        return months
 
     def keys(self, record_ids: Collection[str]) -> dict[str, bytes]:
-        """Return the encryption keys of these records; records that were taken down are omitted.
-
-        Raises:
-            SealBroken: a wrapped key was altered.
-        """
+        """Return the encryption keys of these records; records that were taken down are omitted."""
         return self.unwrap(self.wrapped_keys(record_ids))
 
     def wrapped_keys(self, record_ids: Collection[str]) -> dict[str, bytes]:
@@ -150,37 +131,25 @@ class Vault:
         return self._wrapped(record_ids, column="key")
 
     def unwrap(self, wrapped: Mapping[str, bytes]) -> dict[str, bytes]:
-        """Decrypt keys that :meth:`wrapped_keys` returned; the database is not used.
-
-        Raises:
-            SealBroken: a wrapped key was altered.
-        """
+        """Decrypt keys that :meth:`wrapped_keys` returned; the database is not used."""
         return self._keyring.unwrap(wrapped.items(), column="key")
 
     def fullnames(self, record_ids: Collection[str]) -> dict[str, str]:
-        """Return the Reddit fullnames of these live records; only the deletion sweep may use them.
-
-        Raises:
-            SealBroken: a sealed fullname was altered.
-        """
+        """Return the Reddit fullnames of these live records; only the deletion sweep may use them."""
         opened = self._keyring.unwrap(self._wrapped(record_ids, column="fullname").items(), column="fullname")
         return {r: name.decode() for r, name in opened.items()}
 
     def tombstoned(self, record_ids: Collection[str]) -> set[str]:
         """Return which of these records have a tombstone, which means that they were taken down."""
         with self._database.reading() as connection:
-            found = set[str]()
+            tombstoned = set[str]()
             for ids in chunks(record_ids):
                 query = sa.select(records.c.record_id).where(among(ids), records.c.deleted_at.is_not(None))
-                found.update(connection.scalars(query))
-        return found
+                tombstoned.update(connection.scalars(query))
+        return tombstoned
 
     def require_known(self, record_ids: Collection[str]) -> None:
-        """Reject records that are not in the vault, because their content could never be decrypted.
-
-        Raises:
-            UnknownRecord: a record is not in the vault; the error names one such record.
-        """
+        """Reject records that are not in the vault, because their content could never be decrypted."""
         with self._database.reading() as connection:
             for ids in chunks(record_ids):
                 known = set(connection.scalars(sa.select(records.c.record_id).where(among(ids))))
@@ -200,9 +169,6 @@ class Vault:
             now: the time of the takedown.
 
         Returns the number of records that had no tombstone before.
-
-        Raises:
-            VaultUnavailable: the database does not answer, or freed bytes could not be erased yet; run it again.
         """
         return self.replay({r: Tombstone(deleted_at=now, reason=reason) for r in record_ids})
 
@@ -249,9 +215,6 @@ class Vault:
 
         Args:
             secret: the new secret; its first 32 bytes must equal those of the old one, as record ids depend on them.
-
-        Raises:
-            VaultMismatch: the first 32 bytes differ.
         """
         fresh = Keyring(secret)
         if fresh.identity_check != self._keyring.identity_check:
@@ -265,32 +228,31 @@ class Vault:
         vault_metadata.finish_erasure(self._database)
         return count
 
-    def opens_old_seals(self) -> bool:
-        """Return whether encrypted values not bound to their table and row are accepted; false in a new vault."""
-        with self._database.reading() as connection:
-            return vault_metadata.get(connection, name=vault_metadata.SEAL) != vault_metadata.ROW_SEAL
-
-    def refuse_old_seals(self) -> None:
-        """From now on, accept only encrypted values that are bound to their table and row.
-
-        This is the last step of `corpus vault reseal`.
-        """
-        with self._database.writing() as connection:
-            vault_metadata.put(connection, name=vault_metadata.SEAL, value=vault_metadata.ROW_SEAL)
-
     def assignments(self, corpus: str, *, version: int) -> dict[tuple[str, int], str]:
         """Return all split assignments in this corpus and split version: (record id, image number) to split."""
         with self._database.reading() as connection:
-            return split_assignments.read(connection, corpus=corpus, version=version)
+            return _assigned(connection, corpus=corpus, version=version)
 
-    def assign(self, corpus: str, *, version: int, rows: Mapping[tuple[str, int], str], now: datetime) -> None:
-        """Store split assignments permanently; existing assignments do not change.
+    def assign(self, corpus: str, *, version: int, rows: Mapping[Item, str], now: datetime) -> None:
+        """Store split assignments permanently; raise :class:`SplitConflict` if an item already has another split.
 
-        Raises:
-            SplitConflict: an item is already assigned to another split; nothing is written.
+        Rows of the table ``assignments`` are only added; the database refuses updates and deletes. So a test record
+        stays a test record as the corpus grows.
         """
+        at = _aware(now)
         with self._database.writing() as connection:
-            split_assignments.append(connection, corpus=corpus, version=version, rows=rows, now=_aware(now))
+            stored = _assigned(connection, corpus=corpus, version=version)
+            if moved := sorted(item for item, split in rows.items() if stored.get(item, split) != split):
+                record_id, image = moved[0]
+                detail = f"{len(moved)} items have another split already; the first is {record_id} image {image}"
+                raise SplitConflict(corpus=corpus, detail=detail)
+            added = [
+                {"corpus": corpus, "version": version, "record_id": r, "image": i, "split": split, "assigned_at": at}
+                for (r, i), split in sorted(rows.items())
+                if (r, i) not in stored
+            ]
+            if added:
+                connection.execute(sa.insert(assignments), added)
 
     def counts(self) -> dict[str, int]:
         """Return the number of live records (``records``) and of ``tombstones`` in the vault."""
@@ -301,12 +263,12 @@ class Vault:
 
     def _wrapped(self, record_ids: Collection[str], *, column: str) -> dict[str, bytes]:
         wrapped = records.c[column]
-        found: dict[str, bytes] = {}
+        values: dict[str, bytes] = {}
         with self._database.reading() as connection:
             for ids in chunks(record_ids):
                 query = sa.select(records.c.record_id, wrapped).where(among(ids), wrapped.is_not(None))
-                found |= {record_id: bytes(value) for record_id, value in connection.execute(query).all()}
-        return found
+                values |= {record_id: bytes(value) for record_id, value in connection.execute(query).all()}
+        return values
 
     def _new_row(self, record_id: str, *, fullname: str, corpus: str, month: str, now: datetime) -> dict[str, object]:
         wrap, key = self._keyring.wrap, secrets.token_bytes(SIV_KEY_BYTES)
@@ -323,10 +285,9 @@ class Vault:
 
 
 def _sort_out(connection: sa.Connection, *, ids: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the ids of live records and the unknown ids; the rest are tombstones."""
-    found = connection.execute(sa.select(records.c.record_id, records.c.deleted_at).where(among(ids))).all()
-    known = {record_id for record_id, _ in found}
-    return [r for r, deleted_at in found if deleted_at is None], [r for r in ids if r not in known]
+    rows = connection.execute(sa.select(records.c.record_id, records.c.deleted_at).where(among(ids))).all()
+    known = {record_id for record_id, _ in rows}
+    return [r for r, deleted_at in rows if deleted_at is None], [r for r in ids if r not in known]
 
 
 def _fields(tombstone: Tombstone) -> dict[str, object]:
@@ -337,3 +298,31 @@ def _aware(now: datetime) -> datetime:
     if now.tzinfo is None:
         raise BadParams(where="now", detail="must be an aware time, such as datetime.now(UTC)")
     return now
+
+
+def rewrap(connection: sa.Connection, *, old: Keyring, new: Keyring) -> int:
+    """Encrypt keys and Reddit fullnames of all live records again with ``new``; return the number of these records."""
+    live = connection.scalars(sa.select(records.c.record_id).where(records.c.deleted_at.is_(None))).all()
+    columns = sa.select(records.c.record_id, records.c.key, records.c.fullname)
+    statement = sa.update(records).where(records.c.record_id == sa.bindparam("id"))
+    for ids in chunks(live):
+        rows = connection.execute(columns.where(among(ids))).all()
+        keys = old.unwrap([(r, key) for r, key, _ in rows], column="key")
+        names = old.unwrap([(r, name) for r, _, name in rows], column="fullname")
+        values = [
+            {
+                "id": r,
+                "key": new.wrap(keys[r], record_id=r, column="key"),
+                "fullname": new.wrap(names[r], record_id=r, column="fullname"),
+            }
+            for r in ids
+        ]
+        connection.execute(statement, values)
+    return len(live)
+
+
+def _assigned(connection: sa.Connection, *, corpus: str, version: int) -> dict[Item, str]:
+    query = sa.select(assignments.c.record_id, assignments.c.image, assignments.c.split).where(
+        assignments.c.corpus == corpus, assignments.c.version == version
+    )
+    return {(record_id, image): split for record_id, image, split in connection.execute(query)}

@@ -12,9 +12,6 @@ from pipelines.errors import VaultMismatch
 from pipelines.vault.database import Database, marks
 from pipelines.vault.keyring import Keyring
 
-# The format of sealed values that a vault requires; vaults that were created before have no such row.
-SEAL, ROW_SEAL = "seal", b"2"
-
 
 def put(connection: sa.Connection, *, name: str, value: bytes) -> None:
     """Store a value by name in the vault's metadata; call this function inside the write transaction."""
@@ -29,25 +26,16 @@ def get(connection: sa.Connection, *, name: str) -> bytes | None:
 
 
 def claim(database: Database, *, keyring: Keyring) -> None:
-    """Bind a new vault to its secret, or check that an existing vault is opened with its secret.
-
-    Raises:
-        VaultMismatch: the secret differs: every record would get another id, and no tombstone would be found.
-    """
+    """Bind a new vault to its secret, or check that an existing vault is opened with its secret."""
     with database.writing() as connection:
         if get(connection, name="identity") is None:
             put(connection, name="identity", value=keyring.identity_check)
             put(connection, name="wrapping", value=keyring.wrapping_check)
-            put(connection, name=SEAL, value=ROW_SEAL)
         require_current(connection, keyring=keyring)
 
 
 def require_current(connection: sa.Connection, *, keyring: Keyring) -> None:
-    """Reject a project secret that belongs to another vault or was rotated out after this process opened the vault.
-
-    Raises:
-        VaultMismatch: the secret differs; the error states in which part.
-    """
+    """Reject a project secret that belongs to another vault or was rotated out after this process opened the vault."""
     if get(connection, name="identity") != keyring.identity_check:
         raise VaultMismatch(which="identity")
     if get(connection, name="wrapping") != keyring.wrapping_check:
@@ -78,9 +66,6 @@ def finish_erasure(database: Database, *, known: Erasure | None = None) -> None:
 
     If the pending request is the ``known`` one, and a search finds that no fragment of its values is left, the
     database is not rewritten.
-
-    Raises:
-        VaultUnavailable: a reader holds the old state; the request stays pending until the vault is opened again.
     """
     with database.reading() as connection:
         asked = get(connection, name="erase")

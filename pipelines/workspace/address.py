@@ -35,12 +35,7 @@ def shown(repo: str) -> str:
 
 
 def branches(repo: str) -> dict[str, str] | None:
-    """Return the commit of each branch of a repository, or ``None`` if a path contains no repository yet.
-
-    Raises:
-        RepositoryUnreachable: git cannot read it.
-        BadParams: the address contains a password, which git would show in the list of processes.
-    """
+    """Return the commit of each branch of a repository, or ``None`` if a path contains no repository yet."""
     path = local_path(repo)
     if path is None and "://" in repo and urlsplit(repo).password:
         raise BadParams(where="CORPUS_REPO", detail="contains a password; use a git credential helper or an SSH key")

@@ -23,13 +23,11 @@ from pipelines.timing import phase
 from pipelines.workspace import dvc_remote, trust
 from pipelines.workspace.address import branches, local_path, shown
 from pipelines.workspace.git import git
-from pipelines.workspace.graph import Graph
-from pipelines.workspace.inventory import Inventory, read_yaml
+from pipelines.workspace.inventory import Graph, Inventory, read_yaml
 from pipelines.workspace.objects import ObjectStore
 from pipelines.workspace.pointer import pointer_text, read_pointer
 from pipelines.workspace.results import Results, StageResult
-from pipelines.workspace.scratch import scratch_folder
-from pipelines.workspace.step_environment import step_environment
+from pipelines.workspace.scratch import scratch_folder, step_environment
 
 BRANCH = "corpus"
 CODE = "code"
@@ -78,23 +76,12 @@ class Workspace:
             self.repo.close()
 
     def step(self, *argv: str) -> str:
-        """Run ``python -m pipelines <argv>`` with the clone's code and return the last line of its output.
-
-        Raises:
-            CodeNotSigned: no operator signed the clone's code.
-            StepFailed: the step failed; the error has its exit status, and its message is on stderr.
-        """
+        """Run ``python -m pipelines <argv>`` with the clone's code and return the last line of its output."""
         done = self._run(argv, name=f"corpus {argv[0]}", stdout=subprocess.PIPE)
         return str(done.stdout).strip().rpartition("\n")[2]
 
     def command(self, cmd: str, *, name: str) -> None:
-        """Run the command line ``cmd`` of a DVC stage with the clone's code; send its output to stderr.
-
-        Raises:
-            NotACommand: ``cmd`` is not a command of this package.
-            CodeNotSigned: no operator signed the clone's code.
-            StepFailed: the command failed; the error has its exit status.
-        """
+        """Run the command line ``cmd`` of a DVC stage with the clone's code; send its output to stderr."""
         # without a shell: DVC fills in values of params.yaml, which any committer to the branch chooses
         argv = shlex.split(cmd)
         if argv[:3] != COMMAND:
@@ -126,11 +113,7 @@ class Workspace:
 
     @phase("fetch")
     def link(self, files: Mapping[str, str]) -> None:
-        """Fetch DVC objects and place them in the clone's working tree; ``files`` maps paths to digests.
-
-        Raises:
-            ObjectIncomplete: for the first object that is missing or damaged on the remote.
-        """
+        """Fetch DVC objects and place them in the clone's working tree; ``files`` maps paths to digests."""
         self.objects.fetch(files.values())
         for path, digest in files.items():
             self.objects.link(digest, self.path / path)
@@ -154,18 +137,17 @@ class Workspace:
     @phase("push")
     def add(self, paths: Sequence[Path]) -> dict[str, str]:
         """Track files with DVC, push them to the DVC remote, and return the texts of their pointers by path."""
-        found = {}
+        pointers = {}
         for path in sorted(paths):
             # hashing makes the file a link to its object, which may change its time but not its size
             digest, size = self.objects.put(path), path.stat().st_size
-            found[path.relative_to(self.path).as_posix()] = pointer_text(path.name, md5=digest, size=size)
-        self.objects.push(read_pointer(text).md5 for text in found.values())
-        self.place(found)
-        self._ignore(found)
-        return found
+            pointers[path.relative_to(self.path).as_posix()] = pointer_text(path.name, md5=digest, size=size)
+        self.objects.push(read_pointer(text).md5 for text in pointers.values())
+        self.place(pointers)
+        self._ignore(pointers)
+        return pointers
 
     def _ignore(self, names: Iterable[str]) -> None:
-        """Add tracked files to ``.gitignore`` if no rule ignores them yet, as DVC does."""
         listed = git("ls-files", "--others", "--exclude-standard", "--", *names, cwd=self.path)
         for path in map(self.path.joinpath, listed.splitlines()):
             with path.with_name(".gitignore").open("a") as rules:
@@ -193,11 +175,7 @@ class Workspace:
             dump_yaml(str(self.path / "dvc.lock"), json.loads(json.dumps({"schema": "2.0", "stages": stages})))
 
     def check_remote(self, pointers: Mapping[str, str]) -> None:
-        """Check that the DVC remote contains every object of ``pointers`` with the right size.
-
-        Raises:
-            ObjectIncomplete: for the first object that is missing or has another size.
-        """
+        """Check that the DVC remote contains every object of ``pointers`` with the right size."""
         outs = [read_pointer(text) for text in pointers.values()]
         self.objects.require_whole({out.md5: out.size for out in outs})
 
@@ -205,18 +183,13 @@ class Workspace:
     def commit(
         self, message: str, *, paths: Sequence[str] = (".",), code: str | None = None, trailers: Sequence[str] = ()
     ) -> str | None:
-        """Commit the changes below ``paths``, push them (fast-forward only) and return the commit.
+        """Commit the changes below ``paths``, push them (fast-forward only) and return the commit, ``None`` for none.
 
-        Returns ``None`` if there are no changes.
+        :class:`CommitLost` is raised if another publisher moved the branch first.
 
         Args:
-            message: subject and body of the commit message.
-            paths: files and folders of the clone.
             code: the commit of newer code that was merged; the branch ``code`` moves with the corpus branch.
             trailers: lines ``Name: value`` for the end of the message.
-
-        Raises:
-            CommitLost: another publisher moved the branch first.
         """
         git("add", "--all", "--", *(path for path in paths if (self.path / path).exists()), cwd=self.path)
         if not git("diff", "--cached", "--name-only", cwd=self.path):
@@ -233,12 +206,7 @@ class Workspace:
 
 
 def require_corpus(settings: Settings) -> None:
-    """Check that the corpus repository exists, with a branch ``corpus``.
-
-    Raises:
-        NoCorpus: there is no corpus repository.
-        RepositoryUnreachable: git cannot read the repository.
-    """
+    """Check that the corpus repository exists, with a branch ``corpus``."""
     if BRANCH not in (branches(settings.repo) or {}):
         raise NoCorpus(place=shown(settings.repo))
 
@@ -261,10 +229,6 @@ def workspace(
 
     The clone is at the newest commit of the corpus branch, or at ``revision``. With ``folders``, only these are checked
     out, and the files that are in no folder: writing thousands of pointers takes seconds.
-
-    Raises:
-        NoCorpus, RepositoryUnreachable: see :func:`require_corpus`.
-        UnknownName: the repository has no such revision.
     """
     require_corpus(settings)
     if revision and revision.startswith("-"):
@@ -312,7 +276,6 @@ def history(settings: Settings, *, depth: int | None = None) -> Iterator[Path]:
 
 
 def _retry_after(output: str | None) -> float | None:
-    """Return the delay in seconds that a failed command names in the last line of its output, if any."""
     try:
         last = json.loads((output or "").strip().rpartition("\n")[2])
     except ValueError:

@@ -22,7 +22,7 @@ from typing import Any
 
 from pipelines.config.added_corpora import complete
 from pipelines.config.collect import Refresh
-from pipelines.config.params import EarlierNames, earlier, load, overlay, parse
+from pipelines.config.params import FILES, by_file, load, overlay, parse, parse_all
 from pipelines.config.settings import Settings
 from pipelines.errors import CorpusError
 from pipelines.workspace.clone import BRANCH, history
@@ -30,7 +30,7 @@ from pipelines.workspace.git import git
 
 log = logging.getLogger(__name__)
 PIPELINES = Path(__file__).resolve().parents[1]
-SOURCES = ("dvc.yaml", "params.yaml")
+SOURCES = ("dvc.yaml", *FILES)
 
 
 def file(home: Path) -> Path:
@@ -39,16 +39,10 @@ def file(home: Path) -> Path:
 
 
 def refresh(settings: Settings) -> bool:
-    """Write the stage graph of the corpus branch to its file if its sources changed; return whether it was written.
-
-    Raises:
-        EarlierNames: the corpus was not upgraded to the present code.
-    """
+    """Write the stage graph of the corpus branch to its file if its sources changed; return whether it was written."""
     changed = False
     # again after writing: a command that began earlier may have written the graph of an earlier commit meanwhile
     while not current(settings.home, texts := _published(settings)):
-        if earlier(parse(texts["params.yaml"], where="params.yaml")):
-            raise EarlierNames
         write(file(settings.home), texts)
         changed = True
     return changed
@@ -74,7 +68,7 @@ def _published(settings: Settings) -> dict[str, str]:
 
 
 def read(show: Callable[[str], str]) -> dict[str, str]:
-    """Return the texts of ``dvc.yaml`` and ``params.yaml``, the stage graph's sources, by name.
+    """Return the texts of the stage graph's sources, ``dvc.yaml`` and the files of the parameters, by name.
 
     ``show`` returns the text of a file.
     """
@@ -100,7 +94,6 @@ def write(path: Path, texts: Mapping[str, str]) -> None:
 
 @lru_cache(maxsize=4)
 def _resolved(digest: str, texts: tuple[tuple[str, str], ...]) -> str:
-    """Return the text of the stage graph's file; a process that writes it for several repositories resolves once."""
     return json.dumps({"digest": digest, **resolve(dict(texts))}, indent=1)
 
 
@@ -110,7 +103,7 @@ def _digest(texts: Mapping[str, str]) -> str:
 
 
 def resolve(texts: Mapping[str, str]) -> dict[str, Any]:
-    """Return the content of the stage graph's file, resolved from the texts of ``dvc.yaml`` and ``params.yaml``.
+    """Return the content of the stage graph's file, resolved from the texts of :data:`SOURCES`.
 
     The keys are ``stages`` (name, description, upstream stages, package and number of matrix values beside the corpus
     of each), ``packages`` (the first sentence of their documentation), ``corpora`` (the section), ``ensembles``
@@ -118,19 +111,20 @@ def resolve(texts: Mapping[str, str]) -> dict[str, Any]:
     corpora that people annotate), ``registry`` (the names of registered models), ``batch_predict`` (the section),
     ``refresh`` (its schedule).
 
-    Matrix entries and parameters are filled in from ``params.yaml`` with the text of a ``profile`` over it.
+    Matrix entries and parameters are filled in from the parameters with the text of a ``profile`` over it.
     """
     import yaml
     from dvc.repo import Repo
 
-    values = parse(texts["params.yaml"], where="params.yaml")
+    values = parse_all({name: texts[name] for name in FILES})
     if "profile" in texts:
         values = complete(overlay(values, parse(texts["profile"], where="the profile")))
     home, matrices = packages(), _matrices(texts["dvc.yaml"])
     with tempfile.TemporaryDirectory(prefix="dvc-airflow-") as folder:
         here = Path(folder)
         (here / "dvc.yaml").write_text(texts["dvc.yaml"])
-        (here / "params.yaml").write_text(yaml.safe_dump(values))
+        for name, sections in by_file(values).items():
+            (here / name).write_text(yaml.safe_dump(sections))
         load(here)
         (here / ".dvc").mkdir()
         (here / ".dvc" / "config").write_text(f"[core]\n    no_scm = true\n    site_cache_dir = {here / 'site'}\n")
@@ -174,11 +168,10 @@ def _sentence(package: str) -> str:
 
 
 def _matrices(text: str) -> dict[str, int]:
-    """Return the number of matrix values beside the corpus by stage."""
     import yaml
 
     stages = yaml.safe_load(text).get("stages") or {}
-    return {name: len((one.get("matrix") or {}).keys() - {"corpus"}) for name, one in stages.items()}
+    return {name: len((stage.get("matrix") or {}).keys() - {"corpus"}) for name, stage in stages.items()}
 
 
 def _asking(corpus: str, values: Mapping[str, Any]) -> list[str]:

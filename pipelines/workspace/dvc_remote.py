@@ -59,7 +59,6 @@ def configure(path: Path, *, settings: Settings, scratch: bool = True) -> None:
 
 
 def _quoted(value: str) -> str:
-    """Return a value in the format of DVC's configuration, which has no escapes."""
     quote = "'" if '"' in value else '"'
     if quote in value or "%(" in value or not value.isprintable():
         raise RemoteRefused(detail="a value has a line break, both kinds of quotes, or %(, which DVC cannot store")
@@ -67,11 +66,7 @@ def _quoted(value: str) -> str:
 
 
 def opened(path: Path) -> Any:
-    """Open a clone as a DVC repository object.
-
-    Raises:
-        RemoteRefused: DVC does not know an option, or the kind of remote.
-    """
+    """Open a clone as a DVC repository object."""
     from dvc.config import ConfigError as BadConfig
     from dvc.repo import Repo
 
@@ -83,13 +78,7 @@ def opened(path: Path) -> Any:
 
 
 def storage(repo: Any) -> Any:
-    """Return the object store of a repository's DVC remote after it has answered one request (a folder is not tested).
-
-    Raises:
-        RemoteUnavailable: the remote does not answer.
-        RemoteRefused: the remote refuses the credentials, or the bucket or a package for this kind of remote is
-        missing.
-    """
+    """Return the store of a repository's DVC remote after it has answered one request (a folder is not tested)."""
     from dvc.config import ConfigError as BadConfig
     from dvc_objects.fs.errors import ConfigError as BadOptions
     from dvc_objects.fs.errors import RemoteMissingDepsError

@@ -1,4 +1,4 @@
-"""Run git with the author name that the project's data commits have."""
+"""Run git with the author name that the project's data commits have, and read and write signed tags."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ import os
 import re
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipelines.errors import GitFailed
+from pipelines.process import now
+
+if TYPE_CHECKING:
+    from pipelines.vault.signing import Signer
 
 IDENTITY = {
     "GIT_AUTHOR_NAME": "Crisis Corpus",
@@ -22,11 +27,7 @@ CREDENTIALS = re.compile(r"//[^/@\s]+@")
 
 
 def git(*argv: str, cwd: Path | None = None, given: str | None = None) -> str:
-    """Run git in the folder ``cwd`` with ``given`` as its input; return its output without surrounding white space.
-
-    Raises:
-        GitFailed: git's exit status was not 0; the error has the line of its message that names the cause.
-    """
+    """Run git in the folder ``cwd`` with ``given`` as its input; return its output without surrounding white space."""
     done = subprocess.run(
         ["git", *argv],
         cwd=cwd,
@@ -51,3 +52,22 @@ def commit_of(root: Path) -> str:
         return git("rev-parse", "HEAD", cwd=root)
     except GitFailed:
         return "none"
+
+
+def write_signed_tag(name: str, *, commit: str, message: str, signer: Signer, cwd: Path) -> str:
+    """Create a signed git tag object for a commit and return its id; the caller pushes it."""
+    who = f"{IDENTITY['GIT_COMMITTER_NAME']} <{IDENTITY['GIT_COMMITTER_EMAIL']}> {int(now().timestamp())} +0000"
+    head = git("rev-parse", f"{commit}^{{commit}}", cwd=cwd)
+    text = f"object {head}\ntype commit\ntag {name}\ntagger {who}\n\n{message}\n"
+    return git("mktag", cwd=cwd, given=signer.sign_text(text))
+
+
+def read_signed_tag(name: str, *, signer: Signer, cwd: Path) -> str | None:
+    """Return the message of the git tag ``name``, or ``None`` if ``signer`` has not signed a tag of this name."""
+    try:
+        text = git("cat-file", "tag", f"refs/tags/{name}", cwd=cwd)
+    except GitFailed:
+        return None
+    head, _, message = (signer.signed_text(text) or "").partition("\n\n")
+    # a signed tag can be copied to another name
+    return message.rstrip("\n") if f"tag {name}" in head.split("\n") else None

@@ -70,12 +70,7 @@ class Inventory:
         }
 
     def digest(self, path: str) -> str:
-        """Return the digest of a stage's dependency at ``path`` as ``dvc.lock`` would record it.
-
-        Raises:
-            DependencyMissing: the path does not exist.
-            ObjectIncomplete: an out's list of files is missing.
-        """
+        """Return the digest of a stage's dependency at ``path`` as ``dvc.lock`` would record it."""
         out = self._outs.get(path)
         if out is not None:
             return out.md5
@@ -91,19 +86,19 @@ class Inventory:
 
     def entry(self, path: str) -> dict[str, Any]:
         """Return a dependency's entry in ``dvc.lock``: path, digest, size and, for a folder, number of files."""
-        found: dict[str, Any] = {"path": path, "hash": "md5", "md5": self.digest(path)}
+        entry: dict[str, Any] = {"path": path, "hash": "md5", "md5": self.digest(path)}
         if (out := self._outs.get(path)) is not None:
-            found["size"] = out.size
-            return found if out.nfiles is None else found | {"nfiles": out.nfiles}
-        if not found["md5"].endswith(TREE):
+            entry["size"] = out.size
+            return entry if out.nfiles is None else entry | {"nfiles": out.nfiles}
+        if not entry["md5"].endswith(TREE):
             file = self._root / path
-            return found | {"size": file.stat().st_size if file.is_file() else self._objects.size(found["md5"])}
+            return entry | {"size": file.stat().st_size if file.is_file() else self._objects.size(entry["md5"])}
         git, files = self._git(path), self.files(path)
         whole = {name: out for name, out in self.outs(path).items() if _at_or_below(name, path)}
         size = sum(size for _, size in git.values()) + sum(out.size for out in whole.values())
         if not whole:
             size += sum(self._objects.size(digest) for digest in files.values())
-        return found | {"size": size, "nfiles": len(git) + len(files)}
+        return entry | {"size": size, "nfiles": len(git) + len(files)}
 
     def _members(self, name: str, out: Out) -> Iterator[tuple[str, str]]:
         if out.md5.endswith(TREE):
@@ -113,7 +108,7 @@ class Inventory:
 
     def _git_files(self, path: str) -> dict[str, tuple[str, int]]:
         """Return the files below a folder that no out covers: path below it -> digest and size in bytes."""
-        found = {}
+        listed = {}
         for folder, folders, files in os.walk(self._root / path):
             # as in .dvcignore
             folders[:] = [name for name in folders if name != "__pycache__"]
@@ -121,22 +116,22 @@ class Inventory:
                 name = file.relative_to(self._root).as_posix()
                 if self._outs.keys().isdisjoint({name, *map(str, Path(name).parents)}):
                     data = file.read_bytes()
-                    found[name.removeprefix(f"{path}/")] = digest_of(data), len(data)
-        return found
+                    listed[name.removeprefix(f"{path}/")] = digest_of(data), len(data)
+        return listed
 
 
 def read_yaml(text: str) -> dict[str, Any]:
     """Parse a DVC file with DVC's own reader (YAML 1.2, in which ``8e-06`` is a number)."""
     from dvc.utils.serialize import parse_yaml
 
-    found: dict[str, Any] = parse_yaml(text, "")
-    return found
+    content: dict[str, Any] = parse_yaml(text, "")
+    return content
 
 
 def read_outs(text: str) -> list[dict[str, Any]]:
     """Return the outs of a ``.dvc`` file; those of the many shards of a month without the slow parser."""
-    if found := SHARD.fullmatch(text):
-        return [{"md5": found[1], "size": int(found[2]), "hash": "md5", "path": found[3]}]
+    if shard := SHARD.fullmatch(text):
+        return [{"md5": shard[1], "size": int(shard[2]), "hash": "md5", "path": shard[3]}]
     outs: list[dict[str, Any]] = read_yaml(text)["outs"]
     return outs
 
@@ -166,3 +161,58 @@ def _at_or_below(path: str, folder: str) -> bool:
 def overlap(one: str, other: str) -> bool:
     """Return whether two paths are equal or one is below the other."""
     return _at_or_below(one, other) or _at_or_below(other, one)
+
+
+# What the resolver fills in stays within one name of a path.
+FILLED = re.compile(r"\$\{[^}]*\}")
+
+
+class Graph:
+    """The stages of a clone, as DVC resolves them from ``dvc.yaml``.
+
+    Args:
+        repo: the clone, as DVC opened it.
+    """
+
+    def __init__(self, repo: Any) -> None:
+        from dvc.dvcfile import load_file
+
+        self._file = load_file(repo, repo.fs.join(repo.root_dir, "dvc.yaml"))
+
+    def defines(self, name: str) -> bool:
+        """Return whether ``dvc.yaml`` defines a stage of this name; removed stages may remain in ``dvc.lock``."""
+        return not self._file.exists() or bool(self._file.resolver.has_key(name))
+
+    def names(self) -> list[str]:
+        """Return the names of all stages that ``dvc.yaml`` defines."""
+        return sorted(self._file.resolver.get_keys()) if self._file.exists() else []
+
+    def outs(self, folder: str) -> Iterator[str]:
+        """Return the paths of cached outputs that stages write at or below a folder."""
+        if not self._file.exists():
+            return
+        groups = {
+            group
+            for group, stage in self._file.contents.get("stages", {}).items()
+            if any(_may_be_below(out, folder) for out in _cached_outs(stage.get("do", stage)))
+        }
+        for name in self._file.resolver.get_keys():
+            if name.partition("@")[0] in groups:
+                [stage] = self._file.resolver.resolve_one(name).values()
+                yield from (out for out in _cached_outs(stage) if f"{out}/".startswith(f"{folder}/"))
+
+
+def _cached_outs(stage: Mapping[str, Any]) -> Iterator[str]:
+    for out in stage.get("outs", ()):
+        if isinstance(out, str):
+            yield out
+        else:
+            yield from (path for path, how in out.items() if how.get("cache", True))
+
+
+def _may_be_below(template: str, folder: str) -> bool:
+    names, wanted = template.split("/"), folder.split("/")
+    return len(names) >= len(wanted) and all(
+        re.fullmatch(".*".join(map(re.escape, FILLED.split(name))), want)
+        for name, want in zip(names, wanted, strict=False)
+    )

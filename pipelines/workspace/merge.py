@@ -91,9 +91,6 @@ def merge(
         theirs: the parameters of the newer code, with its profile.
         keep: dotted keys, or sections, whose value in the corpus wins a conflict.
         take: dotted keys, or sections, whose newer value wins a conflict.
-
-    Raises:
-        ParameterConflict: the same key has three different values; the error names every such key.
     """
     merger = _Merger(keep, take)
     values = merger.mapping(base, ours, theirs, ())
@@ -115,13 +112,13 @@ class _Merger:
 
     def mapping(self, base: Any, ours: Mapping[str, Any], theirs: Mapping[str, Any], key: Key) -> dict[str, Any]:
         known = base if isinstance(base, Mapping) else {}
-        found = {}
+        merged = {}
         for name in [*theirs, *(name for name in ours if name not in theirs)]:
             three = (side.get(name, MISSING) for side in (known, ours, theirs))
             value = self.value(*three, key=(*key, name))
             if value is not MISSING:
-                found[name] = value
-        return found
+                merged[name] = value
+        return merged
 
     def value(self, base: Any, ours: Any, theirs: Any, *, key: Key) -> Any:
         if isinstance(ours, Mapping) and isinstance(theirs, Mapping):

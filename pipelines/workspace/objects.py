@@ -48,22 +48,8 @@ class ObjectStore:
         """Return the remote's top folder, which contains the folder of DVC objects."""
         return _above(self.remote)
 
-    def remove_run_cache(self) -> int:
-        """Delete DVC's run-cache, in which earlier releases stored stage results; return the number of its files."""
-        removed = 0
-        for place in (self.cache, self.remote):
-            runs = place.fs.join(_above(place), "runs")
-            if place.fs.exists(runs):
-                removed += len(list(place.fs.find(runs)))
-                place.fs.rm(runs, recursive=True)
-        return removed
-
     def tree(self, digest: str) -> dict[str, str]:
-        """Return the digest of each file in a folder object (a DVC object that lists files) by relative path.
-
-        Raises:
-            ObjectIncomplete: the folder's list is neither in the cache nor on the remote.
-        """
+        """Return the digest of each file in a folder object (a DVC object that lists files) by relative path."""
         if digest not in self._trees:
             self.fetch([digest])
             entries = json.loads(Path(self.cache.oid_to_path(digest)).read_bytes())
@@ -76,11 +62,7 @@ class ObjectStore:
         return Path(self.cache.oid_to_path(digest)).stat().st_size
 
     def fetch(self, digests: Iterable[str]) -> None:
-        """Copy DVC objects from the remote to the cache, and verify each against its digest.
-
-        Raises:
-            ObjectIncomplete: for the first object that is missing or damaged.
-        """
+        """Copy DVC objects from the remote to the cache, and verify each against its digest."""
         missing = sorted(digest for digest in set(digests) if not self._cached(digest))
         if not missing:
             return
@@ -94,9 +76,6 @@ class ObjectStore:
         """Copy DVC objects from the cache to the remote if they are missing or have another size there.
 
         The list of a folder is copied after its files.
-
-        Raises:
-            ObjectIncomplete: for the first object to copy that is not in the cache.
         """
         wanted = set(digests)
         files = {digest for folder in wanted if folder.endswith(TREE) for digest in self.tree(folder).values()}
@@ -137,9 +116,6 @@ class ObjectStore:
 
         Args:
             outs: digest -> size in bytes; of a folder the sum of its files.
-
-        Raises:
-            ObjectIncomplete: for the first object that is missing or has another size.
         """
         sizes = self._sizes({file for digest in outs for file in self._files(digest)} | _folders(outs))
         for digest, size in outs.items():

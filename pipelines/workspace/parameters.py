@@ -8,11 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-
 from pipelines.config import params_text
 from pipelines.config.added_corpora import complete, create_folders
-from pipelines.config.params import EarlierNames, earlier, load, parse, validate
+from pipelines.config.params import (
+    FILES,
+    load,
+    parse,
+    parse_all,
+    read_params,
+    texts_below,
+    validate,
+)
 from pipelines.config.params_text import Key, dotted
 from pipelines.config.settings import Settings
 from pipelines.errors import BadParams, ConfigError
@@ -24,12 +30,11 @@ from pipelines.workspace.inventory import overlap
 from pipelines.workspace.merge import MISSING, Difference
 from pipelines.workspace.stages import Definition
 
-FILE = "params.yaml"
 PARAMETER, SET_BY, REASON = "Parameter", "Set-By", "Reason"
 
 
 class UnknownParameter(ConfigError):
-    """``params.yaml`` has no section or parameter of this name."""
+    """The corpus has no section or parameter of this name."""
 
     message = "There is no parameter '{key}'."
     remedy = "List them with `corpus params show`."
@@ -53,7 +58,7 @@ class Layers:
     @classmethod
     def of(cls, clone: Workspace) -> Layers:
         """Read the three layers of parameters in a clone at the newest commit of the corpus branch."""
-        present = parse((clone.path / FILE).read_text(), where=FILE)
+        present = read_params(clone.path)
         code = merged_code(clone)
         return cls(
             at(clone, code, profile=None),
@@ -104,13 +109,9 @@ class Changed:
 
 
 def show(settings: Settings, *, section: str | None) -> Any:
-    """Return the present value of a parameter given by its dotted key, or all parameters.
-
-    Raises:
-        UnknownParameter: there is no such section or value.
-    """
+    """Return the present value of a parameter given by its dotted key, or all parameters."""
     with workspace(settings) as clone:
-        values: Any = parse((clone.path / FILE).read_text(), where=FILE)
+        values: Any = read_params(clone.path)
     for name in params_text.find(values, section) if section else ():
         if not isinstance(values, Mapping) or name not in values:
             raise UnknownParameter(key=section)
@@ -127,10 +128,10 @@ def diff(settings: Settings) -> list[Row]:
     )
     rows = []
     for key in [*present, *(key for key in profile if key not in present)]:
-        one, two, three = (side.get(key, MISSING) for side in (default, profile, present))
-        if key != ("profile",) and not one == two == three:
-            record = _record(known, key) if three != two else None
-            rows.append(Row(dotted(key), one, two, three, record))
+        by_default, by_profile, now = (side.get(key, MISSING) for side in (default, profile, present))
+        if key != ("profile",) and not by_default == by_profile == now:
+            record = _record(known, key) if now != by_profile else None
+            rows.append(Row(dotted(key), by_default, by_profile, now, record))
     return rows
 
 
@@ -140,32 +141,19 @@ def change(
     """Set parameters on the corpus branch in one commit.
 
     Args:
-        settings: the location of the corpus.
         values: new values, by key or by dotted name.
-        reason: why the values change; kept in the commit.
-        who: name and address of the person; kept in the commit.
-        dry_run: check and compare the values without a commit.
-
-    Raises:
-        BadParams: the parameters would be invalid; the error names every faulty key.
-        CommitLost: another publisher moved the branch first.
     """
     if "profile" in values or ("profile",) in values:
         raise BadParams(where="profile", detail="is chosen once, by `corpus init`")
     with workspace(settings) as clone:
-        path = clone.path / FILE
-        text = path.read_text()
-        before = parse(text, where=FILE)
-        if earlier(before) or set(before) != set(YAML(typ="safe").load(text)):
-            raise EarlierNames
+        before = read_params(clone.path)
         after = copy.deepcopy(before)
         keys = {params_text.find(before, key) if isinstance(key, str) else key: value for key, value in values.items()}
         for key, value in keys.items():
             params_text.put(after, key, value)
         validate(complete(after), where=", ".join(map(dotted, keys)))
         old = _definitions(clone)
-        path.write_text(params_text.rewrite(text, after))
-        create_folders(clone.path, load(clone.path).corpora)
+        write(clone, after)
         stages, below = _to_run(old, _definitions(clone))
         differences = tuple(_differences(before, after))
         commit = None
@@ -173,7 +161,7 @@ def change(
             names = sorted(map(dotted, keys))
             commit = clone.commit(
                 _subject(names),
-                paths=[FILE, "annotations", "models"],
+                paths=[*FILES, "annotations", "models"],
                 trailers=_trailers(names, who=who, reason=reason),
             )
     if commit:
@@ -182,16 +170,19 @@ def change(
 
 
 def from_file(path: Path) -> dict[Key, Any]:
-    """Read parameter values from a YAML file with the keys of ``params.yaml`` (such as a profile); return them by key.
-
-    Raises:
-        BadParams: the file cannot be read.
-    """
+    """Read parameter values from a YAML file, such as a profile, and return them by key."""
     try:
         values = parse(path.read_text(), where=path.name)
     except (OSError, UnicodeDecodeError) as error:
         raise BadParams(where=path.name, detail=f"cannot be read ({type(error).__name__})") from None
     return {key: value for key, value in params_text.leaves(values) if key}
+
+
+def write(clone: Workspace, values: Mapping[str, Any]) -> None:
+    """Write parameters into the files of a clone, with their comments, and create the folders of added corpora."""
+    for name, text in params_text.rewrite(texts_below(clone.path), values).items():
+        (clone.path / name).write_text(text)
+    create_folders(clone.path, load(clone.path).corpora)
 
 
 def merged_code(clone: Workspace) -> str:
@@ -201,24 +192,20 @@ def merged_code(clone: Workspace) -> str:
 
 def at(clone: Workspace, revision: str, *, profile: profiles.Profile | None) -> dict[str, Any]:
     """Return the parameters at a commit of the code, replaced by those of a profile if one is given."""
-    values = parse(profiles.shown(revision, FILE, cwd=clone.path) or "", where=FILE)
+    values = parse_all(profiles.texts_at(revision, cwd=clone.path))
     return profile.over(values) if profile else values
 
 
 def kept_profile(clone: Workspace, code: str, name: str | None) -> profiles.Profile | None:
-    """Return the corpus's profile from a commit of the code; a profile given as a file is only on the corpus branch.
-
-    Raises:
-        ProfileMissing: earlier code had the profile, but this commit does not.
-    """
+    """Return the corpus's profile from a commit of the code; a profile given as a file is only on the corpus branch."""
     if name is None:
         return None
-    found = profiles.at(code, name, root=clone.path)
-    if found is None and profiles.at(merged_code(clone), name, root=clone.path) is None:
-        found = profiles.at(clone.head, name, root=clone.path)
-    if found is None:
+    profile = profiles.at(code, name, root=clone.path)
+    if profile is None and profiles.at(merged_code(clone), name, root=clone.path) is None:
+        profile = profiles.at(clone.head, name, root=clone.path)
+    if profile is None:
         raise ProfileMissing(name=name)
-    return found
+    return profile
 
 
 def records(clone: Workspace) -> dict[str, Record]:
@@ -228,16 +215,15 @@ def records(clone: Workspace) -> dict[str, Record]:
     )
     form = f"{line}%x00%(trailers:key={PARAMETER},valueonly,separator=%x00)%x01"
     log = git("log", "--first-parent", f"--grep=^{PARAMETER}: ", f"--format={form}", BRANCH, cwd=clone.path)
-    found: dict[str, Record] = {}
+    last: dict[str, Record] = {}
     for entry in filter(None, (part.strip() for part in log.split("\x01"))):
         who, when, reason, *keys = entry.split("\x00")
         for key in keys:
-            found.setdefault(key, Record(who, when, reason))
-    return found
+            last.setdefault(key, Record(who, when, reason))
+    return last
 
 
 def _record(known: Mapping[str, Record], key: Key) -> Record | None:
-    """Return the record of a value, or of the mapping that it was set with."""
     return next((known[name] for n in range(len(key), 0, -1) if (name := dotted(key[:n])) in known), None)
 
 
@@ -254,13 +240,12 @@ def _trailers(names: Sequence[str], *, who: str, reason: str) -> list[str]:
 def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Difference]:
     old, new = dict(params_text.leaves(before)), dict(params_text.leaves(after))
     for key in [*old, *(key for key in new if key not in old)]:
-        one, other = old.get(key, MISSING), new.get(key, MISSING)
-        if one != other:
-            yield Difference(dotted(key), one, other)
+        earlier, later = old.get(key, MISSING), new.get(key, MISSING)
+        if earlier != later:
+            yield Difference(dotted(key), earlier, later)
 
 
 def _definitions(clone: Workspace) -> dict[str, Definition]:
-    """Return every stage of a clone with its present parameters."""
     opened = Workspace(clone.path, settings=clone.settings)
     try:
         return Definition.resolve_all(opened.repo, opened.graph.names())

@@ -45,18 +45,14 @@ def hand_over(pointers: Mapping[str, str], *, secret: bytes) -> dict[str, str]:
 
 
 def received(pointers: Mapping[str, str], *, secret: bytes) -> dict[str, str]:
-    """Verify and remove the codes of pointers from :func:`hand_over`; return the plain texts by path.
-
-    Raises:
-        BadPointer: a pointer was changed, or written for another path.
-    """
-    found = {}
+    """Verify and remove the codes of pointers from :func:`hand_over`; return the plain texts by path."""
+    texts = {}
     for number, (path, given) in enumerate(pointers.items(), start=1):
         text, _, mac = str(given).rpartition("# ")
         if not hmac.compare_digest(mac.rstrip("\n").encode(), _mac(path, text, secret).encode()):
             raise BadPointer(number=number, detail="no task of this corpus wrote it for this path")
-        found[path] = text
-    return found
+        texts[path] = text
+    return texts
 
 
 def _mac(path: str, text: str, secret: bytes) -> str:
@@ -68,10 +64,6 @@ def check_handed_over(pointers: Mapping[str, str], *, below: str | None = None) 
     """Validate the texts of DVC pointers by path: each must name one local file below ``data/`` or ``work/``.
 
     ``below`` is the only folder in which the files may be. Returns the same pointers.
-
-    Raises:
-        BadPointer: a pointer does not name such a file; the message has the number of the first such pointer, not its
-            text.
     """
     for number, (path, text) in enumerate(pointers.items(), start=1):
         fault = _fault(path, text)
@@ -98,4 +90,4 @@ def pointed(text: str) -> str | None:
     """Return the name of the file in a DVC pointer's text, or ``None`` if it differs from :func:`pointer_text`."""
     # no YAML parser, which would let unknown keys through
     form = r"outs:\n- md5: [0-9a-f]{32}\n  size: [0-9]{1,15}\n  hash: md5\n  path: (.+)\n"
-    return found[1] if (found := re.fullmatch(form, text)) else None
+    return match[1] if (match := re.fullmatch(form, text)) else None

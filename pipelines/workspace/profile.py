@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.config.added_corpora import complete
-from pipelines.config.params import overlay, parse, validate
+from pipelines.config.params import FILES, overlay, parse, parse_all, validate
 from pipelines.errors import ConfigError
 from pipelines.workspace.git import git
 
@@ -42,7 +42,7 @@ class BadProfileName(ConfigError):
 
 @dataclass(frozen=True)
 class Profile:
-    """A profile: parameter values that replace those of ``params.yaml``, and its name in the corpus."""
+    """A profile: parameter values that replace the defaults, and its name in the corpus."""
 
     name: str
     text: str
@@ -53,22 +53,12 @@ class Profile:
         return f"profiles/{self.name}.yaml"
 
     def over(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Return the values of ``params.yaml`` replaced by those of this profile, with the profile's name.
-
-        Raises:
-            BadParams: the profile is not YAML.
-        """
+        """Return the default values replaced by those of this profile, with the profile's name."""
         return complete(overlay(values, parse(self.text, where=self.path))) | {"profile": self.name}
 
 
 def given(profile: str, *, checkout: Path) -> Profile:
-    """Read and validate a profile, given as a name (committed in the checkout) or as the path of a YAML file.
-
-    Raises:
-        UnknownProfile: there is neither a committed profile nor a file of this name.
-        UncommittedProfile: the profile's file in the checkout differs from the committed one.
-        BadParams: the profile is invalid; the error names every faulty key.
-    """
+    """Read and validate a profile, given as a name (committed in the checkout) or as the path of a YAML file."""
     is_path = "/" in profile or profile.endswith((".yaml", ".yml"))
     name = Path(profile).stem if is_path else profile
     committed = shown("HEAD", f"profiles/{name}.yaml", cwd=checkout)
@@ -83,8 +73,7 @@ def given(profile: str, *, checkout: Path) -> Profile:
     if text is not None and text != committed and (committed is not None or not is_path):
         raise UncommittedProfile(name=name)
     chosen = Profile(name, text if text is not None else str(committed))
-    params = shown("HEAD", "params.yaml", cwd=checkout) or ""
-    validate(chosen.over(parse(params, where="params.yaml")), where=chosen.path)
+    validate(chosen.over(parse_all(texts_at("HEAD", cwd=checkout))), where=chosen.path)
     return chosen
 
 
@@ -92,6 +81,11 @@ def at(revision: str, name: str | None, *, root: Path) -> Profile | None:
     """Return the profile of this name at a commit, or ``None`` if the commit has no such profile."""
     text = shown(revision, f"profiles/{name}.yaml", cwd=root) if name else None
     return None if name is None or text is None else Profile(name, text)
+
+
+def texts_at(revision: str, *, cwd: Path) -> dict[str, str]:
+    """Return the texts of the files of the parameters at a commit by name."""
+    return {name: text for name in FILES if (text := shown(revision, name, cwd=cwd)) is not None}
 
 
 def shown(revision: str, path: str, *, cwd: Path) -> str | None:

@@ -93,11 +93,6 @@ def publish_snapshot(
     meanwhile, the stored assignments stay valid for the run over both.
 
     Args:
-        settings: the location of the corpus.
-        corpus: the corpus of the snapshot.
-        targets: the target stages of the run, named in the commit's subject.
-        run: the name of the run; see :class:`pipelines.workspace.stages.StageRun`.
-        base: the commit that the stages worked on.
         tokens: the tokens of the results, one per stage.
         remember: see above.
         below: stages of other Dags that these are built on.
@@ -105,11 +100,6 @@ def publish_snapshot(
     Returns:
         ``commit``, ``changed``, ``superseded`` and ``differing``: the number of stages whose result differs from the
         one stored first for the same inputs.
-
-    Raises:
-        Overtaken: another run published a stage since ``base``, or a dependency of a stage changed.
-        ResultUnusable: a result does not belong to this run and commit.
-        ObjectIncomplete: the remote lacks an object.
     """
     with workspace(settings) as clone:
         tip, before = clone.lock(), clone.lock(revision=base)
@@ -143,9 +133,6 @@ def publish_round(
 
     Returns:
         ``commit`` (the head afterwards) and ``changed`` (whether there was anything to commit).
-
-    Raises:
-        CommitLost: another publisher moved the branch; do the work again in a new clone.
     """
     clone.check_remote(clone.add(written))
     commit = clone.commit(f"round({corpus}): {name} {event}", paths=[f"annotations/{corpus}/{name}"])
@@ -168,7 +155,6 @@ def publish_champions(settings: Settings, *, corpus: str, write: Callable[[Path]
 def _check_mergeable(
     results: Sequence[StageResult], *, tip: Mapping[str, Any], before: Mapping[str, Any], base: str
 ) -> None:
-    """Raise if a result would overwrite one that another run published since ``base``."""
     for result in results:
         now = tip.get(result.stage)
         if now != before.get(result.stage) and now != result.entry:
@@ -176,7 +162,6 @@ def _check_mergeable(
 
 
 def _check_dependencies(clone: Workspace, results: Sequence[StageResult], *, base: str) -> None:
-    """Raise if a result's dependencies differ from those in the merged commit."""
     inventory = clone.inventory()
     digest = cache(inventory.digest)
     for result in results:
@@ -185,12 +170,10 @@ def _check_dependencies(clone: Workspace, results: Sequence[StageResult], *, bas
 
 
 def _month_of(corpus: str) -> str:
-    """Return what the subject of a commit of one of the corpus's months begins with."""
     return f"data({corpus}): "
 
 
 def _of_run(run: str | None) -> list[str]:
-    """Return the trailer with the Dag run of a commit; a name that is not one line of text is left out."""
     return [f"Dag-Run: {run}"] if run and run.isprintable() else []
 
 

@@ -8,9 +8,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.config import params_text
-from pipelines.config.added_corpora import complete, create_folders
-from pipelines.config.params import load, parse, validate
+from pipelines.config.added_corpora import complete
+from pipelines.config.params import FILES, load, read_params, validate
 from pipelines.config.settings import HOME_FILE, Settings
 from pipelines.errors import ConfigError, GitFailed, NoSecret
 from pipelines.process import private_home
@@ -22,12 +21,12 @@ from pipelines.workspace.clone import BRANCH, CODE, Workspace, history, require_
 from pipelines.workspace.dvc_remote import configure
 from pipelines.workspace.git import git
 from pipelines.workspace.merge import Merged, merge
-from pipelines.workspace.parameters import FILE, Layers, at, kept_profile
+from pipelines.workspace.parameters import Layers, at, kept_profile, write
 from pipelines.workspace.profile import Profile, given
 from pipelines.workspace.trust import CodeNotSigned, StageInPointer
 
 # Edits of these are meant for the corpus; an upgrade that ignored them would surprise.
-READ = ("params.yaml", "dvc.yaml", "profiles", "schemes", "pipelines")
+READ = (*FILES, "dvc.yaml", "profiles", "schemes", "pipelines")
 
 
 class NotARepository(ConfigError):
@@ -69,19 +68,15 @@ class UnknownCode(ConfigError):
 
 
 def init(settings: Settings, *, checkout: Path, profile: str | None) -> str:
-    """Create the corpus repository from a checkout's HEAD, with ``profile`` merged into its ``params.yaml``.
+    """Create the corpus repository from a checkout's HEAD, with ``profile`` merged into its parameters.
 
     The repository is at a new path, or at the path or git address of an empty repository. A repository that has a
     corpus is adopted: nothing is written to it. ``profile`` is the name of a committed profile or the path of a YAML
     file. Returns the newest commit of the corpus branch.
-
-    Raises:
-        AnotherProfile: the repository has a corpus with another profile.
-        NotACorpus: the repository has other branches.
     """
-    found = branches(settings.repo)
-    if found:
-        _adopt(settings, found, profile=profile)
+    names = branches(settings.repo)
+    if names:
+        _adopt(settings, names, profile=profile)
     else:
         _create(settings, checkout=checkout, profile=profile)
     private_home(settings.home)
@@ -103,12 +98,12 @@ def plan(settings: Settings, *, checkout: Path, profile: str | None) -> str:
 
     The values are ``create`` (at a new path), ``fill`` (an empty repository) and ``adopt`` (an existing corpus).
     """
-    found = branches(settings.repo)
-    if found:
-        _adopt(settings, found, profile=profile)
+    names = branches(settings.repo)
+    if names:
+        _adopt(settings, names, profile=profile)
         return "adopt"
     _chosen(checkout, profile)
-    return "create" if found is None else "fill"
+    return "create" if names is None else "fill"
 
 
 @dataclass(frozen=True)
@@ -133,16 +128,8 @@ def upgrade(
     kept (:mod:`pipelines.workspace.upgrade`).
 
     Args:
-        settings: the location of the corpus.
-        checkout: the newer code.
         keep: dotted keys whose present value is kept although the newer code has changed it, too.
         take: dotted keys whose newer value is taken although the corpus has changed it, too.
-
-    Raises:
-        ParameterConflict: corpus and code have changed the same parameter; nothing was changed.
-        Uncommitted: the checkout has edits that are not in a commit.
-        UnknownCode: the checkout is not based on the code that the corpus runs.
-        CodeAltered: the corpus branch has code that the checkout does not have.
     """
     upgraded = _upgraded(settings, checkout=checkout, keep=keep, take=take)
     # also without newer code, for a commit that was made without a command
@@ -154,7 +141,6 @@ def _upgraded(settings: Settings, *, checkout: Path, keep: Collection[str], take
     code = _head(checkout)
     _require_committed(checkout)
     with workspace(settings) as clone:
-        clone.objects.remove_run_cache()
         git("fetch", "--quiet", str(checkout.resolve()), "HEAD", cwd=clone.path)
         if not git("rev-list", "--max-count=1", f"HEAD..{code}", cwd=clone.path):
             # the tag of a corpus that was made before code was signed, or that was lost
@@ -163,7 +149,7 @@ def _upgraded(settings: Settings, *, checkout: Path, keep: Collection[str], take
         if git("rev-list", "--max-count=1", f"{code}..origin/{CODE}", cwd=clone.path):
             there = git("rev-parse", f"origin/{CODE}", cwd=clone.path)[:12]
             raise UnknownCode(code=there, place=shown(settings.repo))
-        found = results.before(clone)
+        earlier = results.before(clone)
         layers = Layers.of(clone)
         over = kept_profile(clone, code, layers.present.get("profile"))
         newer = at(clone, code, profile=over)
@@ -173,12 +159,12 @@ def _upgraded(settings: Settings, *, checkout: Path, keep: Collection[str], take
         complete(merged.values)
         validate(merged.values, where="the merged parameters")
         git("merge", "--quiet", "--no-commit", "--no-ff", "-X", "theirs", code, cwd=clone.path)
-        git("checkout", "--quiet", code, "--", FILE, cwd=clone.path)
-        _write(clone, merged)
+        git("checkout", "--quiet", code, "--", *FILES, cwd=clone.path)
+        write(clone, merged.values)
         trust.require_equal(clone.path, code=code)
-        kept, to_run = results.keep(clone, found)
+        kept, to_run = results.keep(clone, earlier)
         message = f"corpus: upgrade to {code[:12]}"
-        if found.lock:
+        if earlier.lock:
             message += f"\n\nKept the results of {len(kept)} stages; {len(to_run)} have to run again."
         # first, so that no task meets the new commit without it
         _sign(clone, code)
@@ -198,11 +184,6 @@ def clone(settings: Settings, *, folder: Path) -> Path:
     """Clone the corpus to a user's folder: a checkout of branch ``corpus``, ready for ``dvc pull`` and ``dvc repro``.
 
     The clone has a home file, by which commands that run in the clone find the secret, the vault and MLflow.
-
-    Raises:
-        NoCorpus: there is no corpus repository.
-        CodeNotSigned: no operator signed the code of the branch.
-        StageInPointer: a pointer of the branch could be a command.
     """
     require_corpus(settings)
     git("clone", "--quiet", "--no-checkout", "--branch", BRANCH, settings.repo, str(folder))
@@ -220,13 +201,13 @@ def clone(settings: Settings, *, folder: Path) -> Path:
     return folder
 
 
-def _adopt(settings: Settings, found: Collection[str], *, profile: str | None) -> None:
+def _adopt(settings: Settings, names: Collection[str], *, profile: str | None) -> None:
     """Check that a repository has a corpus with this profile."""
-    if not {CODE, BRANCH} <= set(found):
-        raise NotACorpus(place=shown(settings.repo), names=", ".join(sorted(found)))
+    if not {CODE, BRANCH} <= set(names):
+        raise NotACorpus(place=shown(settings.repo), names=", ".join(sorted(names)))
     with workspace(settings) as clone:
         # no more of it: an older corpus need not fit the present code before an upgrade
-        there = parse((clone.path / FILE).read_text(), where=FILE).get("profile")
+        there = read_params(clone.path).get("profile")
     # a path names its profile by the file
     if profile is not None and there != Path(profile).stem:
         named = "no profile" if there is None else f"profile '{there}'"
@@ -296,25 +277,16 @@ def uncommitted(checkout: Path) -> Iterator[str]:
 
 
 def _apply(clone: Workspace, *, profile: Profile | None) -> None:
-    """Write a profile into ``params.yaml``, so that DVC sees the effective values; keep its file, too."""
     if profile is None:
         return
-    path = clone.path / FILE
-    path.write_text(params_text.rewrite(path.read_text(), profile.over(parse(path.read_text(), where=FILE))))
+    write(clone, profile.over(read_params(clone.path)))
     kept = clone.path / profile.path
     kept.parent.mkdir(exist_ok=True)
     kept.write_text(profile.text)
-    create_folders(clone.path, load(clone.path).corpora)
 
 
 def _sign(clone: Workspace, code: str) -> None:
     trust.sign(clone.settings, code, who="corpus upgrade", why="the operator's checkout", cwd=clone.path)
-
-
-def _write(clone: Workspace, merged: Merged) -> None:
-    path = clone.path / FILE
-    path.write_text(params_text.rewrite(path.read_text(), merged.values))
-    create_folders(clone.path, load(clone.path).corpora)
 
 
 def _remove(path: Path) -> None:

@@ -78,11 +78,7 @@ class Results:
         self._key = hmac.digest(secret, PURPOSE, "sha256")
 
     def get(self, key: str) -> StageResult | None:
-        """Return the stored result for a stage's inputs, which ``key`` identifies, or ``None``.
-
-        Raises:
-            ResultUnusable: the stored object was not written by this project.
-        """
+        """Return the stored result for a stage's inputs, which ``key`` identifies, or ``None``."""
         data = self._read(key)
         return None if data is None else StageResult.decode(self._opened(data, stage=key))
 
@@ -107,15 +103,11 @@ class Results:
     def token(self, key: str, result: StageResult, *, run: str, base: str, differs: bool) -> Token:
         """Return a signed token by which other tasks of the same run can request a stage result."""
         digest = hashlib.sha256(self._sealed(result.encode())).hexdigest()
-        found: Token = {"stage": result.stage, "key": key, "digest": digest, "differs": differs}
-        return found | {"mac": self._mac(found, run=run, base=base)}
+        token: Token = {"stage": result.stage, "key": key, "digest": digest, "differs": differs}
+        return token | {"mac": self._mac(token, run=run, base=base)}
 
     def receive(self, token: Token, *, run: str, base: str) -> StageResult:
-        """Return the stage result to which a token of this run refers.
-
-        Raises:
-            ResultUnusable: the token does not belong to this run and commit, or its object is missing or another.
-        """
+        """Return the stage result to which a token of this run refers."""
         stage = str(token.get("stage"))
         own = {name: token.get(name) for name in ("stage", "key", "digest", "differs")}
         # as bytes: compare_digest accepts only ASCII strings
@@ -191,7 +183,6 @@ class Results:
 
 
 def _refused(error: OSError) -> bool:
-    """Return whether an S3 server refused to replace an object; s3fs recognises only Amazon's form of the error."""
     answer = getattr(error.__cause__, "response", None) or {}
     return answer.get("Error", {}).get("Code") in TAKEN
 

@@ -44,20 +44,12 @@ class Definition:
 
     @classmethod
     def resolve(cls, repo: Any, name: str) -> Definition:
-        """Return one stage of a clone's ``dvc.yaml``.
-
-        Raises:
-            dvc.exceptions.DvcException: there is no such stage, or it cannot be resolved.
-        """
+        """Return one stage of a clone's ``dvc.yaml``."""
         return cls.resolve_all(repo, [name])[name]
 
     @classmethod
     def resolve_all(cls, repo: Any, names: Iterable[str]) -> dict[str, Definition]:
-        """Return several stages by name; ``dvc.yaml`` and the parameters are read only once.
-
-        Raises:
-            dvc.exceptions.DvcException: there is no such stage, or one cannot be resolved.
-        """
+        """Return several stages by name; ``dvc.yaml`` and the parameters are read only once."""
         from dvc.dependency import ParamsDependency
         from dvc.dvcfile import load_file
 
@@ -119,24 +111,14 @@ class StageRun:
         return cls(clone.results, name, base)
 
     def receive(self, clone: Workspace, tokens: Iterable[Token]) -> list[StageResult]:
-        """Return the stage results to which tokens refer, after checking that the clone defines these stages equally.
-
-        Raises:
-            ResultUnusable: a token, its object or the definition does not match.
-        """
-        found = [self.results.receive(token, run=self.name, base=self.base) for token in tokens]
-        for result in found:
+        """Return the results to which tokens refer, after checking that the clone defines their stages equally."""
+        results = [self.results.receive(token, run=self.name, base=self.base) for token in tokens]
+        for result in results:
             _check(result, Definition.resolve(clone.repo, result.stage))
-        return found
+        return results
 
     def reproduce(self, clone: Workspace, stage: str) -> Token:
-        """Return the token of a stage's result: a stored result, the commit's, or a new one from running the stage.
-
-        Raises:
-            StepFailed: with the exit status of the command; its message went to stderr.
-            DependencyMissing: a stage that writes a dependency, or a part of one, handed over no result.
-            ObjectIncomplete: a dependency is not on the remote.
-        """
+        """Return the token of a stage's result: a stored result, the commit's, or a new one from running the stage."""
         with phase("dvc"):
             defined = Definition.resolve(clone.repo, stage)
             inventory = clone.inventory()
@@ -215,7 +197,6 @@ def _check(result: StageResult, defined: Definition) -> None:
 
 
 def _require_made(clone: Workspace, defined: Definition, inventory: Inventory) -> None:
-    """Raise if a dependency lacks an out that some stage writes into it."""
     for path in defined.deps:
         there = inventory.outs(path)
         for out in clone.graph.outs(path):
@@ -224,7 +205,6 @@ def _require_made(clone: Workspace, defined: Definition, inventory: Inventory) -
 
 
 def _own_metrics(result: StageResult) -> bool:
-    """Return whether a result's metrics match the digests in its entry."""
     named = {out["path"]: out["md5"] for out in result.entry.get("outs", ()) if is_metric(out["path"])}
     return named == {path: digest_of(text.encode()) for path, text in result.metrics.items()}
 
@@ -245,10 +225,10 @@ def _committed(clone: Workspace, defined: Definition, digests: Mapping[str, str]
         return None
     if not clone.objects.holds(_objects(entry)):
         return None
-    found = {path: clone.path / path for path in defined.outs if is_metric(path)}
-    if not all(file.is_file() for file in found.values()):
+    metrics = {path: clone.path / path for path in defined.outs if is_metric(path)}
+    if not all(file.is_file() for file in metrics.values()):
         return None
-    result = StageResult(defined.name, entry, {path: file.read_bytes().decode() for path, file in found.items()})
+    result = StageResult(defined.name, entry, {path: file.read_bytes().decode() for path, file in metrics.items()})
     return result if _own_metrics(result) else None
 
 

@@ -15,8 +15,7 @@ from pathlib import Path
 from pipelines.config.settings import Settings
 from pipelines.errors import ConfigError
 from pipelines.vault.signing import Signer
-from pipelines.workspace import signed_tags
-from pipelines.workspace.git import git
+from pipelines.workspace.git import git, read_signed_tag, write_signed_tag
 from pipelines.workspace.pointer import pointed
 
 # All of these, also their data files; and of the rest, what Python imports from the folder in which a command starts.
@@ -57,43 +56,31 @@ class StageInPointer(ConfigError):
 
 
 def require_pointers(folder: Path) -> None:
-    """Check that all ``.dvc`` files in a working tree are plain pointers.
-
-    Raises:
-        StageInPointer: for the first file that is not a plain pointer.
-    """
+    """Check that all ``.dvc`` files in a working tree are plain pointers."""
     for path in sorted(folder.rglob("*.dvc")):
         if path.is_file() and pointed(path.read_text()) != path.name.removesuffix(".dvc"):
             raise StageInPointer(path=path.relative_to(folder))
 
 
 def require_signed(settings: Settings, commit: str, *, cwd: Path) -> None:
-    """Check that an operator has signed the code of a commit.
-
-    Raises:
-        CodeNotSigned: no operator signed it.
-    """
+    """Check that an operator has signed the code of a commit."""
     tag = f"{TAGS}{_fingerprint(_code(commit, cwd=cwd))}"
-    if signed_tags.read(tag, signer=_signer(settings), cwd=cwd) is None:
+    if read_signed_tag(tag, signer=_signer(settings), cwd=cwd) is None:
         raise CodeNotSigned(commit=git("rev-parse", "--short=12", commit, cwd=cwd))
 
 
 def sign(settings: Settings, commit: str, *, who: str, why: str, cwd: Path, to: str = "origin") -> str:
     """Sign the code of a commit and push the tag to the remote ``to``; return the tag's name."""
     tag, signer = f"{TAGS}{_fingerprint(_code(commit, cwd=cwd))}", _signer(settings)
-    if signed_tags.read(tag, signer=signer, cwd=cwd) is None:
-        made = signed_tags.write(tag, commit=commit, message=f"{who}: {why}", signer=signer, cwd=cwd)
+    if read_signed_tag(tag, signer=signer, cwd=cwd) is None:
+        made = write_signed_tag(tag, commit=commit, message=f"{who}: {why}", signer=signer, cwd=cwd)
         # over a tag of this name that is not ours
         git("push", "--quiet", to, f"+{made}:refs/tags/{tag}", cwd=cwd)
     return tag
 
 
 def require_equal(clone: Path, *, code: str) -> None:
-    """Check that the code in the git index of a clone is exactly that of the commit ``code``.
-
-    Raises:
-        CodeAltered: at least one file of code differs.
-    """
+    """Check that the code in the git index of a clone is exactly that of the commit ``code``."""
     different = sorted(_code(code, cwd=clone) ^ _code(None, cwd=clone))
     if different:
         paths = sorted({entry.partition("\t")[2] for entry in different})
@@ -107,7 +94,7 @@ def _signer(settings: Settings) -> Signer:
 def _code(commit: str | None, *, cwd: Path) -> set[str]:
     """Return ``<mode> <digest><tab><path>`` of each file of code in a commit, or in the index for ``None``."""
     listed = git(*(["ls-tree", "-r", "--full-tree", "-z", commit] if commit else ["ls-files", "-s", "-z"]), cwd=cwd)
-    found = set()
+    code = set()
     for entry in filter(None, listed.split("\0")):
         about, _, path = entry.partition("\t")
         mode, digest = about.split()[0], about.split()[2 if commit else 1]
@@ -117,8 +104,8 @@ def _code(commit: str | None, *, cwd: Path) -> set[str]:
             or path.rpartition("/")[2] in FILES
             or path.endswith(tuple(all_suffixes()))
         ):
-            found.add(f"{mode} {digest}\t{path}")
-    return found
+            code.add(f"{mode} {digest}\t{path}")
+    return code
 
 
 def _fingerprint(code: set[str]) -> str:

@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.config import renamed
+from pipelines.config.params import FILES, texts_below
 from pipelines.errors import DataError
 from pipelines.workspace.clone import Workspace
 from pipelines.workspace.inventory import read_yaml
 from pipelines.workspace.stages import Definition, dependencies, in_graph_order
 
 CODE = ("pipelines", "crisis_corpus")
-PARAMS, SCHEMES = "params.yaml", "schemes"
+SCHEMES = "schemes"
 REVISIONS = "revisions"
 
 
@@ -27,9 +27,9 @@ class Before:
     """The stage results and parameters of a corpus before an upgrade to newer code.
 
     Args:
-        lock: the entries of ``dvc.lock`` by the present names of stages and outs.
+        lock: the entries of ``dvc.lock``.
         current: the names of the stages whose command, dependencies and parameters match their entry.
-        params: the content of ``params.yaml``, with every section at its present place.
+        params: the parameters.
         schemes: the bytes of the team's own schemes by name.
     """
 
@@ -42,24 +42,21 @@ class Before:
 def before(clone: Workspace) -> Before:
     """Return the stage results and parameters of a clone's commit; call this before newer code is merged."""
     inventory = clone.inventory()
-    lock, current = {}, set()
-    entries = {name: entry for name, entry in clone.lock().items() if clone.graph.defines(name)}
-    stages = Definition.resolve_all(clone.repo, entries)
-    for name, entry in entries.items():
+    current = set()
+    lock = {name: entry for name, entry in clone.lock().items() if clone.graph.defines(name)}
+    stages = Definition.resolve_all(clone.repo, lock)
+    for name, entry in lock.items():
         defined = stages[name]
-        now = renamed.stage(name)
-        outs = [out | {"path": renamed.path(out["path"])} for out in entry.get("outs", ())]
-        lock[now] = entry | {"outs": outs} if outs else entry
         try:
             digests = {path: inventory.digest(path) for path in defined.deps}
         except DataError:
             continue
         if defined.matches(entry) and dependencies(entry) == digests:
-            current.add(now)
-    return Before(lock, frozenset(current), renamed.params(_params(clone)), _schemes(clone))
+            current.add(name)
+    return Before(lock, frozenset(current), _params(clone), _schemes(clone))
 
 
-def keep(clone: Workspace, found: Before) -> tuple[list[str], list[str]]:
+def keep(clone: Workspace, earlier: Before) -> tuple[list[str], list[str]]:
     """Rewrite ``dvc.lock`` after newer code was merged, so that unchanged stages keep their results.
 
     Returns the names of the stages whose results were kept, and of those that must run again.
@@ -68,19 +65,15 @@ def keep(clone: Workspace, found: Before) -> tuple[list[str], list[str]]:
     unchanged, and none of the parameters, data and libraries' versions that the stage depends on differs. All other
     entries stay unchanged, and DVC runs their stages.
     """
-    for folder in sorted((clone.path / "metrics").glob("*")):
-        for path in sorted(folder.glob("*.json")):
-            name = path.relative_to(clone.path).as_posix()
-            path.rename(clone.path / renamed.path(name))
     merged = Workspace(clone.path, settings=clone.settings)
-    merged.write_lock(found.lock)
-    lock, kept = dict(found.lock), []
+    merged.write_lock(earlier.lock)
+    lock, kept = dict(earlier.lock), []
     inventory, schemes = merged.inventory(), _schemes(merged)
     revisions = _params(merged).get(REVISIONS, {})
-    stages = Definition.resolve_all(merged.repo, filter(merged.graph.defines, found.current))
+    stages = Definition.resolve_all(merged.repo, filter(merged.graph.defines, earlier.current))
     for name, defined in stages.items():
-        entry, step = found.lock[name], name.partition("@")[0]
-        same = found.params.get(REVISIONS, {}).get(step, 1) == revisions.get(step, 1)
+        entry, step = earlier.lock[name], name.partition("@")[0]
+        same = earlier.params.get(REVISIONS, {}).get(step, 1) == revisions.get(step, 1)
         if not same:
             continue
         try:
@@ -88,11 +81,11 @@ def keep(clone: Workspace, found: Before) -> tuple[list[str], list[str]]:
         except DataError:
             continue
         values = [item for part in defined.params.values() for item in part.items()]
-        used = {scheme for key, scheme in values if key.endswith(".scheme")} or {*schemes, *found.schemes}
-        if SCHEMES in defined.deps and any(found.schemes.get(scheme) != schemes.get(scheme) for scheme in used):
+        used = {scheme for key, scheme in values if key.endswith(".scheme")} or {*schemes, *earlier.schemes}
+        if SCHEMES in defined.deps and any(earlier.schemes.get(scheme) != schemes.get(scheme) for scheme in used):
             continue
         outs = {out["path"]: out for out in entry.get("outs", ())}
-        if set(outs) != set(defined.outs) or any(_differences(entry, deps, defined, before=found.params)):
+        if set(outs) != set(defined.outs) or any(_differences(entry, deps, defined, before=earlier.params)):
             continue
         made = {
             "cmd": defined.cmd,
@@ -111,7 +104,7 @@ def _differences(
     entry: Mapping[str, Any], deps: list[dict[str, Any]], defined: Definition, *, before: Mapping[str, Any]
 ) -> Iterator[str]:
     """Yield the data, parameters and versions of libraries of a stage that are not what its entry was made from."""
-    digests = {renamed.path(path): digest for path, digest in dependencies(entry).items()}
+    digests = dependencies(entry)
     for dep in deps:
         if dep["path"].partition("/")[0] not in (*CODE, SCHEMES) and digests.get(dep["path"], dep["md5"]) != dep["md5"]:
             yield dep["path"]
@@ -119,13 +112,12 @@ def _differences(
         recorded = entry.get("params", {}).get(file, {})
         for key, value in values.items():
             # a library whose version was not recorded is no difference
-            there, old = _lookup(before, key) if file == PARAMS else (key in recorded, recorded.get(key))
+            there, old = _lookup(before, key) if file in FILES else (key in recorded, recorded.get(key))
             if there and not key.startswith(f"{REVISIONS}.") and json.loads(json.dumps(old)) != value:
                 yield key
 
 
 def _lookup(values: Any, key: str) -> tuple[bool, Any]:
-    """Return whether there is a value at a dotted key, and the value."""
     for part in key.split("."):
         if not isinstance(values, Mapping) or part not in values:
             return False, None
@@ -138,4 +130,4 @@ def _schemes(clone: Workspace) -> dict[str, bytes]:
 
 
 def _params(clone: Workspace) -> dict[str, Any]:
-    return read_yaml((clone.path / PARAMS).read_text())
+    return {name: section for text in texts_below(clone.path).values() for name, section in read_yaml(text).items()}

@@ -79,7 +79,7 @@ def resolved(root: Path | None = None, *, profile: str | None = settings.PROFILE
 
 
 def _of_checkout(root: Path, *, profile: str | None) -> Path:
-    texts = {name: (root / name).read_text() for name in ("dvc.yaml", "params.yaml")}
+    texts = {name: (root / name).read_text() for name in ("dvc.yaml", "params.yaml", "catalogue.yaml")}
     texts |= {"profile": (root / "profiles" / f"{profile}.yaml").read_text()} if profile else {}
     text = json.dumps(texts)
     # with the module that writes the file, and changes with its form

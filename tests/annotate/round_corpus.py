@@ -12,6 +12,7 @@ from pathlib import Path
 import yaml
 from PIL import Image
 
+from pipelines.config.params import by_file, read_params
 from pipelines.config.settings import Settings
 from pipelines.taxonomy import Scheme, load
 from pipelines.taxonomy.guideline import offered
@@ -38,12 +39,13 @@ Truth = dict[Item, dict[str, list[str]]]
 def begin(home: Path, *, settings: Settings, vault: Vault) -> None:
     """Make a corpus repository with memes and posts that are split, and with gold and votes of the posts."""
     code = home / "code"
-    values = yaml.safe_load((ROOT / "params.yaml").read_text())
+    values = read_params(ROOT)
     values["round"] |= {"backend": "files", "daily_cap": 60}
     values["gold"]["memes"]["splits"] = None
     _stages_results(code / "made", vault=vault)
     stages = {"stages": {name: _stage(*shape) for name, shape in STAGES.items()}}
-    files = {"params.yaml": yaml.safe_dump(values), "dvc.yaml": small_corpus.staged(yaml.safe_dump(stages))}
+    files = {name: yaml.safe_dump(sections) for name, sections in by_file(values).items()}
+    files["dvc.yaml"] = small_corpus.staged(yaml.safe_dump(stages))
     small_corpus.begin(settings, code=small_corpus.code_of(code, small_corpus.ANNOTATED | small_corpus.SHELL | files))
     with workspace(settings) as clone:
         paths = _content(clone.path, vault=vault)

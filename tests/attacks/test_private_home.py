@@ -30,7 +30,7 @@ def corpus(*argv: str, home: Path, where: Path, **more: str) -> None:
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
     """A folder with a checkout."""
-    names = ("params.yaml", "dvc.yaml", "profiles/sandbox.yaml")
+    names = ("params.yaml", "catalogue.yaml", "dvc.yaml", "profiles/sandbox.yaml")
     with reachable_folder() as folder:
         code_of(folder / "checkout", BASIC | {name: (ROOT / name).read_text() for name in names})
         yield folder

@@ -20,15 +20,15 @@ from pipelines.config.settings import Settings
 from pipelines.errors import StepFailed
 from pipelines.vault.signing import Signer
 from pipelines.vault.vault import Vault
-from pipelines.workspace import publish, repository, signed_tags, trust
+from pipelines.workspace import publish, repository, trust
 from pipelines.workspace.clone import NotACommand, Workspace, workspace
-from pipelines.workspace.git import git
+from pipelines.workspace.git import git, write_signed_tag
 from pipelines.workspace.pointer import BadPointer, check_handed_over, hand_over, pointer_text, received
 from pipelines.workspace.trust import CodeAltered, CodeNotSigned, StageInPointer
 from tests.small_corpus import SHELL, begin, code_of
 
 ROOT = Path(__file__).resolve().parents[2]
-NAMES = ("params.yaml", "dvc.yaml", "pipelines/libraries.yaml", "profiles/sandbox.yaml")
+NAMES = ("params.yaml", "catalogue.yaml", "dvc.yaml", "pipelines/libraries.yaml", "profiles/sandbox.yaml")
 CODE = SHELL | {name: (ROOT / name).read_text() for name in NAMES}
 POINTER = pointer_text("posts.parquet", md5="0" * 32, size=1)
 
@@ -121,7 +121,7 @@ def test_a_forged_signature_is_refused(settings: Settings, tmp_path: Path, how: 
     match how:
         case "another key":
             signer = Signer(b"7" * 32, purpose="code")
-            made = signed_tags.write(tag, commit=commit, message="x", signer=signer, cwd=folder)
+            made = write_signed_tag(tag, commit=commit, message="x", signer=signer, cwd=folder)
         case "copied tag":
             made = git("rev-parse", signed, cwd=folder)
         case "unsigned tag":

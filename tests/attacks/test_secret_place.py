@@ -158,7 +158,7 @@ def test_other_sources_than_live_ones_are_read(home: Path) -> None:
 
 def test_programs_that_a_command_starts_do_not_receive_the_secret(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A git that was planted on the path notes its environment; steps in a clone, which open the vault, have it."""
-    names = ("params.yaml", "dvc.yaml", "profiles/sandbox.yaml")
+    names = ("params.yaml", "catalogue.yaml", "dvc.yaml", "profiles/sandbox.yaml")
     checkout = code_of(home.parent / "code", BASIC | {name: (ROOT / name).read_text() for name in names})
     planted, noted = home.parent / "bin" / "git", home.parent / "noted"
     planted.parent.mkdir()
@@ -178,7 +178,7 @@ def test_programs_that_a_command_starts_do_not_receive_the_secret(home: Path, mo
     script = """
 import os
 from pipelines.config.settings import Settings, take_secret
-from pipelines.workspace.step_environment import step_environment
+from pipelines.workspace.scratch import step_environment
 take_secret()
 settings = Settings.from_env()
 print(step_environment(settings)["CORPUS_SECRET"] == settings.secret().hex(), "CORPUS_SECRET" in os.environ)

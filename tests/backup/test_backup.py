@@ -17,8 +17,9 @@ from pipelines.backup import backup, restore
 from pipelines.backup.backup import BackupRunning
 from pipelines.backup.pool import BackupDamaged, Pool
 from pipelines.cli.main import app
+from pipelines.config.operate import Takedown
+from pipelines.config.params import FILES
 from pipelines.config.settings import Settings
-from pipelines.config.takedown import Takedown
 from pipelines.errors import BadArgument, NoVault
 from pipelines.takedown import takedown
 from pipelines.takedown.selection import Selection
@@ -38,8 +39,9 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     monkeypatch.delenv("CORPUS_VAULT_BACKUP", raising=False)
     found = used.copy(tmp_path / "home")
     with workspace(found) as clone:
-        shutil.copy(ROOT / "params.yaml", clone.path)
-        clone.commit("params", paths=["params.yaml"])
+        for name in FILES:
+            shutil.copy(ROOT / name, clone.path)
+        clone.commit("params", paths=[*FILES])
     (found.home / "releases").mkdir()
     (found.home / "releases" / "key").write_text("of a release")
     (found.home / "mlflow" / "1").mkdir(parents=True)

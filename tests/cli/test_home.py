@@ -33,7 +33,7 @@ def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    names = ("params.yaml", "dvc.yaml", "profiles/sandbox.yaml")
+    names = ("params.yaml", "catalogue.yaml", "dvc.yaml", "profiles/sandbox.yaml")
     folder = code_of(tmp_path / "checkout", BASIC | {name: (ROOT / name).read_text() for name in names})
     monkeypatch.chdir(folder)
     return folder

@@ -21,7 +21,15 @@ from pipelines.workspace import repository
 from pipelines.workspace.git import git
 
 ROOT = Path(__file__).resolve().parents[2]
-CODE = ("params.yaml", "dvc.yaml", ".dvc/config", ".dvc/.gitignore", "profiles/sandbox.yaml", "data/.gitignore")
+CODE = (
+    "params.yaml",
+    "catalogue.yaml",
+    "dvc.yaml",
+    ".dvc/config",
+    ".dvc/.gitignore",
+    "profiles/sandbox.yaml",
+    "data/.gitignore",
+)
 SECONDS = 10
 RAW = ("Traceback", "fatal:", "HTTPConnectionPool", "mlflow.", "sqlalchemy", "urllib3")
 WHO = "--who A --why B"

@@ -25,16 +25,15 @@ from pipelines.collect.month_ledger import gaps_of
 from pipelines.collect.refresh_store import ListingRead, RefreshStore, StoredPost
 from pipelines.collect.sources.service import AllClosed
 from pipelines.config.collect import Corpus, Refresh
-from pipelines.config.params import overlay, parse
+from pipelines.config.params import overlay, parse, read_params
 from pipelines.errors import SourceUnavailable
 from pipelines.takedown import purge
-from pipelines.takedown.partitions import waiting
 from pipelines.takedown.redaction import Gone
+from pipelines.takedown.retention import waiting
 from tests.collect import refreshed_reddit as reddit
 from tests.collect.refreshed_reddit import BUSY, CORPUS, END, HOUR, QUIET, START, Deployment
 
 DAY = 24 * HOUR
-PARAMETERS = ("params.yaml", "profiles/sandbox.yaml")
 
 
 @pytest.fixture
@@ -361,7 +360,8 @@ def test_the_commands_use_the_parameters_of_their_folder(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    values = overlay(*(parse((reddit.ROOT / name).read_text(), where=name) for name in PARAMETERS))
+    profile = (reddit.ROOT / "profiles" / "sandbox.yaml").read_text()
+    values = overlay(read_params(reddit.ROOT), parse(profile, where="sandbox"))
     values["corpora"][CORPUS] |= {"subreddits": [BUSY, QUIET, "Gone"], "source": ["reddit", "arctic_shift"]}
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(values))
     there = {"CLIENT_ID": CLIENT_ID, "CLIENT_SECRET": CLIENT_SECRET, "URL": server.address, "OAUTH_URL": server.address}

@@ -25,7 +25,7 @@ from pipelines.workspace.pointer import hand_over
 from tests.collect import refreshed_reddit as reddit
 from tests.collect.refreshed_reddit import CORPUS, END, HOUR, MONTH, ROOT, START, Deployment
 
-FILES = ("params.yaml", "dvc.yaml", "pipelines/libraries.yaml", ".dvc/config", ".dvc/.gitignore",
+FILES = ("params.yaml", "catalogue.yaml", "dvc.yaml", "pipelines/libraries.yaml", ".dvc/config", ".dvc/.gitignore",
          "profiles/sandbox.yaml")  # fmt: skip
 
 

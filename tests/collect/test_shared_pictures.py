@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from pipelines.cli.main import app
 from pipelines.collect.shared_pictures import of_corpus, shared
+from pipelines.config.params import texts_below
 from pipelines.config.settings import Settings
 from pipelines.errors import UnknownName
 from pipelines.vault.vault import Vault
@@ -34,7 +35,7 @@ def test_authors_are_counted_once_and_the_rest_stays_unnamed() -> None:
 def test_the_command_lists_those_of_all_months(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "var"))
     settings = Settings.from_env()
-    files = small_corpus.BASIC | {"params.yaml": (ROOT / "params.yaml").read_text()}
+    files = small_corpus.BASIC | texts_below(ROOT)
     small_corpus.begin(settings, code=small_corpus.code_of(tmp_path / "code", files))
     assert of_corpus(settings, corpus="memes") == []
     with Vault.open(settings.vault_url, secret=settings.secret()) as vault, workspace(settings) as clone:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.config.settings import Settings
-from pipelines.workspace.step_environment import step_environment
+from pipelines.workspace.scratch import step_environment
 from tests.curate.small_corpus import REPO
 
 CODE = """

@@ -21,7 +21,7 @@ from bench.split import SIZES, figsim
 from pipelines.annotate.forms import manifest as manifests
 from pipelines.annotate.forms.manifest import RoundManifest
 from pipelines.annotate.imports import imports
-from pipelines.config.params import load
+from pipelines.config.params import FILES, load
 from pipelines.config.settings import Settings
 from pipelines.curate.split import split
 from pipelines.storage import tables
@@ -128,7 +128,7 @@ class Lab:
                 section, key = place.split("__")
                 params[section]["memes"][key] = value
             path.write_text(yaml.safe_dump(params, sort_keys=False))
-            clone.commit("parameters", paths=["params.yaml"])
+            clone.commit("parameters", paths=[*FILES])
         small_corpus.sign(self.settings)
 
     def publish(self) -> tuple[dict[str, Any], dict[str, str]]:

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from pipelines.config.added_corpora import complete
-from pipelines.config.params import load, validate
+from pipelines.config.params import load, read_params, validate
 from pipelines.errors import BadParams
 from tests.dags.test_dags import ROOT, parse
 
@@ -29,7 +29,7 @@ FORUM = {
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a copy of what the Dags read, with a profile that adds a corpus of texts and one of images."""
     copy = tmp_path_factory.mktemp("root")
-    for name in ("dvc.yaml", "params.yaml"):
+    for name in ("dvc.yaml", "params.yaml", "catalogue.yaml"):
         shutil.copy(ROOT / name, copy)
     for name in ("profiles", "dags", "plugins", "pipelines"):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -54,7 +54,7 @@ def test_a_corpus_takes_what_it_lacks_from_the_one_with_its_content(root: Path) 
 
 
 def test_it_may_be_listed_before_the_corpus_that_it_takes_values_from() -> None:
-    values = yaml.safe_load((ROOT / "params.yaml").read_text())
+    values = read_params(ROOT)
     values["corpora"] = {"forum": FORUM, **values["corpora"]}
     for name in ("sample", "split", "gold"):
         values[name]["forum"] = dict(list(values[name]["posts"].items())[:1])
@@ -66,7 +66,7 @@ def test_it_may_be_listed_before_the_corpus_that_it_takes_values_from() -> None:
 
 @pytest.mark.parametrize("content", [["images"], {"images": None}, 1, None])
 def test_a_content_of_a_wrong_form_is_named(content: object) -> None:
-    values = yaml.safe_load((ROOT / "params.yaml").read_text())
+    values = read_params(ROOT)
     values["corpora"]["forum"] = FORUM | {"content": content}
     with pytest.raises(BadParams, match=r"corpora\.forum\.content"):
         validate(complete(values), where="params.yaml")

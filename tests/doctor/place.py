@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from crisis_corpus_sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
-from pipelines.config.params import parse
+from pipelines.config.params import by_file, parse_all
 from pipelines.config.settings import Settings
 from pipelines.doctor import machine
 from pipelines.doctor.doctor import examine
@@ -25,6 +25,7 @@ from pipelines.errors import BadParams
 from pipelines.vault.vault import Vault
 from pipelines.workspace import dag_graph, repository
 from pipelines.workspace.git import git
+from pipelines.workspace.profile import texts_at
 from tests.doctor.small_airflow import SmallAirflow
 from tests.small_checkout import checkout
 
@@ -53,6 +54,10 @@ def make(folder: Path) -> None:
     dump.write_bytes(b"")
     dump.with_name(f"{dump.name}.sha256").write_text(f"{hashlib.sha256(b'').hexdigest()}  {dump.name}\n")
     (home / "backup").mkdir(mode=0o700)
+
+
+def _texts(values: Mapping[str, Any]) -> dict[str, str]:
+    return {name: yaml.dump(sections, Dumper=yaml.CSafeDumper) for name, sections in by_file(values).items()}
 
 
 @dataclass
@@ -102,7 +107,7 @@ class Place:
             section = section[key]
         section[keys[-1]] = to
         if self.held is None:
-            self.write("params.yaml", yaml.dump(values, Dumper=yaml.CSafeDumper))
+            self.write_all(_texts(values))
         self.outdated = True
 
     @contextmanager
@@ -112,11 +117,11 @@ class Place:
         self.outdated = False
         yield
         if self.outdated:
-            self.write("params.yaml", yaml.dump(self.held, Dumper=yaml.CSafeDumper))
+            self.write_all(_texts(self.held))
         self.held, self.outdated = None, self.outdated or outdated
 
     def _values(self) -> dict[str, Any]:
-        return parse(git("show", "corpus:params.yaml", cwd=self.home / "corpus.git"), where="params.yaml")
+        return parse_all(texts_at("corpus", cwd=self.home / "corpus.git"))
 
     def publish(self, *paths: str) -> None:
         """Commit pointers to the corpus branch, as published months have them."""
@@ -124,14 +129,18 @@ class Place:
             self.write(path, "outs:\n- {md5: a, size: 1000000, hash: md5, path: posts.parquet}\n")
 
     def write(self, path: str, text: str) -> None:
-        """Commit a file to the corpus branch."""
+        self.write_all({path: text})
+
+    def write_all(self, files: Mapping[str, str]) -> None:
+        """Commit files to the corpus branch."""
         clone = self.home.parent / "edit"
         shutil.rmtree(clone, ignore_errors=True)
         # without the other files, which nothing reads
         git("clone", "--quiet", "--shared", "--sparse", "--branch", "corpus", str(self.home / "corpus.git"), str(clone))
-        (clone / path).parent.mkdir(parents=True, exist_ok=True)
-        (clone / path).write_text(text)
-        git("add", "--force", "--sparse", path, cwd=clone)
+        for path, text in files.items():
+            (clone / path).parent.mkdir(parents=True, exist_ok=True)
+            (clone / path).write_text(text)
+        git("add", "--force", "--sparse", *files, cwd=clone)
         git("commit", "--quiet", "--message", "write a file", cwd=clone)
         git("push", "--quiet", "origin", "corpus", cwd=clone)
 

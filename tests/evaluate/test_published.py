@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.cli.main import app
-from pipelines.config.params import load
+from pipelines.config.params import load, texts_below
 from pipelines.config.settings import Settings
 from pipelines.errors import UnknownName
 from pipelines.report import commit_comparison, dvc_data, published, report
@@ -29,7 +29,7 @@ from tests.small_corpus import ROOT, SHELL, begin, code_of, gold_rows, write_exa
 
 CODE = SHELL | {
     "dvc.yaml": (ROOT / "dvc.yaml").read_text(),
-    "params.yaml": (ROOT / "params.yaml").read_text(),
+    **texts_below(ROOT),
     "pipelines/libraries.yaml": (ROOT / "pipelines" / "libraries.yaml").read_text(),
     "snapshot/.gitignore": "*\n!.gitignore\n",
 }

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from pipelines.backup import database_copies
 from pipelines.cli.main import app
+from pipelines.config.params import FILES
 from pipelines.config.settings import Settings
 from pipelines.deployment import postgres
 from pipelines.housekeeping import airflow_rows
@@ -142,8 +143,9 @@ def test_the_command_removes_old_rows_and_old_logs_only(
 ) -> None:
     settings = used.copy(tmp_path / "home")
     with workspace(settings) as clone:
-        shutil.copy(ROOT / "params.yaml", clone.path)
-        clone.commit("params", paths=["params.yaml"])
+        for name in FILES:
+            shutil.copy(ROOT / name, clone.path)
+        clone.commit("params", paths=[*FILES])
     monkeypatch.setenv("CORPUS_HOME", str(settings.home))
     monkeypatch.setenv("CORPUS_SECRET", used.SECRET)
     monkeypatch.setenv(postgres.AIRFLOW_URL, rows.url)

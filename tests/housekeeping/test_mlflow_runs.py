@@ -16,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.cli.main import app
+from pipelines.config.params import FILES
 from pipelines.config.settings import Settings
 from pipelines.registry import mlflow_pages
 from pipelines.registry.journal import Journal
@@ -37,8 +38,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A corpus that was used, with an empty MLflow database that its commands open as a file."""
     settings = used.copy(tmp_path / "home")
     with workspace(settings) as clone:
-        shutil.copy(ROOT / "params.yaml", clone.path)
-        clone.commit("params", paths=["params.yaml"])
+        for name in FILES:
+            shutil.copy(ROOT / name, clone.path)
+        clone.commit("params", paths=[*FILES])
     address = mlflow_database.place(settings.home)
     monkeypatch.setenv("CORPUS_HOME", str(settings.home))
     monkeypatch.setenv("CORPUS_SECRET", used.SECRET)

@@ -15,8 +15,8 @@ import yaml
 from pydantic import ValidationError
 
 from pipelines.config.collect import Ocr
-from pipelines.config.consent import Consent, ProviderNotConsented, on_this_machine
-from pipelines.config.params import Params, load, overlay
+from pipelines.config.label import Consent, ProviderNotConsented, on_this_machine
+from pipelines.config.params import Params, load, overlay, read_params
 from pipelines.config.settings import Settings
 from pipelines.extract.ocr import open_engine
 from pipelines.label.memes.meme_labels import MemeLabeller
@@ -199,6 +199,6 @@ def test_an_upgrade_neither_grants_changes_nor_withdraws_a_consent(
 
 
 def test_a_profile_may_consent_and_dates_are_quoted(tmp_path: Path) -> None:
-    values = overlay(yaml.safe_load((ROOT / "params.yaml").read_text()), {"consents": {"openai": FULL}})
+    values = overlay(read_params(ROOT), {"consents": {"openai": FULL}})
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(values))
     load(tmp_path).consents["openai"].check("openai", today=TODAY)

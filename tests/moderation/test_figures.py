@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pipelines.config.moderators import Moderation
+from pipelines.config.label import Moderation
 from pipelines.llm.outcome import Outcome
 from pipelines.moderation.audit_figures import Audit, adjusted, mean, rate, trend, wilson
 from pipelines.moderation.systems import AuditedItem, AuditedItems, drawn

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.config.consent import ProviderNotConsented
+from pipelines.config.label import ProviderNotConsented
 from pipelines.errors import BudgetSpent, LabellerRefused, TooManyFailed, UnknownName
 from pipelines.llm.sender import WORKERS_PER_SLOT
 from pipelines.moderation.systems import AuditedItem, System

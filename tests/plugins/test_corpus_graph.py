@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 from dvc_airflow import settings as plugin
 from dvc_airflow.graph import closure, graph
 from pipelines.cli.main import app
-from pipelines.config.params import EarlierNames
 from pipelines.config.settings import Settings
 from pipelines.deployment.airflow_setup import parse_again
 from pipelines.workspace import dag_graph, repository
@@ -139,19 +138,3 @@ def test_a_commit_counts_although_the_graph_cannot_be_written(
         (settings.home / "kept").rename(folder)
     assert "sample.memes.seed" in told
     assert "corpus airflow refresh" in caplog.text
-
-
-def test_a_corpus_of_earlier_code_names_the_upgrade(settings: Settings) -> None:
-    with workspace(settings) as clone:
-        path = clone.path / "params.yaml"
-        before = path.read_text()
-        path.write_text(before.replace("\nmatrix:", "\nmatrix_of_later:"))
-        clone.commit("as earlier code wrote it")
-    try:
-        for command in (["airflow", "refresh"], ["params", "set", "sample.memes.seed", "8", "--reason", "none"]):
-            refused = CliRunner().invoke(app, command)
-            assert isinstance(refused.exception, EarlierNames)
-    finally:
-        with workspace(settings) as clone:
-            (clone.path / "params.yaml").write_text(before)
-            clone.commit("back")

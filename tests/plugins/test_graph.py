@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(settings, "HOME", tmp_path / "var")
-    for name in ("dvc.yaml", "params.yaml"):
+    for name in ("dvc.yaml", "params.yaml", "catalogue.yaml"):
         shutil.copy(ROOT / name, tmp_path)
     shutil.copytree(ROOT / "profiles", tmp_path / "profiles")
     (tmp_path / "pipelines").symlink_to(ROOT / "pipelines")

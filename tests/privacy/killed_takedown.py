@@ -14,9 +14,9 @@ from pathlib import Path
 import dvc.repo
 
 from pipelines.annotate.backends import files, labelling_config
+from pipelines.config.operate import Takedown
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
-from pipelines.config.takedown import Takedown
 from pipelines.takedown import takedown
 from pipelines.takedown.object_versions import Objects
 from pipelines.takedown.selection import Criteria, select

@@ -262,23 +262,3 @@ def test_postgresql_keeps_no_byte_in_its_tables(postgres: Path) -> None:
         assert left(ids[:100]) == 0
         assert left(ids[100:]) == 200
     connection.close()
-
-
-@pytest.mark.faults
-def test_postgresql_drops_the_statistics_of_an_earlier_vault(postgres: Path) -> None:
-    own = psycopg2.connect(host=str(postgres), user="postgres", dbname="postgres")
-    own.autocommit = True
-    statistics = "SELECT count(*) FROM pg_stats WHERE tablename = 'records' AND attname IN ('key', 'fullname')"
-    url = f"postgresql+psycopg2://postgres@/postgres?host={postgres}"
-    with Vault.open(url, secret=SECRET) as vault, own.cursor() as rows:
-        ids = fill(vault, count=300)
-        rows.execute("ALTER TABLE records ALTER COLUMN key SET STATISTICS -1, ALTER COLUMN fullname SET STATISTICS -1")
-        rows.execute("ANALYZE records")
-        rows.execute(statistics)
-        assert rows.fetchone() == (2,)
-        with Vault.open(url, secret=SECRET) as again:
-            assert len(again.keys(ids)) == 300
-        rows.execute("ANALYZE records")
-        rows.execute(statistics)
-        assert rows.fetchone() == (0,)
-    own.close()

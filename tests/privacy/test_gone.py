@@ -14,9 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.storage import tables
-from pipelines.storage.parquet_splice import spliced
-from pipelines.takedown.redacted_tables import BLANK, GoneRows, Left, StillThere
-from pipelines.takedown.redaction import Gone, ids_in
+from pipelines.takedown.redaction import BLANK, Gone, GoneRows, Left, StillThere
 from pipelines.train.predictors.training_records import trained_on
 
 IDS = [f"{n:032x}" for n in range(0xA0, 0xA8)]
@@ -52,18 +50,8 @@ def spread(count: int) -> list[str]:
     return sorted(hashlib.md5(bytes([n]), usedforsecurity=False).hexdigest() for n in range(count))
 
 
-def naming(path: Path, ids: list[str]) -> list[int]:
-    """The row groups of a table that name one of these records, found by reading all of them."""
-    known = ids_in(path)
-    return [n for n, part in enumerate(known) if any(bytes.fromhex(i) in wrap(part) for i in ids)]
-
-
-def wrap(part: bytes) -> set[bytes]:
-    return {part[at : at + 16] for at in range(0, len(part), 16)}
-
-
 @pytest.mark.parametrize("name", sorted(name for name, schema in tables.SCHEMAS.items() if "record_id" in schema.names))
-def test_a_large_table_is_rewritten_by_row_group_to_the_same_bytes(
+def test_a_large_table_is_rewritten_in_its_row_groups_to_the_same_bytes(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tables, "IMAGES_GROUP_ROWS" if name == "images" else "GROUP_ROWS", 8)
@@ -73,62 +61,22 @@ def test_a_large_table_is_rewritten_by_row_group_to_the_same_bytes(
     assert pq.read_metadata(old).num_row_groups == 8
     # the row groups with a record each, all rows of a group, and the first and the last row group
     for taken in (ids[20:21], [i for i in ids if i[0] in "67"], [ids[0], ids[-1]]):
-        left = Gone(taken).without(old, tmp_path / "after", groups=naming(old, taken))
-        assert left.rows == len(taken)
-        assert len(left.copied) == pq.read_metadata(tmp_path / "after").num_row_groups
+        assert Gone(taken).without(old, tmp_path / "after").rows == len(taken)
         fresh = pa.Table.from_pylist([row for row in rows if row["record_id"] not in taken], schema=schema)
         tables.write(fresh, tmp_path / "fresh", name=name)
         assert (tmp_path / "after").read_bytes() == (tmp_path / "fresh").read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["after", "before", "fresh"]
 
 
-@settings(max_examples=30, deadline=None)
-@given(
-    named=st.lists(st.integers(0, 39), min_size=40, max_size=40),
-    taken=st.sets(st.integers(0, 39), min_size=1, max_size=9),
-    damage=st.booleans(),
-)
-def test_sets_across_row_groups_are_renamed_as_in_a_table_rewritten_as_a_whole(
-    named: list[int], taken: set[int], damage: bool, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    folder, ids = tmp_path_factory.mktemp("sets"), spread(40)
-    rows = [
-        {"record_id": i, "image": 0, "group": f"{ids[n]}/0", "split": "train"} for i, n in zip(ids, named, strict=True)
-    ]
-    table, gone = pa.Table.from_pylist(rows, schema=tables.SCHEMAS["splits"]), Gone([ids[n] for n in taken])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tables, "GROUP_ROWS", 5)
-        tables.write(table, folder / "a", name="splits")
-        whole = gone.without(folder / "a", folder / "whole")
-        part = gone.without(folder / "a", folder / "part", groups=naming(folder / "a", sorted(gone.ids)))
-    assert (folder / "part").read_bytes() == (folder / "whole").read_bytes()
-    assert (part.rows, part.renamed, part.lists) == (whole.rows, whole.renamed, whole.lists)
-    if part.copied:
-        expected = ids_in(folder / "part")
-        assert [
-            n for n, ids in enumerate(part.copied) if ids is not None and expected[n] != ids_in(folder / "a")[ids]
-        ] == []
-
-
-def test_a_row_group_that_still_names_a_record_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_still_names_a_record_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "GROUP_ROWS", 8)
     monkeypatch.setattr(GoneRows, "_kept", lambda _self, table: (table, 0))
     rows = [{field.name: cell(field, i) for field in tables.SCHEMAS["gold"]} for i in spread(40)]
     ids = [row["record_id"] for row in rows]
     tables.write(pa.Table.from_pylist(rows, schema=tables.SCHEMAS["gold"]), old := tmp_path / "a", name="gold")
     with pytest.raises(StillThere):
-        Gone(ids[:1]).without(old, tmp_path / "b", groups=naming(old, ids[:1]))
+        Gone(ids[:1]).without(old, tmp_path / "b")
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
-
-
-@pytest.mark.parametrize("options", [{"write_page_index": True}, {"bloom_filter_options": {"n": True}}, {}])
-def test_a_table_in_another_form_is_rewritten_as_a_whole(options: dict[str, Any], tmp_path: Path) -> None:
-    pq.write_table(pa.table({"n": range(10)}), tmp_path / "a", row_group_size=2, **options)
-    pq.write_table(pa.table({"n": [99]}), tmp_path / "one")
-    assert spliced(tmp_path / "a", tmp_path / "b", groups={3: tmp_path / "one", 1: None}) == (not options)
-    assert (tmp_path / "b").exists() == (not options)
-    if not options:
-        assert pq.read_table(tmp_path / "b")["n"].to_pylist() == [0, 1, 4, 5, 99, 8, 9]
 
 
 @settings(max_examples=40, deadline=None)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.config.operate import Takedown
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
-from pipelines.config.takedown import Takedown
-from pipelines.takedown import host_caches, takedown
+from pipelines.takedown import purge, takedown
 from pipelines.takedown.object_versions import Objects
 from pipelines.takedown.selection import Criteria, select
 from pipelines.vault import locks
@@ -40,7 +40,7 @@ def two_hosts(folder: Path) -> Iterator[tuple[Settings, Settings, Vault]]:
 
 def test_a_host_clears_its_caches_after_a_takedown_on_another_one(tmp_path: Path) -> None:
     with two_hosts(tmp_path) as (one, other, vault):
-        assert host_caches.follow(settings=other, vault=vault) == 0
+        assert purge.follow(settings=other, vault=vault) == 0
         names = [used.fullname(corpus, number) for corpus, numbers in WHO.items() for number in numbers]
         ids = {vault.record_id(name) for name in names}
         with workspace(one) as clone, Objects.opened(clone) as objects:
@@ -54,10 +54,10 @@ def test_a_host_clears_its_caches_after_a_takedown_on_another_one(tmp_path: Path
         takedown.run(chosen, reason="r", who="w", settings=one, vault=vault, terms=terms, now=used.NOW)
         before = len(in_cache(other, ids))
         assert not in_cache(one, ids) and before
-        assert host_caches.follow(settings=one, vault=vault) == 0, "the takedown has cleared its own host"
-        assert host_caches.follow(settings=other, vault=vault) == before
+        assert purge.follow(settings=one, vault=vault) == 0, "the takedown has cleared its own host"
+        assert purge.follow(settings=other, vault=vault) == before
         assert not in_cache(other, ids) and not checkpoint.exists() and not page.exists()
-        assert host_caches.follow(settings=other, vault=vault) == 0
+        assert purge.follow(settings=other, vault=vault) == 0
 
 
 @pytest.mark.parametrize("request_", BOTH, indirect=False)

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from pipelines.config.operate import Takedown
 from pipelines.config.params import load
-from pipelines.config.takedown import Takedown
 from pipelines.errors import BadParams
 from pipelines.takedown import takedown
 from pipelines.takedown.object_versions import Objects
@@ -128,14 +128,15 @@ class Files:
         return nullcontext(self._folder / digest)
 
 
-def test_each_hash_of_a_picture_tells_its_likeness_also_in_tables_that_lack_the_later_ones(tmp_path: Path) -> None:
+def test_each_hash_of_a_picture_tells_its_likeness(tmp_path: Path) -> None:
     code, far = 0b1011, 2**64 - 1
-    later = {"record_id": ["a", "b", "c"], "fingerprint": [far, None, far], "inner_fingerprint": [code, far, None],
-             "outer_fingerprint": [None, code ^ 1, far]}  # fmt: skip
-    hashes = {name: pa.array(values, pa.uint64()) for name, values in later.items() if name != "record_id"}
-    pq.write_table(pa.table({"record_id": later["record_id"], **hashes}), tmp_path / "later")
-    earlier = {"record_id": ["d", "e"], "fingerprint": pa.array([code, far], pa.uint64())}
-    pq.write_table(pa.table(earlier), tmp_path / "earlier")
+    hashes = {
+        "fingerprint": [far, None, far, code],
+        "inner_fingerprint": [code, far, None, None],
+        "outer_fingerprint": [None, code ^ 1, far, None],
+    }
+    columns = {name: pa.array(values, pa.uint64()) for name, values in hashes.items()}
+    pq.write_table(pa.table({"record_id": ["a", "b", "c", "d"], **columns}), tmp_path / "images")
     objects: Any = Files(tmp_path)
     assert _near(set(), {code}, objects=objects, radius=1) == {"a", "b", "d"}
     assert _near({"d"}, set(), objects=objects, radius=0) == {"a", "d"}

@@ -19,14 +19,14 @@ from pydantic import ValidationError
 
 from crisis_corpus_sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from pipelines.collect.sources.reddit import RedditSource
+from pipelines.config.operate import Sweep
 from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
-from pipelines.config.takedown import Sweep
 from pipelines.errors import SourceNotApproved, SourceRefused, SourceThrottled, SourceUnavailable
 from pipelines.progress import silent
 from pipelines.takedown import sweep
 from pipelines.takedown.liveness import SweepImplausible
-from pipelines.takedown.partitions import by_record
+from pipelines.takedown.retention import by_record
 from pipelines.vault.vault import Vault
 from tests.privacy.partition import write_posts
 
@@ -432,7 +432,7 @@ from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.progress import silent
 from pipelines.takedown import sweep
-from pipelines.config.takedown import Sweep
+from pipelines.config.operate import Sweep
 from pipelines.vault.vault import Vault
 root, url, secret, terms, now = sys.argv[1:]
 params, now = load(Path(root), profile="sandbox"), datetime.fromisoformat(now)

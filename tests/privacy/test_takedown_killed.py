@@ -108,8 +108,8 @@ def test_killed_and_repeated(step: str, killer: Killer, whole: dict[str, Any], t
 def test_the_steps_above_are_all_there_are(tmp_path: Path) -> None:
     from datetime import UTC, datetime
 
+    from pipelines.config.operate import Takedown
     from pipelines.config.params import load
-    from pipelines.config.takedown import Takedown
     from pipelines.takedown import takedown
     from pipelines.takedown.object_versions import Objects
     from pipelines.takedown.selection import Criteria, select

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from pipelines.cli.main import app
 from pipelines.config.base_sizes import base_sizes
-from pipelines.config.consent import Consent
+from pipelines.config.label import Consent
 from pipelines.config.models import SftModel
-from pipelines.config.params import Params, load, overlay, parse, validate
+from pipelines.config.params import Params, load, overlay, parse, read_params, validate
 from pipelines.config.params_text import leaves, rewrite
 from pipelines.config.settings import Settings
 from pipelines.errors import UnknownName
@@ -263,7 +263,7 @@ def test_only_the_papers_profiles_have_a_plan() -> None:
 
 @pytest.mark.parametrize("paper", ROWS)
 def test_a_profile_changes_something_with_every_value(paper: str) -> None:
-    own = parse((ROOT / "params.yaml").read_text(), where="params.yaml")
+    own = read_params(ROOT)
     before = dict(leaves(own))
     profile = parse((ROOT / "profiles" / f"{paper}.yaml").read_text(), where=paper)
     for key, value in leaves(profile):
@@ -312,8 +312,7 @@ def test_cradles_profile_is_what_the_paper_states() -> None:
 def test_a_text_with_a_colon_keeps_its_quotes_within_braces() -> None:
     from ruamel.yaml import YAML
 
-    text = rewrite(
-        "models:\n  a: {kind: text, base: b}  # a row\n", {"models": {"a": {"kind": "text", "base": "tiny:c"}}}
-    )
+    texts = {"catalogue.yaml": "models:\n  a: {kind: text, base: b}  # a row\n"}
+    text = rewrite(texts, {"models": {"a": {"kind": "text", "base": "tiny:c"}}})["catalogue.yaml"]
     assert YAML(typ="safe").load(text) == {"models": {"a": {"kind": "text", "base": "tiny:c"}}}
     assert "# a row" in text

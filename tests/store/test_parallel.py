@@ -15,7 +15,7 @@ import pytest
 
 from pipelines.errors import SchemaMismatch, SealBroken
 from pipelines.parallel import WorkerLost, in_parts
-from pipelines.storage import cells, seal, tables
+from pipelines.storage import seal, tables
 from pipelines.vault.vault import Vault
 
 NOW = datetime(2023, 1, 5, tzinfo=UTC)
@@ -117,12 +117,12 @@ def test_a_lost_process_leaves_no_table_and_says_so(
     rows = posts(vault, count=8)
     with_cores(2, monkeypatch)
     monkeypatch.setattr(seal, "LEAST", 4)
-    encoded = cells._encoded
+    encoded = seal._encoded
 
     def lost(*args: Any, **names: Any) -> list[bytes]:
         return encoded(*args, **names) if os.getpid() == PARENT else end()
 
-    monkeypatch.setattr(cells, "_encoded", lost)
+    monkeypatch.setattr(seal, "_encoded", lost)
     others = psutil.Process().children()
     with pytest.raises(WorkerLost) as caught:
         seal.write_rows(rows, tmp_path / "p.parquet", name="posts", vault=vault)

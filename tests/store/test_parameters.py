@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from pipelines.cli.main import app
-from pipelines.config.params import load
+from pipelines.config.params import FILES, load
 from pipelines.config.params_text import find, leaves, rewrite
 from pipelines.config.settings import Settings
 from pipelines.errors import BadParams, NoCorpus
@@ -51,8 +51,8 @@ def present(settings: Settings) -> Any:
         return load(clone.path)
 
 
-def text(settings: Settings) -> str:
-    return git("--git-dir", settings.repo, "show", "corpus:params.yaml")
+def text(settings: Settings, name: str = "params.yaml") -> str:
+    return git("--git-dir", settings.repo, "show", f"corpus:{name}")
 
 
 def run(*argv: str) -> Any:
@@ -71,13 +71,25 @@ def test_a_value_is_set_with_who_when_and_why_and_its_comment_stays(settings: Se
     assert found["to_run"] == ["sample@memes"] and "split@memes" in found["below"]
     assert "sample.memes.size: 210 -> 900" in output
     changed = [line for line in text(settings).splitlines() if line not in before.splitlines()]
-    assert changed == ["    size: 900                          # FigSIM 3.1"]
+    assert changed == ["  memes: {size: 900, seed: 20180401}   # FigSIM 3.1"]
     [row] = [row for row in run("params", "diff", "--json")[0] if row["by_person"]]
     assert (row["key"], row["default"], row["profile"], row["present"]) == ("sample.memes.size", 1050, 210, 900)
     assert (row["record"]["who"], row["record"]["reason"]) == ("Ann", "a larger sample")
     assert row["record"]["when"].startswith("20")
     log = git("--git-dir", settings.repo, "log", "-1", "--format=%(trailers:key=Code-Revision,valueonly)", "corpus")
     assert len(log.strip()) == 40, "the block of trailers is one"
+
+
+def test_a_value_of_the_catalogue_is_set_in_its_file(settings: Settings) -> None:
+    before = {name: text(settings, name) for name in FILES}
+    found, _ = run("params", "set", "models.knn.labeller", "gpt", "--reason", "blended")
+    assert (
+        "finetune@posts-consensus-knn" in found["to_run"]
+        and "train@memes-figurative-tiny-text-1" not in found["to_run"]
+    )
+    assert text(settings) == before["params.yaml"]
+    [line] = set(text(settings, "catalogue.yaml").splitlines()) - set(before["catalogue.yaml"].splitlines())
+    assert "labeller: gpt, blend" in line and line.endswith("# ours; dev chooses")
 
 
 def test_a_dry_run_and_an_invalid_value_commit_nothing(settings: Settings) -> None:
@@ -212,7 +224,7 @@ def test_approvals_and_budgets_are_never_changed_by_an_upgrade(settings: Setting
     [
         *(
             pytest.param(name, marks=pytest.mark.faults)
-            for name in ("params.yaml", "dvc.yaml", "profiles/sandbox.yaml")
+            for name in ("params.yaml", "catalogue.yaml", "dvc.yaml", "profiles/sandbox.yaml")
         ),
         "pipelines/new module.py",
     ],
@@ -234,7 +246,14 @@ def test_edits_that_an_upgrade_would_ignore_are_refused(path: str, settings: Set
 
 def test_edits_of_all_that_an_upgrade_reads_are_found(checkout: Path) -> None:
     """The upgrade itself is refused for each of them in the slow tier, and for a new module above."""
-    read = {"params.yaml", "dvc.yaml", "profiles/sandbox.yaml", "schemes/figsim.yaml", "pipelines/config/params.py"}
+    read = {
+        "params.yaml",
+        "catalogue.yaml",
+        "dvc.yaml",
+        "profiles/sandbox.yaml",
+        "schemes/figsim.yaml",
+        "pipelines/config/params.py",
+    }
     for path in (*read, "README.md"):
         (checkout / path).parent.mkdir(parents=True, exist_ok=True)
         with (checkout / path).open("a") as file:
@@ -286,7 +305,7 @@ def test_a_merge_loses_no_change(base: dict[str, Any], ours: dict[str, Any], the
 def test_a_text_is_rewritten_to_exactly_the_values(tree: dict[str, Any], other: dict[str, Any]) -> None:
     from ruamel.yaml import YAML
 
-    assert YAML(typ="safe").load(rewrite(json.dumps(tree), other)) == other
+    assert YAML(typ="safe").load(rewrite({"params.yaml": json.dumps(tree)}, other)["params.yaml"]) == other
     for key, _ in leaves(tree):
         if key:
             assert tree and find(tree, ".".join(key))

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.config.operate import Takedown
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
-from pipelines.config.takedown import Takedown
 from pipelines.errors import BadParams, CorpusError
 from pipelines.takedown import takedown
 from pipelines.takedown.object_versions import Objects

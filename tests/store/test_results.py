@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pipelines.config.settings import Settings
-from pipelines.workspace import publish, repository
+from pipelines.workspace import publish
 from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.git import git
 from pipelines.workspace.inventory import DependencyMissing, read_yaml
@@ -446,9 +446,6 @@ def test_stage_tasks_and_a_publish_work_on_s3(s3: str, tmp_path: Path, monkeypat
         commit(settings, tokens, base=base)
     with workspace(settings) as clone:
         assert clone.results.forget([digest]) == 2, "the result that has the object, and the one that depends on it"
-        runs = f"{clone.objects.root}/runs/75/entry"
-        clone.objects.remote.fs.pipe_file(runs, b"half")
-        assert clone.objects.remove_run_cache() == 1
 
 
 GOOD = pointer_text("posts.parquet", md5="0" * 32, size=1)
@@ -488,22 +485,3 @@ def test_a_pointer_outside_the_schema_is_refused_without_its_text(path: str, tex
         check_handed_over({PATH: GOOD, path if path != PATH else "data/memes/2022-12/posts.parquet": text})
     assert "pointer 2, " in str(caught.value) and "example.org" not in str(caught.value)
     assert check_handed_over({PATH: GOOD}) == {PATH: GOOD}
-
-
-def test_an_upgrade_removes_what_the_old_hand_over_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "var"))
-    settings = Settings.from_env()
-    root = Path(__file__).resolve().parents[2]
-    names = ("dvc.yaml", "params.yaml", "profiles/sandbox.yaml")
-    code = code_of(tmp_path / "code", {name: (root / name).read_text() for name in names})
-    begin(settings, code=code)
-    (code / "note").write_text("a newer revision")
-    git("add", "--all", cwd=code)
-    git("commit", "--quiet", "-m", "newer", cwd=code)
-    for place in (Path(settings.remote), settings.cache):
-        entry = place / "runs" / "75" / "7" / ".jYw-x.tmp"
-        entry.parent.mkdir(parents=True)
-        entry.write_text("cmd: half a")
-    upgraded = repository.upgrade(settings, checkout=code)
-    assert upgraded is not None and upgraded.commit == publish.head(settings)
-    assert not (Path(settings.remote) / "runs").exists() and not (settings.cache / "runs").exists()

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipelines.errors import SchemaMismatch
-from pipelines.storage import row_groups, table_files, tables
+from pipelines.storage import table_files, tables
 
 VALUES = {
     pa.string(): st.sampled_from(["", "a", "é", "zz"]),
@@ -123,23 +123,15 @@ def test_a_table_is_read_in_parts_of_any_size_and_across_row_groups(
     assert pq.ParquetFile(path).num_row_groups > 2
     whole = tables.read(path, name="sample")
     for size in (1, 7, 50, 99):
-        parts = list(row_groups.batches(path, name="sample", size=size))
+        parts = list(tables.batches(path, name="sample", size=size))
         assert max(map(len, parts)) <= size
         assert pa.concat_tables(parts).to_pylist() == whole.to_pylist()
-    monkeypatch.setattr(row_groups, "BATCH", 9)
+    monkeypatch.setattr(tables, "BATCH", 9)
     for start, count in ((0, 50), (0, 3), (8, 2), (13, 30), (49, 9), (50, 5)):
-        part = row_groups.part(path, name="sample", columns=["record_id", "image"], start=start, count=count)
+        part = tables.part(path, name="sample", columns=["record_id", "image"], start=start, count=count)
         assert part.to_pylist() == whole.slice(start, count).to_pylist()
     with pytest.raises(SchemaMismatch):
-        next(row_groups.batches(path, name="sample", columns=["nothing"]))
-
-
-def test_a_part_of_an_older_table_has_nulls_for_columns_that_came_later(tmp_path: Path) -> None:
-    path = tmp_path / "i.parquet"
-    old = tables.SCHEMAS["images"].empty_table().drop_columns(list(tables.ADDED["images"]))
-    pq.write_table(pa.Table.from_pylist([{"record_id": "r", "image": 0}], schema=old.schema), path)
-    [part] = row_groups.batches(path, name="images", columns=["record_id", "inner_fingerprint"])
-    assert part.to_pylist() == [{"record_id": "r", "inner_fingerprint": None}]
+        next(tables.batches(path, name="sample", columns=["nothing"]))
 
 
 def test_content_columns_are_marked() -> None:

@@ -18,28 +18,22 @@ from tests.stages import reproduce, rerun
 ROOT = Path(__file__).resolve().parents[2]
 OLD = """
 stages:
-  score:
+  quality:
     matrix: {corpus: [memes]}
     cmd: >-
-      mkdir -p metrics/memes && cat code.txt > snapshot/counted.txt && echo '{}' > metrics/memes/score.json
+      mkdir -p metrics/memes && cat code.txt > snapshot/counted.txt && echo '{}' > metrics/memes/quality.json
     deps: [pipelines/old, crisis_corpus, schemes, code.txt]
-    params: [score, "sample.memes", "corpora.memes.scheme"]
+    params: [revisions.quality, quality, "sample.memes", "corpora.memes.scheme"]
     outs: [snapshot/counted.txt]
-    metrics: ["metrics/memes/score.json": {cache: false}]
+    metrics: ["metrics/memes/quality.json": {cache: false}]
   gold:
     matrix: {corpus: [memes]}
-    cmd: cat metrics/memes/score.json snapshot/counted.txt > snapshot/gold.txt
-    deps: [pipelines/old, metrics/memes/score.json, snapshot/counted.txt]
-    params: ["gold.memes", {pipelines/libraries.yaml: [numpy]}]
+    cmd: cat metrics/memes/quality.json snapshot/counted.txt > snapshot/gold.txt
+    deps: [pipelines/old, metrics/memes/quality.json, snapshot/counted.txt]
+    params: [revisions.gold, "gold.memes", {pipelines/libraries.yaml: [numpy]}]
     outs: [snapshot/gold.txt]
 """
-NEW = (
-    OLD.replace("pipelines/old", "pipelines/new")
-    .replace("  score:", "  quality:")
-    .replace("score.json", "quality.json")
-    .replace("params: [score,", "params: [revisions.quality, quality,")
-    .replace('params: ["gold', 'params: [revisions.gold, "gold')
-)
+NEW = OLD.replace("pipelines/old", "pipelines/new")
 VERSIONS = "numpy: 2.2.6\ntorch: 2.13.0\n"
 # each stage at its first revision, whatever the project's are by now
 PARAMS = re.sub(
@@ -49,20 +43,13 @@ PARAMS = re.sub(
 )
 
 
-def old_params() -> str:
-    """Return ``params.yaml`` as it was before sections were renamed and stages had revisions."""
-    lines = PARAMS.splitlines(keepends=True)
-    first = next(i for i, line in enumerate(lines) if line.startswith("revisions:"))
-    last = next(i for i in range(first + 1, len(lines)) if not lines[i].startswith("  "))
-    return "".join([*lines[:first], *lines[last:]]).replace("\nquality:", "\nscore:")
-
-
 @pytest.fixture
 def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The checkout of a corpus whose two stages were run under their earlier names."""
+    """The checkout of a corpus whose two stages were run."""
     monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "var"))
     files = SHELL | {
-        "params.yaml": old_params(),
+        "params.yaml": PARAMS,
+        "catalogue.yaml": (ROOT / "catalogue.yaml").read_text(),
         "profiles/sandbox.yaml": "{}\n",
         "dvc.yaml": staged(OLD),
         "code.txt": "one\n",
@@ -82,7 +69,7 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def upgraded(code: Path, **changes: str) -> Any:
-    """Move and change code, add a scheme, rename the stage and the section, apply ``changes``, and upgrade."""
+    """Move and change code, add a scheme, apply ``changes``, and upgrade."""
     given = {"params": PARAMS, "graph": staged(NEW), "text": "one\n"} | changes
     git("mv", "pipelines/old", "pipelines/new", cwd=code)
     given = {"own": "of the corpus\n", "versions": VERSIONS} | given
@@ -97,13 +84,12 @@ def upgraded(code: Path, **changes: str) -> Any:
     return repository.upgrade(Settings.from_env(), checkout=code)
 
 
-def test_a_moved_module_and_a_renamed_stage_run_nothing(code: Path) -> None:
+def test_a_moved_module_runs_nothing(code: Path) -> None:
     settings = Settings.from_env()
     found = upgraded(code)
     assert (found.kept, found.to_run) == (("gold@memes", "quality@memes"), ())
     with workspace(settings) as clone:
         assert (clone.path / "metrics/memes/quality.json").is_file()
-        assert not (clone.path / "metrics/memes/score.json").exists()
         before = (clone.path / "dvc.lock").read_bytes()
         assert rerun(clone) == []
         assert (clone.path / "dvc.lock").read_bytes() == before
@@ -116,14 +102,14 @@ def test_a_moved_module_and_a_renamed_stage_run_nothing(code: Path) -> None:
     ("changes", "stale"),
     [
         ({"params": PARAMS.replace("  quality: 1\n", "  quality: 2\n")}, "quality@memes"),
-        ({"params": PARAMS.replace("\n  truth: false  ", "\n  truth: true   ")}, "quality@memes"),
+        ({"params": PARAMS.replace("quality: {truth: false}", "quality: {truth: true} ")}, "quality@memes"),
         ({"params": PARAMS.replace("size: 1050", "size: 900")}, "quality@memes"),
         ({"params": PARAMS.replace("  gold: 1\n", "  gold: 2\n")}, "gold@memes"),
         ({"text": "two\n"}, "quality@memes"),
         ({"own": "changed\n"}, "quality@memes"),
         ({"versions": VERSIONS.replace("2.2.6", "2.3.0")}, "gold@memes"),
     ],
-    ids=["revision", "renamed section", "value", "revision below", "input in git", "scheme of the corpus", "library"],
+    ids=["revision", "section", "value", "revision below", "input in git", "scheme of the corpus", "library"],
 )
 def test_a_difference_runs_the_stage_again(code: Path, changes: dict[str, str], stale: str) -> None:
     found = upgraded(code, **changes)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.cli.shared import summarised
+from pipelines.config.params import FILES
 from pipelines.config.settings import Settings
 from pipelines.summary import written
 from pipelines.vault.vault import Vault
@@ -37,7 +38,8 @@ def work(tmp_path: Path) -> Path:
     """A checkout with two months and metrics, in three commits; the last names its Dag run."""
     made = tmp_path / "work"
     made.mkdir()
-    shutil.copy(ROOT / "params.yaml", made)
+    for name in FILES:
+        shutil.copy(ROOT / name, made)
     git("init", "--quiet", "-b", "corpus", cwd=made)
     pointer = "outs:\n- md5: {}\n  size: 1\n  path: posts.parquet\n"
     commit(made, "data(memes): 2022-11", **{"data__memes__2022-11__posts.parquet.dvc": pointer.format("a" * 32)})

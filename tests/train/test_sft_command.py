@@ -22,7 +22,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from pipelines.config.params import overlay
+from pipelines.config.params import overlay, read_params
 from pipelines.train.sft import launch
 from pipelines.train.sft.trainer import WHOLE
 from tests.small_corpus import ROOT, SECRET
@@ -49,7 +49,7 @@ class Place:
 
     def start(self, processes: int, **entry: Any) -> subprocess.Popen[bytes]:
         root = self.folder / "root"
-        params = yaml.safe_load((ROOT / "params.yaml").read_text())
+        params = read_params(ROOT)
         sandbox = yaml.safe_load((ROOT / "profiles/sandbox.yaml").read_text())
         own = {"models": {"shared": RECIPE | entry}, "finetune": {"checkpoint_steps": 1, "models": ["shared"]}}
         (root / "params.yaml").write_text(yaml.safe_dump(overlay(overlay(params, sandbox), own)))

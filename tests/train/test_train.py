@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pipelines.config.params import Params, load, overlay
+from pipelines.config.params import Params, load, overlay, read_params
 from pipelines.config.settings import Settings
 from pipelines.datasets.features import NoCues, packed, place
 from pipelines.storage import tables
@@ -42,7 +42,7 @@ def world(folder: Path) -> dict[str, str]:
     }  # fmt: skip
     root.mkdir(parents=True)
     mlflow_database.place(folder)
-    params = yaml.safe_load((REPO / "params.yaml").read_text())
+    params = read_params(REPO)
     (root / "params.yaml").write_text(yaml.safe_dump(overlay(params, SMALL)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CORPUS_HOME", str(home))
@@ -131,7 +131,7 @@ def test_a_model_reads_what_the_stage_rationales_left(
 ) -> None:
     monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    values = yaml.safe_load((REPO / "params.yaml").read_text())
+    values = read_params(REPO)
     own = {"models": {"reader": spec}, "train": {"models": ["reader"], "epochs": 1, "learning_rate": 0.001}}
     params, settings = Params.model_validate(overlay(values, own)), Settings.from_env()
     with Vault.open(settings.vault_url, secret=settings.secret()) as vault:

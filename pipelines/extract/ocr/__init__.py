@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from pipelines.config.collect import Ocr
-    from pipelines.config.consent import Consent
+    from pipelines.config.label import Consent
 
 # The only engine that sends pictures to a provider.
 GOOGLE_VISION = "google_vision"
@@ -65,7 +65,7 @@ def open_engine(params: Ocr, *, consent: Consent | None = None) -> OcrEngine:
         SandboxMissing: the child cannot be confined, and ``ocr.sandbox`` is ``required``.
     """
     if params.engine == GOOGLE_VISION:
-        from pipelines.config.consent import Consent
+        from pipelines.config.label import Consent
         from pipelines.process import now
 
         (consent or Consent()).check(GOOGLE_VISION, today=now().date())

@@ -22,7 +22,7 @@ class TooFewExamples(ConfigError):
         "A prompt for task '{task}' cannot show {count} examples: the train split has {items} memes with {labels} "
         "label(s), and each label needs an example."
     )
-    remedy = "Set models.MODEL.examples in params.yaml to a number from {labels} to {items} (FigSIM uses six), or to 0."
+    remedy = "Set models.MODEL.examples in catalogue.yaml to {labels} to {items} (FigSIM uses six), or to 0."
 
 
 def draw(train: Sequence[Example], *, task: Task, count: int, seed: int) -> list[Example]:

@@ -33,7 +33,7 @@ class NotAsked(ConfigError):
     """A model names a labeller that ``params.yaml`` does not define, or that is not a remote labeller."""
 
     message = "Labeller '{labeller}' cannot label pictures: {detail}."
-    remedy = "Set models.MODEL.labeller in params.yaml to an entry of section labellers whose kind is remote."
+    remedy = "Set models.MODEL.labeller in catalogue.yaml to an entry of section labellers whose kind is remote."
 
 
 class MemePost(Post):
@@ -64,7 +64,7 @@ def described(name: str, *, params: Params) -> RemoteLabeller:
     """Return the parameters of a remote labeller after a check that its model accepts pictures."""
     labeller = params.labellers.get(name)
     if labeller is None:
-        raise NotAsked(labeller=name, detail="section labellers of params.yaml has no such entry")
+        raise NotAsked(labeller=name, detail="section labellers of catalogue.yaml has no such entry")
     if not isinstance(labeller, RemoteLabeller):
         raise NotAsked(labeller=name, detail="it is offline and reads only text")
     if not capabilities(labeller.model, api=params.providers[labeller.provider].api).images:

@@ -65,7 +65,7 @@ class BaseUnfit(ConfigError):
     """A base model was found but does not suit the kind of model that is configured for it."""
 
     message: ClassVar[str] = "The base model '{base}' does not fit the kind of the model in params.yaml: {detail}."
-    remedy: ClassVar[str] = "Set another base, or another kind, for the model under models in params.yaml."
+    remedy: ClassVar[str] = "Set another base, or another kind, for the model under models in catalogue.yaml."
 
 
 @contextmanager

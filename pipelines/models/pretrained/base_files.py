@@ -24,8 +24,9 @@ class BaseMissing(ConfigError):
 
     message: ClassVar[str] = "The base model '{base}' cannot be loaded: {detail}."
     remedy: ClassVar[str] = (
-        "Check its name under models in params.yaml. If access to it is restricted, accept its terms and set HF_TOKEN. "
-        "Without a network, run `hf download {base} --revision COMMIT` elsewhere, and copy the cache (HF_HOME)."
+        "Check its name under models in catalogue.yaml. If access to it is restricted, accept its terms and set "
+        "HF_TOKEN. Without a network, run `hf download {base} --revision COMMIT` elsewhere, and copy the cache "
+        "(HF_HOME)."
     )
 
 

@@ -44,7 +44,7 @@ class NotTrained(ConfigError):
     """The stage ``train`` was started for a prompted or an unknown model."""
 
     message = "Model '{model}' is not a trainable model."
-    remedy = "Give one of the models in params.yaml whose kind is {kinds}."
+    remedy = "Give one of the models in catalogue.yaml whose kind is {kinds}."
 
 
 def run(

@@ -35,14 +35,14 @@ class NoTemplate(ConfigError):
     """The base model has no chat template, so that its prompt format is unknown."""
 
     message = "The base model '{base}' has no chat template that takes an instruction: {detail}."
-    remedy = "Name an instruction-tuned base model under models in params.yaml."
+    remedy = "Name an instruction-tuned base model under models in catalogue.yaml."
 
 
 class NoRoom(ConfigError):
     """The instruction is so long that no post fits in ``max_length`` tokens."""
 
     message = "The prompt's instruction and the answer take {needed} tokens, but max_length is {max_length}."
-    remedy = "Raise max_length of the model's entry under models in params.yaml."
+    remedy = "Raise max_length of the model's entry under models in catalogue.yaml."
 
 
 class _Written(Post):

@@ -127,7 +127,7 @@ class NoVotes(DataError):
         "Labeller '{labeller}' has no valid vote on the dev split, so the weight of its votes in the kNN model cannot "
         "be chosen."
     )
-    remedy = "Run `dvc repro votes@CORPUS-{labeller}`, or remove `labeller` from the model's entry in params.yaml."
+    remedy = "Run `dvc repro votes@CORPUS-{labeller}`, or remove `labeller` from the model's entry in catalogue.yaml."
 
 
 @dataclass(frozen=True)

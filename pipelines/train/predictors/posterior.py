@@ -46,7 +46,7 @@ class AnswersAlike(ConfigError):
 
     message = "{count} answers to task '{task}' have the same tokens as another answer in the base model's vocabulary."
     remedy = (
-        "Name another base model under models in params.yaml, whose tokens can spell JSON and every letter of the "
+        "Name another base model under models in catalogue.yaml, whose tokens can spell JSON and every letter of the "
         "labels."
     )
 

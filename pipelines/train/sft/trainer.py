@@ -32,7 +32,7 @@ WHOLE, JUDGED = "whole.json", "eval_loss"
 class TuningDiverged(Diverged):
     """The loss of fine-tuning became infinite or undefined."""
 
-    remedy = "Lower learning_rate of the model's entry under models in params.yaml, then run `dvc repro finetune`."
+    remedy = "Lower learning_rate of the model's entry under models in catalogue.yaml, then run `dvc repro finetune`."
 
 
 class RowCollator:

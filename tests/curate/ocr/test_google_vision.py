@@ -8,7 +8,7 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import vision
 
 from pipelines.config.collect import Ocr
-from pipelines.config.consent import Consent, ProviderNotConsented
+from pipelines.config.label import Consent, ProviderNotConsented
 from pipelines.errors import DataError, EngineMissing, SourceRefused, SourceThrottled, SourceUnavailable
 from pipelines.extract.ocr import open_engine
 from pipelines.extract.ocr.google_vision import GoogleVision, parse

@@ -14,7 +14,6 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, BartConfig
 
-from pipelines.config import renamed
 from pipelines.config.models import M3hModel
 from pipelines.config.params import load as load_params
 from pipelines.datasets.example import Example, Item, LeakRefused, targets
@@ -249,10 +248,3 @@ def test_it_learns_from_explanations_and_its_frozen_layers_do_not_move(tmp_path:
         TASK.labels[at] == label for at, label in zip(logits(model, held).argmax(dim=1), truth[40:], strict=True)
     )
     assert right > max(Counter(truth[40:]).values()) + 4
-
-
-def test_an_entry_of_the_earlier_m3h_is_the_model_that_it_was() -> None:
-    old = {"kind": "m3h", "base": "openai/clip-vit-base-patch32", "labeller": "gpt"}
-    given = {"models": {"m3h": old, "bert": {"kind": "text", "base": "b"}, "tiny-m3h": TINY.model_dump()}}
-    found = renamed.params(given)["models"]
-    assert found == {**given["models"], "m3h": {**old, "kind": "infused"}}
