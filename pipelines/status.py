@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from pipelines.annotate.forms.manifest import opened
-from pipelines.collect import coverage
+from pipelines.collect.month_ledger import coverage_of
 from pipelines.collect.refresh_store import RefreshStore
 from pipelines.config import renamed
 from pipelines.config.params import ALL_CORPORA, load
@@ -61,7 +61,7 @@ def gather(settings: Settings) -> dict[str, Any]:
 def _coverage(clone: Workspace, settings: Settings) -> dict[str, dict[str, Any]]:
     """Return, for each corpus, the months with gaps and what waits in the store of refreshes, if it has any of both."""
     months = sorted((clone.path / "data").glob("*"))
-    found = {folder.name: coverage.published(clone, folder.name) for folder in months}
+    found = {folder.name: coverage_of(clone, folder.name) for folder in months}
     with RefreshStore.existing(settings.refresh_url) as store:
         if store:
             from pipelines.collect import refresh

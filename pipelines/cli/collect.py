@@ -83,9 +83,9 @@ def partition(corpus: CorpusName, month: Month) -> None:
 @app.command("shared-pictures", rich_help_panel="Repository")
 def shared_pictures(corpus: CorpusName) -> None:
     """List the digests of pictures that many authors of a corpus posted, which may stand for removed pictures."""
-    from pipelines.collect import shared_pictures as pictures
+    from pipelines.collect.partition import shared_pictures_of
 
-    emit(pictures.of_corpus(Settings.from_env(), corpus=corpus))
+    emit(shared_pictures_of(Settings.from_env(), corpus=corpus))
 
 
 @app.command("try", rich_help_panel="Repository")
@@ -94,10 +94,10 @@ def try_day(
     day: Annotated[str, typer.Option(help="the day whose posts are read from the source, YYYY-MM-DD")],
 ) -> None:
     """Read one day's posts from the source of a corpus, and print how many are kept or dropped; nothing is stored."""
-    from pipelines.collect import trial
+    from pipelines.collect import collect as step
 
     try:
         chosen = date.fromisoformat(day)
     except ValueError:
         raise BadParams(where="--day", detail="is not a date YYYY-MM-DD") from None
-    emit(trial.run(Settings.from_env(), corpus=corpus, day=chosen, now=now()))
+    emit(step.try_day(Settings.from_env(), corpus=corpus, day=chosen, now=now()))

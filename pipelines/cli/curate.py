@@ -26,9 +26,9 @@ def compile_kernels() -> None:
     torch = [name for name in forkserver.LIBRARIES if name.split(".")[0] in forkserver.TORCH]
     child = get_context("fork").Process(target=forkserver.import_libraries, args=(torch,))
     child.start()
-    from pipelines.curate import compile as step
+    from pipelines.curate.split import compile_kernels
 
-    step.run()
+    compile_kernels()
     forkserver.import_libraries([name for name in forkserver.LIBRARIES if name not in torch])
     child.join()
     if child.exitcode:
@@ -54,7 +54,7 @@ def sample(corpus: CorpusName) -> None:
 @app.command(rich_help_panel=STAGES)
 def split(corpus: CorpusName) -> None:
     """Split the sample into train, dev and test, stratified on gold; near-duplicates share a split; no item moves."""
-    from pipelines.curate.split import split as stage
+    from pipelines.curate import split as stage
 
     run_stage(stage.run, corpus, needs_settings=False)
 

@@ -20,8 +20,17 @@ from http import HTTPStatus
 import httpcore
 import httpx
 
-from pipelines.collect.pace import METER, Allowance, HostGate, Meter, Refused, retry_after
-from pipelines.collect.peer import CheckedBackend, Resolver, system_resolver
+from pipelines.collect.connection import (
+    METER,
+    Allowance,
+    CheckedBackend,
+    HostGate,
+    Meter,
+    Refused,
+    Resolver,
+    retry_after,
+    system_resolver,
+)
 from pipelines.config.collect import Fetch
 from pipelines.errors import BadParams
 
@@ -93,11 +102,7 @@ def _trust() -> ssl.SSLContext:
 
 
 def user_agent(params: Fetch, *, contact: str) -> str:
-    """Return the crawler's user agent, with the operator's contact.
-
-    Raises:
-        BadParams: the user agent is not printable ASCII, so it cannot be sent in a header.
-    """
+    """Return the crawler's user agent, with the operator's contact."""
     agent = params.user_agent.replace("{contact}", contact or "no contact given")
     if not (agent.isascii() and agent.isprintable()):
         raise BadParams(where="fetch.user_agent", detail="not printable ASCII (it includes CORPUS_CONTACT)")
@@ -105,8 +110,6 @@ def user_agent(params: Fetch, *, contact: str) -> str:
 
 
 class _Fetcher:
-    """The state of one call: the connections, the gates of the hosts and the slots shared by all hosts."""
-
     def __init__(self, params: Fetch, *, pool: httpcore.AsyncConnectionPool, agent: str) -> None:
         self._params = params
         self._pool = pool

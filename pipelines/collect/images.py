@@ -18,10 +18,9 @@ from pipelines.collect.month import Window, first_post
 from pipelines.config.collect import Fetch
 from pipelines.config.params import Params
 from pipelines.errors import SourceUnavailable
-from pipelines.extract.caption import CaptionReader
 from pipelines.extract.decode import DecodedPicture, Decoder
 from pipelines.extract.fingerprint import FINGERPRINT_ID, fingerprints
-from pipelines.extract.language import LanguageGate
+from pipelines.extract.language import CaptionReader, LanguageGate
 from pipelines.extract.ocr import GOOGLE_VISION, OcrEngine, OcrFailed, open_engine
 from pipelines.extract.words import words
 from pipelines.pii.scrub import scrub
@@ -68,10 +67,6 @@ def run(
 
     Returns:
         ``images`` (kept), ``dropped`` by reason, ``engine`` (the OCR engine's identity).
-
-    Raises:
-        SourceUnavailable: at least :data:`FEW` pictures, and more than ``images.fetch.unavailable`` of the shard,
-            failed for reasons that may pass; nothing is written.
     """
     folder = work(root, corpus=corpus, month=window.key)
     jobs = list(_jobs(folder / "posts.parquet", shard=shard, size=params.collect.shard_size, vault=vault))
@@ -182,8 +177,6 @@ def _decoded(
 
 
 class _PictureReader:
-    """The engines that process a picture, loaded once for a shard."""
-
     def __init__(self, params: Params) -> None:
         self.engine: OcrEngine = open_engine(params.images.ocr, consent=params.consents.get(params.images.ocr.engine))
         local = params.images.ocr.engine != GOOGLE_VISION  # which is paid by the picture

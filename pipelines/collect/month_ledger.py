@@ -18,18 +18,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.collect.admission import Admission, revived
-from pipelines.collect.gap_filling import GapFiller, remaining
-from pipelines.collect.intervals import Interval
 from pipelines.collect.listing_reader import SOURCE
-from pipelines.collect.month import ADDITION, Window
-from pipelines.collect.refresh import read_listings, seconds_of
+from pipelines.collect.month import ADDITION, Interval, Window, hours
+from pipelines.collect.refresh import GapFiller, read_listings, remaining, seconds_of
 from pipelines.collect.refresh_store import RefreshStore
 from pipelines.collect.sources.service import SubredditClosed
 from pipelines.config.settings import Settings
 from pipelines.errors import SourceError
 from pipelines.storage import tables
 from pipelines.storage.exclusions import CLOSED
-from pipelines.workspace.clone import Workspace
+from pipelines.workspace.clone import Workspace, workspace
+from pipelines.workspace.pointer import read_pointer
 
 GAPS, POSTS, DROPS = "gaps.parquet", "posts.parquet", "drops.parquet"
 # Copies of the published tables, which the step `partition` joins with what is added.
@@ -90,11 +89,7 @@ class PublishedMonth:
 def assemble(
     window: Window, *, admission: Admission, settings: Settings, published: PublishedMonth | None
 ) -> AssembledMonth:
-    """Bring what is missing of a month to the store, source by source, and return the month.
-
-    Raises:
-        SourceError: no source could show anything of the month; the first error.
-    """
+    """Bring what is missing of a month to the store, source by source, and return the month."""
     corpus, interval = admission.corpus, seconds_of(window)
     described = admission.params.corpora[corpus]
     whole = published.gaps if published else {subreddit: [interval] for subreddit in described.subreddits}
@@ -149,3 +144,55 @@ def ids_of(folder: Path) -> set[str]:
 
 def _moment(second: int) -> datetime:
     return datetime.fromtimestamp(second, tz=UTC)
+
+
+def close_month(corpus: str, window: Window, *, settings: Settings, revision: str, now: datetime) -> dict[str, Any]:
+    """Close a month of the commit ``revision``; a repetition is harmless.
+
+    Returns:
+        ``gaps`` and ``gap_hours`` of the month; nothing for a month without a table ``gaps``.
+    """
+    with workspace(settings, revision=revision) as clone:
+        folder = clone.path / "data" / corpus / window.key
+        if not (folder / f"{GAPS}.dvc").exists():
+            return {}
+        clone.checkout(*(str((folder / name).relative_to(clone.path)) for name in (GAPS, POSTS, DROPS)))
+        return close_tables(corpus, window, folder=folder, settings=settings, now=now)
+
+
+def close_tables(corpus: str, window: Window, *, folder: Path, settings: Settings, now: datetime) -> dict[str, Any]:
+    """Close a month whose tables are in ``folder``; see :func:`close_month`."""
+    left = gaps_of(folder / GAPS)
+    with RefreshStore.open(settings.refresh_url) as store:
+        given: dict[str, Any] = {"record_ids": ids_of(folder), "left": left, "at": int(now.timestamp())}
+        store.close_month(corpus, window.key, seconds_of(window), **given)
+    intervals = [interval for several in left.values() for interval in several]
+    return {"gaps": len(intervals), "gap_hours": hours(intervals)}
+
+
+def coverage_of(clone: Workspace, corpus: str) -> dict[str, Any]:
+    """Return the number of months whose coverage is on record, and the hours without any source by month."""
+    digests = _gap_digests(clone, corpus)
+    if not digests:
+        return {}
+    lost = gap_hours_by_digest(clone, corpus)
+    return {
+        "months": len(digests),
+        "month_gap_hours": {month: lost[digest] for month, digest in digests.items() if lost[digest]},
+    }
+
+
+def gap_hours_by_digest(clone: Workspace, corpus: str) -> dict[str, float]:
+    """Return the hours without any source for each digest of a table of gaps; months without a gap share one."""
+    digests = set(_gap_digests(clone, corpus).values())
+    clone.objects.fetch(digests)
+    return {digest: _hours(Path(clone.objects.cache.oid_to_path(digest))) for digest in digests}
+
+
+def _gap_digests(clone: Workspace, corpus: str) -> dict[str, str]:
+    pointers = sorted((clone.path / "data" / corpus).glob(f"*/{GAPS}.dvc"))
+    return {path.parent.name: read_pointer(path.read_text()).md5 for path in pointers}
+
+
+def _hours(path: Path) -> float:
+    return hours(interval for intervals in gaps_of(path).values() for interval in intervals)

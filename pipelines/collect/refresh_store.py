@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 import sqlalchemy as sa
 
-from pipelines.collect.intervals import Gaps, Interval, minus, union
+from pipelines.collect.month import Gaps, Interval, minus, union
 from pipelines.errors import DataError
 from pipelines.storage import seal
 from pipelines.vault.engine import Engine, Store, chunks, database_file
@@ -109,12 +109,7 @@ class RefreshStore(Store):
 
     @classmethod
     def open(cls, url: str) -> RefreshStore:
-        """Open or create the database at ``url`` (``sqlite:///file`` with mode 600, or ``postgresql+psycopg2://``).
-
-        Raises:
-            BadParams: the address is malformed or names another kind of database.
-            RefreshStoreUnavailable: the database does not answer.
-        """
+        """Open or create the database at ``url`` (``sqlite:///file`` with mode 600, or ``postgresql+psycopg2://``)."""
         pragmas = ("secure_delete = ON", "temp_store = MEMORY")
         where, unavailable = "CORPUS_REFRESH_URL", RefreshStoreUnavailable
         engine = Engine(url, where=where, lock=WRITER_LOCK, unavailable=unavailable, pragmas=pragmas)
@@ -164,11 +159,7 @@ class RefreshStore(Store):
             return len(ids) - before
 
     def waiting(self, corpus: str, interval: Interval, *, vault: Vault) -> tuple[list[dict[str, Any]], dict[str, str]]:
-        """Return the unpublished posts created in an interval: contents in the order of ids, and reasons by id.
-
-        Raises:
-            SealBroken: a stored post was altered.
-        """
+        """Return the unpublished posts created in an interval: contents in the order of ids, and reasons by id."""
         here = sa.select(posts).where(posts.c.corpus == corpus, posts.c.published.is_(False), *_created(interval))
         rows = self._rows(here.order_by(posts.c.record_id))
         under = vault.keys({row.record_id for row in rows if row.sealed is not None})
@@ -257,11 +248,7 @@ class RefreshStore(Store):
         return sum(len(self._rows(sa.select(posts.c.record_id).where(some))) for some in _among(record_ids))
 
     def remove(self, record_ids: Collection[str]) -> None:
-        """Delete the rows of these records, and rewrite the database file, so that no byte of them is left.
-
-        Raises:
-            RefreshStoreUnavailable: another reader keeps the write-ahead log open; run it again.
-        """
+        """Delete the rows of these records, and rewrite the database file, so that no byte of them is left."""
         with self._engine.writing() as connection:
             for some in _among(record_ids):
                 connection.execute(sa.delete(posts).where(some))
@@ -297,7 +284,6 @@ def _among(record_ids: Collection[str]) -> Iterator[sa.ColumnElement[bool]]:
 
 
 def _cover(connection: sa.Connection, interval: Interval, **of: str) -> None:
-    """Add an interval to those of the same corpus, subreddit and source."""
     here = [covered.c[name] == value for name, value in of.items()]
     rows = connection.execute(sa.select(covered).where(*here)).all()
     connection.execute(sa.delete(covered).where(*here))
@@ -305,7 +291,6 @@ def _cover(connection: sa.Connection, interval: Interval, **of: str) -> None:
 
 
 def _cut(connection: sa.Connection, corpus: str, interval: Interval) -> None:
-    """Remove an interval from all coverage of a corpus."""
     here = (covered.c.corpus == corpus, covered.c.start < interval[1], covered.c.end > interval[0])
     rows = connection.execute(sa.select(covered).where(*here)).all()
     connection.execute(sa.delete(covered).where(*here))

@@ -128,7 +128,6 @@ def retrieved_of(item: Mapping[str, Any]) -> float:
 
 
 def _is_comment(item: Mapping[str, Any]) -> bool:
-    """Return whether an item is a comment; dumps of comments have ids of their own and no titles."""
     return (
         str(item.get("name")).startswith("t1_")
         or any(item.get(key) for key in ("link_id", "parent_id"))
@@ -185,7 +184,6 @@ def _media(item: Mapping[str, Any], *, kind: str) -> tuple[tuple[str, ...], ...]
 
 
 def _place(item: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the host and the path of a post's address; ids in a path are case-sensitive."""
     address = re.split(r"[?#]", _url(item.get("url")), maxsplit=1)[0]
     host, _, path = address.partition("://")[2].partition("/")
     return host.lower(), path.rstrip("/")
@@ -246,7 +244,6 @@ def _get(value: Any, *path: str) -> Any:
 
 
 def _url(value: Any) -> str:
-    """Return an address with its HTML entities resolved, or an empty string if it is not an address."""
     if not isinstance(value, str) or not _is_unicode(value):
         return ""
     address = _unescape(value).strip()

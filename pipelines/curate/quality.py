@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
-from pipelines.curate.grouping.items import read_items
+from pipelines.curate.items import read_items
 from pipelines.extract.words import words
 from pipelines.pii.scrub import scrub
 from pipelines.storage import tables

@@ -123,7 +123,6 @@ def _drop() -> bool:
 
 
 def _filter(*, programs: bool) -> bool:
-    """Install the system call filter in all threads; return whether it holds."""
     if sys.platform != "linux" or platform.machine() not in ARCHITECTURES or sys.maxsize < 2**32:
         return False
     arch, column, seccomp = ARCHITECTURES[platform.machine()]

@@ -105,10 +105,6 @@ class ConfinedChild:
 
         ``read`` must check each size before it reads that much, and raise ``ChildCrashed`` or ``ValueError`` for an
         answer that an unharmed child does not give.
-
-        Raises:
-            ChildCrashed, ChildLate: the next call starts another child.
-            SandboxMissing: the child cannot be confined.
         """
         with self._lock:
             return self._asked(data, read=read)
@@ -136,11 +132,7 @@ class ConfinedChild:
         return read(source)
 
     def started(self) -> subprocess.Popen[bytes]:
-        """Return the running child; start one if there is none.
-
-        Raises:
-            SandboxMissing: the child cannot be confined.
-        """
+        """Return the running child; start one if there is none."""
         if self._child is not None and self._child.poll() is None:
             return self._child
         self.end()
@@ -173,7 +165,6 @@ class ConfinedChild:
         return [str(layer) for layer in layers] if isinstance(layers, list) else []
 
     def _announced(self, argv: Sequence[str]) -> bool:
-        """Start a child and read its announcement; return whether it came."""
         inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
         self.facts = {}
         self._child = subprocess.Popen(

@@ -43,9 +43,6 @@ class Decoder:
 
     The child has ``memory_mb`` of address space and ``timeout_seconds`` of processor and wall time per picture. It has
     no files, network, processes or environment. Colours are read as sRGB; profiles are ignored.
-
-    Raises:
-        SandboxMissing: on entry, if the child cannot be confined and ``sandbox`` is ``required``.
     """
 
     def __init__(self, params: Decode) -> None:
@@ -104,21 +101,13 @@ class Decoder:
 
 
 def require_sandbox(params: Decode) -> None:
-    """Check that pictures can be decoded here under the rules of ``params.sandbox``.
-
-    Raises:
-        SandboxMissing: the child cannot be confined, and that is not accepted.
-    """
+    """Check that pictures can be decoded here under the rules of ``params.sandbox``."""
     with Decoder(params) as decoder:
         decoder.decode(b"")
 
 
 def encode(pixels: bytes, *, width: int, height: int, quality: int) -> bytes:
-    """Encode RGB pixels as baseline JPEG, 4:4:4, without metadata.
-
-    Raises:
-        ValueError: there are fewer pixels than width times height.
-    """
+    """Encode RGB pixels as baseline JPEG, 4:4:4, without metadata."""
     out = io.BytesIO()
     Image.frombytes("RGB", (width, height), pixels).save(out, "JPEG", quality=quality, subsampling=0)
     return out.getvalue()

@@ -40,11 +40,7 @@ class WeightsUnknown(ConfigError):
 
 
 def folder() -> Path:
-    """Verify the SHA-256 of each of the model's files and return their folder.
-
-    Raises:
-        WeightsUnknown: the package is missing, or a file of it is missing or differs.
-    """
+    """Verify the SHA-256 of each of the model's files and return their folder."""
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None or spec.origin is None:
         raise WeightsUnknown(name="model.safetensors", detail="is not installed")
@@ -55,11 +51,7 @@ def folder() -> Path:
 
 
 def verify(path: Path, *, digest: str) -> None:
-    """Check the SHA-256 of a file.
-
-    Raises:
-        WeightsUnknown: the file is missing or differs.
-    """
+    """Check the SHA-256 of a file."""
     try:
         with path.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()

@@ -240,11 +240,7 @@ class Category:
         return labels
 
     def merge(self, labels: frozenset[str], *, merge: str) -> frozenset[str]:
-        """Return ``labels``, of which those that belong to the merge named ``merge`` are replaced by one label.
-
-        Raises:
-            KeyError: the category has no merge of this name.
-        """
+        """Return ``labels``, of which those that belong to the merge named ``merge`` are replaced by one label."""
         found = self.merges[merge]
         return labels - found.labels | {found.into} if labels & found.labels else labels
 
@@ -289,11 +285,7 @@ class Scheme:
     digest: str
 
     def category(self, key: str | None = None) -> Category:
-        """Return the category with this key; without a key, return the only category.
-
-        Raises:
-            UnknownCategory: there is no such key, or no key was given and there are several categories.
-        """
+        """Return the category with this key; without a key, return the only category."""
         chosen = next(iter(self.categories)) if key is None and len(self.categories) == 1 else key
         if chosen is None or chosen not in self.categories:
             raise UnknownCategory(scheme=self.name, key=key or "", known=", ".join(self.categories))

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.collect import collect, partition, trial
+from pipelines.collect import collect, partition
 from pipelines.collect.month import Window
 from pipelines.collect.sources.dump import CorruptDump
 from pipelines.config.params import Params, load
@@ -232,11 +232,11 @@ def test_a_closed_subreddit_is_named_in_the_result_the_drops_and_the_metrics(
 
 def test_a_trial_day_counts_and_leaves_nothing(tmp_path: Path, settings: Settings, params: Params) -> None:
     code = code_of(tmp_path / "code", {name: (ROOT / name).read_text() for name in ("params.yaml", "dvc.yaml")})
-    profile = tmp_path / "trial.yaml"
+    profile = tmp_path / "collect.yaml"
     profile.write_text((ROOT / "profiles" / "sandbox.yaml").read_text())
     head = repository.init(settings, checkout=code, profile=str(profile))
     before = sorted(settings.home.rglob("*"))
-    days = [trial.run(settings, corpus="memes", day=date(2022, 12, day), now=NOW) for day in range(1, 32)]
+    days = [collect.try_day(settings, corpus="memes", day=date(2022, 12, day), now=NOW) for day in range(1, 32)]
     assert sorted(settings.home.rglob("*")) == before, "no vault, no secret, no object, no scratch"
     assert publish.head(settings) == head
     month = collect.run(
@@ -246,4 +246,4 @@ def test_a_trial_day_counts_and_leaves_nothing(tmp_path: Path, settings: Setting
     assert sum(day["kept"] for day in days) == month["kept"] > 0
     assert {reason for day in days for reason in day["dropped"]} == set(month["dropped"])
     with pytest.raises(UnknownName, match="memes, posts"):
-        trial.run(settings, corpus="films", day=date(2022, 12, 1), now=NOW)
+        collect.try_day(settings, corpus="films", day=date(2022, 12, 1), now=NOW)

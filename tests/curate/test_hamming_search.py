@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.curate.grouping.hamming_search import components, keepers, pair_blocks
+from pipelines.curate.dedupe.hamming_search import components, keepers, pair_blocks
 
 WORDS = st.integers(min_value=0, max_value=2**64 - 1)
 

@@ -13,8 +13,7 @@ import pytest
 
 from pipelines.annotate.simulated_people import asked_of
 from pipelines.config.params import Params
-from pipelines.curate import sample
-from pipelines.curate.split import split
+from pipelines.curate import sample, split
 from pipelines.errors import BadParams, SplitConflict
 from pipelines.vault.vault import Vault
 from tests.curate import small_corpus as corpus

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pipelines.config.params import Params, load
-from pipelines.curate.dedupe import opened_items
+from pipelines.curate.dedupe import dedupe
 from pipelines.curate.dedupe.dedupe import run
 from pipelines.curate.dedupe.text_pairs import text_kinds_and_pairs
 from pipelines.extract.shingles import shingles, signature, similarity
@@ -140,7 +140,7 @@ def test_months_and_batches_do_not_matter(tmp_path: Path, vault: Vault, monkeypa
     texts = posts(60, seed=7)
     write(tmp_path / "one", texts, months=["2022-11"], shard=1000, vault=vault)
     once = results(tmp_path / "one", vault=vault)
-    monkeypatch.setattr(opened_items, "OPENED", 30)
+    monkeypatch.setattr(dedupe, "OPENED", 30)
     for months in (["2022-10", "2022-11"], ["2022-11", "2022-12", "2023-01"]):
         root = tmp_path / months[0]
         for known in (months[:1], months):  # the last month comes later

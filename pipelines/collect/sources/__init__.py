@@ -27,11 +27,7 @@ class SubmissionSource(Protocol):
         """Return the source's name in section ``sources`` of ``params.yaml``."""
 
     def submissions(self, window: Window, *, subreddits: Sequence[str]) -> Iterator[Submission | Dropped]:
-        """Yield every submission of the subreddits created in the window, each fullname once, in any order.
-
-        Raises:
-            SourceError: the source cannot be read as a whole.
-        """
+        """Yield every submission of the subreddits created in the window, each fullname once, in any order."""
 
 
 def open_source(
@@ -42,12 +38,6 @@ def open_source(
     Args:
         today: the day on which the approval must still be valid.
         state: file in which a live source saves what it has read, so that a retry continues from there.
-
-    Raises:
-        SourceNotApproved: the source is live and lacks an access basis, an approval, a retention, or an expiry in the
-            future.
-        SecretBesideVault: the source is live, and the project secret is stored in the home, as the vault is.
-        BadParams: a setting that the source needs is missing.
     """
     params.sources[name].check(name, today=today)
     if params.sources[name].live:
@@ -56,8 +46,7 @@ def open_source(
         from pipelines.collect.sources.dump import DumpSource
 
         return DumpSource(settings.dumps, params=params.dump)
-    from pipelines.collect.sources.arctic_shift import ArcticShiftSource
-    from pipelines.collect.sources.page_cache import ResumeJournal
+    from pipelines.collect.sources.arctic_shift import ArcticShiftSource, ResumeJournal
 
     journal = ResumeJournal(state, secret=settings.secret(), day=today) if state else None
     return ArcticShiftSource(settings, params=params.arctic_shift, journal=journal)

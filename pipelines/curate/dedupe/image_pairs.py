@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from pipelines.config.curate import Dedupe
 from pipelines.curate.dedupe.captions import Captions, caption_words
-from pipelines.curate.grouping.hamming_search import cells, equal_pairs, pair_blocks
+from pipelines.curate.dedupe.hamming_search import cells, equal_pairs, pair_blocks
 
 Ints = npt.NDArray[np.int64]
 
@@ -183,7 +183,6 @@ def widest_radius(params: Dedupe) -> int:
 
 
 def _words_apart(known: PictureKinds, left: Ints, right: Ints, *, params: Dedupe) -> tuple[Ints, Ints]:
-    """Count the differing words of pairs, in order and in any order."""
     one, other = known.caption[left], known.caption[right]
     words = known.captions.differences(one, other, limit=params.word_difference + ADDED)
     return words, known.captions.unordered_differences(one, other)

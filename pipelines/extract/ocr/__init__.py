@@ -58,11 +58,6 @@ def open_engine(params: Ocr, *, consent: Consent | None = None) -> OcrEngine:
 
     Engines that read pictures on this machine run in a confined child process; ``google_vision`` needs the network, and
     ``consent``, the one on record for it.
-
-    Raises:
-        ProviderNotConsented: the provider may not receive pictures today.
-        EngineMissing: the engine's program, model or credentials are missing.
-        SandboxMissing: the child cannot be confined, and ``ocr.sandbox`` is ``required``.
     """
     if params.engine == GOOGLE_VISION:
         from pipelines.config.consent import Consent

@@ -33,11 +33,6 @@ class GoogleVision:
     """A client of Google's method ``images:annotate`` with text detection; each picture is one request."""
 
     def __init__(self, params: Ocr, *, client: Any = None, patience_seconds: float = 60.0) -> None:
-        """Use ``client``, or one with the standard credentials; requests are retried for ``patience_seconds``.
-
-        Raises:
-            EngineMissing: no credentials are set.
-        """
         if client is None:
             try:
                 client = vision.ImageAnnotatorClient()
@@ -53,9 +48,6 @@ class GoogleVision:
 
         Raises:
             SourceThrottled: the quota is used up.
-            SourceRefused: the credentials are rejected or lack permission.
-            SourceUnavailable: the service did not respond in time, or returned an error.
-            DataError: Google cannot decode the picture.
         """
         again = Retry(predicate=if_exception_type(exceptions.ServiceUnavailable), timeout=self._patience)
         context = {"text_detection_params": {"enable_text_detection_confidence_score": True}}
@@ -104,14 +96,12 @@ def _words(annotation: Any) -> Any:
 
 
 def _box(word: Any) -> float:
-    """Return the area of a word's upright box in pixels."""
     corners = word.bounding_box.vertices
     wide, high = ([getattr(corner, axis) for corner in corners] or [0] for axis in ("x", "y"))
     return float((max(wide) - min(wide)) * (max(high) - min(high)))
 
 
 def _after(symbol: Any) -> str:
-    """Return the space after a symbol; none after a ``HYPHEN`` break, which the line break added."""
     return " " if symbol.property.detected_break.type_ in SPACES else ""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pipelines.extract.ocr import OcrReading
-from pipelines.extract.ocr.glued import repaired, split_glued
+from pipelines.extract.vocabulary import repaired, split_glued
 from pipelines.extract.words import mostly_latin, normalise, words
 
 # Ours, in line heights: boxes side by side with a smaller gap are one line; lines with a smaller gap are one block.

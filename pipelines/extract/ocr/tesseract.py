@@ -38,11 +38,6 @@ class Tesseract:
     """The ``tesseract`` program with its English model, in one thread; it runs twice per picture."""
 
     def __init__(self, params: Ocr) -> None:
-        """Find the program and its model.
-
-        Raises:
-            EngineMissing: with the name of the missing Debian package.
-        """
         try:
             version = str(pytesseract.get_tesseract_version())
             languages = pytesseract.get_languages()
@@ -63,12 +58,7 @@ class Tesseract:
         )
 
     def read(self, data: bytes) -> OcrReading:
-        """Return the text of a JPEG.
-
-        Raises:
-            DataError: the bytes are not a picture; as they come from the decoder, the data is damaged.
-            StepFailed: the program crashed or took too long.
-        """
+        """Return the text of a JPEG."""
         try:
             picture = Image.open(io.BytesIO(data), formats=["JPEG"]).convert("RGB")
         except OSError:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.curate.grouping.kernels import compiled
+from pipelines.curate.kernels import compiled
 from pipelines.extract.vocabulary import ranks
 from pipelines.sandbox.reddit import caption_grammar, talk
 

@@ -6,8 +6,7 @@ import pytest
 from rapidocr.ch_ppocr_det.utils import DetPreProcess
 
 from pipelines.config.collect import Ocr
-from pipelines.extract.ocr.curved import straightened
-from pipelines.extract.ocr.rapidocr import MAYBE_SPACE, RapidOcr, SpacedDecode, TablePreProcess
+from pipelines.extract.ocr.rapidocr import MAYBE_SPACE, RapidOcr, SpacedDecode, TablePreProcess, straightened
 
 BLANK, A, B, SPACE = range(4)
 

@@ -1,4 +1,4 @@
-"""Read the items of a corpus (images or texts of posts) with their links and strata (classes such as the month)."""
+"""Read the items of a corpus (images or texts of posts) with their links and strata, and a published split."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pipelines.config.curate import Split
 from pipelines.config.params import Params
-from pipelines.errors import SchemaMismatch
+from pipelines.errors import BadParams, SchemaMismatch
 from pipelines.storage import tables
 from pipelines.storage.exclusions import WHOLE
 from pipelines.storage.tables import Item, items_of
+from pipelines.storage.tracked import read_csv
+from pipelines.vault.vault import Vault
 
 Ints = NDArray[np.int64]
 ITEM = ["record_id", "image"]
@@ -43,7 +46,6 @@ class CorpusItems:
     links: Links
 
     def __len__(self) -> int:
-        """Return the number of items."""
         return int(self.table.num_rows)
 
     def at(self, wanted: Collection[Item]) -> dict[Item, int]:
@@ -95,11 +97,7 @@ def read_items(corpus: str, *, params: Params, columns: list[str], root: Path) -
 
 
 def read_posts(corpus: str, *, of: pa.Table, columns: list[str], root: Path) -> pa.Table:
-    """Read the columns ``record_id`` and ``columns`` of the posts of all months.
-
-    Raises:
-        SchemaMismatch: an item of the table ``of`` has no post.
-    """
+    """Read the columns ``record_id`` and ``columns`` of the posts of all months."""
     months = sorted((root / "data" / corpus).glob("*/posts.parquet"))
     posts = tables.concat(months, name="posts", columns=["record_id", *columns])
     there = pc.is_in(of["record_id"].unique(), value_set=posts["record_id"].combine_chunks())
@@ -109,11 +107,7 @@ def read_posts(corpus: str, *, of: pa.Table, columns: list[str], root: Path) -> 
 
 
 def load(corpus: str, *, params: Params, root: Path) -> CorpusItems:
-    """Read every item of a corpus, including dropped near-duplicates, because these link kept items.
-
-    Raises:
-        SchemaMismatch: an item has no post.
-    """
+    """Read every item of a corpus, including dropped near-duplicates, because these link kept items."""
     rows = read_items(corpus, params=params, columns=["words"], root=root)
     wanted = ["author_id", "created", "kind", "subreddit"]
     posts = read_posts(corpus, of=rows, columns=wanted, root=root)
@@ -125,7 +119,6 @@ def load(corpus: str, *, params: Params, root: Path) -> CorpusItems:
 
 
 def _pairs(corpus: str, items: pa.Table, *, root: Path) -> tuple[Ints, Ints]:
-    """Return the near-duplicate pairs as positions in ``items``; clusters would not show the individual links."""
     table = tables.read(root / "snapshot" / corpus / "dedupe" / "pairs.parquet", name="pairs")
     keys = _keys(items, *ITEM)
     left, right = (pc.index_in(_keys(table, *side), value_set=keys) for side in (ITEM, ["other_id", "other_image"]))
@@ -137,3 +130,42 @@ def _pairs(corpus: str, items: pa.Table, *, root: Path) -> tuple[Ints, Ints]:
 def _keys(table: pa.Table, record_id: str, image: str) -> pa.Array:
     columns = (table[record_id].combine_chunks(), table[image].combine_chunks().cast(pa.string()))
     return pc.binary_join_element_wise(*columns, "/")
+
+
+HEADER = ["record_id", "image", "split"]
+
+
+def published_split(params: Split, *, root: Path) -> dict[Item, str]:
+    """Read the CSV file ``split.published`` (``record_id,image,split``); return the split of each item.
+
+    The result is empty if no file is configured.
+    """
+    if params.published is None:
+        return {}
+    where = f"split.published ({params.published})"
+    rows: dict[Item, str] = {}
+    for place, line in read_csv(root / params.published, root=root, header=HEADER, where=where):
+        item, split = _published_row(line, params=params, where=place)
+        if item in rows:
+            raise BadParams(where=place, detail="this item is in the file twice")
+        rows[item] = split
+    return rows
+
+
+def split_members(corpus: str, *, params: Split, vault: Vault, root: Path) -> set[Item]:
+    """Return the items that deduplication and sampling must keep, because they are already in a split.
+
+    These are the items of the published split, and of this and earlier versions of the corpus's split. People labelled
+    the items of earlier versions; a new version divides the same items.
+    """
+    versions = (vault.assignments(corpus, version=number) for number in range(1, params.version + 1))
+    return set().union(*versions, published_split(params, root=root))
+
+
+def _published_row(line: list[str], *, params: Split, where: str) -> tuple[Item, str]:
+    if len(line) != len(HEADER) or not line[1].isdecimal():
+        raise BadParams(where=where, detail=f"not of the form {','.join(HEADER)} with a whole number for the image")
+    record_id, image, split = line
+    if split not in params.ratios:
+        raise BadParams(where=where, detail=f"its split is not one of {', '.join(params.ratios)}")
+    return (record_id, int(image)), split

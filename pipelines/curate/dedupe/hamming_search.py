@@ -17,7 +17,7 @@ import numpy.typing as npt
 from numba import types
 from numba.extending import intrinsic
 
-from pipelines.curate.grouping.kernels import compiled
+from pipelines.curate.kernels import compiled
 
 Counts = npt.NDArray[np.int64]
 Ints = npt.NDArray[np.int32]
@@ -61,7 +61,6 @@ class PairBuffers(NamedTuple):
 
 @compiled
 def _reached_before(search: Search, difference: Any) -> bool:
-    """Return whether an earlier pass has reported this pair."""
     for k in range(search.chunk):
         part = (difference >> np.uint64(CHUNK_BITS * k)) & np.uint64(0xFFFF)
         if np.int64(_popcount(part)) <= search.reach[k]:
@@ -71,7 +70,6 @@ def _reached_before(search: Search, difference: Any) -> bool:
 
 @compiled
 def _compare(search: Search, i: int, others: tuple[int, int], found: PairBuffers, count: int) -> int:
-    """Compare one hash with a range of others; return the new count."""
     one = search.hashes[i]
     for j in range(others[0], others[1]):
         difference = one ^ search.hashes[j]
@@ -171,9 +169,6 @@ def pair_blocks(hashes: Hashes, *, radius: int, block: int = BLOCK) -> Iterator[
 
     Every pair is yielded once, as positions ``left < right`` (int32) with its distance (uint8). The pairs are not
     sorted, but their order is the same for the same hashes.
-
-    Raises:
-        ValueError: the radius is outside 0 to 64.
     """
     if not 0 <= radius <= 64:
         raise ValueError(f"The radius of 64-bit hashes must be 0 to 64, not {radius}.")

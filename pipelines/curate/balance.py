@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from pipelines.config.curate import Split
-from pipelines.curate.grouping.items import CorpusItems
-from pipelines.curate.grouping.split_groups import Units
-from pipelines.curate.split.stratify import Ints, certificate, label_pairs, stratify, unit_counts
+from pipelines.curate.items import CorpusItems, Ints
+from pipelines.curate.stratify import certificate, label_pairs, stratify, unit_counts
+from pipelines.curate.units import Units
 
 # The name of the column of items whose label set in a category is empty.
 EMPTY = "None"
@@ -187,7 +187,6 @@ def _joined(*parts: BalanceColumns) -> BalanceColumns:
 
 
 def _present(columns: BalanceColumns, rows: Ints) -> BalanceColumns:
-    """Return these rows of the columns that at least one of them has."""
     matrix = sparse.csr_matrix(columns.matrix[rows])
     there = np.flatnonzero(np.asarray(matrix.sum(axis=0)).ravel())
     return BalanceColumns([columns.names[j] for j in there], sparse.csr_matrix(matrix[:, there]))
