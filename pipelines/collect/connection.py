@@ -27,11 +27,7 @@ ATTEMPTS = 3  # ours: a picture with its retries and previews may take the time 
 
 
 class Refused(Exception):
-    """A picture is dropped for ``reason``; ``fetch_images`` always catches this exception.
-
-    ``passing`` is true for a failure that a retry may resolve. ``wait`` is the delay that the host requested, in
-    seconds.
-    """
+    """A picture is dropped for ``reason``; ``passing``: a retry may help; ``wait``: seconds that the host wants."""
 
     def __init__(self, reason: str, *, passing: bool = False, wait: float | None = None) -> None:
         self.reason = reason
@@ -40,10 +36,7 @@ class Refused(Exception):
 
 
 class Allowance:
-    """The time and the waits that remain for one picture, with all its addresses, redirects and retries.
-
-    ``seconds`` are of requests only; ``patience`` is for the delays that hosts ask for.
-    """
+    """The time of requests (``seconds``) and of delays by hosts (``patience``) that remain for one picture."""
 
     def __init__(self, *, attempt_seconds: float, max_retry_after_seconds: float) -> None:
         self.seconds = ATTEMPTS * attempt_seconds
@@ -60,23 +53,18 @@ class Allowance:
 class Meter:
     """Count the bytes of one response, and end the response if it is too large or too slow.
 
-    The clock starts at the first byte; only the total time limit covers the wait for that byte. Each window of
-    ``WINDOW_SECONDS`` is checked separately, so that a fast start cannot compensate for a slow rest.
+    The clock starts at the first byte. Each window of ``WINDOW_SECONDS`` is checked separately, so that a fast start
+    cannot compensate for a slow rest.
     """
 
     def __init__(self, *, max_bytes: int, min_bytes_per_second: int) -> None:
-        """Set the limits; ``max_bytes`` is for the body: an eighth is added for chunk framing, and HEADER_BYTES."""
         self._left = max_bytes + max_bytes // 8 + HEADER_BYTES
         self._rate = min_bytes_per_second
         self._since: float | None = None
         self._got = 0
 
     async def read(self, stream: httpcore.AsyncNetworkStream, *, max_bytes: int) -> bytes:
-        """Read at most ``max_bytes`` from ``stream``.
-
-        Raises:
-            Refused: ``too_large`` or ``too_slow``.
-        """
+        """Read at most ``max_bytes``; refuse a response that is ``too_large`` or ``too_slow``."""
         while True:
             patience = None
             if self._since is not None:
@@ -141,11 +129,7 @@ class HostGate:
         self._opens = 0.0
 
     def close(self, host: str, *, seconds: float, longest: float) -> None:
-        """Delay every request to ``host`` for ``seconds``.
-
-        Raises:
-            SourceThrottled: the host asks for more than ``longest`` seconds; the task is retried later.
-        """
+        """Delay every request to ``host``; raise ``SourceThrottled`` if it asks for more than ``longest`` seconds."""
         if seconds > longest:
             raise SourceThrottled(source=host, retry_after=seconds)
         self._opens = max(self._opens, time.monotonic() + seconds)
@@ -207,8 +191,8 @@ def _is_public(part: Address) -> bool:
 
 async def system_resolver(host: str, port: int) -> list[str]:
     """Return the addresses that the operating system knows for ``host``, in its order of preference."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    entries = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in entries))
 
 
 class CheckedBackend(httpcore.AsyncNetworkBackend):
@@ -221,10 +205,6 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
         resolver: Resolver = system_resolver,
         inner: httpcore.AsyncNetworkBackend | None = None,
     ) -> None:
-        """Allow public addresses on ports 80 and 443 and, with ``allow_loopback``, 127.0.0.0/8 and ::1 on any port.
-
-        ``inner`` opens the sockets (default: httpcore's own); it receives addresses, never names.
-        """
         self._allow_loopback = allow_loopback
         self._resolver = resolver
         self._inner = inner or httpcore.AnyIOBackend()
@@ -236,19 +216,19 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
             Refused: ``private_address``, or ``connection`` for a name without an address.
         """
         try:
-            found: list[Address] = [ip_address(host)]
+            addresses: list[Address] = [ip_address(host)]
         except ValueError:
             try:
-                found = [ip_address(text) for text in await self._resolver(host, port)]
+                addresses = [ip_address(text) for text in await self._resolver(host, port)]
             except (OSError, ValueError):
                 raise Refused("connection", passing=True) from None
-        if not found:
+        if not addresses:
             raise Refused("connection", passing=True)
-        for address in found:
+        for address in addresses:
             loopback = self._allow_loopback and all(part.is_loopback for part in carried(address))
             if not loopback and not (is_public(address) and port in DEFAULT_PORTS):
                 raise Refused("private_address")
-        return found
+        return addresses
 
     async def connect_tcp(
         self,
@@ -279,11 +259,9 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
         raise Refused("connection", passing=True)
 
     async def connect_unix_socket(self, *_: Any, **__: Any) -> httpcore.AsyncNetworkStream:
-        """Refuse a connection to a socket of this machine, which a post must not address."""
         raise Refused("private_address")
 
     async def sleep(self, seconds: float) -> None:
-        """Sleep without blocking the event loop."""
         await asyncio.sleep(seconds)
 
 

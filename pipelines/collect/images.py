@@ -109,16 +109,15 @@ def _read(
 ) -> Iterator[tuple[ImageJob, dict[str, Any] | str]]:
     """Yield every job with its row or drop reason, those that are tried again last.
 
-    Time limits are in wall time, so a process that was stopped, or a host that was down for a moment, would cost the
-    pictures in progress for good.
+    Time limits are in wall time, so a process that was stopped would cost the pictures in progress for good.
     """
-    given = {(job.record_id, job.image): job for job in jobs}
+    originals = {(job.record_id, job.image): job for job in jobs}
     for last in (False, True):
         again = []
         for job, picture in _decoded(jobs, decoder=decoder, params=params, contact=contact):
             row = reader.row(job, picture) if isinstance(picture, DecodedPicture) else picture
             if isinstance(row, str) and may_pass(row) and not last:
-                again.append(given[job.record_id, job.image])
+                again.append(originals[job.record_id, job.image])
             else:
                 yield job, row
         jobs = again

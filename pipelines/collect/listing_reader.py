@@ -134,8 +134,8 @@ class ListingReader:
             taken.append((post, subreddit, int(created.timestamp())))
         vault, corpus = self.admission.vault, self.admission.corpus
         known = self.store.known(corpus, [vault.record_id(post.fullname) for post, _, _ in taken])
-        found = self.admission.posts(taken, source=SOURCE, known=known)
-        return self.store.keep(corpus, found, covers={subreddit: covers}, source=SOURCE, vault=vault)
+        new_posts = self.admission.posts(taken, source=SOURCE, known=known)
+        return self.store.keep(corpus, new_posts, covers={subreddit: covers}, source=SOURCE, vault=vault)
 
     def _note(
         self, subreddit: str, done: ListingProgress, *, before: ListingRead | None, started: int, ended: bool

@@ -19,8 +19,7 @@ KEY = re.compile(r"([12][0-9]{3})-(0[1-9]|1[0-2])")
 def addition(paths: Iterable[str]) -> int:
     """Return the number from which the shards of an addition are numbered, by its files; 0 for those of a whole month.
 
-    ``paths``: files of one run, such as ``data/memes/2022-12/images/100000.parquet``. A whole month has at least one
-    shard; files without any are an addition without items, which keeps every shard of the month.
+    Files without any shard are an addition without items, which keeps every shard of the month.
     """
     names = (PurePosixPath(path).name.partition(".")[0] for path in paths)
     return min((int(name) // ADDITION * ADDITION for name in names if name.isdigit()), default=sys.maxsize)
@@ -40,7 +39,6 @@ class Window:
 
     @property
     def key(self) -> str:
-        """Return the partition key, ``YYYY-MM``."""
         return f"{self.start:%Y-%m}"
 
     def __contains__(self, moment: datetime) -> bool:

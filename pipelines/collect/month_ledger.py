@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,9 @@ def assemble(
     rows = [revived(content) for content in contents if content["record_id"] not in done]
     left = {record_id: why for record_id, why in drops.items() if record_id not in done}
     refused = (error.fields for error in failures if isinstance(error, SubredditClosed))
-    closed = {f"r/{one['subreddit']}": f"subreddit_{one['reason']}" for one in refused if one["subreddit"] in gaps}
+    closed = {
+        f"r/{fields['subreddit']}": f"subreddit_{fields['reason']}" for fields in refused if fields["subreddit"] in gaps
+    }
     return AssembledMonth(rows, left, gaps, done, published.additions * ADDITION if published else 0, closed)
 
 
@@ -130,16 +133,16 @@ def write_gaps(gaps: Mapping[str, Sequence[Interval]], path: Path) -> None:
 
 def gaps_of(path: Path) -> dict[str, list[Interval]]:
     """Return the intervals of a table ``gaps`` by subreddit."""
-    found: dict[str, list[Interval]] = {}
+    intervals: dict[str, list[Interval]] = {}
     for row in tables.read(path, name="gaps").to_pylist():
-        found.setdefault(row["subreddit"], []).append((int(row["start"].timestamp()), int(row["end"].timestamp())))
-    return found
+        intervals.setdefault(row["subreddit"], []).append((int(row["start"].timestamp()), int(row["end"].timestamp())))
+    return intervals
 
 
 def ids_of(folder: Path) -> set[str]:
     """Return the records of a month's tables, kept or left out."""
-    found = (tables.read(folder / f"{name}.parquet", name=name, columns=["record_id"]) for name in ("posts", "drops"))
-    return {record_id for table in found for record_id in table["record_id"].to_pylist()}
+    columns = (tables.read(folder / f"{name}.parquet", name=name, columns=["record_id"]) for name in ("posts", "drops"))
+    return {record_id for table in columns for record_id in table["record_id"].to_pylist()}
 
 
 def _moment(second: int) -> datetime:
@@ -147,11 +150,7 @@ def _moment(second: int) -> datetime:
 
 
 def close_month(corpus: str, window: Window, *, settings: Settings, revision: str, now: datetime) -> dict[str, Any]:
-    """Close a month of the commit ``revision``; a repetition is harmless.
-
-    Returns:
-        ``gaps`` and ``gap_hours`` of the month; nothing for a month without a table ``gaps``.
-    """
+    """Close a month of a commit; return ``gaps`` and ``gap_hours``, or nothing without a table ``gaps``. Idempotent."""
     with workspace(settings, revision=revision) as clone:
         folder = clone.path / "data" / corpus / window.key
         if not (folder / f"{GAPS}.dvc").exists():
@@ -164,9 +163,9 @@ def close_tables(corpus: str, window: Window, *, folder: Path, settings: Setting
     """Close a month whose tables are in ``folder``; see :func:`close_month`."""
     left = gaps_of(folder / GAPS)
     with RefreshStore.open(settings.refresh_url) as store:
-        given: dict[str, Any] = {"record_ids": ids_of(folder), "left": left, "at": int(now.timestamp())}
-        store.close_month(corpus, window.key, seconds_of(window), **given)
-    intervals = [interval for several in left.values() for interval in several]
+        at, ids = int(now.timestamp()), ids_of(folder)
+        store.close_month(corpus, window.key, seconds_of(window), record_ids=ids, left=left, at=at)
+    intervals = list(chain.from_iterable(left.values()))
     return {"gaps": len(intervals), "gap_hours": hours(intervals)}
 
 
@@ -186,13 +185,10 @@ def gap_hours_by_digest(clone: Workspace, corpus: str) -> dict[str, float]:
     """Return the hours without any source for each digest of a table of gaps; months without a gap share one."""
     digests = set(_gap_digests(clone, corpus).values())
     clone.objects.fetch(digests)
-    return {digest: _hours(Path(clone.objects.cache.oid_to_path(digest))) for digest in digests}
+    gaps = {digest: gaps_of(Path(clone.objects.cache.oid_to_path(digest))) for digest in digests}
+    return {digest: hours(chain.from_iterable(intervals.values())) for digest, intervals in gaps.items()}
 
 
 def _gap_digests(clone: Workspace, corpus: str) -> dict[str, str]:
     pointers = sorted((clone.path / "data" / corpus).glob(f"*/{GAPS}.dvc"))
     return {path.parent.name: read_pointer(path.read_text()).md5 for path in pointers}
-
-
-def _hours(path: Path) -> float:
-    return hours(interval for intervals in gaps_of(path).values() for interval in intervals)

@@ -102,15 +102,14 @@ SHOWN = 20
 def shared_pictures(items: pa.Table, *, posts: pa.Table, by: int) -> list[dict[str, Any]]:
     """Return the pictures of at least ``by`` authors, those of most authors first: ``sha256``, ``authors``, ``posts``.
 
-    The digest of a picture of so many authors tells nothing about one of them. It is not committed, since git's history
-    would keep it after a takedown.
+    Not committed: git's history would keep a digest after a takedown.
     """
     pictures = items.join(posts.select(["record_id", "author_id"]), keys="record_id", join_type="inner")
-    found = pictures.group_by("sha256").aggregate([("author_id", "count_distinct"), ("record_id", "count_distinct")])
-    found = found.rename_columns({"author_id_count_distinct": "authors", "record_id_count_distinct": "posts"})
-    found = found.filter(pc.greater_equal(found["authors"], by))
-    found = found.sort_by([("authors", "descending"), ("sha256", "ascending")])
-    shown: list[dict[str, Any]] = found.slice(0, SHOWN).to_pylist()
+    ranking = pictures.group_by("sha256").aggregate([("author_id", "count_distinct"), ("record_id", "count_distinct")])
+    ranking = ranking.rename_columns({"author_id_count_distinct": "authors", "record_id_count_distinct": "posts"})
+    ranking = ranking.filter(pc.greater_equal(ranking["authors"], by))
+    ranking = ranking.sort_by([("authors", "descending"), ("sha256", "ascending")])
+    shown: list[dict[str, Any]] = ranking.slice(0, SHOWN).to_pylist()
     return shown
 
 

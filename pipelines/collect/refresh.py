@@ -136,13 +136,13 @@ def ledger(corpus: str, *, params: Params, store: RefreshStore) -> dict[str, Any
     # the gaps of these months are in their tables
     published = [seconds_of(Window.from_key(month)) for month in closed]
     unread_parts = (_unread(covered.get(name, ()), until=read.mark) for name, read in reads.items())
-    found = [gap for parts in unread_parts for gap in minus(parts, published)]
+    gaps = [gap for parts in unread_parts for gap in minus(parts, published)]
     following = min((due(read, params=params) for read in reads.values()), default=None)
     unread = [name for name in params.corpora[corpus].subreddits if name.lower() not in reads]
     return {
         "stored": store.count_waiting(corpus),
-        "gaps": len(found),
-        "gap_hours": hours(found),
+        "gaps": len(gaps),
+        "gap_hours": hours(gaps),
         "unread": len(unread),
         "next": following and datetime.fromtimestamp(following, tz=UTC).isoformat(),
         "revise": [month for month in sorted(closed) if _arrived(corpus, month, store=store)],
@@ -230,7 +230,7 @@ class GapFiller:
         admission, window = self.admission, _window(interval)
         state, today = self._state(name, interval, subreddits), admission.now.date()
         source = open_source(name, params=admission.params, settings=self.settings, today=today, state=state)
-        found = [
+        items = [
             # a drop has neither subreddit nor date
             (item, subreddits[0], interval[0])
             if isinstance(item, Dropped)
@@ -238,8 +238,8 @@ class GapFiller:
             for item in source.submissions(window, subreddits=subreddits)
         ]
         vault, corpus = admission.vault, admission.corpus
-        known = self.store.known(corpus, [vault.record_id(item.fullname) for item, _, _ in found])
-        posts = admission.posts(found, source=name, known=known)
+        known = self.store.known(corpus, [vault.record_id(item.fullname) for item, _, _ in items])
+        posts = admission.posts(items, source=name, known=known)
         if name == "dump" and not _has_month(self.settings.dumps, window):
             # nothing says where a subreddit's own dump ends, except its newest post
             interval = interval[0], min(interval[1], window.newest)
@@ -289,7 +289,6 @@ class _WatchedWindow(Window):
 
     @property
     def newest(self) -> int:
-        """Return the newest time in seconds since the epoch, 0 without any."""
         return int(self.seen[-1].timestamp()) if self.seen else 0
 
 

@@ -138,10 +138,9 @@ def _is_comment(item: Mapping[str, Any]) -> bool:
 def _deletion(item: Mapping[str, Any]) -> str | None:
     """Return why the item was deleted or removed, or ``None``.
 
-    ``_meta`` is from Arctic Shift's second retrieval, 36 hours later. An item with ``was_deleted_later`` still has its
-    original text. An item with ``was_initially_deleted`` was restored; its ``removal_type`` is the earlier removal.
-    ``removal_reason`` (``legal``) and ``banned_by`` (a moderator, or true) are from the years before
-    ``removed_by_category``.
+    ``_meta`` is from Arctic Shift's second retrieval, 36 hours later: an item with ``was_deleted_later`` still has its
+    text, one with ``was_initially_deleted`` was restored. ``removal_reason`` and ``banned_by`` are from the years
+    before ``removed_by_category``.
     """
     author, body, title = (str(item.get(k) or "").strip() for k in ("author", "selftext", "title"))
     category = item.get("removed_by_category")
@@ -179,8 +178,8 @@ def _media(item: Mapping[str, Any], *, kind: str) -> tuple[tuple[str, ...], ...]
     if kind != "image":
         return ()
     first, *others = _pictures(item)
-    found = tuple(dict.fromkeys(a for a in (first, *_previews(item)) if a))
-    return tuple(addresses for addresses in (found, *((other,) for other in others)) if addresses)
+    addresses_of_first = tuple(dict.fromkeys(a for a in (first, *_previews(item)) if a))
+    return tuple(addresses for addresses in (addresses_of_first, *((other,) for other in others)) if addresses)
 
 
 def _place(item: Mapping[str, Any]) -> tuple[str, str]:

@@ -54,17 +54,16 @@ class CorpusItems:
         return dict(zip(self.items(rows), rows.tolist(), strict=True))
 
     def items(self, rows: Ints) -> list[Item]:
-        """Return the items at these positions."""
         return items_of(self.table.select(ITEM).take(pa.array(rows)))
 
     def strata(self, rows: Ints) -> dict[str, list[str]]:
         """Return the strata of the items at these positions: month, kind, subreddit, and whether there is text."""
-        found = self.table.select(["created", "kind", "subreddit", "words"]).take(pa.array(rows)).to_pydict()
+        columns = self.table.select(["created", "kind", "subreddit", "words"]).take(pa.array(rows)).to_pydict()
         return {
-            "month": [f"{created:%Y-%m}" for created in found["created"]],
-            "kind": found["kind"],
-            "subreddit": [name.lower() for name in found["subreddit"]],
-            "has_text": ["yes" if n else "no" for n in found["words"]],
+            "month": [f"{created:%Y-%m}" for created in columns["created"]],
+            "kind": columns["kind"],
+            "subreddit": [name.lower() for name in columns["subreddit"]],
+            "has_text": ["yes" if n else "no" for n in columns["words"]],
         }
 
 
@@ -81,9 +80,9 @@ def among(items: pa.Table, wanted: Collection[Item]) -> NDArray[np.bool_]:
     """Return which rows of a table are the wanted items; takes memory for these only."""
     ids = tables.strings(list({record_id for record_id, _ in wanted}))
     rows = np.flatnonzero(pc.is_in(items["record_id"], value_set=ids).to_numpy())
-    found = np.zeros(items.num_rows, np.bool_)
-    found[rows] = [item in wanted for item in items_of(items.select(ITEM).take(pa.array(rows)))]
-    return found
+    chosen = np.zeros(items.num_rows, np.bool_)
+    chosen[rows] = [item in wanted for item in items_of(items.select(ITEM).take(pa.array(rows)))]
+    return chosen
 
 
 def read_items(corpus: str, *, params: Params, columns: list[str], root: Path) -> pa.Table:
@@ -96,11 +95,11 @@ def read_items(corpus: str, *, params: Params, columns: list[str], root: Path) -
     return texts.add_column(1, "image", pa.array(np.zeros(texts.num_rows), pa.int16()))
 
 
-def read_posts(corpus: str, *, of: pa.Table, columns: list[str], root: Path) -> pa.Table:
+def read_posts(corpus: str, *, items: pa.Table, columns: list[str], root: Path) -> pa.Table:
     """Read the columns ``record_id`` and ``columns`` of the posts of all months."""
     months = sorted((root / "data" / corpus).glob("*/posts.parquet"))
     posts = tables.concat(months, name="posts", columns=["record_id", *columns])
-    there = pc.is_in(of["record_id"].unique(), value_set=posts["record_id"].combine_chunks())
+    there = pc.is_in(items["record_id"].unique(), value_set=posts["record_id"].combine_chunks())
     if orphans := len(there) - there.true_count:
         raise SchemaMismatch(table="posts", detail=f"{orphans} records have items and no post")
     return posts
@@ -110,7 +109,7 @@ def load(corpus: str, *, params: Params, root: Path) -> CorpusItems:
     """Read every item of a corpus, including dropped near-duplicates, because these link kept items."""
     rows = read_items(corpus, params=params, columns=["words"], root=root)
     wanted = ["author_id", "created", "kind", "subreddit"]
-    posts = read_posts(corpus, of=rows, columns=wanted, root=root)
+    posts = read_posts(corpus, items=rows, columns=wanted, root=root)
     table = rows.join(posts, keys="record_id", join_type="left outer")
     table = table.sort_by([("record_id", "ascending"), ("image", "ascending")])
     authors = table["author_id"].combine_chunks().dictionary_encode(null_encoding="encode").indices.to_numpy()
@@ -136,10 +135,7 @@ HEADER = ["record_id", "image", "split"]
 
 
 def published_split(params: Split, *, root: Path) -> dict[Item, str]:
-    """Read the CSV file ``split.published`` (``record_id,image,split``); return the split of each item.
-
-    The result is empty if no file is configured.
-    """
+    """Return the split of each item in the CSV file ``split.published``, nothing if none is configured."""
     if params.published is None:
         return {}
     where = f"split.published ({params.published})"
@@ -153,11 +149,7 @@ def published_split(params: Split, *, root: Path) -> dict[Item, str]:
 
 
 def split_members(corpus: str, *, params: Split, vault: Vault, root: Path) -> set[Item]:
-    """Return the items that deduplication and sampling must keep, because they are already in a split.
-
-    These are the items of the published split, and of this and earlier versions of the corpus's split. People labelled
-    the items of earlier versions; a new version divides the same items.
-    """
+    """Return the items that no later step may drop: of the published split and all versions of the split."""
     versions = (vault.assignments(corpus, version=number) for number in range(1, params.version + 1))
     return set().union(*versions, published_split(params, root=root))
 

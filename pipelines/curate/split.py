@@ -107,12 +107,12 @@ def run(
     begun = _indices(everything, imported, section=section, corpus=corpus)
     held = balance.labelled & (assigned >= 0) & (begun < 0)
     # below this no split could be enough better
-    of = report.get("labels")
-    if held.any() and of and _exceeds(of["mean_deviation"], of["bound_mean"]):
+    labels = report.get("labels")
+    if held.any() and labels and _exceeds(labels["mean_deviation"], labels["bound_mean"]):
         fresh = resolve(links, assigned=begun)
         free = among(everything.table, chosen - (unfit - imported.keys())) & ~fresh.excluded
         other = balance.of_labels(balance.place(fresh, np.flatnonzero(free)))
-        of |= {"new_version": other, "unused": _exceeds(of["mean_deviation"], other["mean_deviation"])}
+        labels |= {"new_version": other, "unused": _exceeds(labels["mean_deviation"], other["mean_deviation"])}
     reasons = {"bridges_splits": sampled & units.excluded, "leaks": withheld}
     out = {item: reason for reason, which in reasons.items() for item in everything.items(np.flatnonzero(which))}
     report |= {"leakage": leaks, "missed_pairs": missed, "unfit": len(unfit - promised.keys())}
@@ -165,10 +165,10 @@ def _indices(everything: CorpusItems, promised: Mapping[Item, str], *, section: 
         raise SplitConflict(
             corpus=corpus, detail=f"split.{corpus}.ratios lacks {sorted(unknown)}, to which items are assigned"
         )
-    found = np.full(len(everything), -1, np.int64)
+    indices = np.full(len(everything), -1, np.int64)
     for item, i in everything.at(promised).items():
-        found[i] = index[promised[item]]
-    return found
+        indices[i] = index[promised[item]]
+    return indices
 
 
 def _write(rows: Mapping[Item, str], out: Mapping[Item, str], groups: Mapping[Item, str], *, folder: Path) -> None:
@@ -200,7 +200,7 @@ def near_pairs(
     """Return the near-duplicate pairs among the wanted items, without items that were taken down."""
     if params.corpora[corpus].content == "images":
         live, _ = read_images(corpus, params=params, vault=vault, root=root, wanted=wanted)
-        items, found = items_of(live), _of_pictures(picture_columns(live), params=params.dedupe)
+        items, near = items_of(live), _of_pictures(picture_columns(live), params=params.dedupe)
     else:
         rows = read_items(corpus, params=params, columns=[], root=root)
         rows = rows.filter(pa.array(among(rows, wanted)))
@@ -208,15 +208,15 @@ def near_pairs(
         texts = open_texts(corpus, rows["record_id"], everything, vault=vault, root=root)(0)
         live = rows.filter(pa.array([text is not None for text in texts], pa.bool_()))
         runs = [shingles(words(text), size=params.texts.shingle_words) for text in texts if text is not None]
-        items, found = items_of(live), alike(runs, threshold=params.dedupe.similarity)
-    return [(items[left], items[right]) for left, right in found]
+        items, near = items_of(live), alike(runs, threshold=params.dedupe.similarity)
+    return [(items[left], items[right]) for left, right in near]
 
 
 def _of_pictures(pictures: Pictures, *, params: Dedupe) -> Iterator[tuple[int, int]]:
     known = kinds(pictures)
     near = pairs_of_kinds(pictures, known, params=params, proposed=_every_pair(pictures, known, params=params))
-    found = pairs_of_items(near, known, listed=params.listed_copies)
-    yield from zip(found.left.tolist(), found.right.tolist(), strict=True)
+    pairs = pairs_of_items(near, known, listed=params.listed_copies)
+    yield from zip(pairs.left.tolist(), pairs.right.tolist(), strict=True)
 
 
 def _every_pair(pictures: Pictures, known: PictureKinds, *, params: Dedupe) -> Iterator[tuple[Ints, Ints]]:
@@ -237,8 +237,8 @@ def compile_kernels() -> None:
     """Compile the kernels of ``dedupe`` and ``split`` by running them on random items, unless the cache has them."""
     rng = np.random.default_rng(1)
     hashes = rng.integers(0, 1 << 20, ITEMS, dtype=np.uint64)
-    found = list(pair_blocks(hashes, radius=RADIUS))
-    left, right = (np.concatenate([block[side] for block in found]) for side in (0, 1))
+    blocks = list(pair_blocks(hashes, radius=RADIUS))
+    left, right = (np.concatenate([block[side] for block in blocks]) for side in (0, 1))
     Captions(f"word{n % 7} and some other words {n % 5}" for n in range(ITEMS)).differences(left, right, limit=LIMIT)
     signatures = rng.integers(0, 3, (ITEMS, 16), dtype=np.uint32)
     texts = [f"word{n % 7} and some other words" for n in range(ITEMS)]

@@ -118,7 +118,6 @@ def _start(
     pairs: sparse.csr_matrix | None,
     rng: np.random.Generator,
 ) -> tuple[Ints, float, bool]:
-    """Place and anneal once; return the splits, their cost, and whether the labels are close to their bound."""
     splits, free = len(ratios), np.flatnonzero(held < 0)
     rows, weight = _features(sizes, labels, pairs)
     start, feature, amount = rows.indptr.astype(np.int64), rows.indices.astype(np.int32), rows.data.astype(np.int32)
@@ -143,7 +142,6 @@ def _start(
 def _improve(
     state: kernels.SplitState, *, proposals: int, pairs_from: int, rng: np.random.Generator
 ) -> tuple[float, bool]:
-    """Anneal in rounds, each from the end of the last one, and keep the best; return its cost and if it settled."""
     target = state.target.reshape(-1, state.splits)
     labels = slice(1, pairs_from)
     bound = ENOUGH * sum(np.abs(_nearest(exact) - exact).sum() for exact in target[labels]) + 1e-9

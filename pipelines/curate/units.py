@@ -24,10 +24,7 @@ NONE = np.int64(1 << 40)
 
 @dataclass(frozen=True)
 class Units:
-    """For each item, its unit (group of linked items), the unit's fixed split or -1, and whether it is excluded.
-
-    A unit is named by its smallest item.
-    """
+    """For each item, its unit (named by its smallest item), the unit's fixed split or -1, and if it is excluded."""
 
     unit: Ints
     held: Ints
@@ -37,8 +34,7 @@ class Units:
 def resolve(links: Links, *, assigned: Ints) -> Units:
     """Group linked items into units, which a split keeps together, and exclude units that would leak.
 
-    ``assigned`` is an item's split index, or -1 for a new item. Assigned items keep their split. Linked new items are
-    excluded if they are linked to assigned items of two splits. A link through an assigned item does not count: other
+    ``assigned`` is an item's split index, which it keeps, or -1. A link through an assigned item does not count: other
     new items that are linked to that item stay.
     """
     n = len(assigned)
@@ -90,9 +86,9 @@ def separated_pairs(links: Links, *, assigned: Ints) -> tuple[int, Ints]:
 def target_sizes(items: int, *, ratios: Mapping[str, float], floor: Sequence[int] | None = None) -> list[int]:
     """Return the sizes of the splits of ``items`` items by the largest-remainder method, in the order of ``ratios``.
 
-    Of equal remainders, the first is rounded up. ``floor`` is the number of items that each split already has; a split
-    above its share keeps its items, and the other splits divide the rest. FigSIM prints 633/208/208 of 1,049, which no
-    rounding of 60:20:20 gives (629/210/210): pass those three as the weights.
+    Of equal remainders, the first is rounded up. A split that already has (``floor``) more than its share keeps it.
+    FigSIM prints 633/208/208 of 1,049, which no rounding of 60:20:20 gives (629/210/210): pass those three as the
+    weights.
     """
     weights = [Fraction(str(r)) for r in ratios.values()]
     floor = floor or [0] * len(weights)

@@ -28,7 +28,7 @@ BYTES_PER_PIXEL = 3
 class DecodedPicture:
     """A picture in the format of the corpus: upright baseline JPEG, RGB 4:4:4, white background, no metadata.
 
-    ``width`` and ``height`` are pixels, ``sha256`` is of ``data``, ``frames`` is what the original had.
+    ``sha256`` is of ``data``, ``frames`` is what the original had.
     """
 
     data: bytes
@@ -64,12 +64,10 @@ class Decoder:
 
     @property
     def pid(self) -> int | None:
-        """The process id of the child, or ``None`` between a crash and the next picture."""
         return self._child.pid
 
     @property
     def layers(self) -> list[str]:
-        """The layers of the child's confinement, the outermost first."""
         return self._child.layers
 
     def decode(self, data: bytes) -> DecodedPicture | str:

@@ -123,11 +123,10 @@ def _band(lines: npt.NDArray[np.int16]) -> int:
 
 
 def fingerprint(data: bytes) -> tuple[int, float]:
-    """Return the perceptual hash of a JPEG and the picture's energy (contrast).
+    """Return the perceptual hash of a JPEG, that of ``imagehash.phash(decoded(data))``, and the picture's energy.
 
-    The hash is ``int(str(imagehash.phash(decoded(data))), 16)``. The energy is the standard deviation, in grey levels
-    of 256, of the hash's input: the picture's 63 lowest frequencies without its mean. A flat picture has an energy of
-    about 0, and its hash is noise.
+    The energy (contrast) is the standard deviation, in grey levels of 256, of the picture's 63 lowest frequencies
+    without its mean. A flat picture has about 0, and its hash is noise.
     """
     return _hashed(decoded(data))
 

@@ -70,10 +70,10 @@ class LanguageGate:
         self._detector = LangDetector(LangDetectConfig(model="lite", max_input_length=None))
 
     def judge(self, text: str, *, title: str = "", confidence: float = 1.0, unread: float = 0.0) -> LanguageVerdict:
-        """Return the language of ``text`` and whether its record is kept.
+        """Return the language of ``text`` and whether its record is kept; ``title`` is that of the caption's post.
 
-        ``confidence`` and ``unread`` come from the :class:`~pipelines.extract.ocr.OcrReading`; omit them for text
-        that is not from OCR. ``title`` is that of the caption's post.
+        ``confidence`` and ``unread`` are those of an :class:`~pipelines.extract.ocr.OcrReading`, if the text is from
+        OCR.
         """
         if unread >= UNREAD:
             return LanguageVerdict(UNKNOWN, kept=False)
@@ -147,11 +147,7 @@ class CaptionReader:
         self._engine, self._gate, self._twice = engine, gate, twice
 
     def read(self, data: bytes, *, title: str = "") -> tuple[OcrReading, LanguageVerdict]:
-        """Return the reading of a JPEG and its language; that of the mirrored picture if only that is English.
-
-        Raises:
-            OcrFailed: the picture crashed the engine or took it too long.
-        """
+        """Return the reading of a JPEG and its language; that of the mirrored picture if only that is English."""
         reading, verdict = self._read(data, title=title)
         doubtful = reading.confidence < MAYBE_MIRRORED and verdict.language != ENGLISH
         if self._twice and doubtful and (reading.text or reading.unread):

@@ -63,7 +63,7 @@ def _split_run(run: str, *, letters: int) -> str:
 
 
 def split_glued(text: str, *, letters: int) -> str:
-    """Split every run of at least ``letters`` letters that is not a vocabulary word into vocabulary words, if possible.
+    """Split runs of at least ``letters`` letters into vocabulary words, if possible.
 
     A token with a digit, a letter outside ASCII, or a sign of a handle or an address stays unchanged.
     """

@@ -56,13 +56,9 @@ class RecogniserMissing(ConfigError):
 def scrub(text: str, *, kinds: Sequence[str]) -> tuple[str, dict[str, int]]:
     """Replace personal data of these ``kinds`` in ``text`` by placeholders; return the text and the matches by kind.
 
-    Passes are repeated until nothing is found, so scrubbing a result again changes nothing. Ordinary text needs two or
-    three passes. Adversarial text may yield new matches in every pass: after sixteen, every word with a digit or one
-    of ``@./:`` becomes ``<removed>``, so that no recogniser can match any more.
-
-    Args:
-        text: any text; placeholders in it are kept.
-        kinds: of :data:`KINDS`, in any order. ``names`` (of persons) needs spaCy and an English model.
+    Passes are repeated until nothing is found, so scrubbing a result again changes nothing. Adversarial text may yield
+    new matches in every pass: after sixteen, every word with a digit or one of ``@./:`` becomes ``<removed>``, so that
+    no recogniser can match any more. ``names`` (of persons) needs spaCy and an English model.
     """
     if unknown := set(kinds) - set(KINDS):
         raise BadParams(where="collect.scrub", detail=f"unknown kinds {sorted(unknown)}, known are {', '.join(KINDS)}")
@@ -88,7 +84,7 @@ def _replace(text: str, *, spans: list[tuple[int, int]], placeholder: str) -> st
 
 
 def _links(text: str) -> list[tuple[int, int]]:
-    found = []
+    spans = []
     for match in _URL.finditer(text):
         address = match.group()
         unpaired = address.count(")") - address.count("(")
@@ -96,21 +92,21 @@ def _links(text: str) -> list[tuple[int, int]]:
         while end and (address[end - 1] in _AFTER_URL or (address[end - 1] == ")" and unpaired > 0)):
             unpaired -= address[end - 1] == ")"
             end -= 1
-        found.append((match.start(), match.start() + max(end, address.index("://") + 3)))
-    return found
+        spans.append((match.start(), match.start() + max(end, address.index("://") + 3)))
+    return spans
 
 
 def _emails(text: str) -> list[tuple[int, int]]:
-    found = []
+    spans = []
     for match in _EMAIL.finditer(text):
         ending = match["host"].rpartition(".")[2]
         if (len(ending) >= 2 and not ending.isdigit()) or _valid(IPv4Address, text=match["host"]):
-            found.append((match.start(), _end(match)))
-    return found
+            spans.append((match.start(), _end(match)))
+    return spans
 
 
 def _hosts(text: str) -> list[tuple[int, int]]:
-    found = []
+    spans = []
     at = 0
     while match := _HOST.search(text, at):
         host, at = match.group(), match.end()
@@ -118,26 +114,26 @@ def _hosts(text: str) -> list[tuple[int, int]]:
         if is_address(host, alone=not rest or rest.group()[0] in "?#"):
             at = rest.end() if rest else at
             address = text[match.start() : at].rstrip(_AFTER_URL + ")")
-            found.append((match.start(), match.start() + len(address)))
+            spans.append((match.start(), match.start() + len(address)))
         else:
-            found += _within(host, offset=match.start())
-    return found
+            spans += _within(host, offset=match.start())
+    return spans
 
 
 def _within(host: str, *, offset: int) -> list[tuple[int, int]]:
     """Return the addresses within dotted words, as a missing space may join one to a sentence ("example.com.It")."""
-    found, labels, at = [], host.split("."), 0
+    spans, labels, at = [], host.split("."), 0
     while at < len(labels) - 1:
         for count in range(min(_LABELS, len(labels) - at), 1, -1):
             address = ".".join(labels[at : at + count])
             if is_address(address, alone=True):
-                found.append((offset, offset + len(address)))
+                spans.append((offset, offset + len(address)))
                 break
         else:
             address, count = labels[at], 1
         offset += len(address) + 1
         at += count
-    return found
+    return spans
 
 
 def _ip4(text: str) -> list[tuple[int, int]]:
@@ -147,7 +143,7 @@ def _ip4(text: str) -> list[tuple[int, int]]:
 
 
 def _ip6(text: str) -> list[tuple[int, int]]:
-    found = []
+    spans = []
     at = 0
     while match := _IP6.search(text, at):
         address, at = match.group().rstrip("."), match.end()
@@ -158,8 +154,8 @@ def _ip6(text: str) -> list[tuple[int, int]]:
             end = match.start() + len(address)
             if behind := _BEHIND_IP6.match(text, end):
                 end = at = _end(behind)
-            found.append((match.start(), end))
-    return found
+            spans.append((match.start(), end))
+    return spans
 
 
 def _handles(text: str) -> list[tuple[int, int]]:
@@ -167,8 +163,8 @@ def _handles(text: str) -> list[tuple[int, int]]:
 
 
 def _people(text: str) -> list[tuple[int, int]]:
-    found = [(e.start_char, e.end_char) for e in _entities()(text).ents if e.label_ == "PERSON"]
-    return [(start, end) for start, end in found if not {"<", ">"} & set(text[start:end])]
+    spans = [(e.start_char, e.end_char) for e in _entities()(text).ents if e.label_ == "PERSON"]
+    return [(start, end) for start, end in spans if not {"<", ">"} & set(text[start:end])]
 
 
 @cache
@@ -253,9 +249,7 @@ SECOND = frozenset({"ac", "co", "com", "edu", "gov", "net", "org"})
 def is_address(host: str, *, alone: bool) -> bool:
     """Return whether ``host`` is an internet host name, rather than a file name, an abbreviation or two sentences.
 
-    Args:
-        host: at least two labels joined by dots, in upper or lower case.
-        alone: whether no path or port follows. If one follows, nearly every domain ending counts.
+    If a path or port follows (not ``alone``), nearly every domain ending counts.
     """
     lowered = host.lower()
     if lowered.startswith("www."):

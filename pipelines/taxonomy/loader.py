@@ -75,10 +75,10 @@ class _CategoryFile(Section):
             for label in self.labels
         }
         rules = {name: getattr(self, name) for name in ("guidelines", "special", "brief")}
-        learnt = {rule.text: rule for told in rules.values() for rule in told if isinstance(rule, LearntRule)}
-        given = {name: value for name, value in self if name != "severity"}
-        given |= {name: tuple(getattr(rule, "text", rule) for rule in told) for name, told in rules.items()}
-        return Category(key=key, severities=severities, learnt=learnt, **given)
+        learnt = {rule.text: rule for texts in rules.values() for rule in texts if isinstance(rule, LearntRule)}
+        fields = {name: value for name, value in self if name != "severity"}
+        fields |= {name: tuple(getattr(rule, "text", rule) for rule in texts) for name, texts in rules.items()}
+        return Category(key=key, severities=severities, learnt=learnt, **fields)
 
 
 class _SchemeFile(Section):

@@ -33,12 +33,7 @@ class SubmissionSource(Protocol):
 def open_source(
     name: MonthlySource, *, params: Params, settings: Settings, today: date, state: Path | None = None
 ) -> SubmissionSource:
-    """Check that the source ``name`` may be accessed and return it; no request is sent yet.
-
-    Args:
-        today: the day on which the approval must still be valid.
-        state: file in which a live source saves what it has read, so that a retry continues from there.
-    """
+    """Return the source if its approval is valid ``today``; a live one saves what it has read in ``state``."""
     params.sources[name].check(name, today=today)
     if params.sources[name].live:
         settings.require_secret_apart(name)
@@ -65,12 +60,9 @@ class Gathered:
         self._items: dict[str, tuple[tuple[int, float], Submission | Dropped]] = {}
 
     def add(self, item: Mapping[str, Any], *, source_digest: str) -> tuple[Submission | Dropped, float] | None:
-        """Parse and add an item; return the parsed item and its retrieval time (epoch seconds, 0.0 if unknown).
+        """Add an item of the window and the subreddits; return it with its retrieval time (epoch or 0.0).
 
-        Returns ``None`` if the item is outside the window or the subreddits.
-
-        An item without a usable date belongs to no month and is counted as malformed in every month that reads the
-        item.
+        An item without a usable date is counted as malformed in every month that reads it.
         """
         subreddit = item.get("subreddit")
         if not isinstance(subreddit, str) or subreddit.lower() not in self.wanted:

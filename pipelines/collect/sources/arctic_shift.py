@@ -73,11 +73,7 @@ class ArcticShiftSource:
         self._session.headers["User-Agent"] = user_agent(settings.contact)
 
     def submissions(self, window: Window, *, subreddits: Sequence[str]) -> Iterator[Submission | Dropped]:
-        """Yield the archived posts of the month, oldest first; posts that were deleted are yielded as ``Dropped``.
-
-        Raises:
-            SourceThrottled: 429, with the seconds to wait.
-        """
+        """Yield the archived posts of the month, oldest first; posts that were deleted are yielded as ``Dropped``."""
         return gather(self.name, window=window, subreddits=subreddits, pages=self._pages, journal=self._journal)
 
     def ping(self, subreddit: str) -> None:
@@ -271,10 +267,7 @@ def gather(
 
 
 def post_of(item: Any, *, subreddit: str, place: str) -> Mapping[str, Any]:
-    """Return an item of a response; one that is not a post or names no subreddit becomes a malformed post of it.
-
-    ``place`` distinguishes items without an id, so that each is counted.
-    """
+    """Return an item of a response; one that is no post becomes a malformed post, identified by ``place``."""
     if isinstance(item, dict) and isinstance(item.get("subreddit"), str):
         return item
     return {"subreddit": subreddit, "name": fullname_of(item) if isinstance(item, dict) else None, "place": place}

@@ -107,12 +107,12 @@ class DumpSource:
 
     def files(self, window: Window, *, subreddits: Iterable[str]) -> list[Path]:
         """Return the dump files that may contain posts of the window, sorted by name."""
-        found = sorted(self._folder.glob("*.zst")) if self._folder.is_dir() else []
-        months = [p for p in found if re.fullmatch(rf"RS_{window.key}([._-].*)?\.zst", p.name, re.IGNORECASE)]
+        paths = sorted(self._folder.glob("*.zst")) if self._folder.is_dir() else []
+        months = [p for p in paths if re.fullmatch(rf"RS_{window.key}([._-].*)?\.zst", p.name, re.IGNORECASE)]
         chosen = set(months)
         for subreddit in subreddits:
             pattern = re.compile(rf"{re.escape(subreddit)}_submissions([._-].*)?\.zst", re.IGNORECASE)
-            own = [p for p in found if pattern.fullmatch(p.name)]
+            own = [p for p in paths if pattern.fullmatch(p.name)]
             if not own and not months:
                 raise DumpMissing(subreddit=subreddit, month=window.key)
             chosen.update(own)
@@ -135,8 +135,7 @@ def expected_digest(path: Path) -> str:
 def wanted_lines(path: Path, *, digest: str, subreddits: Iterable[str], params: Dump) -> Iterator[bytes]:
     """Yield the lines of a dump that name one of the subreddits or do not begin as a JSON object, in order.
 
-    They have no line feeds. Lines are split at line feeds, which no UTF-8 sequence contains, so a character across two
-    blocks stays intact.
+    Lines are split at line feeds, which no UTF-8 sequence contains, so a character across two blocks stays intact.
     """
     names = b"|".join(re.escape(s.encode()) for s in subreddits)
     # Also matches the parent inside a crosspost; the parser filters those.
@@ -153,10 +152,7 @@ def wanted_lines(path: Path, *, digest: str, subreddits: Iterable[str], params: 
 
 
 def blocks(path: Path, *, digest: str, params: Dump) -> Iterator[tuple[bytearray, int, int]]:
-    """Yield decompressed bytes, where their last whole line ends, and the compressed position after them.
-
-    The bytes are overwritten by the next ones.
-    """
+    """Yield decompressed bytes (overwritten next), where their last whole line ends, and the position."""
     block, kept, begun, count = bytearray(LINES), 0, False, 1
     with path.open("rb", buffering=0) as file:
         frames = _Frames(file, params=params)
@@ -187,7 +183,6 @@ class _Pieces:
         self.sha256, self.offset, self.ended = hashlib.sha256(), 0, False
 
     def read(self, size: int) -> bytes:
-        """Return the next bytes, for the decompressor."""
         if self._at == len(self._held) and not self.ended:
             self._held, self._at = self._file.read(READ), 0
             self.sha256.update(self._held)
@@ -240,10 +235,7 @@ class _Frames:
 
 
 def _matching(block: bytearray, end: int, *, wanted: re.Pattern[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Yield place and line for the lines before ``end`` that begin as an object and name a wanted subreddit.
-
-    ``block`` holds whole lines up to ``end``; ``wanted`` matches the key and its value.
-    """
+    """Yield place and line for the lines before ``end`` that begin as an object and name a wanted subreddit."""
     done = 0
     compare = wanted.match
     for _, behind, _ in KEY.find_matches_as_indexes(block):
@@ -257,17 +249,17 @@ def _matching(block: bytearray, end: int, *, wanted: re.Pattern[bytes]) -> Itera
 
 def _strays(block: bytearray, size: int) -> list[tuple[int, bytes]]:
     """Return place and line for the lines within ``size`` bytes that are not blank and do not begin as an object."""
-    found: list[tuple[int, bytes]] = []
+    strays: list[tuple[int, bytes]] = []
     start, find = 0, block.find
     for _ in range(size // SHORT_LINE + 2):
         if start == size:
-            return found
+            return strays
         end = find(b"\n", start, size)
         if block[start] != BRACE and _is_stray(line := bytes(block[start : end if end >= 0 else size])):
-            found.append((start, line))
+            strays.append((start, line))
         start = end + 1 if end >= 0 else size
     more = ((match.start(), bytes(match[0])) for match in STRAY.finditer(block, start, size))
-    return found + [(place, line) for place, line in more if _is_stray(line)]
+    return strays + [(place, line) for place, line in more if _is_stray(line)]
 
 
 def _is_stray(line: bytes) -> bool:

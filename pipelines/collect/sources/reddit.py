@@ -80,18 +80,7 @@ class PrawClient:
         )
 
     def listing(self, path: str, *, params: dict[str, str | int], subreddit: str | None = None) -> RedditListing:
-        """Return one page of a listing.
-
-        Args:
-            path: the path of the API.
-            params: the query.
-            subreddit: the subreddit of the listing, or ``None`` if posts are requested by fullname.
-
-        Raises:
-            SourceThrottled: 429, with the seconds to wait.
-            SubredditClosed: Reddit does not show the subreddit.
-            SourceBlocked: Reddit blocks this network or client.
-        """
+        """Return one page of a listing; without ``subreddit``, posts are requested by fullname."""
         try:
             answer = self._reddit.request(method="GET", path=path, params=params)
         except SourceError:
@@ -102,7 +91,6 @@ class PrawClient:
         return parsed(answer, paged=subreddit is not None)
 
     def remaining(self) -> float | None:
-        """Return the unused share of the client's rate limit, or ``None`` before the first response."""
         limits = self._reddit.auth.limits
         left, used = limits["remaining"], limits["used"]
         return None if left is None or used is None else float(left) / max(float(left) + float(used), 1.0)
@@ -112,7 +100,6 @@ class RepairingRequestor(prawcore.Requestor):  # type: ignore[misc] # untyped
     """A requestor that keeps from prawcore every header and status that it cannot parse."""
 
     def request(self, *args: Any, **kwargs: Any) -> requests.Response:
-        """Send a request."""
         response: requests.Response = super().request(*args, **kwargs)
         repair(response)
         status = response.status_code
@@ -139,12 +126,7 @@ def repair(response: requests.Response) -> None:
 
 
 def failure(error: Exception, *, subreddit: str | None) -> SourceError:
-    """Return the project's error for an exception of PRAW; its text is left out, because it may contain URLs with ids.
-
-    Args:
-        error: what PRAW raised.
-        subreddit: the requested listing, or ``None`` if posts were requested by fullname.
-    """
+    """Return the project's error for an exception of PRAW, without its text, which may contain URLs with ids."""
     if isinstance(error, prawcore.exceptions.OAuthException):
         if error.error in PASSING:
             return SourceUnavailable(source="reddit", detail="no token is issued now")
@@ -230,39 +212,26 @@ class RedditSource:
         self._client = PrawClient(settings, answer_seconds=answer_seconds)
 
     def info(self, fullnames: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-        """Return the current state of at most 100 posts by fullname; posts that Reddit does not return are missing.
-
-        Raises:
-            SourceThrottled: 429, with the seconds to wait.
-        """
+        """Return the current state of at most 100 posts by fullname; posts that Reddit does not return are missing."""
         items = self._client.listing("api/info", params={"id": ",".join(fullnames)}).items
         return {name: item for item in items if (name := fullname_of(item))}
 
     def page(self, subreddit: str, *, after: str, limit: int) -> tuple[list[Mapping[str, Any]], str]:
-        """Return the listing's posts after a fullname (empty: from the newest on) and the next cursor, or an empty one.
-
-        Raises:
-            SubredditClosed: the subreddit is private, banned or unknown.
-        """
+        """Return the listing's posts after a fullname (empty: from the newest on), and the next cursor or ""."""
         query: dict[str, str | int] = {"limit": min(limit, self._params.page_size), "show": "all"}
         if after:
             query["after"] = after
-        found = self._client.listing(f"r/{subreddit}/new", params=query, subreddit=subreddit)
-        items = [post_of(i, subreddit=subreddit, place=f"{after}:{n}") for n, i in enumerate(found.items)]
+        listing = self._client.listing(f"r/{subreddit}/new", params=query, subreddit=subreddit)
+        items = [post_of(i, subreddit=subreddit, place=f"{after}:{n}") for n, i in enumerate(listing.items)]
         if items and all(item["subreddit"].lower() != subreddit.lower() for item in items):
             # as if every post had been read, and none were of the subreddit
             raise SourceUnavailable(source=self.name, detail=f"the listing of r/{subreddit} is that of another one")
-        return items, found.after or ""
+        return items, listing.after or ""
 
     def newest(self, subreddit: str) -> str | None:
-        """Return the fullname of a subreddit's newest post, or ``None`` if the subreddit shows no posts.
-
-        Raises:
-            SubredditClosed: the subreddit is private, banned or unknown.
-        """
+        """Return the fullname of a subreddit's newest post, or ``None`` if the subreddit shows no posts."""
         items, _ = self.page(subreddit, after="", limit=1)
         return next((name for item in items if (name := fullname_of(item))), None)
 
     def remaining(self) -> float | None:
-        """Return the unused share of the client's rate limit, or ``None`` before the first response."""
         return self._client.remaining()

@@ -90,10 +90,7 @@ def requested_wait(headers: Mapping[str, str]) -> float:
 
 
 def seconds(text: str | None) -> float | None:
-    """Return a header's number of seconds, from 0 to ``MAX_WAIT_SECONDS``, or ``None`` if it is not a usable number.
-
-    A time since the epoch is converted to the seconds until then.
-    """
+    """Return a header's seconds (of an epoch time: until then), 0 to ``MAX_WAIT_SECONDS``, or ``None`` if unusable."""
     number = finite(text)
     if number is None or number < 0:
         return None
@@ -133,7 +130,6 @@ class BoundedSession(requests.Session):
     """A session that follows no redirect and reads each answer within a total time and size."""
 
     def __init__(self, *, seconds: float) -> None:
-        """Limit each exchange to ``seconds`` from the start of the request to the last byte."""
         super().__init__()
         self._seconds = seconds
 

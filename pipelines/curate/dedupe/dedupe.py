@@ -51,20 +51,20 @@ def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> di
         items = _in_order_of_keeping(corpus, live, promised=promised, root=root)
         pictures = picture_columns(items)
         known: Kinds = (drawn := kinds(pictures))
-        found = pairs_of_kinds(pictures, drawn, params=params.dedupe)
+        near = pairs_of_kinds(pictures, drawn, params=params.dedupe)
         more["without_hash"] = int((~pictures.hashed).sum())
     else:
         live, signatures, taken_down = read_signatures(corpus, vault=vault, root=root)
         items = _in_order_of_keeping(corpus, live, promised=promised, root=root)
-        known, found = text_kinds_and_pairs(
+        known, near = text_kinds_and_pairs(
             signatures,
             items["row"].to_numpy(),
             opened=partial(open_texts, corpus, live["record_id"], vault=vault, root=root),
             similarity=params.dedupe.similarity,
             shingle_words=params.texts.shingle_words,
         )
-    pairs = pairs_of_items(found, known, listed=params.dedupe.listed_copies)
-    clusters = _clusters(items, found, known)
+    pairs = pairs_of_items(near, known, listed=params.dedupe.listed_copies)
+    clusters = _clusters(items, near, known)
 
     folder = root / "snapshot" / corpus / "dedupe"
     dropped = clusters.filter(pc.invert(clusters["keeper"])).select(["record_id", "image"])
@@ -93,7 +93,7 @@ def _in_order_of_keeping(corpus: str, live: pa.Table, *, promised: Collection[It
 
     A backfill of an earlier month must not replace a member of the test set by its original.
     """
-    posts = read_posts(corpus, of=live, columns=["created"], root=root)
+    posts = read_posts(corpus, items=live, columns=["created"], root=root)
     joined = live.join(posts, keys="record_id", join_type="left outer")
     later = pa.array(~among(joined, promised)).cast(pa.int8())
     order = [(column, "ascending") for column in ("later", "created", "record_id", "image")]
@@ -114,14 +114,13 @@ def _pair_table(images: pa.Table, pairs: Pairs) -> pa.Table:
     )
 
 
-def _clusters(images: pa.Table, found: Pairs, known: Kinds) -> pa.Table:
-    """Return every item of a group of two or more, with its distances to the kept item that it repeats."""
+def _clusters(images: pa.Table, pairs: Pairs, known: Kinds) -> pa.Table:
     count = len(known.first)
-    keeper = keepers(np.arange(count), found.left, found.right)
-    group = components(count, found.left, found.right)[known.kind]
+    keeper = keepers(np.arange(count), pairs.left, pairs.right)
+    group = components(count, pairs.left, pairs.right)[known.kind]
     kept = (keeper[known.kind] == known.kind) & (known.first[known.kind] == np.arange(len(known.kind)))
     members = np.flatnonzero(np.bincount(group, minlength=count)[group] > 1)
-    hamming, words = _apart(found, keeper)
+    hamming, words = _apart(pairs, keeper)
     items = images.select(["record_id", "image"])
     names = items.take(pa.array(known.first[group[members]]))
     name = pc.binary_join_element_wise(names["record_id"], names["image"].cast(pa.string()), "#")
@@ -138,12 +137,12 @@ def _clusters(images: pa.Table, found: Pairs, known: Kinds) -> pa.Table:
     )
 
 
-def _apart(found: Pairs, keeper: Ints) -> tuple[Ints, Ints]:
+def _apart(pairs: Pairs, keeper: Ints) -> tuple[Ints, Ints]:
     """Return the bits and words by which each kind differs from the kept kind that it repeats; 0 if it is kept."""
     count = len(keeper)
     hamming, words = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
-    direct = keeper[found.right] == found.left
-    hamming[found.right[direct]], words[found.right[direct]] = found.hamming[direct], found.words[direct]
+    direct = keeper[pairs.right] == pairs.left
+    hamming[pairs.right[direct]], words[pairs.right[direct]] = pairs.hamming[direct], pairs.words[direct]
     return hamming, words
 
 
@@ -173,25 +172,22 @@ def read_images(
 
 
 def read_signatures(corpus: str, *, vault: Vault, root: Path) -> tuple[pa.Table, Signatures, int]:
-    """Return the live texts (``record_id``, ``image``, ``row``), the signature of each row, and how many are not live.
-
-    Signatures are opened some files at a time, because those of millions of posts fit in memory only as numbers.
-    """
+    """Return the live texts (``record_id``, ``image``, ``row``), each row's signature, and how many are not live."""
     shards = sorted((root / "data" / corpus).glob("*/texts/*.parquet"))
     sizes = [pq.read_metadata(path).num_rows for path in shards]
     total = sum(sizes)
     ids, made, signatures = list[pa.Table](), 0, np.empty((total, 1), np.uint32)
     number = (np.cumsum(sizes) - sizes) // OPENED
-    for some in np.split(np.arange(len(shards)), 1 + np.flatnonzero(np.diff(number))):
-        rows = tables.concat([shards[i] for i in some], name="texts", columns=["record_id", "signature"])
+    for numbers in np.split(np.arange(len(shards)), 1 + np.flatnonzero(np.diff(number))):
+        rows = tables.concat([shards[i] for i in numbers], name="texts", columns=["record_id", "signature"])
         opened = open_column(rows, name="texts", column="signature", vault=vault)
         ids.append(rows.select(["record_id"]).filter(pa.array([data is not None for data in opened], pa.bool_())))
-        found = [data for data in opened if data is not None]
-        if found and not made:
-            signatures = np.empty((total, len(found[0]) // VALUE), np.uint32)
-        if any(len(data) != VALUE * signatures.shape[1] for data in found):
+        present = [data for data in opened if data is not None]
+        if present and not made:
+            signatures = np.empty((total, len(present[0]) // VALUE), np.uint32)
+        if any(len(data) != VALUE * signatures.shape[1] for data in present):
             raise SchemaMismatch(table="texts", detail="signatures of two lengths cannot be compared")
-        values = np.frombuffer(b"".join(found), "<u4").reshape(-1, signatures.shape[1])
+        values = np.frombuffer(b"".join(present), "<u4").reshape(-1, signatures.shape[1])
         signatures[made : made + len(values)] = values
         made += len(values)
     live = pa.concat_tables(ids).append_column("image", pa.array(np.zeros(made, np.int16)))
@@ -201,10 +197,9 @@ def read_signatures(corpus: str, *, vault: Vault, root: Path) -> tuple[pa.Table,
 def open_texts(
     corpus: str, record_ids: pa.ChunkedArray, batches: Sequence[Ints], *, vault: Vault, root: Path
 ) -> Callable[[int], list[str | None]]:
-    """Read the sealed posts of some batches of rows of ``record_ids``; return a function that opens those of one batch.
+    """Read the sealed posts of batches of rows; return a function that opens one batch, ``None`` for a taken-down post.
 
-    The sealed posts and the encrypted keys of all batches are in memory at once. The function may be called in a forked
-    process. It returns ``None`` for a post that was taken down.
+    The sealed posts and the encrypted keys of all batches are in memory at once. The function may run in a fork.
     """
     wanted = record_ids.take(pa.array(np.concatenate([np.empty(0, np.int64), *batches]))).combine_chunks()
     posts = _sealed_posts(corpus, wanted, root=root)

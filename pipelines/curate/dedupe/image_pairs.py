@@ -105,10 +105,7 @@ class PictureKinds(Kinds):
 
 
 def kinds(pictures: Pictures) -> PictureKinds:
-    """Group pictures with the same hash and the same caption words into one class.
-
-    A picture without a hash is of one kind only with pictures of the same bytes and words (ours).
-    """
+    """Group pictures with the same hash (without one, the same bytes; ours) and the same caption words."""
     numbers: dict[tuple[tuple[int, int, int] | str, int], int] = {}
     texts: dict[str, int] = {}
     captions = [texts.setdefault(" ".join(caption_words(text)), len(texts)) for text in pictures.texts]
@@ -171,9 +168,9 @@ def pairs_of_kinds(
         marked = (words - added - misread < params.word_difference) & (added <= ADDED)
         marked &= words < params.word_difference + ADDED  # more are not counted
         marked &= agreeing >= np.maximum(MARKED_WORDS, MARKED_SHARE * np.minimum(counts[left], counts[right]))
-        found = (words < params.word_difference) & (hamming <= radius)
-        found |= marked & (hamming <= nearby)
-        parts.append(Pairs(left, right, hamming, words).take(found))
+        duplicate = (words < params.word_difference) & (hamming <= radius)
+        duplicate |= marked & (hamming <= nearby)
+        parts.append(Pairs(left, right, hamming, words).take(duplicate))
     return Pairs.join(parts)
 
 
@@ -236,16 +233,15 @@ def close_pairs(hashes: npt.NDArray[np.uint64], *, radius: int) -> Iterator[tupl
     """Yield the pairs ``left < right`` within ``radius`` of each other, or of the other one mirrored; some twice."""
     count = len(hashes)
     for left, right, _ in pair_blocks(np.concatenate([hashes, hashes ^ MIRROR]), radius=radius):
-        found = (left < count) & (left < right % count)
-        yield left[found].astype(np.int64), (right[found] % count).astype(np.int64)
+        distinct = (left < count) & (left < right % count)
+        yield left[distinct].astype(np.int64), (right[distinct] % count).astype(np.int64)
 
 
-def pairs_of_items(found: Pairs, known: Kinds, *, listed: int) -> Pairs:
+def pairs_of_items(near: Pairs, known: Kinds, *, listed: int) -> Pairs:
     """Return the near-duplicate pairs of items, both within one class and between near-duplicate classes.
 
-    A kind with thousands of items has millions of pairs. All pairs are therefore listed only for its first ``listed``
-    items; each further item is only paired with the first. Groups stay whole, and the list grows linearly with the
-    items.
+    All pairs are listed only for a class's first ``listed`` items, each further item only with the first: groups stay
+    whole, and the list grows linearly with the items.
     """
     order = np.argsort(known.kind, kind="stable")
     sizes = np.bincount(known.kind, minlength=len(known.first))
@@ -256,9 +252,9 @@ def pairs_of_items(found: Pairs, known: Kinds, *, listed: int) -> Pairs:
     parts = [_same(known.first[known.kind[further]], further)]
     parts += [_same(shown[left], shown[right]) for left, right in equal_pairs(known.kind[shown])]
     shown_sizes = np.minimum(sizes, listed)
-    for row, a, b in cells(shown_sizes[found.left], shown_sizes[found.right]):
-        one, other = order[begins[found.left[row]] + a], order[begins[found.right[row]] + b]
-        parts.append(Pairs(np.minimum(one, other), np.maximum(one, other), found.hamming[row], found.words[row]))
+    for row, a, b in cells(shown_sizes[near.left], shown_sizes[near.right]):
+        one, other = order[begins[near.left[row]] + a], order[begins[near.right[row]] + b]
+        parts.append(Pairs(np.minimum(one, other), np.maximum(one, other), near.hamming[row], near.words[row]))
     return Pairs.join(parts)
 
 

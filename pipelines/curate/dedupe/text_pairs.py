@@ -39,16 +39,9 @@ def text_kinds_and_pairs(
 ) -> tuple[Kinds, Pairs]:
     """Group posts with the same words into one class; return the classes and their near-duplicate pairs.
 
-    A pair has the number of words in the longer text that the other text lacks, with multiplicity. ``hamming`` is 0,
-    because texts have no hash. The result does not depend on the order of the signatures or on ``batch``.
-
-    Args:
-        signatures: one row for each post.
-        rows: the row of each post, in the order of keeping.
-        opened: decrypts the texts of some rows.
-        similarity: the least Jaccard index of near-duplicates.
-        shingle_words: the length of a shingle.
-        batch: texts in memory at once.
+    A pair has the number of words in the longer text that the other text lacks, with multiplicity; ``hamming`` is 0.
+    ``rows`` has each post's row of ``signatures`` in the order of keeping; ``opened`` decrypts the texts of some rows.
+    The result does not depend on the order of the signatures or on ``batch``, the texts in memory at once.
     """
     first = first_copies(signatures)
     everything = np.arange(len(first))
@@ -88,8 +81,8 @@ def _compared(
     alike, spoken = _numbered(texts)
     one, other = _expanded(alike, group, proposed)
     there = np.array([text is not None for text in texts], np.bool_)
-    some = (one != other) & there[one] & there[other]
-    return alike, _near(spoken, one[some], other[some], similarity=similarity, shingle_words=shingle_words)
+    live = (one != other) & there[one] & there[other]
+    return alike, _near(spoken, one[live], other[live], similarity=similarity, shingle_words=shingle_words)
 
 
 def _batches(linked: Ints, *, size: int) -> list[Ints]:
@@ -104,15 +97,15 @@ def _batches(linked: Ints, *, size: int) -> list[Ints]:
 
 def _in_order(same: Ints, parts: Sequence[Pairs], *, rows: Ints) -> tuple[Kinds, Pairs]:
     """Number the classes, which are named by a row, in the order of keeping."""
-    _, first, of = np.unique(same[rows], return_index=True, return_inverse=True)
+    _, first, number_of_row = np.unique(same[rows], return_index=True, return_inverse=True)
     number = np.empty(len(first), np.int64)
     number[np.argsort(first)] = np.arange(len(first))
     kind = np.empty(len(rows), np.int64)
-    kind[rows] = number[of]
-    found = Pairs.join([*parts, Pairs(*np.empty((4, 0), np.int64))])
-    left, right = kind[found.left], kind[found.right]
-    pairs = Pairs(np.minimum(left, right), np.maximum(left, right), found.hamming, found.words)
-    return Kinds(number[of], np.sort(first)), Pairs.join([pairs])
+    kind[rows] = number[number_of_row]
+    joined = Pairs.join([*parts, Pairs(*np.empty((4, 0), np.int64))])
+    left, right = kind[joined.left], kind[joined.right]
+    pairs = Pairs(np.minimum(left, right), np.maximum(left, right), joined.hamming, joined.words)
+    return Kinds(number[number_of_row], np.sort(first)), Pairs.join([pairs])
 
 
 def _sides(blocks: Iterable[tuple[npt.NDArray[Any], npt.NDArray[Any]]]) -> Ints:
@@ -135,13 +128,12 @@ class _Spoken(NamedTuple):
 def _expanded(alike: Ints, group: Ints, proposed: tuple[Ints, Ints]) -> Ints:
     """Return the pairs of distinct texts in the proposed pairs of groups and within each group.
 
-    ``group`` is of each text the first one with its signature, and ``alike`` the first one with its words. Texts of a
-    group nearly always have the same words, but need not.
+    ``group`` is of each text the first one with its signature, and ``alike`` the first one with its words.
     """
-    of, distinct = np.divmod(np.unique(group * len(group) + alike), len(group))
-    sizes = np.bincount(of, minlength=len(group))
+    group_of, distinct = np.divmod(np.unique(group * len(group) + alike), len(group))
+    sizes = np.bincount(group_of, minlength=len(group))
     starts = np.cumsum(sizes) - sizes
-    sides = list(equal_pairs(of))
+    sides = list(equal_pairs(group_of))
     for pair, a, b in cells(sizes[proposed[0]], sizes[proposed[1]]):
         sides.append((starts[proposed[0][pair]] + a, starts[proposed[1][pair]] + b))
     pairs: Ints = distinct[_sides(sides)]
@@ -164,8 +156,8 @@ def _numbered(texts: Texts) -> tuple[Ints, _Spoken]:
 def _near(spoken: _Spoken, left: Ints, right: Ints, *, similarity: float, shingle_words: int) -> Pairs:
     shared, sizes = _common(_shingles(spoken, size=shingle_words), left, right)
     union = sizes[left] + sizes[right] - shared
-    found = shared / np.maximum(1, union) >= similarity
-    left, right = left[found], right[found]
+    near = shared / np.maximum(1, union) >= similarity
+    left, right = left[near], right[near]
     shared, sizes = _common(spoken, left, right)
     return Pairs(left, right, np.zeros_like(left), np.maximum(sizes[left], sizes[right]) - shared)
 
@@ -206,10 +198,10 @@ SLOTS, MIN_BITS = 8, 10
 
 
 def similar_pairs(signatures: Signatures, rows: Ints, *, threshold: float) -> Iterator[tuple[Ints, Ints]]:
-    """Yield the pairs among ``rows`` whose texts may be similar, in blocks: ``left < right``, each pair once.
+    """Yield the pairs among ascending ``rows`` whose texts may be similar, in blocks: ``left < right``, each pair once.
 
-    ``rows`` ascend. The bands miss at most ``MISSED`` of the pairs at the threshold, and fewer above it. They also
-    propose pairs below it; those whose signatures agree in fewer values than similar texts' do are left out.
+    The bands miss at most ``MISSED`` of the pairs at the threshold; pairs whose signatures agree too little are left
+    out.
     """
     count = signatures.shape[1]
     number, length = bands(count, threshold=threshold)
@@ -218,16 +210,13 @@ def similar_pairs(signatures: Signatures, rows: Ints, *, threshold: float) -> It
         keys = np.empty(len(rows), np.uint64)
         _hash(signatures, rows, band * length, (band + 1) * length, keys)
         for left, right in _equal_pairs(keys, rows=rows):
-            found = np.empty(len(left), np.bool_)
-            _agreeing(signatures, (left, right), (band, length), least, found)
-            yield left[found], right[found]
+            agreeing = np.empty(len(left), np.bool_)
+            _agreeing(signatures, (left, right), (band, length), least, agreeing)
+            yield left[agreeing], right[agreeing]
 
 
 def first_copies(signatures: Signatures) -> Ints:
-    """Return for each row the first row with the same signature.
-
-    Only these rows need be searched: a text that was posted n times would have n² pairs.
-    """
+    """Return for each row the first row with the same signature; a text that was posted n times would have n² pairs."""
     count = signatures.shape[1]
     everything, keys = np.arange(len(signatures)), np.empty(len(signatures), np.uint64)
     _hash(signatures, everything, 0, count, keys)
@@ -266,9 +255,9 @@ def _equal_pairs(keys: npt.NDArray[np.uint64], *, rows: Ints) -> Iterator[tuple[
     bits = max(MIN_BITS, (SLOTS * len(keys)).bit_length())
     shared = np.empty(len(keys), np.bool_)
     _mark_shared(keys, np.uint64(64 - bits), np.zeros(1 << (bits - 2), np.uint8), shared)
-    some = np.flatnonzero(shared)
-    for left, right in equal_pairs(keys[some]):
-        yield rows[some[left]], rows[some[right]]
+    places = np.flatnonzero(shared)
+    for left, right in equal_pairs(keys[places]):
+        yield rows[places[left]], rows[places[right]]
 
 
 @compiled
@@ -297,9 +286,9 @@ def _mark_shared(keys: Any, shift: Any, slots: Any, shared: Any) -> None:
 
 
 @compiled
-def _agreeing(signatures: Any, pairs: tuple[Any, Any], band: tuple[int, int], least: int, found: Any) -> None:
+def _agreeing(signatures: Any, pairs: tuple[Any, Any], band: tuple[int, int], least: int, agreeing: Any) -> None:
     """Mark the pairs that share no band before this one (number, length) and agree in at least ``least`` values."""
-    for p in range(len(found)):
+    for p in range(len(agreeing)):
         a, b = pairs[0][p], pairs[1][p]
         earlier, length = False, band[1]
         for other in range(band[0]):
@@ -313,4 +302,4 @@ def _agreeing(signatures: Any, pairs: tuple[Any, Any], band: tuple[int, int], le
         if not earlier:
             for k in range(signatures.shape[1]):
                 count += signatures[a, k] == signatures[b, k]
-        found[p] = not earlier and count >= least
+        agreeing[p] = not earlier and count >= least

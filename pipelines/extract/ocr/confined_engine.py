@@ -49,11 +49,6 @@ class ConfinedEngine:
             raise EngineMissing(**missing)
 
     def read(self, data: bytes) -> OcrReading:
-        """Return the text of a JPEG.
-
-        Raises:
-            OcrFailed: the child crashed or took too long.
-        """
         self._start()
         try:
             return self._child.ask(data, read=self._answer)
@@ -77,7 +72,6 @@ class ConfinedEngine:
         return OcrReading(text=text.decode(), confidence=confidence, engine=self.identity, unread=unread, area=area)
 
     def close(self) -> None:
-        """End the child and remove its folder."""
         self._child.end()
         if self._scratch:
             self._scratch.cleanup()

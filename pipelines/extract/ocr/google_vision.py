@@ -44,11 +44,7 @@ class GoogleVision:
         self.identity = f"google_vision-v1/google-cloud-vision-{version('google-cloud-vision')}/text_detection"
 
     def read(self, data: bytes) -> OcrReading:
-        """Return the text of a JPEG in the order in which Google returns it.
-
-        Raises:
-            SourceThrottled: the quota is used up.
-        """
+        """Return the text of a JPEG in the order in which Google returns it."""
         again = Retry(predicate=if_exception_type(exceptions.ServiceUnavailable), timeout=self._patience)
         context = {"text_detection_params": {"enable_text_detection_confidence_score": True}}
         try:
@@ -71,7 +67,8 @@ class GoogleVision:
 def parse(answer: Any, *, engine: str) -> OcrReading:
     """Convert one ``AnnotateImageResponse``: words above the threshold, with confidences weighted by letters."""
     pieces, letters, score, area = [], 0, 0.0, 0.0
-    for word in _words(answer.full_text_annotation):
+    blocks = (block for page in answer.full_text_annotation.pages for block in page.blocks)
+    for word in (word for block in blocks for paragraph in block.paragraphs for word in paragraph.words):
         if word.confidence >= MIN_CONFIDENCE:
             pieces += [symbol.text + _after(symbol) for symbol in word.symbols]
             letters += len(word.symbols)
@@ -79,20 +76,13 @@ def parse(answer: Any, *, engine: str) -> OcrReading:
             area += _box(word)
     pixels = sum(page.width * page.height for page in answer.full_text_annotation.pages)
     text = normalise("".join(pieces))
-    found = bool(words(text))
+    has_words = bool(words(text))
     return OcrReading(
-        text=text if found else "",
-        confidence=round(min(1.0, score / letters), 4) if found else 0.0,
+        text=text if has_words else "",
+        confidence=round(min(1.0, score / letters), 4) if has_words else 0.0,
         engine=engine,
-        area=round(min(1.0, area / pixels), 4) if found and pixels else 0.0,
+        area=round(min(1.0, area / pixels), 4) if has_words and pixels else 0.0,
     )
-
-
-def _words(annotation: Any) -> Any:
-    for page in annotation.pages:
-        for block in page.blocks:
-            for paragraph in block.paragraphs:
-                yield from paragraph.words
 
 
 def _box(word: Any) -> float:
