@@ -121,8 +121,7 @@ class _Fetcher:
     async def job(self, addresses: tuple[str, ...]) -> bytes | str:
         first = ""
         allowance = Allowance(
-            attempt_seconds=self._params.timeout_seconds,
-            max_retry_after_seconds=self._params.max_retry_after_seconds,
+            attempt_seconds=self._params.timeout_seconds, max_retry_after_seconds=self._params.max_retry_after_seconds
         )
         for address in addresses:
             answer = await self._persist(address, allowance)

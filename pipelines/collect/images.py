@@ -49,14 +49,7 @@ class ImageJob:
 
 
 def run(
-    corpus: str,
-    *,
-    window: Window,
-    shard: int,
-    params: Params,
-    vault: Vault,
-    contact: str = "",
-    root: Path = Path(),
+    corpus: str, *, window: Window, shard: int, params: Params, vault: Vault, contact: str = "", root: Path = Path()
 ) -> dict[str, Any]:
     """Fetch and decode the pictures of one shard, and extract their text.
 

@@ -56,7 +56,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
             "items": items.num_rows,
             "dropped": {count["values"]: count["counts"] for count in sorted(counts, key=itemgetter("values"))},
         }
-        | ({"closed": why} if why else {}),
+        | ({"closed": why} if why else {})
     }
     pictures = params.corpora[corpus].content == "images"
     read = _truth_of_pictures if pictures else _truth_of_texts

@@ -55,13 +55,7 @@ UNUSED = 2
 log = logging.getLogger(__name__)
 
 
-def run(
-    corpus: str,
-    *,
-    params: Params,
-    vault: Vault,
-    root: Path = Path(),
-) -> dict[str, Any]:
+def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> dict[str, Any]:
     """Write the table ``splits``, the excluded items and the quality report of the split; return the report.
 
     Reads ``data/<corpus>`` and ``snapshot/<corpus>/{dedupe,sample,gold}``. An item that people found unfit is left out,

@@ -68,10 +68,7 @@ class _CategoryFile(Section):
 
     def made(self, key: str) -> Category:
         severities = {
-            label.name: max(
-                (s.level for s in self.severity if s.where.items() <= label.attributes.items()),
-                default=0,
-            )
+            label.name: max((s.level for s in self.severity if s.where.items() <= label.attributes.items()), default=0)
             for label in self.labels
         }
         rules = {name: getattr(self, name) for name in ("guidelines", "special", "brief")}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -21,12 +21,6 @@ MONTH = "2022-11"
 # 40 texts of which only the last two share three words in a row
 OTHERS = [" ".join(f"word{n}x{k}" for k in range(30)) for n in range(38)]
 TWINS = [" ".join(f"same{k}" for k in range(40)), " ".join([*(f"same{k}" for k in range(38)), "another end"])]
-
-
-@pytest.fixture
-def vault(tmp_path: Path) -> Iterator[Vault]:
-    with Vault.open(f"sqlite:///{tmp_path / 'vault.sqlite'}", secret=bytes(range(32))) as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")

@@ -21,11 +21,7 @@ def clustered(draw: st.DrawFn) -> np.ndarray:
     return np.array(
         draw(
             st.lists(
-                st.builds(
-                    lambda c, bits: c ^ sum(1 << b for b in set(bits)),
-                    st.sampled_from(centres),
-                    flips,
-                ),
+                st.builds(lambda c, bits: c ^ sum(1 << b for b in set(bits)), st.sampled_from(centres), flips),
                 min_size=0,
                 max_size=60,
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -104,12 +104,6 @@ def test_more_words_than_fit_in_a_number_are_compared_exactly() -> None:
 
     _, found = text_kinds_and_pairs(made, np.arange(7), opened=opened, **RULE | {"shingle_words": 9})
     assert list(zip(found.left.tolist(), found.right.tolist(), strict=True)) == [(0, 3), (1, 4), (2, 5)]
-
-
-@pytest.fixture
-def vault(tmp_path: Path) -> Iterator[Vault]:
-    with Vault.open(f"sqlite:///{tmp_path / 'vault.sqlite'}", secret=bytes(range(32))) as opened:
-        yield opened
 
 
 def write(root: Path, texts: Sequence[str], *, months: Sequence[str], shard: int, vault: Vault) -> list[str]:

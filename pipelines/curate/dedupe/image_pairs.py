@@ -120,11 +120,7 @@ def kinds(pictures: Pictures) -> PictureKinds:
 
 
 def pairs_of_kinds(
-    pictures: Pictures,
-    known: PictureKinds,
-    *,
-    params: Dedupe,
-    proposed: Iterable[tuple[Ints, Ints]] | None = None,
+    pictures: Pictures, known: PictureKinds, *, params: Dedupe, proposed: Iterable[tuple[Ints, Ints]] | None = None
 ) -> Pairs:
     """Return the near-duplicate pairs of classes among the proposed ones (default: those of the indexed search).
 

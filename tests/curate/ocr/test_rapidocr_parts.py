@@ -1,11 +1,11 @@
-"""What is added to RapidOCR: spaces that were a second choice, and lines alone."""
+"""What is added to RapidOCR: spaces that were a second choice, arcs whose hollow the detector fills, lines alone."""
 
 import cv2
 import numpy as np
 import pytest
 
 from pipelines.config.collect import Ocr
-from pipelines.extract.ocr.rapidocr import MAYBE_SPACE, RapidOcr, SpacedDecode
+from pipelines.extract.ocr.rapidocr import MAYBE_SPACE, RapidOcr, SpacedDecode, straightened
 
 BLANK, A, B, SPACE = range(4)
 
@@ -26,6 +26,32 @@ def test_a_likely_space_is_read_where_the_recogniser_prefers_nothing(share, text
 
 def test_a_letter_is_never_replaced_by_a_space():
     assert decoded({A: 0.6, SPACE: 0.4}, {BLANK: 1.0}, {B: 0.6, SPACE: 0.4}) == "AB"
+
+
+def arc(*, filled: bool) -> tuple[np.ndarray, np.ndarray]:
+    """A white arc on black, and the detector's mask of its middle."""
+    picture, mask = np.zeros((160, 480, 3), np.uint8), np.zeros((160, 480), np.uint8)
+    for canvas, width in ((picture, 32), (mask, 12)):
+        cv2.ellipse(canvas, (240, 240), (220, 200), 0, 225, 315, (255, 255, 255) if width == 32 else 1, width)
+    if filled:
+        cv2.ellipse(mask, (240, 95), (90, 50), 0, 180, 360, 1, -1)
+    return picture, mask
+
+
+@pytest.mark.parametrize("filled", [False, True])
+def test_an_arc_is_straight_in_a_strip_also_if_its_hollow_is_filled(filled):
+    picture, mask = arc(filled=filled)
+    corners = np.array([[60, 0], [420, 0], [420, 159], [60, 159]])
+    strips = straightened(picture, mask, corners)
+    white = [float((strip[20:28, 40:-40] > 128).mean()) for strip in strips]
+    assert max(white) > 0.95
+
+
+def test_a_straight_line_is_left_alone():
+    picture = np.zeros((160, 480, 3), np.uint8)
+    mask = np.zeros((160, 480), np.uint8)
+    mask[70:82, 60:420] = 1
+    assert straightened(picture, mask, np.array([[50, 60], [430, 60], [430, 92], [50, 92]])) == []
 
 
 def test_a_line_is_read_the_same_beside_a_longer_one():
