@@ -20,10 +20,9 @@ import numpy as np
 from bench.second_world import fonts, world
 from pipelines.config.params import Params, load
 from pipelines.curate.dedupe.image_pairs import Pictures, kinds, pairs_of_items, pairs_of_kinds
-from pipelines.extract.caption import CaptionReader
 from pipelines.extract.decode import DecodedPicture, Decoder
 from pipelines.extract.fingerprint import PictureHashes, fingerprints
-from pipelines.extract.language import LanguageGate, LanguageVerdict
+from pipelines.extract.language import CaptionReader, LanguageGate, LanguageVerdict
 from pipelines.extract.ocr import OcrFailed, OcrReading, open_engine
 from pipelines.extract.words import words
 

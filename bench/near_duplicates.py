@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.curate.grouping.hamming_search import pair_blocks
+from pipelines.curate.dedupe.hamming_search import pair_blocks
 
 RADIUS = 10
 BUDGET = 45.0  # seconds spent on queries

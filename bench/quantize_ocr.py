@@ -17,10 +17,11 @@ import numpy as np
 import onnxruntime
 import rapidocr
 from onnxruntime import quantization
+from rapidocr.ch_ppocr_det.utils import DetPreProcess
 
 from bench.second_world import world
 from pipelines.config.params import load
-from pipelines.extract.ocr.rapidocr import MODELS, TablePreProcess
+from pipelines.extract.ocr.rapidocr import MODELS
 
 SEED, PICTURES = 41, 24
 # RapidOCR's, by channel
@@ -38,7 +39,7 @@ class Inputs(quantization.CalibrationDataReader):  # type: ignore[misc]
         self._inputs = self._prepared()
 
     def _prepared(self) -> Iterator[dict[str, Any]]:
-        prepare = TablePreProcess(load().images.ocr.side, "max", MEAN, DEVIATION)
+        prepare = DetPreProcess(load().images.ocr.side, "max", MEAN, DEVIATION)
         for picture in world.build(SEED, count=PICTURES, foreign=0, copies=0):
             yield {"x": prepare(cv2.imdecode(np.frombuffer(picture.data, np.uint8), cv2.IMREAD_COLOR))}
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from pipelines.curate.split.stratify import certificate, label_pairs, stratify, unit_counts
+from pipelines.curate.stratify import certificate, label_pairs, stratify, unit_counts
 
 # FigSIM Table 8, the totals of its 21 columns (SPEC.md section 1.5). Lists of single-label categories are exclusive;
 # in the other two the last entry is None, which is the empty set.

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pipelines.annotate.forms.manifest import opened
-from pipelines.collect import coverage
+from pipelines.collect.month_ledger import coverage_of
 from pipelines.collect.refresh_store import RefreshStore
 from pipelines.config.params import ALL_CORPORA, load
 from pipelines.config.settings import Settings
@@ -56,7 +56,7 @@ def gather(settings: Settings) -> dict[str, Any]:
 
 def _coverage(clone: Workspace, settings: Settings) -> dict[str, dict[str, Any]]:
     months = sorted((clone.path / "data").glob("*"))
-    by_corpus = {folder.name: coverage.published(clone, folder.name) for folder in months}
+    by_corpus = {folder.name: coverage_of(clone, folder.name) for folder in months}
     with RefreshStore.existing(settings.refresh_url) as store:
         if store:
             from pipelines.collect import refresh

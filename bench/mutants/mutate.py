@@ -29,7 +29,7 @@ AREAS: dict[str, tuple[int, tuple[str, ...], tuple[str, ...]]] = {
     "seal": (35, ("pipelines/storage/seal.py",), ("tests/store/test_seal.py",)),
     "fetch": (
         40,
-        ("pipelines/collect/image_fetch.py", "pipelines/collect/pace.py", "pipelines/collect/peer.py"),
+        ("pipelines/collect/connection.py", "pipelines/collect/image_fetch.py"),
         ("tests/collect/test_image_fetch.py", "tests/collect/test_pace.py", "tests/collect/test_peer.py"),
     ),
     "decode": (

@@ -35,10 +35,9 @@ from pipelines.annotate.response_validation import (
 )
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
-from pipelines.curate.grouping.items import load as linked_items
-from pipelines.curate.grouping.published_split import published
-from pipelines.curate.grouping.split_groups import resolve
-from pipelines.curate.split.stratify import target_sizes
+from pipelines.curate.items import load as linked_items
+from pipelines.curate.items import published_split
+from pipelines.curate.units import resolve, target_sizes
 from pipelines.errors import BadParams
 from pipelines.storage import tables
 from pipelines.storage.exclusions import write_exclusions
@@ -256,7 +255,7 @@ def asked_of(corpus: str, sample: Collection[Item], *, params: Params, vault: Va
     within, section = params.gold[corpus].splits, params.split[corpus]
     if within is None:
         return set(sample)
-    promised = {**vault.assignments(corpus, version=section.version), **published(section, root=root)}
+    promised = {**vault.assignments(corpus, version=section.version), **published_split(section, root=root)}
     asked = {item for item, split in promised.items() if split in within and item in sample}
     sizes = dict(zip(section.ratios, target_sizes(len(sample), ratios=section.ratios), strict=True))
     room = sum(sizes[name] for name in within) - len(asked)

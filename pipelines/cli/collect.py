@@ -78,9 +78,9 @@ def partition(corpus: CorpusName, month: Month) -> None:
 @app.command("shared-pictures", rich_help_panel="Repository")
 def shared_pictures(corpus: CorpusName) -> None:
     """List the digests of pictures that many authors of a corpus posted, which may stand for removed pictures."""
-    from pipelines.collect import shared_pictures as pictures
+    from pipelines.collect.partition import shared_pictures_of
 
-    emit(pictures.of_corpus(Settings.from_env(), corpus=corpus))
+    emit(shared_pictures_of(Settings.from_env(), corpus=corpus))
 
 
 @app.command("try", rich_help_panel="Repository")
@@ -89,13 +89,13 @@ def try_day(
     day: Annotated[str, typer.Option(help="the day whose posts are read from the source, YYYY-MM-DD")],
 ) -> None:
     """Read one day's posts from the source of a corpus, and print how many are kept or dropped; nothing is stored."""
-    from pipelines.collect import trial
+    from pipelines.collect import collect as step
 
     try:
         chosen = date.fromisoformat(day)
     except ValueError:
         raise BadParams(where="--day", detail="is not a date YYYY-MM-DD") from None
-    emit(trial.run(Settings.from_env(), corpus=corpus, day=chosen, now=now()))
+    emit(step.try_day(Settings.from_env(), corpus=corpus, day=chosen, now=now()))
 
 
 @app.command("compile", rich_help_panel=STEPS)
@@ -111,9 +111,9 @@ def compile_kernels() -> None:
     torch = [name for name in forkserver.LIBRARIES if name.split(".")[0] in forkserver.TORCH]
     child = get_context("fork").Process(target=forkserver.import_libraries, args=(torch,))
     child.start()
-    from pipelines.curate import compile as step
+    from pipelines.curate.split import compile_kernels as compile_inner_loops
 
-    step.run()
+    compile_inner_loops()
     forkserver.import_libraries([name for name in forkserver.LIBRARIES if name not in torch])
     child.join()
     if child.exitcode:
@@ -139,7 +139,7 @@ def sample(corpus: CorpusName) -> None:
 @app.command(rich_help_panel=STAGES)
 def split(corpus: CorpusName) -> None:
     """Split the sample into train, dev and test, stratified on gold; near-duplicates share a split; no item moves."""
-    from pipelines.curate.split import split as stage
+    from pipelines.curate import split as stage
 
     run_stage(stage.run, corpus, needs_settings=False)
 

@@ -183,9 +183,8 @@ def approve(
 @summarised()
 def publish_partition(corpus: CorpusName, month: Month, pointers: Pointers, run: RunName | None = None) -> None:
     """Commit the .dvc files of one month's data to the corpus branch."""
-    from pipelines.collect.closing import close
     from pipelines.collect.month import Window, addition
-    from pipelines.collect.month_ledger import GAPS
+    from pipelines.collect.month_ledger import GAPS, close_month
     from pipelines.takedown.redaction import Gone
     from pipelines.takedown.rewrite import left_out
     from pipelines.workspace import publish
@@ -201,7 +200,8 @@ def publish_partition(corpus: CorpusName, month: Month, pointers: Pointers, run:
     done = publish.publish_partition(settings, **options, leave_out=partial(left_out, gone=gone))
     window = Window.from_key(month)
     recorded = f"data/{corpus}/{month}/{GAPS}" in written
-    emit(done | (close(corpus, window, settings=settings, revision=done["commit"], now=now()) if recorded else {}))
+    closed = close_month(corpus, window, settings=settings, revision=done["commit"], now=now()) if recorded else {}
+    emit(done | closed)
 
 
 @app.command("champions")
@@ -246,7 +246,7 @@ def publish_snapshot(
     ] = None,
 ) -> None:
     """Commit the results of a Dag run's stages (dvc.lock and metrics) to the corpus branch."""
-    from pipelines.curate.split import split
+    from pipelines.curate import split
     from pipelines.workspace import publish
 
     settings, tokens = Settings.from_env(), _json(results)

@@ -31,16 +31,13 @@ class Admission:
     def posts(
         self, items: Iterable[tuple[Submission | Dropped, str, int]], *, source: str, known: Collection[str] = ()
     ) -> list[StoredPost]:
-        """Return the posts to store; those of records that were taken down are left out.
+        """Return the posts to store, without taken-down records; of ``known`` (stored) records only deletions.
 
-        Args:
-            items: a post with its subreddit and its creation time (epoch seconds), as a drop has neither.
-            source: the name of the source.
-            known: stored records, of which only a deletion is returned.
+        ``items`` have a subreddit and a creation time (epoch seconds), as a drop has neither.
         """
         content = self.params.corpora[self.corpus].content
         fit: dict[str, Submission] = {}
-        found: dict[str, StoredPost] = {}
+        stored: dict[str, StoredPost] = {}
         for item, subreddit, created in items:
             record_id = self.vault.record_id(item.fullname)
             reason = item.reason if isinstance(item, Dropped) else unfit(item, content=content)
@@ -49,16 +46,15 @@ class Admission:
                 continue
             if reason is None and isinstance(item, Submission):
                 fit[record_id] = item
-            found[record_id] = StoredPost(record_id, subreddit, created, source, reason=reason, deleted=deleted)
+            stored[record_id] = StoredPost(record_id, subreddit, created, source, reason=reason, deleted=deleted)
         admitted = self._admit(fit)
-        for record_id, post in list(found.items()):
+        for record_id, post in list(stored.items()):
             if record_id in fit:
-                found[record_id] = self._filled(post, fit[record_id], month=admitted.get(record_id))
-        gone = self.vault.tombstoned(found)
-        return [post for record_id, post in sorted(found.items()) if record_id not in gone]
+                stored[record_id] = self._filled(post, fit[record_id], month=admitted.get(record_id))
+        gone = self.vault.tombstoned(stored)
+        return [post for record_id, post in sorted(stored.items()) if record_id not in gone]
 
     def _admit(self, fit: dict[str, Submission]) -> dict[str, str]:
-        """Add new records to the vault; return the month under which each live one was collected."""
         by_month: dict[str, list[tuple[str, str]]] = {}
         for record_id, item in fit.items():
             by_month.setdefault(f"{item.created:%Y-%m}", []).append((record_id, item.fullname))

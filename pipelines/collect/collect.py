@@ -6,26 +6,28 @@ from the store of refreshes, each gap from the next source that can show it (:mo
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, date, datetime, timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from pipelines import telemetry
 from pipelines.collect.admission import OTHER_MONTH, Admission, row, unfit
-from pipelines.collect.intervals import hours
-from pipelines.collect.month import Window
+from pipelines.collect.month import Window, hours
 from pipelines.collect.month_ledger import GAPS, AssembledMonth, PublishedMonth, assemble, write_gaps
 from pipelines.collect.sources import open_source
 from pipelines.collect.submission import Dropped, Submission
 from pipelines.config.collect import MonthlySource
-from pipelines.config.params import Params
+from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
+from pipelines.errors import UnknownName
 from pipelines.extract.decode import require_sandbox
 from pipelines.storage.exclusions import CLOSED, WHOLE, write_exclusions
 from pipelines.storage.seal import write_rows
 from pipelines.vault.vault import Vault
+from pipelines.workspace.clone import workspace
 
 STEP, TOMBSTONED = "collect", "tombstoned"
 
@@ -46,11 +48,6 @@ def run(
         ``submissions`` (seen), ``kept``, ``dropped`` by reason, ``closed``: the subreddits that no source shows, with
         the reason, ``gaps`` and ``gap_hours``, and for the following tasks ``shards`` (at least 1) and ``first``, the
         number of the first shard.
-
-    Raises:
-        SourceError: no source is readable; nothing was written.
-        SourceNotApproved: a source is live and its approval is not stated in ``params.yaml``, or has ended.
-        SandboxMissing: a source is live, its pictures would be fetched, and this system has no sandbox for them.
     """
     described = params.corpora[corpus]
     if described.content == "images" and any(params.sources[name].live for name in described.sources):
@@ -89,7 +86,6 @@ def run(
 
 
 def _scanned(name: MonthlySource, window: Window, *, admission: Admission, settings: Settings) -> AssembledMonth:
-    """Read a month from its only source."""
     params, vault, corpus, now = admission.params, admission.vault, admission.corpus, admission.now
     described = params.corpora[corpus]
     # sealed, private and removed when the source is fully read: a retry requests only the missing pages
@@ -121,3 +117,35 @@ def nameless(drops: Mapping[str, str], *, month: str) -> dict[str, str]:
     """Replace the ids of tombstoned records in ``drops`` by numbers, so that they are counted but not identified."""
     numbers = count()
     return {f"{TOMBSTONED}/{month}/{next(numbers)}" if why == TOMBSTONED else r: why for r, why in drops.items()}
+
+
+def try_day(settings: Settings, *, corpus: str, day: date, now: datetime) -> dict[str, Any]:
+    """Collect one day with the parameters of the corpus branch; return counts by outcome.
+
+    Nothing stays: the vault has a secret of its own and is removed with the scratch folder, with every key in it. No
+    tombstone is known, so a real month may have fewer records.
+
+    Returns:
+        ``day``, ``source``, ``submissions``, ``kept``, ``dropped`` by reason, and ``closed`` subreddits.
+    """
+    start = datetime(day.year, day.month, day.day, tzinfo=UTC)
+    with workspace(settings) as clone:
+        params = load(clone.path)
+        if corpus not in params.corpora:
+            raise UnknownName(kind="corpus", name=corpus, known=", ".join(params.corpora))
+        # beside the clone: removed with it, also after a kill
+        home = clone.path.parent / "trial"
+        home.mkdir()
+        with Vault.open(f"sqlite:///{home}/vault.sqlite", secret=secrets.token_bytes(64)) as vault:
+            done = run(
+                corpus,
+                window=Window(start, start + timedelta(days=1)),
+                params=params,
+                settings=settings.model_copy(update={"home": home, "refresh_url": f"sqlite:///{home}/refresh.sqlite"}),
+                vault=vault,
+                now=now,
+                root=home,
+            )
+    return {"day": day.isoformat(), "source": ", ".join(params.corpora[corpus].sources)} | {
+        key: done[key] for key in ("submissions", "kept", "dropped", "closed")
+    }

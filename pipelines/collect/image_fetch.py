@@ -1,7 +1,7 @@
 """Fetch pictures from addresses in posts; no other module opens such addresses.
 
 The addresses are untrusted. Each is checked before it is used and again at each redirect: scheme, exact host, port,
-the resolved peer (``peer.py``), size, time and rate (``pace.py``). Addresses with http, which posts before 2018 have,
+the resolved peer, size, time and rate (``connection.py``). Addresses with http, which posts before 2018 have,
 are requested by https. A picture that cannot be fetched is dropped with a reason; the step stops if a host asks to wait
 longer than the parameters allow.
 """
@@ -20,8 +20,17 @@ from http import HTTPStatus
 import httpcore
 import httpx
 
-from pipelines.collect.pace import METER, Allowance, HostGate, Meter, Refused, retry_after
-from pipelines.collect.peer import CheckedBackend, Resolver, system_resolver
+from pipelines.collect.connection import (
+    METER,
+    Allowance,
+    CheckedBackend,
+    HostGate,
+    Meter,
+    Refused,
+    Resolver,
+    retry_after,
+    system_resolver,
+)
 from pipelines.config.collect import Fetch
 from pipelines.errors import BadParams
 
@@ -93,11 +102,7 @@ def _trust() -> ssl.SSLContext:
 
 
 def user_agent(params: Fetch, *, contact: str) -> str:
-    """Return the crawler's user agent, with the operator's contact.
-
-    Raises:
-        BadParams: the user agent is not printable ASCII, so it cannot be sent in a header.
-    """
+    """Return the crawler's user agent, with the operator's contact."""
     agent = params.user_agent.replace("{contact}", contact or "no contact given")
     if not (agent.isascii() and agent.isprintable()):
         raise BadParams(where="fetch.user_agent", detail="not printable ASCII (it includes CORPUS_CONTACT)")
@@ -105,8 +110,6 @@ def user_agent(params: Fetch, *, contact: str) -> str:
 
 
 class _Fetcher:
-    """The state of one call: the connections, the gates of the hosts and the slots shared by all hosts."""
-
     def __init__(self, params: Fetch, *, pool: httpcore.AsyncConnectionPool, agent: str) -> None:
         self._params = params
         self._pool = pool
@@ -118,8 +121,7 @@ class _Fetcher:
     async def job(self, addresses: tuple[str, ...]) -> bytes | str:
         first = ""
         allowance = Allowance(
-            attempt_seconds=self._params.timeout_seconds,
-            max_retry_after_seconds=self._params.max_retry_after_seconds,
+            attempt_seconds=self._params.timeout_seconds, max_retry_after_seconds=self._params.max_retry_after_seconds
         )
         for address in addresses:
             answer = await self._persist(address, allowance)

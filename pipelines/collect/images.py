@@ -18,10 +18,9 @@ from pipelines.collect.month import Window, first_post
 from pipelines.config.collect import Fetch
 from pipelines.config.params import Params
 from pipelines.errors import SourceUnavailable
-from pipelines.extract.caption import CaptionReader
 from pipelines.extract.decode import DecodedPicture, Decoder
 from pipelines.extract.fingerprint import FINGERPRINT_ID, fingerprints
-from pipelines.extract.language import LanguageGate
+from pipelines.extract.language import CaptionReader, LanguageGate
 from pipelines.extract.ocr import GOOGLE_VISION, OcrEngine, OcrFailed, open_engine
 from pipelines.extract.words import words
 from pipelines.pii.scrub import scrub
@@ -50,14 +49,7 @@ class ImageJob:
 
 
 def run(
-    corpus: str,
-    *,
-    window: Window,
-    shard: int,
-    params: Params,
-    vault: Vault,
-    contact: str = "",
-    root: Path = Path(),
+    corpus: str, *, window: Window, shard: int, params: Params, vault: Vault, contact: str = "", root: Path = Path()
 ) -> dict[str, Any]:
     """Fetch and decode the pictures of one shard, and extract their text.
 
@@ -68,10 +60,6 @@ def run(
 
     Returns:
         ``images`` (kept), ``dropped`` by reason, ``engine`` (the OCR engine's identity).
-
-    Raises:
-        SourceUnavailable: at least :data:`FEW` pictures, and more than ``images.fetch.unavailable`` of the shard,
-            failed for reasons that may pass; nothing is written.
     """
     folder = work(root, corpus=corpus, month=window.key)
     jobs = list(_jobs(folder / "posts.parquet", shard=shard, size=params.collect.shard_size, vault=vault))
@@ -114,16 +102,15 @@ def _read(
 ) -> Iterator[tuple[ImageJob, dict[str, Any] | str]]:
     """Yield every job with its row or drop reason, those that are tried again last.
 
-    Time limits are in wall time, so a process that was stopped, or a host that was down for a moment, would cost the
-    pictures in progress for good.
+    Time limits are in wall time, so a process that was stopped would cost the pictures in progress for good.
     """
-    given = {(job.record_id, job.image): job for job in jobs}
+    originals = {(job.record_id, job.image): job for job in jobs}
     for last in (False, True):
         again = []
         for job, picture in _decoded(jobs, decoder=decoder, params=params, contact=contact):
             row = reader.row(job, picture) if isinstance(picture, DecodedPicture) else picture
             if isinstance(row, str) and may_pass(row) and not last:
-                again.append(given[job.record_id, job.image])
+                again.append(originals[job.record_id, job.image])
             else:
                 yield job, row
         jobs = again
@@ -182,8 +169,6 @@ def _decoded(
 
 
 class _PictureReader:
-    """The engines that process a picture, loaded once for a shard."""
-
     def __init__(self, params: Params) -> None:
         self.engine: OcrEngine = open_engine(params.images.ocr, consent=params.consents.get(params.images.ocr.engine))
         local = params.images.ocr.engine != GOOGLE_VISION  # which is paid by the picture

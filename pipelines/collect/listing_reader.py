@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from pipelines.collect.admission import Admission
-from pipelines.collect.intervals import Interval
+from pipelines.collect.month import Interval
 from pipelines.collect.refresh_store import ListingRead, RefreshStore
 from pipelines.collect.submission import created_of, parse
 from pipelines.config.params import Params
@@ -35,11 +35,7 @@ class Listing(Protocol):
     """The client of the listings."""
 
     def page(self, subreddit: str, *, after: str, limit: int) -> tuple[list[Mapping[str, Any]], str]:
-        """Return the posts after a fullname (empty: from the newest on) and the next cursor (empty on the last page).
-
-        Raises:
-            SourceError: the page cannot be read.
-        """
+        """Return the posts after a fullname (empty: the newest) and the next cursor (empty on the last page)."""
 
 
 @dataclass
@@ -70,11 +66,7 @@ class ListingReader:
         return self.admission.params
 
     def read(self, subreddit: str, *, floor: int) -> ListingProgress:
-        """Read a listing from its newest post back to ``floor`` (epoch seconds) and the known part above it.
-
-        Raises:
-            SourceError: a page cannot be read; the pages before it are stored, and the next read begins at the top.
-        """
+        """Read a listing from its newest post back to ``floor`` (epoch seconds) and the known part above it."""
         corpus, started = self.admission.corpus, int(self.admission.now.timestamp())
         before = self.store.last_reads(corpus).get(subreddit.lower())
         done, ended = ListingProgress(), False
@@ -101,7 +93,6 @@ class ListingReader:
         return done
 
     def _pages(self, subreddit: str, done: ListingProgress) -> Iterator[tuple[list[Mapping[str, Any]], bool]]:
-        """Yield each page, and whether the listing ends with it."""
         size, limit, after, seen = self._params.reddit.page_size, self._params.reddit.listing_limit, "", {""}
         shown, barren = set[str](), 0
         while done.posts < limit and barren < BARREN:
@@ -143,8 +134,8 @@ class ListingReader:
             taken.append((post, subreddit, int(created.timestamp())))
         vault, corpus = self.admission.vault, self.admission.corpus
         known = self.store.known(corpus, [vault.record_id(post.fullname) for post, _, _ in taken])
-        found = self.admission.posts(taken, source=SOURCE, known=known)
-        return self.store.keep(corpus, found, covers={subreddit: covers}, source=SOURCE, vault=vault)
+        new_posts = self.admission.posts(taken, source=SOURCE, known=known)
+        return self.store.keep(corpus, new_posts, covers={subreddit: covers}, source=SOURCE, vault=vault)
 
     def _note(
         self, subreddit: str, done: ListingProgress, *, before: ListingRead | None, started: int, ended: bool

@@ -1,10 +1,10 @@
-"""Convert Airflow partition keys to half-open month intervals."""
+"""Convert partition keys to half-open months, and calculate with sets of intervals of time."""
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
@@ -19,8 +19,7 @@ KEY = re.compile(r"([12][0-9]{3})-(0[1-9]|1[0-2])")
 def addition(paths: Iterable[str]) -> int:
     """Return the number from which the shards of an addition are numbered, by its files; 0 for those of a whole month.
 
-    ``paths``: files of one run, such as ``data/memes/2022-12/images/100000.parquet``. A whole month has at least one
-    shard; files without any are an addition without items, which keeps every shard of the month.
+    Files without any shard are an addition without items, which keeps every shard of the month.
     """
     names = (PurePosixPath(path).name.partition(".")[0] for path in paths)
     return min((int(name) // ADDITION * ADDITION for name in names if name.isdigit()), default=sys.maxsize)
@@ -40,7 +39,6 @@ class Window:
 
     @property
     def key(self) -> str:
-        """Return the partition key, ``YYYY-MM``."""
         return f"{self.start:%Y-%m}"
 
     def __contains__(self, moment: datetime) -> bool:
@@ -48,14 +46,45 @@ class Window:
 
     @classmethod
     def from_key(cls, key: str) -> Window:
-        """Return the month of a partition key.
-
-        Raises:
-            BadWindow: ``key`` is not ``YYYY-MM``.
-        """
+        """Return the month of a partition key."""
         match = KEY.fullmatch(key)
         if not match:
             raise BadWindow(key=key)
         year, month = int(match[1]), int(match[2])
         start = datetime(year, month, 1, tzinfo=UTC)
         return cls(start, datetime(year + month // 12, month % 12 + 1, 1, tzinfo=UTC))
+
+
+Interval = tuple[int, int]
+"""A start, which belongs to the interval, and an end, which does not."""
+Gaps = Mapping[str, Sequence[Interval]]
+"""Intervals of creation times by subreddit."""
+
+
+def union(intervals: Iterable[Interval]) -> list[Interval]:
+    """Return the same set of seconds as sorted intervals that neither overlap nor touch."""
+    merged: list[Interval] = []
+    for start, end in sorted(i for i in intervals if i[0] < i[1]):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(merged[-1][1], end)
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def minus(intervals: Iterable[Interval], taken: Iterable[Interval]) -> list[Interval]:
+    """Return the seconds of ``intervals`` that ``taken`` does not have."""
+    left = union(intervals)
+    for start, end in taken:
+        left = [part for a, b in left for part in ((a, min(b, start)), (max(a, end), b)) if part[0] < part[1]]
+    return left
+
+
+def within(intervals: Iterable[Interval], whole: Interval) -> list[Interval]:
+    """Return the seconds of ``intervals`` that lie in ``whole``."""
+    return union((max(start, whole[0]), min(end, whole[1])) for start, end in intervals)
+
+
+def hours(intervals: Iterable[Interval]) -> float:
+    """Return the length of a set of intervals in hours."""
+    return round(sum(end - start for start, end in intervals) / 3600, 2)

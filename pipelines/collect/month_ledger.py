@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +19,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.collect.admission import Admission, revived
-from pipelines.collect.gap_filling import GapFiller, remaining
-from pipelines.collect.intervals import Interval
 from pipelines.collect.listing_reader import SOURCE
-from pipelines.collect.month import ADDITION, Window
-from pipelines.collect.refresh import read_listings, seconds_of
+from pipelines.collect.month import ADDITION, Interval, Window, hours
+from pipelines.collect.refresh import GapFiller, read_listings, remaining, seconds_of
 from pipelines.collect.refresh_store import RefreshStore
 from pipelines.collect.sources.service import SubredditClosed
 from pipelines.config.settings import Settings
 from pipelines.errors import SourceError
 from pipelines.storage import tables
 from pipelines.storage.exclusions import CLOSED
-from pipelines.workspace.clone import Workspace
+from pipelines.workspace.clone import Workspace, workspace
+from pipelines.workspace.pointer import read_pointer
 
 GAPS, POSTS, DROPS = "gaps.parquet", "posts.parquet", "drops.parquet"
 # Copies of the published tables, which the step `partition` joins with what is added.
@@ -90,11 +90,7 @@ class PublishedMonth:
 def assemble(
     window: Window, *, admission: Admission, settings: Settings, published: PublishedMonth | None
 ) -> AssembledMonth:
-    """Bring what is missing of a month to the store, source by source, and return the month.
-
-    Raises:
-        SourceError: no source could show anything of the month; the first error.
-    """
+    """Bring what is missing of a month to the store, source by source, and return the month."""
     corpus, interval = admission.corpus, seconds_of(window)
     described = admission.params.corpora[corpus]
     whole = published.gaps if published else {subreddit: [interval] for subreddit in described.subreddits}
@@ -119,7 +115,9 @@ def assemble(
     rows = [revived(content) for content in contents if content["record_id"] not in done]
     left = {record_id: why for record_id, why in drops.items() if record_id not in done}
     refused = (error.fields for error in failures if isinstance(error, SubredditClosed))
-    closed = {f"r/{one['subreddit']}": f"subreddit_{one['reason']}" for one in refused if one["subreddit"] in gaps}
+    closed = {
+        f"r/{fields['subreddit']}": f"subreddit_{fields['reason']}" for fields in refused if fields["subreddit"] in gaps
+    }
     return AssembledMonth(rows, left, gaps, done, published.additions * ADDITION if published else 0, closed)
 
 
@@ -135,17 +133,62 @@ def write_gaps(gaps: Mapping[str, Sequence[Interval]], path: Path) -> None:
 
 def gaps_of(path: Path) -> dict[str, list[Interval]]:
     """Return the intervals of a table ``gaps`` by subreddit."""
-    found: dict[str, list[Interval]] = {}
+    intervals: dict[str, list[Interval]] = {}
     for row in tables.read(path, name="gaps").to_pylist():
-        found.setdefault(row["subreddit"], []).append((int(row["start"].timestamp()), int(row["end"].timestamp())))
-    return found
+        intervals.setdefault(row["subreddit"], []).append((int(row["start"].timestamp()), int(row["end"].timestamp())))
+    return intervals
 
 
 def ids_of(folder: Path) -> set[str]:
     """Return the records of a month's tables, kept or left out."""
-    found = (tables.read(folder / f"{name}.parquet", name=name, columns=["record_id"]) for name in ("posts", "drops"))
-    return {record_id for table in found for record_id in table["record_id"].to_pylist()}
+    columns = (tables.read(folder / f"{name}.parquet", name=name, columns=["record_id"]) for name in ("posts", "drops"))
+    return {record_id for table in columns for record_id in table["record_id"].to_pylist()}
 
 
 def _moment(second: int) -> datetime:
     return datetime.fromtimestamp(second, tz=UTC)
+
+
+def close_month(corpus: str, window: Window, *, settings: Settings, revision: str, now: datetime) -> dict[str, Any]:
+    """Close a month of a commit; return ``gaps`` and ``gap_hours``, or nothing without a table ``gaps``. Idempotent."""
+    with workspace(settings, revision=revision) as clone:
+        folder = clone.path / "data" / corpus / window.key
+        if not (folder / f"{GAPS}.dvc").exists():
+            return {}
+        clone.checkout(*(str((folder / name).relative_to(clone.path)) for name in (GAPS, POSTS, DROPS)))
+        return close_tables(corpus, window, folder=folder, settings=settings, now=now)
+
+
+def close_tables(corpus: str, window: Window, *, folder: Path, settings: Settings, now: datetime) -> dict[str, Any]:
+    """Close a month whose tables are in ``folder``; see :func:`close_month`."""
+    left = gaps_of(folder / GAPS)
+    with RefreshStore.open(settings.refresh_url) as store:
+        at, ids = int(now.timestamp()), ids_of(folder)
+        store.close_month(corpus, window.key, seconds_of(window), record_ids=ids, left=left, at=at)
+    intervals = list(chain.from_iterable(left.values()))
+    return {"gaps": len(intervals), "gap_hours": hours(intervals)}
+
+
+def coverage_of(clone: Workspace, corpus: str) -> dict[str, Any]:
+    """Return the number of months whose coverage is on record, and the hours without any source by month."""
+    digests = _gap_digests(clone, corpus)
+    if not digests:
+        return {}
+    lost = gap_hours_by_digest(clone, corpus)
+    return {
+        "months": len(digests),
+        "month_gap_hours": {month: lost[digest] for month, digest in digests.items() if lost[digest]},
+    }
+
+
+def gap_hours_by_digest(clone: Workspace, corpus: str) -> dict[str, float]:
+    """Return the hours without any source for each digest of a table of gaps; months without a gap share one."""
+    digests = set(_gap_digests(clone, corpus).values())
+    clone.objects.fetch(digests)
+    gaps = {digest: gaps_of(Path(clone.objects.cache.oid_to_path(digest))) for digest in digests}
+    return {digest: hours(chain.from_iterable(intervals.values())) for digest, intervals in gaps.items()}
+
+
+def _gap_digests(clone: Workspace, corpus: str) -> dict[str, str]:
+    pointers = sorted((clone.path / "data" / corpus).glob(f"*/{GAPS}.dvc"))
+    return {path.parent.name: read_pointer(path.read_text()).md5 for path in pointers}

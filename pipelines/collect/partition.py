@@ -1,4 +1,4 @@
-"""Run the step ``partition``: merge the shards of a month into its committed tables."""
+"""Run the step ``partition``: merge the shards of a month into its tables, and list widely shared pictures."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ import pyarrow.compute as pc
 from pipelines.collect.collect import TOMBSTONED, nameless, work
 from pipelines.collect.month import Window
 from pipelines.collect.month_ledger import DROPS, GAPS, POSTS, PUBLISHED
-from pipelines.collect.shared_pictures import shared
-from pipelines.config.params import Params
-from pipelines.errors import DataError
+from pipelines.config.params import Params, load
+from pipelines.config.settings import Settings
+from pipelines.errors import DataError, UnknownName
 from pipelines.storage import tables
 from pipelines.storage.exclusions import WHOLE, by_reason, exclusion_rows
 from pipelines.vault.vault import Vault
+from pipelines.workspace.clone import workspace
 
 STEP = "partition"
 
@@ -41,9 +42,6 @@ def run(corpus: str, *, window: Window, params: Params, vault: Vault, root: Path
         also ``shared_pictures``: digests of pictures that at least ``images.fetch.shared_by`` authors of the month
         posted, with the numbers of authors and posts. They are popular memes, or what a host shows in place of removed
         pictures, for ``images.fetch.placeholders``.
-
-    Raises:
-        ShardMissing: posts were neither kept nor dropped; nothing is written.
     """
     folder, month = work(root, corpus=corpus, month=window.key), root / "data" / corpus / window.key
     content = params.corpora[corpus].content
@@ -69,13 +67,15 @@ def run(corpus: str, *, window: Window, params: Params, vault: Vault, root: Path
     tables.write(drops, month / "drops.parquet", name="drops")
     if (folder / GAPS).exists():
         shutil.copyfile(folder / GAPS, month / GAPS)
-    return {
+    counts = {
         "posts": posts.num_rows,
         "items": items.num_rows,
         "adds": bool(before),
         "dropped": by_reason(drops["reason"].to_pylist()),
-        **({"shared_pictures": shared(items, posts=posts, by=params.images.fetch.shared_by)} if columns[1:] else {}),
     }
+    if content == "images":
+        counts["shared_pictures"] = shared_pictures(items, posts=posts, by=params.images.fetch.shared_by)
+    return counts
 
 
 def _lost(posts: pa.Table, items: pa.Table, drops: pa.Table, *, vault: Vault) -> int:
@@ -87,10 +87,42 @@ def _lost(posts: pa.Table, items: pa.Table, drops: pa.Table, *, vault: Vault) ->
 
 
 def _untouched(path: Path, added: pa.Table, *, vault: Vault) -> pa.Table:
-    """Return the published posts without those that were taken down since or are added again."""
     posts = tables.read(path, name="posts")
     ids = posts["record_id"].to_pylist()
     out = vault.tombstoned(ids) | set(added["record_id"].to_pylist())
     return posts.filter(pc.invert(pc.is_in(posts["record_id"], value_set=tables.strings(sorted(out))))).cast(
         tables.SCHEMAS["posts"]
     )
+
+
+# Ours: the most frequent ones, few enough to look at each.
+SHOWN = 20
+
+
+def shared_pictures(items: pa.Table, *, posts: pa.Table, by: int) -> list[dict[str, Any]]:
+    """Return the pictures of at least ``by`` authors, those of most authors first: ``sha256``, ``authors``, ``posts``.
+
+    Not committed: git's history would keep a digest after a takedown.
+    """
+    pictures = items.join(posts.select(["record_id", "author_id"]), keys="record_id", join_type="inner")
+    ranking = pictures.group_by("sha256").aggregate([("author_id", "count_distinct"), ("record_id", "count_distinct")])
+    ranking = ranking.rename_columns({"author_id_count_distinct": "authors", "record_id_count_distinct": "posts"})
+    ranking = ranking.filter(pc.greater_equal(ranking["authors"], by))
+    ranking = ranking.sort_by([("authors", "descending"), ("sha256", "ascending")])
+    shown: list[dict[str, Any]] = ranking.slice(0, SHOWN).to_pylist()
+    return shown
+
+
+def shared_pictures_of(settings: Settings, *, corpus: str) -> list[dict[str, Any]]:
+    """Return the shared_pictures pictures of all published months of a corpus; see :func:`shared_pictures`."""
+    with workspace(settings) as clone:
+        params = load(clone.path)
+        known = params.matrix.images
+        if corpus not in known:
+            raise UnknownName(kind="corpus of pictures", name=corpus, known=", ".join(known) or "none")
+        clone.checkout_months(corpus, "images")
+        clone.checkout_months(corpus, "posts.parquet")
+        data = clone.path / "data" / corpus
+        items = tables.concat(sorted(data.glob("*/images/*.parquet")), name="images", columns=["record_id", "sha256"])
+        posts = tables.concat(sorted(data.glob("*/posts.parquet")), name="posts", columns=["record_id", "author_id"])
+        return shared_pictures(items, posts=posts, by=params.images.fetch.shared_by)

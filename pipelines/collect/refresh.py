@@ -7,20 +7,23 @@ Every page is stored with what it covers before the next is requested, so a kill
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from pipelines.collect.admission import Admission
-from pipelines.collect.gap_filling import GapFiller, remaining
-from pipelines.collect.intervals import Interval, hours, minus, union, within
 from pipelines.collect.listing_reader import HOUR, SOURCE, ListingReader, due
-from pipelines.collect.month import Window
+from pipelines.collect.month import Gaps, Interval, Window, hours, minus, union, within
 from pipelines.collect.refresh_store import ListingRead, RefreshStore
+from pipelines.collect.sources import open_source
 from pipelines.collect.sources.service import AllClosed, SubredditClosed
+from pipelines.collect.submission import Dropped
+from pipelines.config.collect import MonthlySource
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
-from pipelines.errors import ConfigError, SourceError, SourceUnavailable
+from pipelines.errors import ConfigError, SourceError, SourceRefused, SourceThrottled, SourceUnavailable
 from pipelines.extract.decode import require_sandbox
 from pipelines.vault.vault import Vault
 
@@ -51,11 +54,6 @@ def run(
         ``read`` and ``waiting`` (not due) subreddits, ``closed`` ones, ``posts`` seen, ``new`` ones, ``others`` (of
         other subreddits, left out), ``gaps`` (of the months that are not published, with their hours), ``next`` (when
         the next read is due) and ``revise``: published months of which posts have arrived.
-
-    Raises:
-        NoListing: reddit is not among the sources of the corpus.
-        SourceNotApproved: a source may not be read.
-        SourceError: a listing could not be read, or all subreddits are closed; all other listings were read.
     """
     described, today = params.corpora[corpus], now.date()
     if not described.listed:
@@ -99,11 +97,7 @@ def run(
 def read_listings(
     gaps: dict[str, list[Interval]], *, admission: Admission, settings: Settings, store: RefreshStore
 ) -> list[SourceError]:
-    """Read the listings that may show gaps of a month; return the errors of those that could not be read.
-
-    Raises:
-        SourceThrottled, SourceRefused: Reddit refuses this client now.
-    """
+    """Read the listings that may show gaps of a month; return the errors of those that could not be read."""
     params, known = admission.params, store.last_reads(admission.corpus)
     failures: list[SourceError] = []
     settings.require_secret_apart(SOURCE)
@@ -142,13 +136,13 @@ def ledger(corpus: str, *, params: Params, store: RefreshStore) -> dict[str, Any
     # the gaps of these months are in their tables
     published = [seconds_of(Window.from_key(month)) for month in closed]
     unread_parts = (_unread(covered.get(name, ()), until=read.mark) for name, read in reads.items())
-    found = [gap for parts in unread_parts for gap in minus(parts, published)]
+    gaps = [gap for parts in unread_parts for gap in minus(parts, published)]
     following = min((due(read, params=params) for read in reads.values()), default=None)
     unread = [name for name in params.corpora[corpus].subreddits if name.lower() not in reads]
     return {
         "stored": store.count_waiting(corpus),
-        "gaps": len(found),
-        "gap_hours": hours(found),
+        "gaps": len(gaps),
+        "gap_hours": hours(gaps),
         "unread": len(unread),
         "next": following and datetime.fromtimestamp(following, tz=UTC).isoformat(),
         "revise": [month for month in sorted(closed) if _arrived(corpus, month, store=store)],
@@ -156,11 +150,7 @@ def ledger(corpus: str, *, params: Params, store: RefreshStore) -> dict[str, Any
 
 
 def require_closed(corpus: str, *, window: Window, params: Params, now: datetime) -> None:
-    """Check that a month of a live source has ended, and its grace has passed.
-
-    Raises:
-        MonthOpen: with the seconds to wait.
-    """
+    """Check that a month of a live source has ended, and its grace has passed."""
     live = any(params.sources[name].live for name in params.corpora[corpus].sources)
     left = window.end.timestamp() + params.refresh.grace_hours * HOUR - now.timestamp()
     if live and left > 0:
@@ -205,3 +195,103 @@ def _arrived(corpus: str, month: str, *, store: RefreshStore) -> bool:
         for subreddit, gaps in store.open_gaps(corpus).get(month, {}).items()
         for gap in gaps
     )
+
+
+@dataclass(frozen=True)
+class GapFiller:
+    """Reads intervals of creation times from a source into the store of refreshes."""
+
+    admission: Admission
+    settings: Settings
+    store: RefreshStore
+
+    def fill(self, name: MonthlySource, gaps: Gaps) -> list[SourceError]:
+        """Read gaps from one source; return the errors of those that it cannot show, which stay open."""
+        failures: list[SourceError] = []
+        for interval, wanted in _jobs(name, gaps, dumps=self.settings.dumps):
+            subreddits = wanted
+            while subreddits:
+                try:
+                    self._read(name, interval, subreddits)
+                except (SourceThrottled, SourceUnavailable, SourceRefused) as error:
+                    failures.append(error)
+                    log.warning("%s", error)
+                except SourceError as error:
+                    if (missing := error.fields.get("subreddit")) is None:
+                        raise
+                    # no dump of this subreddit
+                    failures.append(error)
+                    subreddits = [s for s in subreddits if s != missing]
+                    continue
+                break
+        return failures
+
+    def _read(self, name: MonthlySource, interval: Interval, subreddits: Sequence[str]) -> None:
+        admission, window = self.admission, _window(interval)
+        state, today = self._state(name, interval, subreddits), admission.now.date()
+        source = open_source(name, params=admission.params, settings=self.settings, today=today, state=state)
+        items = [
+            # a drop has neither subreddit nor date
+            (item, subreddits[0], interval[0])
+            if isinstance(item, Dropped)
+            else (item, item.subreddit, int(item.created.timestamp()))
+            for item in source.submissions(window, subreddits=subreddits)
+        ]
+        vault, corpus = admission.vault, admission.corpus
+        known = self.store.known(corpus, [vault.record_id(item.fullname) for item, _, _ in items])
+        posts = admission.posts(items, source=name, known=known)
+        if name == "dump" and not _has_month(self.settings.dumps, window):
+            # nothing says where a subreddit's own dump ends, except its newest post
+            interval = interval[0], min(interval[1], window.newest)
+        self.store.keep(corpus, posts, covers=dict.fromkeys(subreddits, interval), source=name, vault=vault)
+
+    def _state(self, name: str, interval: Interval, subreddits: Sequence[str]) -> Path:
+        what = self.admission.vault.record_id("+".join(subreddits), domain="resume")[:12]
+        return self.settings.home / "resume" / f"{self.admission.corpus}-{name}-{interval[0]}-{interval[1]}-{what}"
+
+
+def remaining(gaps: Gaps, store: RefreshStore, *, corpus: str) -> dict[str, list[Interval]]:
+    """Return the parts of gaps that no read in the store covers; subreddits keep the case that ``gaps`` has."""
+    covered = store.covered(corpus)
+    left = {subreddit: minus(intervals, covered.get(subreddit.lower(), ())) for subreddit, intervals in gaps.items()}
+    return {subreddit: intervals for subreddit, intervals in left.items() if intervals}
+
+
+def _jobs(name: MonthlySource, gaps: Gaps, *, dumps: Path) -> Iterator[tuple[Interval, list[str]]]:
+    wanted = {subreddit: intervals for subreddit, intervals in gaps.items() if intervals}
+    if name != "dump":
+        yield from ((interval, [subreddit]) for subreddit, intervals in wanted.items() for interval in intervals)
+        return
+    hulls = {s: (min(start for start, _ in several), max(end for _, end in several)) for s, several in wanted.items()}
+    if not hulls:
+        return
+    whole = min(start for start, _ in hulls.values()), max(end for _, end in hulls.values())
+    if _has_month(dumps, _window(whole)):
+        yield whole, list(hulls)
+    else:
+        yield from ((hull, [subreddit]) for subreddit, hull in hulls.items())
+
+
+def _has_month(dumps: Path, window: Window) -> bool:
+    return any(dumps.glob(f"[Rr][Ss]_{window.key}*.zst"))
+
+
+@dataclass(frozen=True)
+class _WatchedWindow(Window):
+    """A window that remembers the newest of all times that a source has compared with it."""
+
+    seen: list[datetime] = field(default_factory=list, compare=False)
+
+    def __contains__(self, moment: datetime) -> bool:
+        if not self.seen or moment > self.seen[-1]:
+            self.seen.append(moment)
+        return super().__contains__(moment)
+
+    @property
+    def newest(self) -> int:
+        return int(self.seen[-1].timestamp()) if self.seen else 0
+
+
+def _window(interval: Interval) -> _WatchedWindow:
+    start, end = (datetime.fromtimestamp(second, tz=UTC) for second in interval)
+    return _WatchedWindow(start, end)

@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 import sqlalchemy as sa
 
-from pipelines.collect.intervals import Gaps, Interval, minus, union
+from pipelines.collect.month import Gaps, Interval, minus, union
 from pipelines.errors import DataError
 from pipelines.storage import seal
 from pipelines.vault.engine import Engine, Store, chunks, database_file
@@ -29,12 +29,12 @@ COLUMN = "refresh"
 REMEMBERED_SECONDS = 62 * 86_400
 
 
-def _text(name: str, size: int = 64, **given: Any) -> sa.Column[str]:
-    return sa.Column(name, sa.String(size), **{"nullable": False, **given})
+def _text(name: str, size: int = 64, **options: Any) -> sa.Column[str]:
+    return sa.Column(name, sa.String(size), **{"nullable": False, **options})
 
 
-def _seconds(name: str, **given: Any) -> sa.Column[int]:
-    return sa.Column(name, sa.BigInteger, nullable=False, **given)
+def _seconds(name: str, **options: Any) -> sa.Column[int]:
+    return sa.Column(name, sa.BigInteger, nullable=False, **options)
 
 
 KEY = {"primary_key": True}
@@ -89,13 +89,9 @@ class StoredPost:
 
 @dataclass(frozen=True, slots=True)
 class ListingRead:
-    """The last complete read of a subreddit; times are in seconds since the epoch.
+    """The last complete read of a subreddit, in seconds since the epoch, and its rate in posts per hour.
 
-    Args:
-        at: when it was read.
-        mark: the end of what the read covers, from which the next one continues.
-        rate: posts per hour.
-        reach: the listing shows no post created before this time; 0 if it did not end.
+    The next read continues from ``mark``; the listing shows no post created before ``reach`` (0: it did not end).
     """
 
     at: int
@@ -109,12 +105,7 @@ class RefreshStore(Store):
 
     @classmethod
     def open(cls, url: str) -> RefreshStore:
-        """Open or create the database at ``url`` (``sqlite:///file`` with mode 600, or ``postgresql+psycopg2://``).
-
-        Raises:
-            BadParams: the address is malformed or names another kind of database.
-            RefreshStoreUnavailable: the database does not answer.
-        """
+        """Open or create the database at ``url`` (``sqlite:///file`` with mode 600, or ``postgresql+psycopg2://``)."""
         pragmas = ("secure_delete = ON", "temp_store = MEMORY")
         where, unavailable = "CORPUS_REFRESH_URL", RefreshStoreUnavailable
         engine = Engine(url, where=where, lock=WRITER_LOCK, unavailable=unavailable, pragmas=pragmas)
@@ -133,22 +124,22 @@ class RefreshStore(Store):
     def known(self, corpus: str, record_ids: Collection[str]) -> set[str]:
         """Return which of these records are stored or were published."""
         query = sa.select(posts.c.record_id).where(posts.c.corpus == corpus)
-        return {row.record_id for some in _among(record_ids) for row in self._rows(query.where(some))}
+        return {row.record_id for condition in _among(record_ids) for row in self._rows(query.where(condition))}
 
     def keep(
-        self, corpus: str, found: Sequence[StoredPost], *, covers: Mapping[str, Interval], source: str, vault: Vault
+        self, corpus: str, new_posts: Sequence[StoredPost], *, covers: Mapping[str, Interval], source: str, vault: Vault
     ) -> int:
         """Store new posts and what their page covers, by subreddit, in one transaction; return how many were new.
 
-        A stored post is left unchanged, except by a deletion. Records without a key were taken down and are left out.
+        A stored post changes only by a deletion. Records without a key were taken down and are left out.
         """
-        under = vault.keys({post.record_id for post in found if post.content is not None})
-        live = (post for post in found if post.content is None or post.record_id in under)
+        under = vault.keys({post.record_id for post in new_posts if post.content is not None})
+        live = (post for post in new_posts if post.content is None or post.record_id in under)
         rows = [self._row(corpus, post, under=under) for post in live]
         put, key = self._engine.insert(posts), ["corpus", "record_id"]
         new = put.on_conflict_do_nothing(index_elements=key)
         gone = put.on_conflict_do_update(index_elements=key, set_={"reason": put.excluded.reason, "sealed": None})
-        deleted = {post.record_id for post in found if post.deleted}
+        deleted = {post.record_id for post in new_posts if post.deleted}
         with self._engine.writing() as connection:
             stored = sa.select(sa.func.count()).where(posts.c.corpus == corpus)
             ids = {row["record_id"] for row in rows}
@@ -164,11 +155,7 @@ class RefreshStore(Store):
             return len(ids) - before
 
     def waiting(self, corpus: str, interval: Interval, *, vault: Vault) -> tuple[list[dict[str, Any]], dict[str, str]]:
-        """Return the unpublished posts created in an interval: contents in the order of ids, and reasons by id.
-
-        Raises:
-            SealBroken: a stored post was altered.
-        """
+        """Return the unpublished posts created in an interval: contents in the order of ids, and reasons by id."""
         here = sa.select(posts).where(posts.c.corpus == corpus, posts.c.published.is_(False), *_created(interval))
         rows = self._rows(here.order_by(posts.c.record_id))
         under = vault.keys({row.record_id for row in rows if row.sealed is not None})
@@ -199,11 +186,11 @@ class RefreshStore(Store):
 
     def covered(self, corpus: str) -> dict[str, list[Interval]]:
         """Return the intervals of creation times that were read, by subreddit in lower case, of every source."""
-        found: dict[str, list[Interval]] = {}
+        intervals: dict[str, list[Interval]] = {}
         query = sa.select(covered.c.subreddit, covered.c.start, covered.c.end).where(covered.c.corpus == corpus)
         for subreddit, start, end in self._rows(query):
-            found.setdefault(subreddit, []).append((start, end))
-        return found
+            intervals.setdefault(subreddit, []).append((start, end))
+        return intervals
 
     def last_reads(self, corpus: str) -> dict[str, ListingRead]:
         """Return the last complete read of each subreddit, in lower case."""
@@ -212,9 +199,9 @@ class RefreshStore(Store):
 
     def note_read(self, corpus: str, subreddit: str, read: ListingRead) -> None:
         """Store a read that has ended; of two hosts' reads the later mark remains."""
-        given = asdict(read)
-        put = self._engine.insert(reads).values(corpus=corpus, subreddit=subreddit.lower(), **given)
-        update = {"set_": {name: put.excluded[name] for name in given}, "where": put.excluded.mark >= reads.c.mark}
+        values = asdict(read)
+        put = self._engine.insert(reads).values(corpus=corpus, subreddit=subreddit.lower(), **values)
+        update = {"set_": {name: put.excluded[name] for name in values}, "where": put.excluded.mark >= reads.c.mark}
         self._write(put.on_conflict_do_update(index_elements=["corpus", "subreddit"], **update))
 
     def closed(self, corpus: str) -> dict[str, tuple[int, int]]:
@@ -228,10 +215,10 @@ class RefreshStore(Store):
 
     def open_gaps(self, corpus: str) -> dict[str, dict[str, list[Interval]]]:
         """Return the gaps of published months: month -> subreddit in lower case -> intervals."""
-        found: dict[str, dict[str, list[Interval]]] = {}
+        intervals: dict[str, dict[str, list[Interval]]] = {}
         for row in self._rows(sa.select(gaps).where(gaps.c.corpus == corpus).order_by(*gaps.c)):
-            found.setdefault(row.month, {}).setdefault(row.subreddit, []).append((row.start, row.end))
-        return found
+            intervals.setdefault(row.month, {}).setdefault(row.subreddit, []).append((row.start, row.end))
+        return intervals
 
     def close_month(
         self, corpus: str, month: str, interval: Interval, *, record_ids: Collection[str], left: Gaps, at: int
@@ -239,8 +226,8 @@ class RefreshStore(Store):
         """Remove the content of published records and what covers the month; remember ids and remaining gaps."""
         here = (posts.c.corpus == corpus, *_created(interval))
         with self._engine.writing() as connection:
-            for some in _among(record_ids):
-                connection.execute(sa.update(posts).where(*here, some).values(published=True, sealed=None))
+            for condition in _among(record_ids):
+                connection.execute(sa.update(posts).where(*here, condition).values(published=True, sealed=None))
             old = posts.c.created < interval[0] - REMEMBERED_SECONDS
             connection.execute(sa.delete(posts).where(posts.c.corpus == corpus, posts.c.published.is_(True), old))
             _cut(connection, corpus, interval)
@@ -254,17 +241,13 @@ class RefreshStore(Store):
 
     def count(self, record_ids: Collection[str]) -> int:
         """Return how many rows are about these records."""
-        return sum(len(self._rows(sa.select(posts.c.record_id).where(some))) for some in _among(record_ids))
+        return sum(len(self._rows(sa.select(posts.c.record_id).where(condition))) for condition in _among(record_ids))
 
     def remove(self, record_ids: Collection[str]) -> None:
-        """Delete the rows of these records, and rewrite the database file, so that no byte of them is left.
-
-        Raises:
-            RefreshStoreUnavailable: another reader keeps the write-ahead log open; run it again.
-        """
+        """Delete the rows of these records, and rewrite the database file, so that no byte of them is left."""
         with self._engine.writing() as connection:
-            for some in _among(record_ids):
-                connection.execute(sa.delete(posts).where(some))
+            for condition in _among(record_ids):
+                connection.execute(sa.delete(posts).where(condition))
         self._engine.rewrite(posts.name)
 
     def select(self, column: str, values: Iterable[str]) -> set[str]:
@@ -296,16 +279,14 @@ def _among(record_ids: Collection[str]) -> Iterator[sa.ColumnElement[bool]]:
     return map(posts.c.record_id.in_, chunks(record_ids))
 
 
-def _cover(connection: sa.Connection, interval: Interval, **of: str) -> None:
-    """Add an interval to those of the same corpus, subreddit and source."""
-    here = [covered.c[name] == value for name, value in of.items()]
+def _cover(connection: sa.Connection, interval: Interval, **key: str) -> None:
+    here = [covered.c[name] == value for name, value in key.items()]
     rows = connection.execute(sa.select(covered).where(*here)).all()
     connection.execute(sa.delete(covered).where(*here))
-    _insert(connection, covered, union([interval, *((row.start, row.end) for row in rows)]), **of)
+    _insert(connection, covered, union([interval, *((row.start, row.end) for row in rows)]), **key)
 
 
 def _cut(connection: sa.Connection, corpus: str, interval: Interval) -> None:
-    """Remove an interval from all coverage of a corpus."""
     here = (covered.c.corpus == corpus, covered.c.start < interval[1], covered.c.end > interval[0])
     rows = connection.execute(sa.select(covered).where(*here)).all()
     connection.execute(sa.delete(covered).where(*here))
@@ -314,6 +295,6 @@ def _cut(connection: sa.Connection, corpus: str, interval: Interval) -> None:
         _insert(connection, covered, left, corpus=corpus, subreddit=subreddit, source=source)
 
 
-def _insert(connection: sa.Connection, table: sa.Table, intervals: Iterable[Interval], **of: str) -> None:
-    if rows := [{**of, "start": start, "end": end} for start, end in intervals]:
+def _insert(connection: sa.Connection, table: sa.Table, intervals: Iterable[Interval], **columns: str) -> None:
+    if rows := [{**columns, "start": start, "end": end} for start, end in intervals]:
         connection.execute(sa.insert(table), rows)

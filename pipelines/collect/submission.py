@@ -128,7 +128,6 @@ def retrieved_of(item: Mapping[str, Any]) -> float:
 
 
 def _is_comment(item: Mapping[str, Any]) -> bool:
-    """Return whether an item is a comment; dumps of comments have ids of their own and no titles."""
     return (
         str(item.get("name")).startswith("t1_")
         or any(item.get(key) for key in ("link_id", "parent_id"))
@@ -139,10 +138,9 @@ def _is_comment(item: Mapping[str, Any]) -> bool:
 def _deletion(item: Mapping[str, Any]) -> str | None:
     """Return why the item was deleted or removed, or ``None``.
 
-    ``_meta`` is from Arctic Shift's second retrieval, 36 hours later. An item with ``was_deleted_later`` still has its
-    original text. An item with ``was_initially_deleted`` was restored; its ``removal_type`` is the earlier removal.
-    ``removal_reason`` (``legal``) and ``banned_by`` (a moderator, or true) are from the years before
-    ``removed_by_category``.
+    ``_meta`` is from Arctic Shift's second retrieval, 36 hours later: an item with ``was_deleted_later`` still has its
+    text, one with ``was_initially_deleted`` was restored. ``removal_reason`` and ``banned_by`` are from the years
+    before ``removed_by_category``.
     """
     author, body, title = (str(item.get(k) or "").strip() for k in ("author", "selftext", "title"))
     category = item.get("removed_by_category")
@@ -180,12 +178,11 @@ def _media(item: Mapping[str, Any], *, kind: str) -> tuple[tuple[str, ...], ...]
     if kind != "image":
         return ()
     first, *others = _pictures(item)
-    found = tuple(dict.fromkeys(a for a in (first, *_previews(item)) if a))
-    return tuple(addresses for addresses in (found, *((other,) for other in others)) if addresses)
+    addresses_of_first = tuple(dict.fromkeys(a for a in (first, *_previews(item)) if a))
+    return tuple(addresses for addresses in (addresses_of_first, *((other,) for other in others)) if addresses)
 
 
 def _place(item: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the host and the path of a post's address; ids in a path are case-sensitive."""
     address = re.split(r"[?#]", _url(item.get("url")), maxsplit=1)[0]
     host, _, path = address.partition("://")[2].partition("/")
     return host.lower(), path.rstrip("/")
@@ -246,7 +243,6 @@ def _get(value: Any, *path: str) -> Any:
 
 
 def _url(value: Any) -> str:
-    """Return an address with its HTML entities resolved, or an empty string if it is not an address."""
     if not isinstance(value, str) or not _is_unicode(value):
         return ""
     address = _unescape(value).strip()

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
-from pipelines.curate.grouping.items import read_items
+from pipelines.curate.items import read_items
 from pipelines.extract.words import words
 from pipelines.pii.scrub import scrub
 from pipelines.storage import tables
@@ -54,9 +54,9 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
             "submissions": len(ids.unique()),
             "kept": posts.num_rows,
             "items": items.num_rows,
-            "dropped": {found["values"]: found["counts"] for found in sorted(counts, key=itemgetter("values"))},
+            "dropped": {count["values"]: count["counts"] for count in sorted(counts, key=itemgetter("values"))},
         }
-        | ({"closed": why} if why else {}),
+        | ({"closed": why} if why else {})
     }
     pictures = params.corpora[corpus].content == "images"
     read = _truth_of_pictures if pictures else _truth_of_texts
@@ -64,8 +64,8 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
     if pictures:
         numbers["ocr"] = _ocr(corpus, params=params, vault=vault, root=root, truth=truth)
     if truth:
-        found = _pairs(root / "snapshot" / corpus / "dedupe" / "pairs.parquet")
-        numbers["truth"] = truth.compare(set(items_of(items)), found)
+        count = _pairs(root / "snapshot" / corpus / "dedupe" / "pairs.parquet")
+        numbers["truth"] = truth.compare(set(items_of(items)), count)
     return write_metrics(numbers, root / "metrics" / corpus / "quality.json")
 
 
@@ -95,28 +95,25 @@ class Truth:
 
     def word_recall(self, read: dict[Item, str], *, kinds: tuple[str, ...]) -> float | None:
         """Return the share of the true caption words that OCR found, or ``None`` if there are no true words."""
-        found = total = 0
+        read_words = total = 0
         for item, text in read.items():
             true = Counter(words(scrub(self.texts.get(item, ""), kinds=kinds)[0]))
-            found += (true & Counter(words(text))).total()
+            read_words += (true & Counter(words(text))).total()
             total += true.total()
-        return round(found / total, 4) if total else None
+        return round(read_words / total, 4) if total else None
 
-    def compare(self, present: set[Item], found: set[Pair]) -> dict[str, Any]:
-        """Compute precision and recall of near-duplicate pairs in the corpus; count unexpected and missing items.
-
-        ``present`` are the items in the corpus, ``found`` the pairs that deduplication listed.
-        """
+    def compare(self, present: set[Item], listed: set[Pair]) -> dict[str, Any]:
+        """Compare the ``present`` items and the ``found`` near-duplicate pairs with the truth."""
         true = {pair for pair in self.pairs if pair <= present}
         mirrored = {pair for pair in self.mirrored if pair <= present}
-        right = len(true & found)
-        claimed = len(found - mirrored)
+        right = len(true & listed)
+        claimed = len(listed - mirrored)
         return {
             "pairs": len(true),
             "precision": round(right / claimed, 4) if claimed else None,
             "recall": round(right / len(true), 4) if true else None,
             "mirrored": len(mirrored),
-            "mirrored_missed": len(mirrored - found),
+            "mirrored_missed": len(mirrored - listed),
             "unexpected": len(present - self.kept),
             "missing": len(self.kept - present),
         }

@@ -18,8 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.config.params import Params
-from pipelines.curate.grouping.items import kept_items
-from pipelines.curate.grouping.published_split import members
+from pipelines.curate.items import kept_items, split_members
 from pipelines.storage import tables
 from pipelines.storage.metrics_file import write_metrics
 from pipelines.storage.tables import Item
@@ -33,8 +32,8 @@ def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> di
     # all tombstones, which are fewer than the records to ask about
     gone = tables.strings(list(vault.tombstones()))
     alive = kept.filter(pc.invert(pc.is_in(kept["record_id"], value_set=gone)))
-    promised = members(corpus, params=split, vault=vault, root=root)
-    items = chain.from_iterable(tables.items_of(pa.Table.from_batches([some])) for some in alive.to_batches())
+    promised = split_members(corpus, params=split, vault=vault, root=root)
+    items = chain.from_iterable(tables.items_of(pa.Table.from_batches([batch])) for batch in alive.to_batches())
     taken = draw(items, size=section.size, seed=section.seed, members=promised)
     table = pa.table(
         {"record_id": [r for r, _ in taken], "image": [i for _, i in taken]}, schema=tables.SCHEMAS["sample"]
@@ -52,8 +51,7 @@ def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> di
 def draw(items: Iterable[Item], *, size: int, seed: int, members: Collection[Item] = ()) -> list[Item]:
     """Return those ``items`` that are in ``members``, then those with the smallest keyed hashes, up to ``size``.
 
-    Items are distinct and read once; only the drawn ones are kept in memory. Members are items already in a split. All
-    are kept even if there are more than ``size``: a sample never loses items assigned to a split.
+    All members, items already in a split, are kept even if they are more than ``size``. Items are distinct.
     """
     key, stay = f"sample/{seed}".encode(), list[Item]()
 

@@ -71,10 +71,7 @@ def confine(*, programs: bool = False) -> list[str]:
 
 
 def allow_only(readable: Sequence[str] = (), *, writable: Sequence[str] = ()) -> bool:
-    """Deny this thread, and the threads and programs that it starts, all other files, TCP and foreign signals.
-
-    Return whether the kernel does so; call again for a narrower rule.
-    """
+    """Deny this thread and what it starts all other files, TCP and foreign signals; return whether the kernel does."""
     if sys.platform != "linux":
         return False
     try:
@@ -123,7 +120,6 @@ def _drop() -> bool:
 
 
 def _filter(*, programs: bool) -> bool:
-    """Install the system call filter in all threads; return whether it holds."""
     if sys.platform != "linux" or platform.machine() not in ARCHITECTURES or sys.maxsize < 2**32:
         return False
     arch, column, seccomp = ARCHITECTURES[platform.machine()]
@@ -183,8 +179,8 @@ def limit_cpu(*, seconds: int) -> None:
 
 def announce(**facts: object) -> None:
     """Tell the parent that this process is confined, or why it cannot start."""
-    told = json.dumps(facts).encode()
-    sys.stdout.buffer.write(READY.pack(len(told)) + told)
+    message = json.dumps(facts).encode()
+    sys.stdout.buffer.write(READY.pack(len(message)) + message)
     sys.stdout.buffer.flush()
 
 

@@ -101,14 +101,9 @@ class ConfinedChild:
         return self._child.pid if self._child else None
 
     def ask(self, data: bytes, *, read: Callable[[BinaryIO], T]) -> T:
-        """Send ``data``, and return what ``read`` makes of the child's answer.
+        """Send ``data``, and return what ``read`` makes of the answer.
 
-        ``read`` must check each size before it reads that much, and raise ``ChildCrashed`` or ``ValueError`` for an
-        answer that an unharmed child does not give.
-
-        Raises:
-            ChildCrashed, ChildLate: the next call starts another child.
-            SandboxMissing: the child cannot be confined.
+        ``read`` checks each size before it reads that much, and raises ``ChildCrashed`` or ``ValueError``.
         """
         with self._lock:
             return self._asked(data, read=read)
@@ -136,11 +131,7 @@ class ConfinedChild:
         return read(source)
 
     def started(self) -> subprocess.Popen[bytes]:
-        """Return the running child; start one if there is none.
-
-        Raises:
-            SandboxMissing: the child cannot be confined.
-        """
+        """Return the running child; start one if there is none."""
         if self._child is not None and self._child.poll() is None:
             return self._child
         self.end()
@@ -168,12 +159,10 @@ class ConfinedChild:
 
     @property
     def layers(self) -> list[str]:
-        """The layers of the child's confinement, the outermost first."""
         layers = self.facts.get("layers")
         return [str(layer) for layer in layers] if isinstance(layers, list) else []
 
     def _announced(self, argv: Sequence[str]) -> bool:
-        """Start a child and read its announcement; return whether it came."""
         inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
         self.facts = {}
         self._child = subprocess.Popen(
@@ -229,11 +218,8 @@ class ConfinedChild:
 
 def readable() -> list[str]:
     """Return what an interpreter with its libraries and this code needs to read."""
-    return [*SYSTEM, sys.base_prefix, sys.prefix, *_linked(), str(CODE / NAMES[0])]
-
-
-def _linked() -> list[str]:
-    return [path for path in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if path]
+    linked = filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep))
+    return [*SYSTEM, sys.base_prefix, sys.prefix, *linked, str(CODE / NAMES[0])]
 
 
 def _pipes(child: subprocess.Popen[bytes]) -> tuple[BinaryIO, BinaryIO]:

@@ -28,7 +28,7 @@ BYTES_PER_PIXEL = 3
 class DecodedPicture:
     """A picture in the format of the corpus: upright baseline JPEG, RGB 4:4:4, white background, no metadata.
 
-    ``width`` and ``height`` are pixels, ``sha256`` is of ``data``, ``frames`` is what the original had.
+    ``sha256`` is of ``data``, ``frames`` is what the original had.
     """
 
     data: bytes
@@ -43,9 +43,6 @@ class Decoder:
 
     The child has ``memory_mb`` of address space and ``timeout_seconds`` of processor and wall time per picture. It has
     no files, network, processes or environment. Colours are read as sRGB; profiles are ignored.
-
-    Raises:
-        SandboxMissing: on entry, if the child cannot be confined and ``sandbox`` is ``required``.
     """
 
     def __init__(self, params: Decode) -> None:
@@ -67,12 +64,10 @@ class Decoder:
 
     @property
     def pid(self) -> int | None:
-        """The process id of the child, or ``None`` between a crash and the next picture."""
         return self._child.pid
 
     @property
     def layers(self) -> list[str]:
-        """The layers of the child's confinement, the outermost first."""
         return self._child.layers
 
     def decode(self, data: bytes) -> DecodedPicture | str:
@@ -104,21 +99,13 @@ class Decoder:
 
 
 def require_sandbox(params: Decode) -> None:
-    """Check that pictures can be decoded here under the rules of ``params.sandbox``.
-
-    Raises:
-        SandboxMissing: the child cannot be confined, and that is not accepted.
-    """
+    """Check that pictures can be decoded here under the rules of ``params.sandbox``."""
     with Decoder(params) as decoder:
         decoder.decode(b"")
 
 
 def encode(pixels: bytes, *, width: int, height: int, quality: int) -> bytes:
-    """Encode RGB pixels as baseline JPEG, 4:4:4, without metadata.
-
-    Raises:
-        ValueError: there are fewer pixels than width times height.
-    """
+    """Encode RGB pixels as baseline JPEG, 4:4:4, without metadata."""
     out = io.BytesIO()
     Image.frombytes("RGB", (width, height), pixels).save(out, "JPEG", quality=quality, subsampling=0)
     return out.getvalue()

@@ -63,16 +63,12 @@ def signature(data: bytes) -> str | None:
 
 
 def open_checked(data: bytes, *, formats: tuple[str, ...], max_pixels: int, max_frames: int) -> tuple[Image.Image, int]:
-    """Check a picture's header without loading the pixels; return the picture and its number of frames.
-
-    Raises:
-        Unfit: format, not_an_image, truncated, too_many_pixels or too_many_frames.
-    """
-    found = signature(data)
-    if found not in formats:
-        raise Unfit("format" if found else "not_an_image")
+    """Check a picture's header without loading the pixels; return the picture and its number of frames."""
+    kind = signature(data)
+    if kind not in formats:
+        raise Unfit("format" if kind else "not_an_image")
     try:
-        image = Image.open(io.BytesIO(data), formats=[found])
+        image = Image.open(io.BytesIO(data), formats=[kind])
         if image.width * image.height > max_pixels or max(image.size) > MAX_SIDE:
             raise Unfit("too_many_pixels")
         frames = int(getattr(image, "n_frames", 1))

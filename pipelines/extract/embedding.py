@@ -40,11 +40,7 @@ class WeightsUnknown(ConfigError):
 
 
 def folder() -> Path:
-    """Verify the SHA-256 of each of the model's files and return their folder.
-
-    Raises:
-        WeightsUnknown: the package is missing, or a file of it is missing or differs.
-    """
+    """Verify the SHA-256 of each of the model's files and return their folder."""
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None or spec.origin is None:
         raise WeightsUnknown(name="model.safetensors", detail="is not installed")
@@ -55,18 +51,14 @@ def folder() -> Path:
 
 
 def verify(path: Path, *, digest: str) -> None:
-    """Check the SHA-256 of a file.
-
-    Raises:
-        WeightsUnknown: the file is missing or differs.
-    """
+    """Check the SHA-256 of a file."""
     try:
         with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
+            actual = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
         raise WeightsUnknown(name=path.name, detail="is missing") from None
-    if found != digest:
-        raise WeightsUnknown(name=path.name, detail=f"has the SHA-256 {found[:12]}..., not {digest[:12]}...")
+    if actual != digest:
+        raise WeightsUnknown(name=path.name, detail=f"has the SHA-256 {actual[:12]}..., not {digest[:12]}...")
 
 
 class MiniLM:
@@ -128,8 +120,7 @@ class MiniLM:
 def outer(sizes: Sequence[int], *, most: int) -> list[int]:
     """Return the positions that remain when the middle is removed until the ``sizes`` add up to at most ``most``.
 
-    Indexes are taken in turn from the beginning and the end, as the end of a post describes the present situation
-    (ours; SPEC 2.4 cuts the middle too).
+    Begin and end take turns, as the end of a post describes the present situation (ours; SPEC 2.4 cuts the middle too).
     """
     left, right, room = 0, len(sizes), most
     while left < right:

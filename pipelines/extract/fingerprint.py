@@ -52,11 +52,7 @@ class PictureHashes(NamedTuple):
 
 
 def decoded(data: bytes) -> Image.Image:
-    """Decode a JPEG in greyscale at a reduced size, and trim plain borders.
-
-    Raises:
-        DataError: the bytes are not a picture; as they come from the decoder, the data is damaged.
-    """
+    """Decode a JPEG in greyscale at a reduced size, and trim plain borders."""
     return _without_borders(_grey(data))
 
 
@@ -127,14 +123,10 @@ def _band(lines: npt.NDArray[np.int16]) -> int:
 
 
 def fingerprint(data: bytes) -> tuple[int, float]:
-    """Return the perceptual hash of a JPEG and the picture's energy (contrast).
+    """Return the perceptual hash of a JPEG, that of ``imagehash.phash(decoded(data))``, and the picture's energy.
 
-    The hash is ``int(str(imagehash.phash(decoded(data))), 16)``. The energy is the standard deviation, in grey levels
-    of 256, of the hash's input: the picture's 63 lowest frequencies without its mean. A flat picture has an energy of
-    about 0, and its hash is noise.
-
-    Raises:
-        DataError: the bytes are not a picture.
+    The energy (contrast) is the standard deviation, in grey levels of 256, of the picture's 63 lowest frequencies
+    without its mean. A flat picture has about 0, and its hash is noise.
     """
     return _hashed(decoded(data))
 
@@ -151,11 +143,7 @@ def _hashed(grey: Image.Image) -> tuple[int, float]:
 
 
 def fingerprints(data: bytes, *, min_energy: float, captioned: bool = False) -> PictureHashes:
-    """Return the hashes of a JPEG; one is ``None`` if its energy is below ``min_energy``, less for a captioned picture.
-
-    Raises:
-        DataError: the bytes are not a picture.
-    """
+    """Return the hashes of a JPEG; ``None`` for energies below ``min_energy`` (less for a captioned picture)."""
     grey = _grey(data)
     inside = _without_borders(grey)
     code, energy = _hashed(inside)

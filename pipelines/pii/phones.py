@@ -42,13 +42,13 @@ class _DigitGroup:
 
 def spans(text: str) -> list[tuple[int, int]]:
     """Return the (start, end) positions of the telephone numbers in ``text``, in order and without overlap."""
-    found: list[tuple[int, int]] = []
+    numbers: list[tuple[int, int]] = []
     if not _GROUP.search(text):  # the search for runs takes ten times as long
-        return found
+        return numbers
     for run in _RUN.finditer(text):
         if run.end() - run.start() >= 7:
-            found += _cut(text, start=run.start(), end=run.end())
-    return found
+            numbers += _cut(text, start=run.start(), end=run.end())
+    return numbers
 
 
 def _cut(text: str, *, start: int, end: int) -> list[tuple[int, int]]:
@@ -60,7 +60,7 @@ def _cut(text: str, *, start: int, end: int) -> list[tuple[int, int]]:
         groups.pop()  # "4567px" is not a group of a number
     if not groups:
         return []
-    found: list[tuple[int, int]] = []
+    numbers: list[tuple[int, int]] = []
     money = _MONEY_BEFORE.search(text, max(0, groups[0].start - 4), groups[0].start)
     announced = bool(_CUE.search(text, max(0, groups[0].start - _CUE_CHARACTERS), groups[0].start))
     at, continued = (1, True) if money else (0, False)
@@ -70,11 +70,11 @@ def _cut(text: str, *, start: int, end: int) -> list[tuple[int, int]]:
         if not length:
             length = _phone(here, announced=announced and at == 0, continued=continued)
             if length and not _MONEY_AFTER.match(text, here[length - 1].end):
-                found.append(_span(text, first=here[0], last=here[length - 1]))
+                numbers.append(_span(text, first=here[0], last=here[length - 1]))
         # "1 020 300 400" is one number in groups of three, not "1" and a telephone number
         continued = not length and len(here[0].digits) <= 3
         at += length or 1
-    return found
+    return numbers
 
 
 def _date(groups: list[_DigitGroup]) -> int:

@@ -16,7 +16,6 @@ from typing import Any
 
 from pipelines.errors import BadParams, ConfigError
 from pipelines.pii import phones
-from pipelines.pii.domains import is_address
 
 Finder = Callable[[str], list[tuple[int, int]]]
 
@@ -57,17 +56,9 @@ class RecogniserMissing(ConfigError):
 def scrub(text: str, *, kinds: Sequence[str]) -> tuple[str, dict[str, int]]:
     """Replace personal data of these ``kinds`` in ``text`` by placeholders; return the text and the matches by kind.
 
-    Passes are repeated until nothing is found, so scrubbing a result again changes nothing. Ordinary text needs two or
-    three passes. Adversarial text may yield new matches in every pass: after sixteen, every word with a digit or one
-    of ``@./:`` becomes ``<removed>``, so that no recogniser can match any more.
-
-    Args:
-        text: any text; placeholders in it are kept.
-        kinds: of :data:`KINDS`, in any order. ``names`` (of persons) needs spaCy and an English model.
-
-    Raises:
-        BadParams: a kind is unknown.
-        RecogniserMissing: ``names`` is requested, but spaCy or its model is not installed.
+    Passes are repeated until nothing is found, so scrubbing a result again changes nothing. Adversarial text may yield
+    new matches in every pass: after sixteen, every word with a digit or one of ``@./:`` becomes ``<removed>``, so that
+    no recogniser can match any more. ``names`` (of persons) needs spaCy and an English model.
     """
     if unknown := set(kinds) - set(KINDS):
         raise BadParams(where="collect.scrub", detail=f"unknown kinds {sorted(unknown)}, known are {', '.join(KINDS)}")
@@ -93,7 +84,7 @@ def _replace(text: str, *, spans: list[tuple[int, int]], placeholder: str) -> st
 
 
 def _links(text: str) -> list[tuple[int, int]]:
-    found = []
+    spans = []
     for match in _URL.finditer(text):
         address = match.group()
         unpaired = address.count(")") - address.count("(")
@@ -101,21 +92,21 @@ def _links(text: str) -> list[tuple[int, int]]:
         while end and (address[end - 1] in _AFTER_URL or (address[end - 1] == ")" and unpaired > 0)):
             unpaired -= address[end - 1] == ")"
             end -= 1
-        found.append((match.start(), match.start() + max(end, address.index("://") + 3)))
-    return found
+        spans.append((match.start(), match.start() + max(end, address.index("://") + 3)))
+    return spans
 
 
 def _emails(text: str) -> list[tuple[int, int]]:
-    found = []
+    spans = []
     for match in _EMAIL.finditer(text):
         ending = match["host"].rpartition(".")[2]
         if (len(ending) >= 2 and not ending.isdigit()) or _valid(IPv4Address, text=match["host"]):
-            found.append((match.start(), _end(match)))
-    return found
+            spans.append((match.start(), _end(match)))
+    return spans
 
 
 def _hosts(text: str) -> list[tuple[int, int]]:
-    found = []
+    spans = []
     at = 0
     while match := _HOST.search(text, at):
         host, at = match.group(), match.end()
@@ -123,26 +114,26 @@ def _hosts(text: str) -> list[tuple[int, int]]:
         if is_address(host, alone=not rest or rest.group()[0] in "?#"):
             at = rest.end() if rest else at
             address = text[match.start() : at].rstrip(_AFTER_URL + ")")
-            found.append((match.start(), match.start() + len(address)))
+            spans.append((match.start(), match.start() + len(address)))
         else:
-            found += _within(host, offset=match.start())
-    return found
+            spans += _within(host, offset=match.start())
+    return spans
 
 
 def _within(host: str, *, offset: int) -> list[tuple[int, int]]:
     """Return the addresses within dotted words, as a missing space may join one to a sentence ("example.com.It")."""
-    found, labels, at = [], host.split("."), 0
+    spans, labels, at = [], host.split("."), 0
     while at < len(labels) - 1:
         for count in range(min(_LABELS, len(labels) - at), 1, -1):
             address = ".".join(labels[at : at + count])
             if is_address(address, alone=True):
-                found.append((offset, offset + len(address)))
+                spans.append((offset, offset + len(address)))
                 break
         else:
             address, count = labels[at], 1
         offset += len(address) + 1
         at += count
-    return found
+    return spans
 
 
 def _ip4(text: str) -> list[tuple[int, int]]:
@@ -152,7 +143,7 @@ def _ip4(text: str) -> list[tuple[int, int]]:
 
 
 def _ip6(text: str) -> list[tuple[int, int]]:
-    found = []
+    spans = []
     at = 0
     while match := _IP6.search(text, at):
         address, at = match.group().rstrip("."), match.end()
@@ -163,8 +154,8 @@ def _ip6(text: str) -> list[tuple[int, int]]:
             end = match.start() + len(address)
             if behind := _BEHIND_IP6.match(text, end):
                 end = at = _end(behind)
-            found.append((match.start(), end))
-    return found
+            spans.append((match.start(), end))
+    return spans
 
 
 def _handles(text: str) -> list[tuple[int, int]]:
@@ -172,8 +163,8 @@ def _handles(text: str) -> list[tuple[int, int]]:
 
 
 def _people(text: str) -> list[tuple[int, int]]:
-    found = [(e.start_char, e.end_char) for e in _entities()(text).ents if e.label_ == "PERSON"]
-    return [(start, end) for start, end in found if not {"<", ">"} & set(text[start:end])]
+    spans = [(e.start_char, e.end_char) for e in _entities()(text).ents if e.label_ == "PERSON"]
+    return [(start, end) for start, end in spans if not {"<", ">"} & set(text[start:end])]
 
 
 @cache
@@ -219,3 +210,59 @@ _FINDERS: list[tuple[str, str, Finder]] = [
     ("names", "", _people),
 ]
 KINDS = tuple(dict.fromkeys(kind for kind, _, _ in _FINDERS))
+
+
+_GENERIC = """
+    com org net edu gov mil int info biz name pro mobi jobs travel museum coop aero asia tel post xxx app dev xyz site
+    online store shop blog club live link chat social network media news video photos pics gallery tech cloud space
+    website page wiki world today life health care help support community group team center foundation agency digital
+    email games game fun lol art design studio stream tube audio band dating sexy porn adult cam webcam download click
+    top icu vip win bid loan work works company ltd inc solutions systems services guru ninja rocks expert academy
+    school university church money cash fund gift events party bar cafe pub pizza fit yoga london berlin paris nyc
+"""
+_COUNTRY = """
+    ac ad ae af ag ai al am ao aq ar as at au aw ax az ba bb bd be bf bg bh bi bj bm bn bo br bs bt bw by bz ca cc cd
+    cf cg ch ci ck cl cm cn co cr cu cv cw cx cy cz de dj dk dm do dz ec ee eg er es et eu fi fj fk fm fo fr ga gd ge
+    gf gg gh gi gl gm gn gp gq gr gs gt gu gw gy hk hm hn hr ht hu id ie il im in io iq ir is it je jm jo jp ke kg kh
+    ki km kn kp kr kw ky kz la lb lc li lk lr ls lt lu lv ly ma mc md me mg mh mk ml mm mn mo mp mq mr ms mt mu mv mw
+    mx my mz na nc ne nf ng ni nl no np nr nu nz om pa pe pf pg ph pk pl pm pn pr ps pt pw py qa re ro rs ru rw sa sb
+    sc sd se sg sh si sk sl sm sn so sr ss st su sv sx sy sz tc td tf tg th tj tk tl tm tn to tr tt tv tw tz ua ug uk
+    us uy uz va vc ve vg vi vn vu wf ws ye yt za zm zw
+"""
+_FILE = "md py cs mk ml mm pl ps rs sh st tf"
+_WORD = """
+    ad am an as at be by do id im in info is it la ma me mo my name no pa post re so to us works work today life help
+    support health care team group fun art game games money gift party live link page news school church world top win
+    video design company foundation center community email photos pics stream band adult
+"""
+GENERIC = frozenset(_GENERIC.split())
+COUNTRY = frozenset(_COUNTRY.split())
+ENDINGS = GENERIC | COUNTRY
+# Endings that are also file extensions, and words that follow a missing space ("sad.so").
+NO_ADDRESS = frozenset(_FILE.split()) | frozenset(_WORD.split())
+# Even before a slash, these two are more often file extensions.
+SOURCE = frozenset({"md", "py"})
+# Second-level labels under which countries register names, such as co.in.
+SECOND = frozenset({"ac", "co", "com", "edu", "gov", "net", "org"})
+
+
+def is_address(host: str, *, alone: bool) -> bool:
+    """Return whether ``host`` is an internet host name, rather than a file name, an abbreviation or two sentences.
+
+    If a path or port follows (not ``alone``), nearly every domain ending counts.
+    """
+    lowered = host.lower()
+    if lowered.startswith("www."):
+        return True
+    rest, _, ending = lowered.rpartition(".")
+    if ending not in ENDINGS:
+        return False
+    if not alone:
+        return ending not in SOURCE
+    if not (host[-len(ending) :].islower() or host.isupper()):
+        return False
+    above, _, second = rest.rpartition(".")
+    if above and second in SECOND:
+        return True
+    short = ending in COUNTRY and (len(second) == 1 or second.isdigit())
+    return not short and ending not in NO_ADDRESS

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from crisis_corpus import journal
 from crisis_corpus.state import of_rows
 from crisis_corpus.versions import NAMES
-from pipelines.collect import coverage
+from pipelines.collect.month_ledger import gap_hours_by_digest
 from pipelines.config.params import Params, validate
 from pipelines.config.private_file import write_private
 from pipelines.config.settings import Settings
@@ -166,7 +166,7 @@ def _gap_hours(digests: Mapping[str, Mapping[str, str]], *, before: Mapping[str,
     if wanted - known.keys():
         with workspace(settings) as clone:
             for corpus in digests:
-                known |= coverage.hours_by_digest(clone, corpus)
+                known |= gap_hours_by_digest(clone, corpus)
     return {digest: known[digest] for digest in sorted(wanted & known.keys())}
 
 

@@ -72,7 +72,7 @@ SINKS = (
         writers=(
             "annotate/agreement", "annotate/gold", "annotate/imports/commit", "annotate/rounds/store",
             "collect/collect", "collect/images", "collect/month_ledger", "collect/partition", "collect/texts",
-            "curate/dedupe/dedupe", "curate/sample", "curate/split/split", "doctor/stores", "label/few_shot",
+            "curate/dedupe/dedupe", "curate/sample", "curate/split", "doctor/stores", "label/few_shot",
             "label/memes/rationales", "label/silver/silver", "label/votes", "metrics/recall_constraints",
             "moderation/moderation", "predict/baselines", "predict/predict_finetuned", "predict/prompted",
             "report/report", "storage/exclusions", "storage/seal",
@@ -182,7 +182,7 @@ SINKS = (
         "content",
         "emptied, because pages of live sources are sealed under a key of the project and have no record ids (`purge`)",
         paths=_home("resume"),
-        writers=("collect/sources/page_cache",),
+        writers=("collect/sources/arctic_shift",),
     ),
     Sink(
         "train",
@@ -252,7 +252,7 @@ SINKS = (
         paths=lambda settings: [settings.dumps, settings.sandbox],
         settings=("dumps", "sandbox"),
         writers=(
-            "extract/caption", "extract/decode", "extract/decode_child", "extract/ocr/ocr_child",
+            "extract/language", "extract/decode", "extract/decode_child", "extract/ocr/ocr_child",
             "crisis_corpus_sandbox/reddit/build", "crisis_corpus_sandbox/reddit/draw",
             "crisis_corpus_sandbox/reddit/image_host", "crisis_corpus_sandbox/reddit/listing",
             "crisis_corpus_sandbox/vendors/vendors",

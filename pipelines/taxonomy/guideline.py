@@ -26,9 +26,7 @@ _ALWAYS = (
 def guideline(scheme: Scheme, *, content: Content) -> str:
     """Return the annotation guideline as Markdown: purpose, general rules, and each category with its labels.
 
-    The same scheme and content give the same text. The guideline lists the annotators' labels, some of which models are
-    not asked for (``offered``). Only the first sentence of the scheme's purpose is used: the rest tells a model not to
-    skip anything, but people may skip.
+    Only the first sentence of the purpose is used: the rest tells a model not to skip anything, but people may skip.
     """
     first, _, _ = scheme.purpose.partition(". ")
     parts = [

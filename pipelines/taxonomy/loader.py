@@ -68,17 +68,14 @@ class _CategoryFile(Section):
 
     def made(self, key: str) -> Category:
         severities = {
-            label.name: max(
-                (s.level for s in self.severity if s.where.items() <= label.attributes.items()),
-                default=0,
-            )
+            label.name: max((s.level for s in self.severity if s.where.items() <= label.attributes.items()), default=0)
             for label in self.labels
         }
         rules = {name: getattr(self, name) for name in ("guidelines", "special", "brief")}
-        learnt = {rule.text: rule for told in rules.values() for rule in told if isinstance(rule, LearntRule)}
-        given = {name: value for name, value in self if name != "severity"}
-        given |= {name: tuple(getattr(rule, "text", rule) for rule in told) for name, told in rules.items()}
-        return Category(key=key, severities=severities, learnt=learnt, **given)
+        learnt = {rule.text: rule for texts in rules.values() for rule in texts if isinstance(rule, LearntRule)}
+        fields = {name: value for name, value in self if name != "severity"}
+        fields |= {name: tuple(getattr(rule, "text", rule) for rule in texts) for name, texts in rules.items()}
+        return Category(key=key, severities=severities, learnt=learnt, **fields)
 
 
 class _SchemeFile(Section):
@@ -105,16 +102,11 @@ def available(*, root: Path = Path()) -> list[str]:
 
 
 def _files(root: Path) -> dict[str, Path]:
-    """Return name -> file of every scheme; a scheme in the package takes precedence."""
     return {path.stem: path for folder in (root / OWN, FOLDER) for path in folder.glob("*.yaml")}
 
 
 def path_of(name: str, *, root: Path = Path()) -> Path:
-    """Return the data file of the label scheme ``name``; ``root`` is the checkout or clone that has the parameters.
-
-    Raises:
-        UnknownScheme: there is no such scheme.
-    """
+    """Return the data file of the label scheme ``name``; ``root`` is the checkout or clone that has the parameters."""
     files = _files(root)
     if name not in files:
         raise UnknownScheme(name=name, known=", ".join(sorted(files)))
@@ -122,12 +114,7 @@ def path_of(name: str, *, root: Path = Path()) -> Path:
 
 
 def load(name: str, *, root: Path = Path()) -> Scheme:
-    """Load the label scheme ``name``; ``root`` is as for :func:`path_of`.
-
-    Raises:
-        UnknownScheme: there is no such scheme.
-        BadScheme: its file is invalid or inconsistent.
-    """
+    """Load the label scheme ``name``; ``root`` is as for :func:`path_of`."""
     return _loaded(path_of(name, root=root))
 
 
@@ -143,11 +130,7 @@ def _loaded(path: Path) -> Scheme:
 
 
 def load_file(path: Path) -> Scheme:
-    """Read a label scheme from a data file.
-
-    Raises:
-        BadScheme: the file is invalid; the error names the file and every invalid key.
-    """
+    """Read a label scheme from a data file."""
     described = read_section(_SchemeFile, path, refuse=lambda detail: BadScheme(file=path.name, detail=detail))
     categories = {key: category.made(key) for key, category in described.categories.items()}
     return Scheme(**dict(described) | {"categories": categories}, digest=hashlib.sha256(path.read_bytes()).hexdigest())

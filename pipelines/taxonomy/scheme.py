@@ -155,8 +155,8 @@ class Category:
             return self
 
         def told(rules: tuple[str, ...]) -> tuple[str, ...]:
-            found = [self.learnt[rule].paper if rule in self.learnt else rule for rule in rules]
-            return tuple(rule for rule in found if rule is not None)
+            texts = [self.learnt[rule].paper if rule in self.learnt else rule for rule in rules]
+            return tuple(rule for rule in texts if rule is not None)
 
         return replace(
             self, guidelines=told(self.guidelines), special=told(self.special), brief=told(self.brief), learnt={}
@@ -180,22 +180,17 @@ class Category:
     def check(self, values: Iterable[str], *, mode: Mode, tiers: Collection[str], task: bool = True) -> Checked:
         """Check whether ``values`` are a valid label set of this category, and repair them if possible.
 
-        The result does not depend on the order of the labels, and repairing a repaired set changes nothing.
+        The result does not depend on the order of the labels, and repairing a repaired set changes nothing. ``tiers``:
+        ``base`` is SPEC 23 (a) to (c), ``improved`` (d) and (e), ``soft`` (f). ``task``: keep only labels that models
+        are asked for.
 
-        Args:
-            values: the strings given, in any order.
-            mode: ``strict`` reports what is wrong, ``repair`` corrects what it can and counts each repair.
-            tiers: which rules apply: ``base`` is SPEC 23 (a) to (c), ``improved`` (d) and (e), ``soft`` (f).
-            task: whether to keep only labels that models are asked for; false accepts all labels of annotators.
-
-        Returns:
-            The label set, the repairs and the violations. Repair names: ``alias``, ``duplicate``, ``empty``,
-            ``exclusive``, ``excluded``, the task's merge and the scheme's own rules. Violations that cannot be
-            repaired: ``unknown_label``; ``several`` or ``empty`` if exactly one label is required.
+        Repairs: ``alias``, ``duplicate``, ``empty``, ``exclusive``, ``excluded``, the task's merge and the scheme's own
+        rules. Violations that cannot be repaired: ``unknown_label``; ``several`` or ``empty`` if exactly one label is
+        required.
         """
-        given = list(values)
+        strings = list(values)
         repairs: list[str] = []
-        labels, unknown = self._named(given, repairs=repairs)
+        labels, unknown = self._named(strings, repairs=repairs)
         labels = self._within(labels, task=task, base="base" in tiers, repairs=repairs)
         if not labels and not unknown and "base" in tiers and self.none in self.names:
             labels = {str(self.none)}
@@ -211,16 +206,16 @@ class Category:
         if mode == "repair":
             return Checked(frozenset(labels), tuple(sorted(repairs)), tuple(sorted(wrong)), unknown)
         wrong += repairs
-        return Checked(frozenset(given if wrong else labels), (), tuple(sorted(wrong)), unknown)
+        return Checked(frozenset(strings if wrong else labels), (), tuple(sorted(wrong)), unknown)
 
     def _named(self, values: list[str], *, repairs: list[str]) -> tuple[set[str], int]:
         """Return the labels that the values name, and the number of values that name no label."""
-        found = [v if v in self.attributes else self.spellings.get(normal(v)) for v in values]
-        known = [name for name in found if name is not None]
+        names = [v if v in self.attributes else self.spellings.get(normal(v)) for v in values]
+        known = [name for name in names if name is not None]
         labels = set(known)
-        repairs += ["alias"] * sum(name not in (None, v) for name, v in zip(found, values, strict=True))
+        repairs += ["alias"] * sum(name not in (None, v) for name, v in zip(names, values, strict=True))
         repairs += ["duplicate"] * (len(known) - len(labels))
-        return labels, len(found) - len(known)
+        return labels, len(names) - len(known)
 
     def _within(self, labels: set[str], *, task: bool, base: bool, repairs: list[str]) -> set[str]:
         """Return the labels that remain: those of the task, if asked for, and without a none label beside others."""
@@ -240,23 +235,16 @@ class Category:
         return labels
 
     def merge(self, labels: frozenset[str], *, merge: str) -> frozenset[str]:
-        """Return ``labels``, of which those that belong to the merge named ``merge`` are replaced by one label.
-
-        Raises:
-            KeyError: the category has no merge of this name.
-        """
-        found = self.merges[merge]
-        return labels - found.labels | {found.into} if labels & found.labels else labels
+        """Return ``labels``, of which those that belong to the merge named ``merge`` are replaced by one label."""
+        rule = self.merges[merge]
+        return labels - rule.labels | {rule.into} if labels & rule.labels else labels
 
     def severity(self, labels: Iterable[str]) -> int:
         """Return the highest severity among the labels, or 0 without labels."""
         return max((self.severities.get(label, 0) for label in labels), default=0)
 
     def valid_sets(self, *, most: int = 4) -> list[frozenset[str]]:
-        """Return every set of at most ``most`` labels of the category that the hard rules allow, smallest sets first.
-
-        The default, four, is the maximum of a CRADLE post (CRADLE T2).
-        """
+        """Return the sets of at most ``most`` labels that the hard rules allow, smallest first (CRADLE T2: four)."""
         if most not in self._valid:
             sizes = range(2) if self.kind == "single" else range(most + 1)
             sets = (frozenset(c) for size in sizes for c in combinations(self.names, size))
@@ -289,11 +277,7 @@ class Scheme:
     digest: str
 
     def category(self, key: str | None = None) -> Category:
-        """Return the category with this key; without a key, return the only category.
-
-        Raises:
-            UnknownCategory: there is no such key, or no key was given and there are several categories.
-        """
+        """Return the category with this key; without a key, return the only category."""
         chosen = next(iter(self.categories)) if key is None and len(self.categories) == 1 else key
         if chosen is None or chosen not in self.categories:
             raise UnknownCategory(scheme=self.name, key=key or "", known=", ".join(self.categories))

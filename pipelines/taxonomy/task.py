@@ -29,11 +29,7 @@ class Task:
         return self.category.check(labels, mode="repair", tiers=tiers_of("paper"), task=True).labels
 
     def encode(self, labels: frozenset[str]) -> npt.NDArray[np.float32]:
-        """Return a label set as a row of 0 and 1 in label order; a row of a single-label task has exactly one 1.
-
-        Raises:
-            BadParams: a single-label task gets more or fewer than one label.
-        """
+        """Return a label set as a row of 0 and 1 in label order; a row of a single-label task has exactly one 1."""
         seen = self.seen(labels)
         if self.kind == "single" and len(seen) != 1:
             raise BadParams(where=f"gold ({self.key})", detail="needs exactly one label")
@@ -41,10 +37,6 @@ class Task:
 
 
 def task_of(scheme: Scheme, key: str) -> Task:
-    """Return the task of predicting the category ``key`` of a label scheme.
-
-    Raises:
-        UnknownCategory: the scheme has no such category.
-    """
+    """Return the task of predicting the category ``key`` of a label scheme."""
     category = scheme.category(key)
     return Task(category.key, category.kind, category.ordinal, category.names, category)

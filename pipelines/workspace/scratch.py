@@ -65,5 +65,5 @@ def compiled_kernels(home: Path) -> dict[str, str]:
     folder = (Path(sys.prefix) if os.access(sys.prefix, os.W_OK) else home) / "kernels"
     return {
         "NUMBA_CACHE_DIR": os.environ.get("NUMBA_CACHE_DIR") or str(folder),
-        "NUMBA_CACHE_LOCATOR_CLASSES": "pipelines.curate.grouping.kernel_cache.ByContent",
+        "NUMBA_CACHE_LOCATOR_CLASSES": "pipelines.curate.kernels.ByContent",
     }

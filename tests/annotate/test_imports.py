@@ -20,7 +20,7 @@ from pipelines.annotate.imports import imports
 from pipelines.annotate.imports.published_files import UnreadableFile
 from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
-from pipelines.curate.grouping.published_split import published
+from pipelines.curate.items import published_split
 from pipelines.errors import BadImport, BadParams
 from pipelines.storage import tables
 from pipelines.storage.seal import open_column, write_rows
@@ -154,7 +154,7 @@ def test_figsims_counts_are_those_of_table_8_and_its_labels_and_splits_are_commi
 
     section = params.split["memes"].model_copy(update={"published": "annotations/memes/figsim/splits.csv"})
     with workspace(settings) as clone:
-        found = published(section, root=clone.path)
+        found = published_split(section, root=clone.path)
     assert Counter(found.values()) == {"train": 633, "validation": 208, "test": 208}
     history = git("--git-dir", settings.repo, "log", "-p", "corpus")
     assert first["record_id"] not in history, "a takedown could not take an id out of git's history"

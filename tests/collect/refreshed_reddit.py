@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from crisis_corpus_sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
-from pipelines.collect import closing, collect, partition, refresh, texts
+from pipelines.collect import collect, month_ledger, partition, refresh, texts
 from pipelines.collect.month import Window
 from pipelines.collect.month_ledger import GAPS
 from pipelines.config.params import Params, load
@@ -118,7 +118,7 @@ class Deployment:
 
     def close(self, moment: int, *, window: Window = MONTH) -> None:
         now = datetime.fromtimestamp(moment, tz=UTC)
-        closing.record(CORPUS, window, folder=self.month(), settings=self.settings, now=now)
+        month_ledger.close_tables(CORPUS, window, folder=self.month(), settings=self.settings, now=now)
 
     def month(self) -> Path:
         return self.root / "data" / CORPUS / MONTH.key

@@ -7,7 +7,7 @@ import json
 import random
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from crisis_corpus_sandbox.server import SandboxServer
-from pipelines.collect import collect, partition, trial
+from pipelines.collect import collect, partition
 from pipelines.collect.month import Window
 from pipelines.collect.sources.dump import CorruptDump
 from pipelines.config.params import Params, load
@@ -34,6 +34,7 @@ from tests.small_corpus import code_of
 ROOT = Path(__file__).resolve().parents[2]
 MONTH = "2022-12"
 NOW = datetime(2023, 1, 2, tzinfo=UTC)
+Run = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
@@ -65,18 +66,31 @@ def vault(settings: Settings) -> Iterator[Vault]:
         yield opened
 
 
-def run(root: Path, *, params: Params, settings: Settings, vault: Vault) -> dict[str, Any]:
-    window = Window.from_key(MONTH)
-    return collect.run("memes", window=window, params=params, settings=settings, vault=vault, now=NOW, root=root)
+@pytest.fixture
+def run(params: Params, settings: Settings, vault: Vault) -> Run:
+    """Collect the month into a folder, with other parameters, settings or vault if given."""
+
+    def run(root: Path, **changes: Any) -> dict[str, Any]:
+        given = {"params": params, "settings": settings, "vault": vault} | changes
+        return collect.run("memes", window=Window.from_key(MONTH), now=NOW, root=root, **given)
+
+    return run
+
+
+def from_reddit(params: Params, **changes: Any) -> Params:
+    described = params.corpora["memes"].model_copy(update={"source": "reddit", **changes})
+    return params.model_copy(update={"corpora": {"memes": described}})
+
+
+def at(server: SandboxServer, settings: Settings) -> Settings:
+    return settings.model_copy(update={"reddit_url": server.address, "reddit_oauth_url": server.address})
 
 
 def posts(root: Path) -> Any:
     return tables.read(collect.work(root, corpus="memes", month=MONTH) / "posts.parquet", name="posts")
 
 
-def test_only_what_the_truth_keeps_comes_in(
-    tmp_path: Path, sandbox: Path, params: Params, settings: Settings, vault: Vault
-) -> None:
+def test_only_what_the_truth_keeps_comes_in(tmp_path: Path, sandbox: Path, vault: Vault, run: Run) -> None:
     truth = json.loads((sandbox / "truth.json").read_text())
     out = {"deleted", "removed", "deleted_later", "crosspost", "other_subreddit", "outside_window", "no_image"}
     allowed = {
@@ -84,33 +98,27 @@ def test_only_what_the_truth_keeps_comes_in(
         for s in truth["submissions"]
         if s["month"] == MONTH and s["expected"] not in out and not s["deleted"]
     }
-    done = run(tmp_path, params=params, settings=settings, vault=vault)
+    done = run(tmp_path)
     assert set(posts(tmp_path)["record_id"].to_pylist()) <= allowed
     assert done["kept"] == posts(tmp_path).num_rows > 0
     assert done["submissions"] == done["kept"] + sum(done["dropped"].values())
     assert {"removed", "crosspost"} <= set(done["dropped"])
 
 
-def test_the_same_month_again_gives_the_same_bytes(
-    tmp_path: Path, params: Params, settings: Settings, vault: Vault
-) -> None:
+def test_the_same_month_again_gives_the_same_bytes(tmp_path: Path, run: Run) -> None:
     for name in ("first", "second"):
-        run(tmp_path / name, params=params, settings=settings, vault=vault)
+        run(tmp_path / name)
     first, second = (collect.work(tmp_path / n, corpus="memes", month=MONTH) for n in ("first", "second"))
     for path in first.rglob("*.parquet"):
         assert path.read_bytes() == (second / path.relative_to(first)).read_bytes()
 
 
 def test_reddit_and_the_dump_fill_the_same_table(
-    tmp_path: Path, sandbox: Path, params: Params, settings: Settings, vault: Vault
+    tmp_path: Path, sandbox: Path, params: Params, settings: Settings, vault: Vault, run: Run
 ) -> None:
-    run(tmp_path / "dump", params=params, settings=settings, vault=vault)
-    live = params.model_copy(
-        update={"corpora": {"memes": params.corpora["memes"].model_copy(update={"source": "reddit"})}}
-    )
+    run(tmp_path / "dump")
     with SandboxServer(sandbox) as server:
-        there = settings.model_copy(update={"reddit_url": server.address, "reddit_oauth_url": server.address})
-        run(tmp_path / "reddit", params=live, settings=there, vault=vault)
+        run(tmp_path / "reddit", params=from_reddit(params), settings=at(server, settings))
     first, second = posts(tmp_path / "dump"), posts(tmp_path / "reddit")
     # sealed bytes are bound to the digest of the source
     sealed = tables.sealed_columns(tables.SCHEMAS["posts"])
@@ -122,23 +130,21 @@ def test_reddit_and_the_dump_fill_the_same_table(
 
 
 def test_a_live_source_of_pictures_is_refused_without_a_sandbox_before_any_request(
-    tmp_path: Path, params: Params, settings: Settings, vault: Vault, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, params: Params, settings: Settings, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
     monkeypatch.setattr(confined_child, "START", "raise SystemExit('this system confines nothing')")
-    source = params.corpora["memes"].model_copy(update={"source": "reddit"})
-    live = params.model_copy(update={"corpora": {"memes": source}})
     nowhere = settings.model_copy(update={"reddit_url": "http://127.0.0.1:9", "reddit_oauth_url": "http://127.0.0.1:9"})
     with pytest.raises(SandboxMissing):
-        run(tmp_path, params=live, settings=nowhere, vault=vault)
+        run(tmp_path, params=from_reddit(params), settings=nowhere)
     assert not collect.work(tmp_path, corpus="memes", month=MONTH).exists()
 
 
-def test_a_tombstoned_record_stays_out(tmp_path: Path, params: Params, settings: Settings, vault: Vault) -> None:
-    run(tmp_path / "before", params=params, settings=settings, vault=vault)
+def test_a_tombstoned_record_stays_out(tmp_path: Path, vault: Vault, run: Run) -> None:
+    run(tmp_path / "before")
     before = posts(tmp_path / "before")
     victim = before["record_id"].to_pylist()[0]
     vault.destroy([victim], reason="request", now=NOW)
-    done = run(tmp_path / "after", params=params, settings=settings, vault=vault)
+    done = run(tmp_path / "after")
     assert done["dropped"]["tombstoned"] == 1
     assert victim not in posts(tmp_path / "after")["record_id"].to_pylist()
     drops = tables.concat(list((tmp_path / "after").rglob("drops.parquet")), name="drops")
@@ -148,28 +154,26 @@ def test_a_tombstoned_record_stays_out(tmp_path: Path, params: Params, settings:
 
 
 def test_a_record_that_came_in_under_another_month_is_not_taken_twice(
-    tmp_path: Path, params: Params, settings: Settings, vault: Vault
+    tmp_path: Path, settings: Settings, vault: Vault, run: Run
 ) -> None:
     with Vault.open(f"sqlite:///{tmp_path}/other.sqlite", secret=settings.secret()) as other:
-        before = run(tmp_path / "before", params=params, settings=settings, vault=other)
+        before = run(tmp_path / "before", vault=other)
         imported = posts(tmp_path / "before")["record_id"].to_pylist()[0]
         [fullname] = other.fullnames([imported]).values()
     vault.admit([(vault.record_id(fullname), fullname)], corpus="memes", month="2017-12", now=NOW)
-    done = run(tmp_path / "after", params=params, settings=settings, vault=vault)
+    done = run(tmp_path / "after")
     assert done["dropped"]["other_month"] == 1
     assert done["kept"] == before["kept"] - 1
     assert done["submissions"] == before["submissions"]
     assert vault.record_id(fullname) not in posts(tmp_path / "after")["record_id"].to_pylist()
 
 
-def test_no_deleted_record_is_named_among_the_drops(
-    tmp_path: Path, params: Params, settings: Settings, vault: Vault
-) -> None:
-    run(tmp_path / "before", params=params, settings=settings, vault=vault)
+def test_no_deleted_record_is_named_among_the_drops(tmp_path: Path, vault: Vault, run: Run) -> None:
+    run(tmp_path / "before")
     dropped = tables.concat(list((tmp_path / "before").rglob("drops.parquet")), name="drops")["record_id"].to_pylist()
     assert len(dropped) > 2
     vault.destroy(dropped[:2], reason="request", now=NOW)
-    done = run(tmp_path / "after", params=params, settings=settings, vault=vault)
+    done = run(tmp_path / "after")
     drops = tables.concat(list((tmp_path / "after").rglob("drops.parquet")), name="drops")
     assert done["dropped"]["tombstoned"] == Counter(drops["reason"].to_pylist())["tombstoned"] == 2
     assert set(dropped) - set(drops["record_id"].to_pylist()) == set(dropped[:2])
@@ -177,7 +181,7 @@ def test_no_deleted_record_is_named_among_the_drops(
 
 @pytest.mark.parametrize("seed", range(50))
 def test_a_damaged_dump_leaves_nothing_behind(
-    seed: int, tmp_path: Path, sandbox: Path, params: Params, settings: Settings, vault: Vault
+    seed: int, tmp_path: Path, sandbox: Path, settings: Settings, vault: Vault, run: Run
 ) -> None:
     """Cut at a random byte, half of the cuts with a checksum to match, or one bit flipped."""
     draw = random.Random(seed)
@@ -194,7 +198,7 @@ def test_a_damaged_dump_leaves_nothing_behind(
     path.write_bytes(data)
     damaged = settings.model_copy(update={"dumps": tmp_path / "dumps"})
     try:
-        run(tmp_path, params=params, settings=damaged, vault=vault)
+        run(tmp_path, settings=damaged)
     except CorruptDump as error:
         assert path.name in str(error) and "Nothing was committed" in str(error)
         assert 0 <= error.fields["offset"] <= len(data)
@@ -207,15 +211,13 @@ def test_a_damaged_dump_leaves_nothing_behind(
 
 
 def test_a_closed_subreddit_is_named_in_the_result_the_drops_and_the_metrics(
-    tmp_path: Path, sandbox: Path, params: Params, settings: Settings, vault: Vault
+    tmp_path: Path, sandbox: Path, params: Params, settings: Settings, vault: Vault, run: Run
 ) -> None:
-    described = params.corpora["memes"].model_copy(update={"source": "reddit", "subreddits": ("SuicideMeme", "Hidden")})
-    live = params.model_copy(
-        update={"corpora": {"memes": described}, "quality": params.quality.model_copy(update={"truth": False})}
-    )
+    without_truth = params.model_copy(update={"quality": params.quality.model_copy(update={"truth": False})})
+    live = from_reddit(without_truth, subreddits=("SuicideMeme", "Hidden"))
     with SandboxServer(sandbox, private=["hidden"]) as server:
-        there = settings.model_copy(update={"reddit_url": server.address, "reddit_oauth_url": server.address})
-        done = run(tmp_path, params=live, settings=there, vault=vault)
+        there = at(server, settings)
+        done = run(tmp_path, params=live, settings=there)
     assert done["closed"] == {"r/Hidden": "subreddit_private"}
     assert done["submissions"] == done["kept"] + sum(done["dropped"].values())
     pictures = tmp_path / "data" / "memes" / MONTH / "images" / "000.parquet"
@@ -234,11 +236,11 @@ def test_a_trial_day_counts_and_leaves_nothing(tmp_path: Path, settings: Setting
     code = code_of(
         tmp_path / "code", {name: (ROOT / name).read_text() for name in ("params.yaml", "catalogue.yaml", "dvc.yaml")}
     )
-    profile = tmp_path / "trial.yaml"
+    profile = tmp_path / "collect.yaml"
     profile.write_text((ROOT / "profiles" / "sandbox.yaml").read_text())
     head = repository.init(settings, checkout=code, profile=str(profile))
     before = sorted(settings.home.rglob("*"))
-    days = [trial.run(settings, corpus="memes", day=date(2022, 12, day), now=NOW) for day in range(1, 32)]
+    days = [collect.try_day(settings, corpus="memes", day=date(2022, 12, day), now=NOW) for day in range(1, 32)]
     assert sorted(settings.home.rglob("*")) == before, "no vault, no secret, no object, no scratch"
     assert publish.head(settings) == head
     month = collect.run(
@@ -248,4 +250,4 @@ def test_a_trial_day_counts_and_leaves_nothing(tmp_path: Path, settings: Setting
     assert sum(day["kept"] for day in days) == month["kept"] > 0
     assert {reason for day in days for reason in day["dropped"]} == set(month["dropped"])
     with pytest.raises(UnknownName, match="memes, posts"):
-        trial.run(settings, corpus="films", day=date(2022, 12, 1), now=NOW)
+        collect.try_day(settings, corpus="films", day=date(2022, 12, 1), now=NOW)

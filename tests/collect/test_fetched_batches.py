@@ -5,9 +5,9 @@ import threading
 import tracemalloc
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 from PIL import Image
@@ -21,40 +21,47 @@ MIB = 2**20
 PICTURE = bytes(MIB)
 
 
-class Largest(BaseHTTPRequestHandler):
-    """Answers every request with a picture of the largest allowed size."""
+class Pictures(BaseHTTPRequestHandler):
+    """Counts the requests of each path; ``answer`` gives status and body."""
+
+    asked: Counter[str]
+
+    def answer(self, path: str) -> tuple[int, bytes]:
+        """Answer with a picture of the largest allowed size."""
+        return 200, PICTURE
 
     def do_GET(self) -> None:
-        self.send_response(200)
+        self.asked[self.path] += 1
+        status, body = self.answer(self.path)
+        self.send_response(status)
         self.send_header("Content-Type", "image/png")
-        self.send_header("Content-Length", str(len(PICTURE)))
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(PICTURE)
+        self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
         pass
 
 
-@pytest.fixture
-def port() -> Iterator[int]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Largest) as server:
+@contextmanager
+def served(handler: type[Pictures]) -> Iterator[str]:
+    handler.asked = Counter()
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server.server_port
+        yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
 
 
-def test_pictures_that_wait_to_be_read_stay_within_the_limit(port: int) -> None:
-    params = load(Path(__file__).resolve().parents[2], profile="sandbox")
-    small = {"max_bytes": MIB, "memory_mb": 4, "hosts": ("127.0.0.1",), "allow_http": True, "allow_loopback": True}
-    fetch = params.images.fetch.model_copy(update=small)
-    params = params.model_copy(update={"images": params.images.model_copy(update={"fetch": fetch})})
-    jobs = [ImageJob("0" * 32, n, (f"http://127.0.0.1:{port}/{n}.png",)) for n in range(24)]
-    tracemalloc.start()
-    try:
-        sizes = [len(found) for _, found in _fetched(jobs, params=params, contact="")]
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
+def test_pictures_that_wait_to_be_read_stay_within_the_limit() -> None:
+    params = sandbox_params(max_bytes=MIB, memory_mb=4, hosts=("127.0.0.1",), allow_http=True, allow_loopback=True)
+    with served(Pictures) as address:
+        jobs = [ImageJob("0" * 32, n, (f"{address}/{n}.png",)) for n in range(24)]
+        tracemalloc.start()
+        try:
+            sizes = [len(data) for _, data in _fetched(jobs, params=params, contact="")]
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
     assert sizes == [MIB] * 24
     # two batches of two pictures, and the buffers of those that are being received
     assert peak < 8 * MIB
@@ -66,23 +73,13 @@ def picture() -> bytes:
     return out.getvalue()
 
 
-class Previews(BaseHTTPRequestHandler):
-    """Answers with a picture, with half of one, or not at all; counts the requests of each path."""
+class Previews(Pictures):
+    """Answers with a picture, with half of one, or not at all."""
 
-    asked: ClassVar[Counter[str]] = Counter()
-
-    def do_GET(self) -> None:
-        self.asked[self.path] += 1
-        name = self.path.rpartition("/")[2]
-        self.send_response(410 if name == "gone" else 404 if name == "missing" else 200)
+    def answer(self, path: str) -> tuple[int, bytes]:
+        name = path.rpartition("/")[2]
         body = {"good": picture(), "torn": picture()[:40], "page": b"<html>"}.get(name, b"")
-        self.send_header("Content-Type", "image/png")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+        return {"gone": 410, "missing": 404}.get(name, 200), body
 
 
 def sandbox_params(**fetch: object) -> Params:
@@ -97,16 +94,13 @@ def test_previews_are_tried_when_a_picture_cannot_be_decoded() -> None:
         "torn gone good": "truncated", "torn": "truncated", "gone good": "gone", "good torn": None,
         "missing": "not_found",
     }  # fmt: skip
-    with ThreadingHTTPServer(("127.0.0.1", 0), Previews) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    params = sandbox_params()
+    with served(Previews) as address, Decoder(params.images.decode) as decoder:
         jobs = [
-            ImageJob("0" * 32, n, tuple(f"http://127.0.0.1:{server.server_port}/{n}/{name}" for name in names.split()))
+            ImageJob("0" * 32, n, tuple(f"{address}/{n}/{name}" for name in names.split()))
             for n, names in enumerate(wanted)
         ]
-        params = sandbox_params()
-        with Decoder(params.images.decode) as decoder:
-            found = list(_decoded(jobs, decoder=decoder, params=params, contact=""))
-        server.shutdown()
+        found = list(_decoded(jobs, decoder=decoder, params=params, contact=""))
     outcome = {job.image: None if isinstance(read, DecodedPicture) else read for job, read in found}
     assert outcome == dict(enumerate(wanted.values()))
     assert len(found) == len(wanted), "each picture once"
@@ -124,23 +118,13 @@ def test_the_digest_of_a_shared_picture_is_a_placeholder() -> None:
     assert reader.row(ImageJob("0" * 32, 0, ()), decoded) == "placeholder"
 
 
-class Outage(BaseHTTPRequestHandler):
+class Outage(Pictures):
     """Answers the first three requests of a picture with 503, which one attempt with its two retries uses up."""
 
-    asked: ClassVar[Counter[str]] = Counter()
-
-    def do_GET(self) -> None:
-        self.asked[self.path] += 1
-        down = ("short" in self.path and self.asked[self.path] <= 3) or "long" in self.path
-        body = b"" if down else picture()
-        self.send_response(503 if down else 404 if "missing" in self.path else 200)
-        self.send_header("Content-Type", "image/png")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+    def answer(self, path: str) -> tuple[int, bytes]:
+        if ("short" in path and self.asked[path] <= 3) or "long" in path:
+            return 503, b""
+        return 404 if "missing" in path else 200, picture()
 
 
 def test_pictures_that_failed_for_now_are_tried_again_after_all_others() -> None:
@@ -148,14 +132,9 @@ def test_pictures_that_failed_for_now_are_tried_again_after_all_others() -> None
     reader = _PictureReader.__new__(_PictureReader)
     reader.row = lambda job, picture: {"width": picture.width}
     params = sandbox_params()
-    with ThreadingHTTPServer(("127.0.0.1", 0), Outage) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        jobs = [
-            ImageJob("0" * 32, n, (f"http://127.0.0.1:{server.server_port}/{name}",)) for n, name in enumerate(names)
-        ]
-        with Decoder(params.images.decode) as decoder:
-            found = list(_read(jobs, reader=reader, decoder=decoder, params=params, contact=""))
-        server.shutdown()
+    with served(Outage) as address, Decoder(params.images.decode) as decoder:
+        jobs = [ImageJob("0" * 32, n, (f"{address}/{name}",)) for n, name in enumerate(names)]
+        found = list(_read(jobs, reader=reader, decoder=decoder, params=params, contact=""))
     outcome = {names[job.image]: row for job, row in found}
     assert outcome == {"short": {"width": 8}, "good": {"width": 8}, "long": "http_503", "missing": "not_found"}
     assert len(found) == len(names), "each picture once"

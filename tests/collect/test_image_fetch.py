@@ -64,6 +64,25 @@ async def trickle(writer: asyncio.StreamWriter, data: bytes, *, size: int, pause
         await asyncio.sleep(pause)
 
 
+ANSWERS = {
+    "empty": whole(b""),
+    "removed": whole(REMOVED),
+    "page": whole(kind="text/html"),
+    "typeless": b"HTTP/1.1 200 X\r\nContent-Length: 3\r\n\r\nabc",
+    "until_closed": head() + PICTURE,
+    "bomb": whole(gzip.compress(bytes(50_000_000)), Content_Encoding="gzip"),
+    "uncoded": whole(Content_Encoding=""),
+    "coded": head(Transfer_Encoding="gzip, chunked") + b"0\r\n\r\n",
+    "short": head(length=len(PICTURE) + 1) + PICTURE,
+    "short_chunks": head(Transfer_Encoding="chunked") + b"ff\r\nabc",
+    "noise": b"this is not HTTP\r\n\r\n",
+    "loop": head(301, length=0, Location="/loop"),
+    "nowhere": head(301, length=0),
+}
+# The connection ends with these answers.
+CUT = {"until_closed", "short", "short_chunks", "noise"}
+
+
 class Host:
     """Answers by path; counts requests, connections and how many are served at once."""
 
@@ -128,28 +147,12 @@ class Host:
             writer.write(whole())
         elif name == "moved":
             writer.write(head(302, length=0, Location=unquote(argument)))
-        elif name == "loop":
-            writer.write(head(301, length=0, Location="/loop"))
-        elif name == "nowhere":
-            writer.write(head(301, length=0))
+        elif name in ANSWERS:
+            writer.write(ANSWERS[name])
+            if name in CUT:
+                raise EOFError
         else:
             await getattr(self, f"_{name}")(writer)
-
-    async def _empty(self, writer: asyncio.StreamWriter) -> None:
-        writer.write(whole(b""))
-
-    async def _removed(self, writer: asyncio.StreamWriter) -> None:
-        writer.write(whole(REMOVED))
-
-    async def _page(self, writer: asyncio.StreamWriter) -> None:
-        writer.write(whole(kind="text/html"))
-
-    async def _typeless(self, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"HTTP/1.1 200 X\r\nContent-Length: 3\r\n\r\nabc")
-
-    async def _until_closed(self, writer: asyncio.StreamWriter) -> None:
-        writer.write(head() + PICTURE)
-        raise EOFError
 
     async def _chunked(self, writer: asyncio.StreamWriter) -> None:
         writer.write(head(Transfer_Encoding="chunked"))
@@ -171,23 +174,6 @@ class Host:
         writer.write(head(Transfer_Encoding="chunked"))
         await trickle(writer, (b"1;" + b"x" * 4000 + b"\r\na\r\n") * 10_000, size=40_050, pause=0)
 
-    async def _bomb(self, writer: asyncio.StreamWriter) -> None:
-        writer.write(whole(gzip.compress(bytes(50_000_000)), Content_Encoding="gzip"))
-
-    async def _uncoded(self, writer: asyncio.StreamWriter) -> None:
-        writer.write(whole(Content_Encoding=""))
-
-    async def _coded(self, writer: asyncio.StreamWriter) -> None:
-        writer.write(head(Transfer_Encoding="gzip, chunked") + b"0\r\n\r\n")
-
-    async def _short(self, writer: asyncio.StreamWriter) -> None:
-        writer.write(head(length=len(PICTURE) + 1) + PICTURE)
-        raise EOFError
-
-    async def _short_chunks(self, writer: asyncio.StreamWriter) -> None:
-        writer.write(head(Transfer_Encoding="chunked") + b"ff\r\nabc")
-        raise EOFError
-
     async def _trickle(self, writer: asyncio.StreamWriter) -> None:
         writer.write(head(length=50_000))
         await trickle(writer, bytes(50_000), size=20, pause=0.1)
@@ -205,10 +191,6 @@ class Host:
 
     async def _mute(self, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(30)
-
-    async def _noise(self, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"this is not HTTP\r\n\r\n")
-        raise EOFError
 
     async def _information(self, writer: asyncio.StreamWriter) -> None:
         await trickle(writer, b"HTTP/1.1 103 X\r\nLink: more\r\n\r\n" * 100_000, size=30_000, pause=0)
@@ -537,25 +519,31 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def tls_server(certificate: Path) -> ssl.SSLContext:
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(certificate)
+    return server
+
+
+async def loopback(host: str, port: int) -> list[str]:
+    return ["127.0.0.1"]
+
+
 @pytest.mark.parametrize(
     ("name", "trusted", "outcome"),
     [("images.test", True, "image"), ("images.test", False, "connection"), ("other.test", True, "connection")],
 )
 def test_tls_is_verified_by_name(certificate: Path, name: str, trusted: bool, outcome: str) -> None:
     asked: list[str | None] = []
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(certificate)
+    server = tls_server(certificate)
     server.sni_callback = lambda _socket, wanted, _context: asked.append(wanted)
-
-    async def resolver(host: str, port: int) -> list[str]:
-        return ["127.0.0.1"]
 
     async def run() -> list[bytes | str]:
         async with Host(tls=server) as host:
             params = PARAMS.model_copy(update={"hosts": (name,), "allow_http": False, "retries": 0})
             client = ssl.create_default_context(cafile=str(certificate)) if trusted else None
             jobs = [(host.url("ok", host=name),)]
-            return await fetch_images(jobs, params=params, resolver=resolver, tls=client)
+            return await fetch_images(jobs, params=params, resolver=loopback, tls=client)
 
     result = asyncio.run(run())
     assert [r if isinstance(r, str) else "image" for r in result] == [outcome]
@@ -563,19 +551,13 @@ def test_tls_is_verified_by_name(certificate: Path, name: str, trusted: bool, ou
 
 
 def test_an_address_with_http_is_requested_by_https(certificate: Path) -> None:
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(certificate)
-
-    async def resolver(host: str, port: int) -> list[str]:
-        return ["127.0.0.1"]
-
     async def run() -> list[bytes | str]:
-        async with Host(tls=server) as host:
+        async with Host(tls=tls_server(certificate)) as host:
             params = PARAMS.model_copy(update={"hosts": ("images.test",), "allow_http": False, "retries": 0})
             client = ssl.create_default_context(cafile=str(certificate))
             plain = host.url("ok", host="images.test").replace("https:", "http:")
             back = host.url(moved(plain), host="images.test")
-            return await fetch_images([(plain,), (back,)], params=params, resolver=resolver, tls=client)
+            return await fetch_images([(plain,), (back,)], params=params, resolver=loopback, tls=client)
 
     assert asyncio.run(run()) == [PICTURE, PICTURE]
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.collect.intervals import Interval, hours, minus, union, within
+from pipelines.collect.month import Interval, hours, minus, union, within
 
 INTERVALS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)))
 

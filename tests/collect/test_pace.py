@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.collect import pace
-from pipelines.collect.pace import HostGate, Meter, Refused, retry_after
+from pipelines.collect import connection
+from pipelines.collect.connection import HostGate, Meter, Refused, retry_after
 from pipelines.errors import SourceThrottled
 
 NOON = "Sat, 03 Dec 2022 12:00:00 GMT"
@@ -93,7 +93,7 @@ def test_speed_counts_by_window_and_size_with_room_for_headers(
     parts: list[tuple[float, int]], refused: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = Parts(*parts)
-    monkeypatch.setattr(pace, "time", SimpleNamespace(monotonic=lambda: stream.now))
+    monkeypatch.setattr(connection, "time", SimpleNamespace(monotonic=lambda: stream.now))
     meter, found = Meter(max_bytes=80_000, min_bytes_per_second=1000), None
 
     async def run() -> None:

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.collect.pace import METER, Meter, Refused
-from pipelines.collect.peer import CheckedBackend, is_public
+from pipelines.collect.connection import METER, CheckedBackend, Meter, Refused, is_public
 
 PRIVATE = [
     "0.0.0.0",

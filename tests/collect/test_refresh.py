@@ -34,14 +34,8 @@ from tests.collect import refreshed_reddit as reddit
 from tests.collect.refreshed_reddit import BUSY, CORPUS, END, HOUR, QUIET, START, Deployment
 
 DAY = 24 * HOUR
-
-
-@pytest.fixture
-def server(tmp_path: Path, request: pytest.FixtureRequest) -> SandboxServer:
-    reddit.write_world(tmp_path / "world", posts=400)
-    server = SandboxServer(tmp_path / "world")
-    request.addfinalizer(server.__exit__)
-    return server.__enter__()
+At = Callable[..., dict[str, Any]]
+PARAMETERS = ("params.yaml", "catalogue.yaml", "profiles/sandbox.yaml")
 
 
 @pytest.fixture
@@ -50,7 +44,7 @@ def deployment(tmp_path: Path, server: SandboxServer) -> Deployment:
 
 
 @pytest.fixture
-def at(deployment: Deployment, server: SandboxServer) -> Callable[..., dict[str, Any]]:
+def at(deployment: Deployment, server: SandboxServer) -> At:
     """Refresh at a time of the simulated clock."""
 
     def at(moment: int, **given: Any) -> dict[str, Any]:
@@ -60,11 +54,23 @@ def at(deployment: Deployment, server: SandboxServer) -> Callable[..., dict[str,
     return at
 
 
+def alter(server: SandboxServer, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change each page of a listing before it is sent."""
+    real = server.catalogue.new
+
+    def new(subreddit: str, *, query: Any) -> Any:
+        page = real(subreddit, query=query)
+        change(page["data"])
+        return page
+
+    server.catalogue.new = new  # type: ignore[method-assign]
+
+
 def stored(deployment: Deployment) -> RefreshStore:
     return RefreshStore.open(deployment.settings.refresh_url)
 
 
-def test_a_second_refresh_stores_only_what_is_new(at: Callable[..., dict[str, Any]], deployment: Deployment) -> None:
+def test_a_second_refresh_stores_only_what_is_new(at: At, deployment: Deployment) -> None:
     first, second = at(START + DAY), at(START + DAY + 2 * HOUR, every=True)
     assert first["read"] == second["read"] == 2
     assert 0 < second["new"] < second["posts"]
@@ -72,7 +78,7 @@ def test_a_second_refresh_stores_only_what_is_new(at: Callable[..., dict[str, An
     assert (first["gaps"], second["gaps"]) == (0, 0)
 
 
-def test_a_subreddit_that_is_not_due_is_not_requested(at: Callable[..., dict[str, Any]], server: SandboxServer) -> None:
+def test_a_subreddit_that_is_not_due_is_not_requested(at: At, server: SandboxServer) -> None:
     at(START + DAY)
     before = server.counts["listing"]
     assert at(START + DAY + HOUR)["waiting"] == 2
@@ -87,9 +93,7 @@ def test_a_busy_subreddit_is_due_before_its_listing_overflows(deployment: Deploy
     assert due(None, params=params) == 0
 
 
-def test_a_taken_down_post_does_not_come_back(
-    at: Callable[..., dict[str, Any]], deployment: Deployment, server: SandboxServer
-) -> None:
+def test_a_taken_down_post_does_not_come_back(at: At, deployment: Deployment, server: SandboxServer) -> None:
     at(START + DAY)
     sources = waiting(deployment.settings.refresh_url, corpus=CORPUS, column="source")
     gone = sorted(sources)[0]
@@ -111,9 +115,7 @@ def test_a_taken_down_post_does_not_come_back(
     assert len(published) > len(sources)
 
 
-def test_a_takedown_before_the_month_is_published_reaches_it(
-    at: Callable[..., dict[str, Any]], deployment: Deployment
-) -> None:
+def test_a_takedown_before_the_month_is_published_reaches_it(at: At, deployment: Deployment) -> None:
     at(START + DAY)
     gone = sorted(waiting(deployment.settings.refresh_url, corpus=CORPUS, column="source"))[:2]
     with deployment.vault() as vault:
@@ -123,7 +125,7 @@ def test_a_takedown_before_the_month_is_published_reaches_it(
     assert set(deployment.published()).isdisjoint(gone)
 
 
-def test_criteria_of_a_takedown_find_posts_that_wait(at: Callable[..., dict[str, Any]], deployment: Deployment) -> None:
+def test_criteria_of_a_takedown_find_posts_that_wait(at: At, deployment: Deployment) -> None:
     at(START + DAY)
     with deployment.vault() as vault, stored(deployment) as store:
         everything = waiting(deployment.settings.refresh_url, corpus=CORPUS, column="source")
@@ -134,7 +136,7 @@ def test_criteria_of_a_takedown_find_posts_that_wait(at: Callable[..., dict[str,
 
 
 def test_a_cursor_whose_post_was_deleted_does_not_end_the_listing(
-    at: Callable[..., dict[str, Any]], deployment: Deployment, server: SandboxServer
+    at: At, deployment: Deployment, server: SandboxServer
 ) -> None:
     real, hidden = server.catalogue.new, set[str]()
 
@@ -154,16 +156,9 @@ def test_a_cursor_whose_post_was_deleted_does_not_end_the_listing(
 
 
 def test_a_listing_that_ends_early_covers_only_what_it_shows(
-    at: Callable[..., dict[str, Any]], deployment: Deployment, server: SandboxServer
+    at: At, deployment: Deployment, server: SandboxServer
 ) -> None:
-    real = server.catalogue.new
-
-    def new(subreddit: str, *, query: Any) -> Any:
-        page = real(subreddit, query=query)
-        page["data"]["after"] = None
-        return page
-
-    server.catalogue.new = new  # type: ignore[method-assign]
+    alter(server, lambda data: data.update(after=None))
     at(START + 2 * DAY)
     with stored(deployment) as store:
         assert store.covered(CORPUS)[BUSY.lower()][0][0] > START + DAY
@@ -179,7 +174,7 @@ def test_a_listing_that_ends_early_covers_only_what_it_shows(
 
 
 def test_one_subreddit_that_cannot_be_read_does_not_stop_the_others(
-    at: Callable[..., dict[str, Any]], deployment: Deployment, server: SandboxServer
+    at: At, deployment: Deployment, server: SandboxServer
 ) -> None:
     server.private = {BUSY.lower()}
     found = at(START + DAY)
@@ -199,23 +194,14 @@ def test_one_subreddit_that_cannot_be_read_does_not_stop_the_others(
         assert store.last_reads(CORPUS)[QUIET.lower()].at == START + DAY + HOUR
 
 
-def test_a_refresh_of_closed_subreddits_fails(at: Callable[..., dict[str, Any]], server: SandboxServer) -> None:
+def test_a_refresh_of_closed_subreddits_fails(at: At, server: SandboxServer) -> None:
     server.private = {BUSY.lower(), QUIET.lower()}
     with pytest.raises(AllClosed, match="none of the 2 subreddits"):
         at(START + DAY)
 
 
-def test_a_post_of_the_future_covers_no_time_to_come(
-    at: Callable[..., dict[str, Any]], deployment: Deployment, server: SandboxServer
-) -> None:
-    real = server.catalogue.new
-
-    def new(subreddit: str, *, query: Any) -> Any:
-        page = real(subreddit, query=query)
-        page["data"]["children"][0]["data"]["created_utc"] = float(START + 9 * DAY)
-        return page
-
-    server.catalogue.new = new  # type: ignore[method-assign]
+def test_a_post_of_the_future_covers_no_time_to_come(at: At, deployment: Deployment, server: SandboxServer) -> None:
+    alter(server, lambda data: data["children"][0]["data"].update(created_utc=float(START + 9 * DAY)))
     at(START + DAY)
     with stored(deployment) as store:
         assert max(end for _, end in store.covered(CORPUS)[BUSY.lower()]) <= START + DAY
@@ -239,7 +225,7 @@ def test_a_month_without_refreshes_records_what_the_listing_does_not_reach(
 
 
 def test_a_killed_publish_is_repeated_without_harm(
-    at: Callable[..., dict[str, Any]], deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+    at: At, deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at(START + DAY)
     with monkeypatch.context() as patch:

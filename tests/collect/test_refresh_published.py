@@ -25,16 +25,9 @@ from pipelines.workspace.pointer import hand_over
 from tests.collect import refreshed_reddit as reddit
 from tests.collect.refreshed_reddit import CORPUS, END, HOUR, MONTH, ROOT, START, Deployment
 
+POSTS = 200
 FILES = ("params.yaml", "catalogue.yaml", "dvc.yaml", "pipelines/libraries.yaml", ".dvc/config", ".dvc/.gitignore",
          "profiles/sandbox.yaml")  # fmt: skip
-
-
-@pytest.fixture
-def server(tmp_path: Path, request: pytest.FixtureRequest) -> SandboxServer:
-    reddit.write_world(tmp_path / "world", posts=200)
-    server = SandboxServer(tmp_path / "world")
-    request.addfinalizer(server.__exit__)
-    return server.__enter__()
 
 
 @pytest.fixture

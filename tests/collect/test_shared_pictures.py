@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.cli.main import app
-from pipelines.collect.shared_pictures import of_corpus, shared
+from pipelines.collect.partition import shared_pictures, shared_pictures_of
 from pipelines.config.params import texts_below
 from pipelines.config.settings import Settings
 from pipelines.errors import UnknownName
@@ -27,9 +27,9 @@ def test_authors_are_counted_once_and_the_rest_stays_unnamed() -> None:
     rows += [(f"one{n}", "one", "b" * 64) for n in range(9)] + [("z0", "z", "c" * 64), ("u9", "u", "a" * 64)]
     items = pa.table({"record_id": [r[0] for r in rows] + ["gone"], "sha256": [r[2] for r in rows] + ["a" * 64]})
     posts = pa.table({"record_id": [r[0] for r in rows], "author_id": [r[1] for r in rows]})
-    assert shared(items, posts=posts, by=5) == [{"sha256": "a" * 64, "authors": 5, "posts": 6}]
-    assert [found["authors"] for found in shared(items, posts=posts, by=2)] == [5]
-    assert shared(items.slice(0, 0), posts=posts, by=2) == []
+    assert shared_pictures(items, posts=posts, by=5) == [{"sha256": "a" * 64, "authors": 5, "posts": 6}]
+    assert [found["authors"] for found in shared_pictures(items, posts=posts, by=2)] == [5]
+    assert shared_pictures(items.slice(0, 0), posts=posts, by=2) == []
 
 
 def test_the_command_lists_those_of_all_months(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,7 +37,7 @@ def test_the_command_lists_those_of_all_months(tmp_path: Path, monkeypatch: pyte
     settings = Settings.from_env()
     files = small_corpus.BASIC | texts_below(ROOT)
     small_corpus.begin(settings, code=small_corpus.code_of(tmp_path / "code", files))
-    assert of_corpus(settings, corpus="memes") == []
+    assert shared_pictures_of(settings, corpus="memes") == []
     with Vault.open(settings.vault_url, secret=settings.secret()) as vault, workspace(settings) as clone:
         for month, authors in (("2022-11", "abc"), ("2022-12", "cde")):
             names = {vault.record_id(f"t3_{month[-2:]}{a}"): (f"t3_{month[-2:]}{a}", a) for a in authors}
@@ -57,4 +57,4 @@ def test_the_command_lists_those_of_all_months(tmp_path: Path, monkeypatch: pyte
     result = CliRunner().invoke(app, ["shared-pictures", "memes"])
     assert json.loads(result.stdout) == [{"sha256": "a" * 64, "authors": 5, "posts": 6}]
     with pytest.raises(UnknownName, match="memes"):
-        of_corpus(settings, corpus="posts")
+        shared_pictures_of(settings, corpus="posts")

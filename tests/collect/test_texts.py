@@ -16,9 +16,8 @@ from pipelines.collect import collect, partition, texts
 from pipelines.collect.month import Window
 from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
-from pipelines.curate import quality, sample
+from pipelines.curate import quality, sample, split
 from pipelines.curate.dedupe import dedupe
-from pipelines.curate.split import split
 from pipelines.storage import tables
 from pipelines.vault.vault import Vault
 from tests import small_sandbox

@@ -28,12 +28,6 @@ def params() -> Params:
     return load(ROOT)
 
 
-@pytest.fixture
-def vault(tmp_path: Path) -> Any:
-    with Vault.open(f"sqlite:///{tmp_path}/vault.sqlite", secret=bytes(32)) as opened:
-        yield opened
-
-
 class Months:
     """Writes a corpus from (name, image, day, fingerprint, caption), in any order and any number of shards."""
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from pipelines.config.params import Params, load
-from pipelines.curate import sample
-from pipelines.curate.dedupe import exhaustive_search
-from pipelines.curate.split import split
+from pipelines.curate import sample, split
 from pipelines.extract.shingles import signature
 from pipelines.storage import tables
 from pipelines.storage.seal import write_rows
@@ -23,12 +21,6 @@ MONTH = "2022-11"
 # 40 texts of which only the last two share three words in a row
 OTHERS = [" ".join(f"word{n}x{k}" for k in range(30)) for n in range(38)]
 TWINS = [" ".join(f"same{k}" for k in range(40)), " ".join([*(f"same{k}" for k in range(38)), "another end"])]
-
-
-@pytest.fixture
-def vault(tmp_path: Path) -> Iterator[Vault]:
-    with Vault.open(f"sqlite:///{tmp_path / 'vault.sqlite'}", secret=bytes(range(32))) as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +70,7 @@ def test_a_pair_that_was_missed_is_found_and_not_separated(
     tmp_path: Path, vault: Vault, params: Params, corpus: str
 ) -> None:
     ids = write(tmp_path, vault, corpus=corpus, words=[*OTHERS, *TWINS], params=params)
-    found = exhaustive_search.pairs(corpus, {(r, 0) for r in ids}, params=params, vault=vault, root=tmp_path)
+    found = split.near_pairs(corpus, {(r, 0) for r in ids}, params=params, vault=vault, root=tmp_path)
     assert [{one[0], other[0]} for one, other in found] == [set(ids[-2:])]
     sample.run(corpus, params=params, vault=vault, root=tmp_path)
     report = split.run(corpus, params=params, vault=vault, root=tmp_path)

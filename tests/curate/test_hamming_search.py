@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.curate.grouping.hamming_search import components, keepers, pair_blocks
+from pipelines.curate.dedupe.hamming_search import components, keepers, pair_blocks
 
 WORDS = st.integers(min_value=0, max_value=2**64 - 1)
 
@@ -21,11 +21,7 @@ def clustered(draw: st.DrawFn) -> np.ndarray:
     return np.array(
         draw(
             st.lists(
-                st.builds(
-                    lambda c, bits: c ^ sum(1 << b for b in set(bits)),
-                    st.sampled_from(centres),
-                    flips,
-                ),
+                st.builds(lambda c, bits: c ^ sum(1 << b for b in set(bits)), st.sampled_from(centres), flips),
                 min_size=0,
                 max_size=60,
             )

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from pipelines.config.curate import Dedupe
 from pipelines.curate.dedupe.captions import Captions
+from pipelines.curate.dedupe.hamming_search import components
 from pipelines.curate.dedupe.image_pairs import MIRROR, Pairs, Pictures, kinds, pairs_of_items, pairs_of_kinds
-from pipelines.curate.grouping.hamming_search import components
 from pipelines.extract.words import words
 
 PARAMS = Dedupe(

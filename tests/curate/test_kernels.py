@@ -14,7 +14,7 @@ from pipelines.workspace.scratch import step_environment
 from tests.curate.small_corpus import REPO
 
 CODE = """
-from pipelines.curate.grouping.kernels import compiled
+from pipelines.curate.kernels import compiled
 
 @compiled
 def more(x: int) -> int:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.curate import sample
-from pipelines.curate.grouping.items import kept_items
+from pipelines.curate.items import kept_items
 from pipelines.vault.vault import Vault
 from tests import small_corpus
 from tests.curate import small_corpus as corpus

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import sparse, stats
 
 from pipelines.config.params import load
-from pipelines.curate.dedupe.signature_search import bands, first_copies, least_agreeing, similar_pairs
+from pipelines.curate.dedupe.text_pairs import bands, first_copies, least_agreeing, similar_pairs
 from pipelines.extract.shingles import alike, shingles, signature, similarity
 
 PARAMS = load(Path(__file__).resolve().parents[2]).texts

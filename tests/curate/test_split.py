@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,19 +12,12 @@ import pytest
 
 from pipelines.annotate.gold import asked_of
 from pipelines.config.params import Params
-from pipelines.curate import sample
-from pipelines.curate.split import split
+from pipelines.curate import sample, split
 from pipelines.errors import BadParams, SplitConflict
 from pipelines.vault.vault import Vault
 from tests.curate import small_corpus as corpus
 
 NOW = datetime(2023, 1, 1, tzinfo=UTC)
-
-
-@pytest.fixture
-def vault(tmp_path: Path) -> Iterator[Vault]:
-    with Vault.open(f"sqlite:///{tmp_path / 'vault.sqlite'}", secret=bytes(range(32))) as opened:
-        yield opened
 
 
 def run(root: Path, vault: Vault, params: Params | None = None) -> dict[str, object]:

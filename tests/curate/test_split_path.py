@@ -23,7 +23,7 @@ from pipelines.annotate.forms.manifest import RoundManifest
 from pipelines.annotate.imports import imports
 from pipelines.config.params import FILES, load
 from pipelines.config.settings import Settings
-from pipelines.curate.split import split
+from pipelines.curate import split
 from pipelines.storage import tables
 from pipelines.storage.seal import write_rows
 from pipelines.vault.vault import Vault

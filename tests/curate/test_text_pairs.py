@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pipelines.config.params import Params, load
-from pipelines.curate.dedupe import opened_items
+from pipelines.curate.dedupe import dedupe
 from pipelines.curate.dedupe.dedupe import run
 from pipelines.curate.dedupe.text_pairs import text_kinds_and_pairs
 from pipelines.extract.shingles import shingles, signature, similarity
@@ -106,12 +106,6 @@ def test_more_words_than_fit_in_a_number_are_compared_exactly() -> None:
     assert list(zip(found.left.tolist(), found.right.tolist(), strict=True)) == [(0, 3), (1, 4), (2, 5)]
 
 
-@pytest.fixture
-def vault(tmp_path: Path) -> Iterator[Vault]:
-    with Vault.open(f"sqlite:///{tmp_path / 'vault.sqlite'}", secret=bytes(range(32))) as opened:
-        yield opened
-
-
 def write(root: Path, texts: Sequence[str], *, months: Sequence[str], shard: int, vault: Vault) -> list[str]:
     """Write posts and their texts in turn to the months, each with files of ``shard`` rows; return the record ids."""
     names = {vault.record_id(f"t3_{n}"): f"t3_{n}" for n in range(len(texts))}
@@ -140,7 +134,7 @@ def test_months_and_batches_do_not_matter(tmp_path: Path, vault: Vault, monkeypa
     texts = posts(60, seed=7)
     write(tmp_path / "one", texts, months=["2022-11"], shard=1000, vault=vault)
     once = results(tmp_path / "one", vault=vault)
-    monkeypatch.setattr(opened_items, "OPENED", 30)
+    monkeypatch.setattr(dedupe, "OPENED", 30)
     for months in (["2022-10", "2022-11"], ["2022-11", "2022-12", "2023-01"]):
         root = tmp_path / months[0]
         for known in (months[:1], months):  # the last month comes later

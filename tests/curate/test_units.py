@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from pipelines.config.params import load
-from pipelines.curate.grouping.items import Links
-from pipelines.curate.grouping.split_groups import leakage, resolve
-from pipelines.curate.split.balance import Balance, BalanceColumns
+from pipelines.curate.balance import Balance, BalanceColumns
+from pipelines.curate.items import Links
+from pipelines.curate.units import leakage, resolve
 from tests.curate.small_corpus import REPO
 
 SECTION = load(REPO).split["memes"].model_copy(update={"proposals": 300})

@@ -22,9 +22,8 @@ from pipelines.collect import collect, partition, texts
 from pipelines.collect.month import Window
 from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
-from pipelines.curate import sample
+from pipelines.curate import sample, split
 from pipelines.curate.dedupe import dedupe
-from pipelines.curate.split import split
 from pipelines.datasets.example import NoGold
 from pipelines.datasets.posts import SplitPosts
 from pipelines.errors import BudgetSpent

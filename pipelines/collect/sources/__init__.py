@@ -27,28 +27,13 @@ class SubmissionSource(Protocol):
         """Return the source's name in section ``sources`` of ``params.yaml``."""
 
     def submissions(self, window: Window, *, subreddits: Sequence[str]) -> Iterator[Submission | Dropped]:
-        """Yield every submission of the subreddits created in the window, each fullname once, in any order.
-
-        Raises:
-            SourceError: the source cannot be read as a whole.
-        """
+        """Yield every submission of the subreddits created in the window, each fullname once, in any order."""
 
 
 def open_source(
     name: MonthlySource, *, params: Params, settings: Settings, today: date, state: Path | None = None
 ) -> SubmissionSource:
-    """Check that the source ``name`` may be accessed and return it; no request is sent yet.
-
-    Args:
-        today: the day on which the approval must still be valid.
-        state: file in which a live source saves what it has read, so that a retry continues from there.
-
-    Raises:
-        SourceNotApproved: the source is live and lacks an access basis, an approval, a retention, or an expiry in the
-            future.
-        SecretBesideVault: the source is live, and the project secret is stored in the home, as the vault is.
-        BadParams: a setting that the source needs is missing.
-    """
+    """Return the source if its approval is valid ``today``; a live one saves what it has read in ``state``."""
     params.sources[name].check(name, today=today)
     if params.sources[name].live:
         settings.require_secret_apart(name)
@@ -56,8 +41,7 @@ def open_source(
         from pipelines.collect.sources.dump import DumpSource
 
         return DumpSource(settings.dumps, params=params.dump)
-    from pipelines.collect.sources.arctic_shift import ArcticShiftSource
-    from pipelines.collect.sources.page_cache import ResumeJournal
+    from pipelines.collect.sources.arctic_shift import ArcticShiftSource, ResumeJournal
 
     journal = ResumeJournal(state, secret=settings.secret(), day=today) if state else None
     return ArcticShiftSource(settings, params=params.arctic_shift, journal=journal)
@@ -76,12 +60,9 @@ class Gathered:
         self._items: dict[str, tuple[tuple[int, float], Submission | Dropped]] = {}
 
     def add(self, item: Mapping[str, Any], *, source_digest: str) -> tuple[Submission | Dropped, float] | None:
-        """Parse and add an item; return the parsed item and its retrieval time (epoch seconds, 0.0 if unknown).
+        """Add an item of the window and the subreddits; return it with its retrieval time (epoch or 0.0).
 
-        Returns ``None`` if the item is outside the window or the subreddits.
-
-        An item without a usable date belongs to no month and is counted as malformed in every month that reads the
-        item.
+        An item without a usable date is counted as malformed in every month that reads it.
         """
         subreddit = item.get("subreddit")
         if not isinstance(subreddit, str) or subreddit.lower() not in self.wanted:

@@ -9,6 +9,7 @@ cannot be known.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from io import FileIO
@@ -17,12 +18,12 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
+import orjson
 import zstandard
 from ahocorasick_rs import BytesAhoCorasick
 
 from pipelines.collect.month import Window
 from pipelines.collect.sources import Gathered
-from pipelines.collect.sources.json_line import loads
 from pipelines.collect.submission import Dropped, Submission
 from pipelines.config.collect import Dump
 from pipelines.errors import SourceError
@@ -91,13 +92,7 @@ class DumpSource:
         self._params = params
 
     def submissions(self, window: Window, *, subreddits: Sequence[str]) -> Iterator[Submission | Dropped]:
-        """Yield the window's posts from all relevant files; a post that any file marks as deleted is ``Dropped``.
-
-        Raises:
-            DumpMissing: no file for one of the subreddits.
-            DumpUnverified: a file without its ``.sha256``.
-            CorruptDump: a file is truncated, altered, not zstd, or exceeds a limit; with the compressed offset.
-        """
+        """Yield the window's posts from all relevant files; a post that any file marks as deleted is ``Dropped``."""
         gathered = Gathered(window, subreddits=subreddits, source=self.name)
         for path in self.files(window, subreddits=subreddits):
             digest = expected_digest(path)
@@ -111,17 +106,13 @@ class DumpSource:
         yield from gathered
 
     def files(self, window: Window, *, subreddits: Iterable[str]) -> list[Path]:
-        """Return the dump files that may contain posts of the window, sorted by name.
-
-        Raises:
-            DumpMissing: neither the subreddit nor the month has a file.
-        """
-        found = sorted(self._folder.glob("*.zst")) if self._folder.is_dir() else []
-        months = [p for p in found if re.fullmatch(rf"RS_{window.key}([._-].*)?\.zst", p.name, re.IGNORECASE)]
+        """Return the dump files that may contain posts of the window, sorted by name."""
+        paths = sorted(self._folder.glob("*.zst")) if self._folder.is_dir() else []
+        months = [p for p in paths if re.fullmatch(rf"RS_{window.key}([._-].*)?\.zst", p.name, re.IGNORECASE)]
         chosen = set(months)
         for subreddit in subreddits:
             pattern = re.compile(rf"{re.escape(subreddit)}_submissions([._-].*)?\.zst", re.IGNORECASE)
-            own = [p for p in found if pattern.fullmatch(p.name)]
+            own = [p for p in paths if pattern.fullmatch(p.name)]
             if not own and not months:
                 raise DumpMissing(subreddit=subreddit, month=window.key)
             chosen.update(own)
@@ -129,11 +120,7 @@ class DumpSource:
 
 
 def expected_digest(path: Path) -> str:
-    """Read the expected SHA-256 of a dump from ``<name>.sha256`` (the format of ``sha256sum``).
-
-    Raises:
-        DumpUnverified: the file is missing or has no digest for this dump.
-    """
+    """Read the expected SHA-256 of a dump from ``<name>.sha256`` (the format of ``sha256sum``)."""
     try:
         lines = path.with_name(path.name + ".sha256").read_text(encoding="ascii").splitlines()
     except (OSError, UnicodeDecodeError):
@@ -148,11 +135,7 @@ def expected_digest(path: Path) -> str:
 def wanted_lines(path: Path, *, digest: str, subreddits: Iterable[str], params: Dump) -> Iterator[bytes]:
     """Yield the lines of a dump that name one of the subreddits or do not begin as a JSON object, in order.
 
-    They have no line feeds. Lines are split at line feeds, which no UTF-8 sequence contains, so a character across two
-    blocks stays intact.
-
-    Raises:
-        CorruptDump: also after the last line, if the file differs from ``digest``; commit nothing before that.
+    Lines are split at line feeds, which no UTF-8 sequence contains, so a character across two blocks stays intact.
     """
     names = b"|".join(re.escape(s.encode()) for s in subreddits)
     # Also matches the parent inside a crosspost; the parser filters those.
@@ -169,14 +152,7 @@ def wanted_lines(path: Path, *, digest: str, subreddits: Iterable[str], params: 
 
 
 def blocks(path: Path, *, digest: str, params: Dump) -> Iterator[tuple[bytearray, int, int]]:
-    """Yield decompressed bytes, where their last whole line ends, and the compressed position after them.
-
-    The bytes are overwritten by the next ones.
-
-    Raises:
-        CorruptDump: not zstd, truncated inside a frame, no JSON Lines, a line, window or expansion over the limits, or
-            a wrong SHA-256.
-    """
+    """Yield decompressed bytes (overwritten next), where their last whole line ends, and the position."""
     block, kept, begun, count = bytearray(LINES), 0, False, 1
     with path.open("rb", buffering=0) as file:
         frames = _Frames(file, params=params)
@@ -207,7 +183,6 @@ class _Pieces:
         self.sha256, self.offset, self.ended = hashlib.sha256(), 0, False
 
     def read(self, size: int) -> bytes:
-        """Return the next bytes, for the decompressor."""
         if self._at == len(self._held) and not self.ended:
             self._held, self._at = self._file.read(READ), 0
             self.sha256.update(self._held)
@@ -260,10 +235,7 @@ class _Frames:
 
 
 def _matching(block: bytearray, end: int, *, wanted: re.Pattern[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Yield place and line for the lines before ``end`` that begin as an object and name a wanted subreddit.
-
-    ``block`` holds whole lines up to ``end``; ``wanted`` matches the key and its value.
-    """
+    """Yield place and line for the lines before ``end`` that begin as an object and name a wanted subreddit."""
     done = 0
     compare = wanted.match
     for _, behind, _ in KEY.find_matches_as_indexes(block):
@@ -277,17 +249,17 @@ def _matching(block: bytearray, end: int, *, wanted: re.Pattern[bytes]) -> Itera
 
 def _strays(block: bytearray, size: int) -> list[tuple[int, bytes]]:
     """Return place and line for the lines within ``size`` bytes that are not blank and do not begin as an object."""
-    found: list[tuple[int, bytes]] = []
+    strays: list[tuple[int, bytes]] = []
     start, find = 0, block.find
     for _ in range(size // SHORT_LINE + 2):
         if start == size:
-            return found
+            return strays
         end = find(b"\n", start, size)
         if block[start] != BRACE and _is_stray(line := bytes(block[start : end if end >= 0 else size])):
-            found.append((start, line))
+            strays.append((start, line))
         start = end + 1 if end >= 0 else size
     more = ((match.start(), bytes(match[0])) for match in STRAY.finditer(block, start, size))
-    return found + [(place, line) for place, line in more if _is_stray(line)]
+    return strays + [(place, line) for place, line in more if _is_stray(line)]
 
 
 def _is_stray(line: bytes) -> bool:
@@ -296,11 +268,7 @@ def _is_stray(line: bytes) -> bool:
 
 
 def _check_start(block: bytearray, *, path: Path, offset: int) -> None:
-    """Refuse a file whose first bytes tell that no line of it could be read.
-
-    Raises:
-        CorruptDump: UTF-16 or UTF-32, a JSON list, or JSON that is spread over several lines.
-    """
+    """Refuse a file whose first bytes tell that no line of it could be read."""
     detail = ""
     text = block.removeprefix(BOM).lstrip()
     if block.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in block[:4]:
@@ -329,3 +297,47 @@ def _cause(error: zstandard.ZstdError) -> str:
     if "too much memory" in text:
         return "a frame needs a larger window than dump.window_log allows"
     return "its compressed data is damaged or it is not zstd"
+
+
+# Ours: the fields that are read are nested 6 deep at most; what is nested deeper than this is left out.
+MAX_DEPTH = 32
+# A double holds integers up to here exactly; no field that is read has longer ones.
+MAX_DIGITS = 15
+# Strings are matched as a whole, also an unfinished one, so that the search is linear in the length of the line.
+TOKEN = re.compile(r'"(?:[^"\\]++|\\.?)*+(?:"|\Z)|[\[{]|[\]}]', re.DOTALL)
+
+
+def loads(line: bytes) -> Any:
+    """Return the value of a line, or ``None`` if it is not JSON or not UTF-8.
+
+    A line that strict JSON excludes is read with lone surrogates, ``NaN``, a byte order mark and integers of any length
+    (as floats); values that are nested deeper than ``MAX_DEPTH`` are replaced by null.
+    """
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        pass
+    try:
+        return json.loads(_shallow(line.decode("utf-8-sig")), parse_int=_number)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _number(digits: str) -> int | float:
+    return int(digits) if len(digits) <= MAX_DIGITS else float(digits)
+
+
+def _shallow(text: str) -> str:
+    """Replace the lists and objects at ``MAX_DEPTH`` by null."""
+    parts, depth, kept = [], 0, 0
+    for token in TOKEN.finditer(text):
+        if token[0] in "[{":
+            depth += 1
+            if depth == MAX_DEPTH:
+                parts.append(text[kept : token.start()])
+        elif token[0] in "]}":
+            if depth == MAX_DEPTH:
+                parts.append("null")
+                kept = token.end()
+            depth -= 1
+    return "".join(parts) + text[kept:] if depth == 0 else ""

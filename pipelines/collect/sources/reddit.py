@@ -6,15 +6,200 @@ same client id; the error then carries the seconds to wait, and the scheduler re
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
-from pipelines.collect.sources.page_cache import post_of
-from pipelines.collect.sources.reddit_api import ANSWER_SECONDS, PrawClient
+import praw
+import prawcore
+import requests
+from prawcore.const import ACCESS_TOKEN_PATH
+
+from pipelines.collect.sources.arctic_shift import post_of
+from pipelines.collect.sources.service import (
+    BoundedSession,
+    SourceBlocked,
+    SubredditClosed,
+    check_address,
+    finite,
+    refusal,
+    seconds,
+    user_agent,
+)
 from pipelines.collect.submission import fullname_of
 from pipelines.config.collect import Reddit
 from pipelines.config.settings import Settings
-from pipelines.errors import SourceUnavailable
+from pipelines.errors import BadParams, SourceError, SourceRefused, SourceUnavailable
+
+# Ours: for one answer from the request to the last byte; a page usually takes two seconds.
+ANSWER_SECONDS = 60.0
+# Reddit's window of its rate limit: no header may make prawcore sleep longer.
+WINDOW_SECONDS = 600
+CURSOR = re.compile(r"t[1-9]_[0-9a-z]{1,13}")
+# In a token answer with status 200.
+PASSING = ("temporarily_unavailable", "server_error", 429, 500, 502, 503, 504)
+REASONS = frozenset({"private", "banned", "quarantined", "gated", "gold_only"})
+BLOCKED = "it requires a login or a registered client (HTTP 403 without Reddit's JSON)"
+
+
+@dataclass(frozen=True)
+class RedditListing:
+    """One page: the posts, with an empty one for each child that is not a post, and the next page's cursor, if any."""
+
+    items: list[dict[str, Any]]
+    after: str | None
+
+
+class PrawClient:
+    """PRAW with application-only OAuth; nothing is sent before the first request."""
+
+    def __init__(self, settings: Settings, *, answer_seconds: float = ANSWER_SECONDS) -> None:
+        for key in ("reddit_client_id", "reddit_client_secret"):
+            if not getattr(settings, key):
+                raise BadParams(where=f"CORPUS_{key.upper()}", detail="not set")
+        # Below this level both log raw ids: the cursor is part of the address of every page.
+        for noisy in ("prawcore", "urllib3"):
+            logging.getLogger(noisy).setLevel(logging.ERROR)
+        self._reddit = praw.Reddit(
+            "DEFAULT",
+            client_id=settings.reddit_client_id,
+            client_secret=settings.reddit_client_secret,
+            username=None,
+            password=None,
+            refresh_token=None,
+            user_agent=user_agent(settings.contact),
+            reddit_url=check_address(settings.reddit_url, setting="CORPUS_REDDIT_URL"),
+            oauth_url=check_address(settings.reddit_oauth_url, setting="CORPUS_REDDIT_OAUTH_URL"),
+            check_for_updates=False,
+            check_for_async=False,
+            requestor_class=RepairingRequestor,
+            requestor_kwargs={"session": BoundedSession(seconds=answer_seconds)},
+        )
+
+    def listing(self, path: str, *, params: dict[str, str | int], subreddit: str | None = None) -> RedditListing:
+        """Return one page of a listing; without ``subreddit``, posts are requested by fullname."""
+        try:
+            answer = self._reddit.request(method="GET", path=path, params=params)
+        except SourceError:
+            raise
+        # any exception: PRAW's parsers raise KeyError, TypeError, RecursionError and others for malformed answers
+        except Exception as error:
+            raise failure(error, subreddit=subreddit) from None
+        return parsed(answer, paged=subreddit is not None)
+
+    def remaining(self) -> float | None:
+        limits = self._reddit.auth.limits
+        left, used = limits["remaining"], limits["used"]
+        return None if left is None or used is None else float(left) / max(float(left) + float(used), 1.0)
+
+
+class RepairingRequestor(prawcore.Requestor):  # type: ignore[misc] # untyped
+    """A requestor that keeps from prawcore every header and status that it cannot parse."""
+
+    def request(self, *args: Any, **kwargs: Any) -> requests.Response:
+        response: requests.Response = super().request(*args, **kwargs)
+        repair(response)
+        status = response.status_code
+        if status >= 300 and status != 401 and status not in prawcore.sessions.Session.RETRY_STATUSES:
+            raise prawcore.ResponseException(response)
+        if status == 200 and _asks_token(response) and not _is_token(_json(response)):
+            raise SourceUnavailable(source="reddit", detail="the token response does not follow the API")
+        return response
+
+
+def repair(response: requests.Response) -> None:
+    """Replace the headers that prawcore parses: unusable ones raise there, or make it sleep for years."""
+    headers = response.headers
+    names = [f"x-ratelimit-{name}" for name in ("remaining", "used", "reset")]
+    left, used, reset = (finite(headers.get(names[0])), finite(headers.get(names[1])), seconds(headers.get(names[2])))
+    usable = left is not None and used is not None and reset is not None and left >= 0 and used >= 0
+    for name in names:
+        headers.pop(name, None)
+    if usable:
+        kept = (min(left or 0, 1e6), min(used or 0, 1e6), min(reset or 0, WINDOW_SECONDS))
+        headers.update({name: str(int(value)) for name, value in zip(names, kept, strict=True)})
+    if response.status_code == 401:
+        headers["www-authenticate"] = 'Bearer error="invalid_token"'
+
+
+def failure(error: Exception, *, subreddit: str | None) -> SourceError:
+    """Return the project's error for an exception of PRAW, without its text, which may contain URLs with ids."""
+    if isinstance(error, prawcore.exceptions.OAuthException):
+        if error.error in PASSING:
+            return SourceUnavailable(source="reddit", detail="no token is issued now")
+        return SourceRefused(source="reddit", detail="the token request was rejected")
+    if isinstance(error, prawcore.exceptions.BadJSON):
+        return SourceUnavailable(source="reddit", detail="the response is not JSON")
+    if isinstance(error, prawcore.exceptions.ResponseException):
+        return _of_response(error.response, subreddit=subreddit)
+    if isinstance(error, prawcore.exceptions.RequestException):
+        return SourceUnavailable(source="reddit", detail=type(error.original_exception).__name__)
+    return SourceUnavailable(source="reddit", detail=f"the response does not follow the API ({type(error).__name__})")
+
+
+def _of_response(response: requests.Response, *, subreddit: str | None) -> SourceError:
+    status, body = response.status_code, _json(response)
+    token = _asks_token(response)
+    what = "the token" if token else "posts by name" if subreddit is None else f"r/{subreddit}"
+    if status == 403 and body is None:
+        return SourceBlocked(source="reddit", detail=BLOCKED)
+    if subreddit is not None and not token:
+        reason = _closed(status, body=body, location=response.headers.get("location", ""))
+        if reason:
+            return SubredditClosed(source="reddit", subreddit=subreddit, reason=reason)
+    return refusal("reddit", status=status, headers=response.headers, what=what)
+
+
+def _closed(status: int, *, body: dict[str, Any] | None, location: str) -> str | None:
+    """Return why a subreddit is closed, or ``None`` if the answer does not concern the subreddit."""
+    if status in (301, 302, 303, 307, 308):
+        return "not_found" if "/subreddits/search" in location else None
+    if body is None or status not in (403, 404, 451):
+        return None
+    named = body.get("reason")
+    if isinstance(named, str) and named in REASONS:
+        return named
+    return {403: "forbidden", 404: "not_found"}.get(status, "legal")
+
+
+def _asks_token(response: requests.Response) -> bool:
+    return urlsplit(response.url or "").path.endswith(ACCESS_TOKEN_PATH)
+
+
+def _is_token(body: dict[str, Any] | None) -> bool:
+    if body is None or "error" in body:
+        return body is not None
+    token, expires, scope = (body.get(key) for key in ("access_token", "expires_in", "scope"))
+    usable = isinstance(token, str) and token.isascii() and token.isprintable() and bool(token)
+    return usable and isinstance(expires, int) and isinstance(scope, str)
+
+
+def _json(response: requests.Response) -> dict[str, Any] | None:
+    try:
+        body = response.json()
+    except (ValueError, RecursionError):
+        return None
+    return body if isinstance(body, dict) else None
+
+
+def parsed(answer: Any, *, paged: bool) -> RedditListing:
+    """Return the listing in an answer's JSON."""
+    data = answer.get("data") if isinstance(answer, dict) and answer.get("kind") == "Listing" else None
+    children = data.get("children") if isinstance(data, dict) else None
+    if not isinstance(data, dict) or not isinstance(children, list):
+        raise SourceUnavailable(source="reddit", detail="the response is not a listing")
+    after = data.get("after")
+    if paged and ("after" not in data or not (after is None or (isinstance(after, str) and CURSOR.fullmatch(after)))):
+        raise SourceUnavailable(source="reddit", detail="the listing has no valid cursor")
+    return RedditListing([_post(child) for child in children], after if paged else None)
+
+
+def _post(child: Any) -> dict[str, Any]:
+    post = child.get("data") if isinstance(child, dict) and child.get("kind") == "t3" else None
+    return post if isinstance(post, dict) else {}
 
 
 class RedditSource:
@@ -23,52 +208,30 @@ class RedditSource:
     name = "reddit"
 
     def __init__(self, settings: Settings, *, params: Reddit, answer_seconds: float = ANSWER_SECONDS) -> None:
-        """Configure PRAW for application-only OAuth; nothing is sent yet.
-
-        Raises:
-            BadParams: the client id, its secret or the contact is missing, or an address is not https.
-        """
         self._params = params
         self._client = PrawClient(settings, answer_seconds=answer_seconds)
 
     def info(self, fullnames: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-        """Return the current state of at most 100 posts by fullname; posts that Reddit does not return are missing.
-
-        Raises:
-            SourceThrottled: 429, with the seconds to wait.
-            SourceRefused: bad credentials, or Reddit refuses this client.
-            SourceUnavailable: 5xx, a timeout or a malformed response, after PRAW's own retries.
-        """
+        """Return the current state of at most 100 posts by fullname; posts that Reddit does not return are missing."""
         items = self._client.listing("api/info", params={"id": ",".join(fullnames)}).items
         return {name: item for item in items if (name := fullname_of(item))}
 
     def page(self, subreddit: str, *, after: str, limit: int) -> tuple[list[Mapping[str, Any]], str]:
-        """Return the listing's posts after a fullname (empty: from the newest on) and the next cursor, or an empty one.
-
-        Raises:
-            SubredditClosed: the subreddit is private, banned or unknown.
-            SourceError: as :meth:`info`.
-        """
+        """Return the listing's posts after a fullname (empty: from the newest on), and the next cursor or ""."""
         query: dict[str, str | int] = {"limit": min(limit, self._params.page_size), "show": "all"}
         if after:
             query["after"] = after
-        found = self._client.listing(f"r/{subreddit}/new", params=query, subreddit=subreddit)
-        items = [post_of(i, subreddit=subreddit, place=f"{after}:{n}") for n, i in enumerate(found.items)]
+        listing = self._client.listing(f"r/{subreddit}/new", params=query, subreddit=subreddit)
+        items = [post_of(i, subreddit=subreddit, place=f"{after}:{n}") for n, i in enumerate(listing.items)]
         if items and all(item["subreddit"].lower() != subreddit.lower() for item in items):
             # as if every post had been read, and none were of the subreddit
             raise SourceUnavailable(source=self.name, detail=f"the listing of r/{subreddit} is that of another one")
-        return items, found.after or ""
+        return items, listing.after or ""
 
     def newest(self, subreddit: str) -> str | None:
-        """Return the fullname of a subreddit's newest post, or ``None`` if the subreddit shows no posts.
-
-        Raises:
-            SubredditClosed: the subreddit is private, banned or unknown.
-            SourceError: as :meth:`info`.
-        """
+        """Return the fullname of a subreddit's newest post, or ``None`` if the subreddit shows no posts."""
         items, _ = self.page(subreddit, after="", limit=1)
         return next((name for item in items if (name := fullname_of(item))), None)
 
     def remaining(self) -> float | None:
-        """Return the unused share of the client's rate limit, or ``None`` before the first response."""
         return self._client.remaining()

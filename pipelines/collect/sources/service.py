@@ -1,15 +1,21 @@
-"""Provide what the live sources share: the user agent, the address check, waits and the errors for HTTP statuses."""
+"""Provide what the live sources share: the user agent, bounded sessions, waits and the errors for HTTP statuses."""
 
 from __future__ import annotations
 
 import ipaddress
 import math
+import queue
+import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from http import HTTPStatus
+from typing import Any
 from urllib.parse import urlsplit
 
-from pipelines.collect.pace import retry_after
+import requests
+
+from pipelines.collect.connection import retry_after
 from pipelines.errors import BadParams, SourceError, SourceRefused, SourceThrottled, SourceUnavailable
 
 # Ours: the wait after a 429 without a time, a tenth of Reddit's window of ten minutes.
@@ -49,22 +55,14 @@ class SourceBlocked(SourceRefused):
 
 
 def user_agent(contact: str) -> str:
-    """Return the user agent of the live sources in the form that Reddit's API rules require.
-
-    Raises:
-        BadParams: no contact is set.
-    """
+    """Return the user agent of the live sources in the form that Reddit's API rules require."""
     if not contact:
         raise BadParams(where="CORPUS_CONTACT", detail="not set; a live source must send a contact address")
     return f"python:crisis-corpus:v1 (research; {contact})"
 
 
 def check_address(address: str, *, setting: str) -> str:
-    """Normalise a server's address, and reject an address to which credentials must not be sent.
-
-    Raises:
-        BadParams: the address is neither https nor http to this machine.
-    """
+    """Normalise a server's address, and reject an address to which credentials must not be sent."""
     parts = urlsplit(address)
     if parts.scheme != "https" and not (parts.scheme == "http" and _is_loopback(parts.hostname or "")):
         raise BadParams(where=setting, detail="neither https nor a loopback address")
@@ -92,10 +90,7 @@ def requested_wait(headers: Mapping[str, str]) -> float:
 
 
 def seconds(text: str | None) -> float | None:
-    """Return a header's number of seconds, from 0 to ``MAX_WAIT_SECONDS``, or ``None`` if it is not a usable number.
-
-    A time since the epoch is converted to the seconds until then.
-    """
+    """Return a header's seconds (of an epoch time: until then), 0 to ``MAX_WAIT_SECONDS``, or ``None`` if unusable."""
     number = finite(text)
     if number is None or number < 0:
         return None
@@ -116,3 +111,67 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+# Ours: a page of a hundred of the longest posts, in all their forms, takes about 20 MiB.
+MAX_BYTES = 2**26
+CHUNK = 2**14
+
+
+class AnswerTooSlow(requests.Timeout):
+    """An answer was not complete at the end of its total time."""
+
+
+class AnswerTooLarge(requests.RequestException):
+    """An answer exceeds the size limit."""
+
+
+class BoundedSession(requests.Session):
+    """A session that follows no redirect and reads each answer within a total time and size."""
+
+    def __init__(self, *, seconds: float) -> None:
+        super().__init__()
+        self._seconds = seconds
+
+    def request(self, *args: Any, **kwargs: Any) -> requests.Response:
+        """Send a request; the caller sees a redirect as an answer, because credentials belong to one server only."""
+        # of each read: longer than the whole may take, so that it only ends a thread that was left behind
+        kwargs.setdefault("timeout", 2 * self._seconds)
+        return super().request(*args, **kwargs | {"allow_redirects": False})
+
+    def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
+        """Send a prepared request and read the whole answer."""
+        answers: queue.SimpleQueue[requests.Response | Exception] = queue.SimpleQueue()
+        begun: list[requests.Response] = []
+
+        def exchange() -> None:
+            try:
+                begun.append(super(BoundedSession, self).send(request, **kwargs | {"stream": True}))
+                answers.put(_read(begun[0]))
+            except Exception as error:
+                answers.put(error)
+
+        # No time-out of a socket limits names, handshakes and headers that arrive byte by byte.
+        threading.Thread(target=exchange, name="exchange", daemon=True).start()
+        try:
+            answer = answers.get(timeout=self._seconds)
+        except queue.Empty:
+            for response in begun:
+                # ends the thread; one that still reads headers ends with its connection
+                with suppress(ValueError, RuntimeError, OSError):
+                    response.raw.shutdown()
+            raise AnswerTooSlow(f"no complete answer within {self._seconds:g} s") from None
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def _read(response: requests.Response) -> requests.Response:
+    body = bytearray()
+    for data in response.iter_content(CHUNK):
+        body += data
+        if len(body) > MAX_BYTES:
+            response.close()
+            raise AnswerTooLarge(f"more than {MAX_BYTES} bytes")
+    response._content = bytes(body)  # as `content` would set it, without a limit
+    return response

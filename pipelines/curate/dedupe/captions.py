@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.curate.grouping.kernels import compiled
+from pipelines.curate.kernels import compiled
 from pipelines.extract.vocabulary import ranks
 from pipelines.extract.words import words
 
@@ -41,17 +41,13 @@ def caption_words(text: str) -> list[str]:
 
 
 class Captions:
-    """Captions prepared for the comparison of millions of pairs; kept in memory only, because captions are content.
-
-    Attributes:
-        counts: the number of words of each caption, (n,) int64.
-    """
+    """Captions to compare in millions of pairs, in memory only; ``counts`` has the words of each, (n,) int64."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         captions = [caption_words(text) for text in texts]
         number: dict[str, int] = {}
         flat = [number.setdefault(word, len(number)) for word in chain.from_iterable(captions)]
-        self.counts: Ints = np.array([len(some) for some in captions], dtype=np.int64)
+        self.counts: Ints = np.array([len(caption) for caption in captions], dtype=np.int64)
         self._texts = _CaptionTexts(
             begins=_begins(self.counts),
             words=np.array(flat, dtype=np.int32),
@@ -65,10 +61,7 @@ class Captions:
         self._sorted = self._texts.words[order]
 
     def differences(self, left: npt.ArrayLike, right: npt.ArrayLike, *, limit: int) -> Ints:
-        """Count the words that differ between the captions of each pair (``left``, ``right``), up to ``limit``.
-
-        Takes about a microsecond per pair. The result is symmetric.
-        """
+        """Count the words that differ between the captions of each pair, up to ``limit``; a microsecond a pair."""
         one, other = np.asarray(left, dtype=np.int64), np.asarray(right, dtype=np.int64)
         result = np.empty(len(one), dtype=np.int64)
         longest = int(self.counts.max(initial=0)) + 1
@@ -76,10 +69,7 @@ class Captions:
         return result
 
     def unordered_differences(self, left: npt.ArrayLike, right: npt.ArrayLike) -> Ints:
-        """Count the words of the longer caption that the other one lacks, in any order; misreadings count.
-
-        OCR reads the lines of a tilted caption in varying order.
-        """
+        """Count the words of the longer caption that the other lacks, in any order, as OCR reads tilted lines."""
         one, other = np.asarray(left, dtype=np.int64), np.asarray(right, dtype=np.int64)
         common = np.empty(len(one), dtype=np.int64)
         common_counts(self._texts.begins, self._sorted, (one, other), common)
@@ -116,8 +106,8 @@ def _begins(sizes: Iterable[int]) -> Ints:
     return np.concatenate([[0], np.cumsum(np.fromiter(sizes, dtype=np.int64))])
 
 
-def _letters(some: Iterable[str]) -> npt.NDArray[np.uint32]:
-    return np.frombuffer("".join(some).encode("utf-32-le"), dtype=np.uint32)
+def _letters(words: Iterable[str]) -> npt.NDArray[np.uint32]:
+    return np.frombuffer("".join(words).encode("utf-32-le"), dtype=np.uint32)
 
 
 def _ranks(sorted_groups: Ints) -> Ints:
@@ -149,7 +139,6 @@ def _equal(letters: Any, i: int, j: int, length: int) -> bool:
 
 @compiled
 def _letters_apart(letters: Any, one: tuple[int, int], other: tuple[int, int]) -> int:
-    """Return the Levenshtein distance of two spans."""
     row = np.arange(other[1] - other[0] + 1)
     for i in range(one[0], one[1]):
         corner, row[0] = row[0], row[0] + 1

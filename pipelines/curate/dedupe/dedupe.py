@@ -7,7 +7,7 @@ never written.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,16 +15,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from pipelines.config.params import Params
-from pipelines.curate.dedupe import opened_items
-from pipelines.curate.dedupe.image_pairs import Ints, Kinds, Pairs, kinds, pairs_of_items, pairs_of_kinds
-from pipelines.curate.dedupe.text_pairs import text_kinds_and_pairs
-from pipelines.curate.grouping.hamming_search import components, keepers
-from pipelines.curate.grouping.items import among, read_posts
-from pipelines.curate.grouping.published_split import members
+from pipelines.curate.dedupe.hamming_search import components, keepers
+from pipelines.curate.dedupe.image_pairs import Ints, Kinds, Pairs, Pictures, kinds, pairs_of_items, pairs_of_kinds
+from pipelines.curate.dedupe.text_pairs import Signatures, text_kinds_and_pairs
+from pipelines.curate.items import among, read_items, read_posts, split_members
+from pipelines.errors import SchemaMismatch
 from pipelines.storage import tables
 from pipelines.storage.metrics_file import write_metrics
+from pipelines.storage.seal import open_column, opener
 from pipelines.storage.tables import Item
 from pipelines.vault.vault import Vault
 
@@ -42,31 +43,28 @@ def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> di
     Returns:
         ``items``, ``taken_down``, ``pairs``, ``clusters``, ``largest_cluster``, ``dropped``, ``kept``, and for
         pictures ``without_hash``.
-
-    Raises:
-        SchemaMismatch: an item has no post, or the fingerprints are of two kinds, which cannot be compared.
     """
-    promised = members(corpus, params=params.split[corpus], vault=vault, root=root)
+    promised = split_members(corpus, params=params.split[corpus], vault=vault, root=root)
     more = {}
     if params.corpora[corpus].content == "images":
-        live, taken_down = opened_items.read_images(corpus, params=params, vault=vault, root=root)
+        live, taken_down = read_images(corpus, params=params, vault=vault, root=root)
         items = _in_order_of_keeping(corpus, live, promised=promised, root=root)
-        pictures = opened_items.pictures(items)
+        pictures = picture_columns(items)
         known: Kinds = (drawn := kinds(pictures))
-        found = pairs_of_kinds(pictures, drawn, params=params.dedupe)
+        near = pairs_of_kinds(pictures, drawn, params=params.dedupe)
         more["without_hash"] = int((~pictures.hashed).sum())
     else:
-        live, signatures, taken_down = opened_items.read_signatures(corpus, vault=vault, root=root)
+        live, signatures, taken_down = read_signatures(corpus, vault=vault, root=root)
         items = _in_order_of_keeping(corpus, live, promised=promised, root=root)
-        known, found = text_kinds_and_pairs(
+        known, near = text_kinds_and_pairs(
             signatures,
             items["row"].to_numpy(),
-            opened=partial(opened_items.open_texts, corpus, live["record_id"], vault=vault, root=root),
+            opened=partial(open_texts, corpus, live["record_id"], vault=vault, root=root),
             similarity=params.dedupe.similarity,
             shingle_words=params.texts.shingle_words,
         )
-    pairs = pairs_of_items(found, known, listed=params.dedupe.listed_copies)
-    clusters = _clusters(items, found, known)
+    pairs = pairs_of_items(near, known, listed=params.dedupe.listed_copies)
+    clusters = _clusters(items, near, known)
 
     folder = root / "snapshot" / corpus / "dedupe"
     dropped = clusters.filter(pc.invert(clusters["keeper"])).select(["record_id", "image"])
@@ -95,7 +93,7 @@ def _in_order_of_keeping(corpus: str, live: pa.Table, *, promised: Collection[It
 
     A backfill of an earlier month must not replace a member of the test set by its original.
     """
-    posts = read_posts(corpus, of=live, columns=["created"], root=root)
+    posts = read_posts(corpus, items=live, columns=["created"], root=root)
     joined = live.join(posts, keys="record_id", join_type="left outer")
     later = pa.array(~among(joined, promised)).cast(pa.int8())
     order = [(column, "ascending") for column in ("later", "created", "record_id", "image")]
@@ -116,14 +114,13 @@ def _pair_table(images: pa.Table, pairs: Pairs) -> pa.Table:
     )
 
 
-def _clusters(images: pa.Table, found: Pairs, known: Kinds) -> pa.Table:
-    """Return every item of a group of two or more, with its distances to the kept item that it repeats."""
+def _clusters(images: pa.Table, pairs: Pairs, known: Kinds) -> pa.Table:
     count = len(known.first)
-    keeper = keepers(np.arange(count), found.left, found.right)
-    group = components(count, found.left, found.right)[known.kind]
+    keeper = keepers(np.arange(count), pairs.left, pairs.right)
+    group = components(count, pairs.left, pairs.right)[known.kind]
     kept = (keeper[known.kind] == known.kind) & (known.first[known.kind] == np.arange(len(known.kind)))
     members = np.flatnonzero(np.bincount(group, minlength=count)[group] > 1)
-    hamming, words = _apart(found, keeper)
+    hamming, words = _apart(pairs, keeper)
     items = images.select(["record_id", "image"])
     names = items.take(pa.array(known.first[group[members]]))
     name = pc.binary_join_element_wise(names["record_id"], names["image"].cast(pa.string()), "#")
@@ -140,10 +137,106 @@ def _clusters(images: pa.Table, found: Pairs, known: Kinds) -> pa.Table:
     )
 
 
-def _apart(found: Pairs, keeper: Ints) -> tuple[Ints, Ints]:
+def _apart(pairs: Pairs, keeper: Ints) -> tuple[Ints, Ints]:
     """Return the bits and words by which each kind differs from the kept kind that it repeats; 0 if it is kept."""
     count = len(keeper)
     hamming, words = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
-    direct = keeper[found.right] == found.left
-    hamming[found.right[direct]], words[found.right[direct]] = found.hamming[direct], found.words[direct]
+    direct = keeper[pairs.right] == pairs.left
+    hamming[pairs.right[direct]], words[pairs.right[direct]] = pairs.hamming[direct], pairs.words[direct]
     return hamming, words
+
+
+HASHES = ["fingerprint", "inner_fingerprint", "outer_fingerprint"]
+IMAGES = ["sha256", "text", *HASHES, "fingerprint_id", "energy"]
+POSTS = ["title", "body"]
+# Signatures decrypted at once, about 100 MB, and the bytes of each of their values.
+OPENED, VALUE = 50_000, 4
+
+
+def read_images(
+    corpus: str, *, params: Params, vault: Vault, root: Path, wanted: Collection[Item] | None = None
+) -> tuple[pa.Table, int]:
+    """Return the live images (all, or the wanted ones), with their text as ``words``, and how many were taken down."""
+    images = read_items(corpus, params=params, columns=IMAGES, root=root)
+    if wanted is not None:
+        images = images.filter(among(images, wanted))
+    texts = [text and text.decode() for text in open_column(images, name="images", column="text", vault=vault)]
+    images = images.drop_columns("text").append_column("words", pa.array(texts, pa.string()))
+    live = images.filter(pc.is_valid(images["words"]))
+    identities = live["fingerprint_id"].drop_null().unique()
+    if len(identities) > 1:
+        raise SchemaMismatch(
+            table="images", detail=f"fingerprints of {len(identities)} different methods cannot be compared"
+        )
+    return live, images.num_rows - live.num_rows
+
+
+def read_signatures(corpus: str, *, vault: Vault, root: Path) -> tuple[pa.Table, Signatures, int]:
+    """Return the live texts (``record_id``, ``image``, ``row``), each row's signature, and how many are not live."""
+    shards = sorted((root / "data" / corpus).glob("*/texts/*.parquet"))
+    sizes = [pq.read_metadata(path).num_rows for path in shards]
+    total = sum(sizes)
+    ids, made, signatures = list[pa.Table](), 0, np.empty((total, 1), np.uint32)
+    number = (np.cumsum(sizes) - sizes) // OPENED
+    for numbers in np.split(np.arange(len(shards)), 1 + np.flatnonzero(np.diff(number))):
+        rows = tables.concat([shards[i] for i in numbers], name="texts", columns=["record_id", "signature"])
+        opened = open_column(rows, name="texts", column="signature", vault=vault)
+        ids.append(rows.select(["record_id"]).filter(pa.array([data is not None for data in opened], pa.bool_())))
+        present = [data for data in opened if data is not None]
+        if present and not made:
+            signatures = np.empty((total, len(present[0]) // VALUE), np.uint32)
+        if any(len(data) != VALUE * signatures.shape[1] for data in present):
+            raise SchemaMismatch(table="texts", detail="signatures of two lengths cannot be compared")
+        values = np.frombuffer(b"".join(present), "<u4").reshape(-1, signatures.shape[1])
+        signatures[made : made + len(values)] = values
+        made += len(values)
+    live = pa.concat_tables(ids).append_column("image", pa.array(np.zeros(made, np.int16)))
+    return live.append_column("row", pa.array(np.arange(made))), signatures[:made], total - made
+
+
+def open_texts(
+    corpus: str, record_ids: pa.ChunkedArray, batches: Sequence[Ints], *, vault: Vault, root: Path
+) -> Callable[[int], list[str | None]]:
+    """Read the sealed posts of batches of rows; return a function that opens one batch, ``None`` for a taken-down post.
+
+    The sealed posts and the encrypted keys of all batches are in memory at once. The function may run in a fork.
+    """
+    wanted = record_ids.take(pa.array(np.concatenate([np.empty(0, np.int64), *batches]))).combine_chunks()
+    posts = _sealed_posts(corpus, wanted, root=root)
+    ends = np.cumsum([len(batch) for batch in batches]).tolist()
+    opened = opener(posts, name="posts", columns=POSTS, vault=vault)
+
+    def texts(number: int) -> list[str | None]:
+        cells = opened(ends[number] - len(batches[number]), ends[number])
+        return [
+            None if title is None or body is None else f"{title.decode()}\n{body.decode()}"
+            for title, body in zip(*cells, strict=True)
+        ]
+
+    return texts
+
+
+def _sealed_posts(corpus: str, wanted: pa.Array, *, root: Path) -> pa.Table:
+    parts = [tables.SCHEMAS["posts"].empty_table().select(tables.with_bound("posts", POSTS))]
+    for path in sorted((root / "data" / corpus).glob("*/posts.parquet")):
+        posts = tables.read(path, name="posts", columns=POSTS)
+        parts.append(posts.filter(pc.is_in(posts["record_id"], value_set=wanted)))
+    posts = pa.concat_tables(part.replace_schema_metadata(None) for part in parts)
+    place = pc.index_in(wanted, value_set=posts["record_id"].combine_chunks())
+    if orphans := place.null_count:
+        raise SchemaMismatch(table="posts", detail=f"{orphans} records have items and no post")
+    return posts.take(place).combine_chunks()
+
+
+def picture_columns(items: pa.Table) -> Pictures:
+    """Return the hashes and captions of the rows of an image corpus, in their order."""
+    hashes, inner, outer = (pc.coalesce(items[name], items["fingerprint"]).fill_null(0).to_numpy() for name in HASHES)
+    return Pictures(
+        hashes=hashes,
+        hashed=items["fingerprint"].is_valid().to_numpy(),
+        digests=items["sha256"].to_pylist(),
+        texts=items["words"].to_pylist(),
+        energies=items["energy"].to_numpy(),
+        inner=inner,
+        outer=outer,
+    )

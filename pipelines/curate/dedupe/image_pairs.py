@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from pipelines.config.curate import Dedupe
 from pipelines.curate.dedupe.captions import Captions, caption_words
-from pipelines.curate.grouping.hamming_search import cells, equal_pairs, pair_blocks
+from pipelines.curate.dedupe.hamming_search import cells, equal_pairs, pair_blocks
 
 Ints = npt.NDArray[np.int64]
 
@@ -105,10 +105,7 @@ class PictureKinds(Kinds):
 
 
 def kinds(pictures: Pictures) -> PictureKinds:
-    """Group pictures with the same hash and the same caption words into one class.
-
-    A picture without a hash is of one kind only with pictures of the same bytes and words (ours).
-    """
+    """Group pictures with the same hash (without one, the same bytes; ours) and the same caption words."""
     numbers: dict[tuple[tuple[int, int, int] | str, int], int] = {}
     texts: dict[str, int] = {}
     captions = [texts.setdefault(" ".join(caption_words(text)), len(texts)) for text in pictures.texts]
@@ -123,11 +120,7 @@ def kinds(pictures: Pictures) -> PictureKinds:
 
 
 def pairs_of_kinds(
-    pictures: Pictures,
-    known: PictureKinds,
-    *,
-    params: Dedupe,
-    proposed: Iterable[tuple[Ints, Ints]] | None = None,
+    pictures: Pictures, known: PictureKinds, *, params: Dedupe, proposed: Iterable[tuple[Ints, Ints]] | None = None
 ) -> Pairs:
     """Return the near-duplicate pairs of classes among the proposed ones (default: those of the indexed search).
 
@@ -171,9 +164,9 @@ def pairs_of_kinds(
         marked = (words - added - misread < params.word_difference) & (added <= ADDED)
         marked &= words < params.word_difference + ADDED  # more are not counted
         marked &= agreeing >= np.maximum(MARKED_WORDS, MARKED_SHARE * np.minimum(counts[left], counts[right]))
-        found = (words < params.word_difference) & (hamming <= radius)
-        found |= marked & (hamming <= nearby)
-        parts.append(Pairs(left, right, hamming, words).take(found))
+        duplicate = (words < params.word_difference) & (hamming <= radius)
+        duplicate |= marked & (hamming <= nearby)
+        parts.append(Pairs(left, right, hamming, words).take(duplicate))
     return Pairs.join(parts)
 
 
@@ -183,7 +176,6 @@ def widest_radius(params: Dedupe) -> int:
 
 
 def _words_apart(known: PictureKinds, left: Ints, right: Ints, *, params: Dedupe) -> tuple[Ints, Ints]:
-    """Count the differing words of pairs, in order and in any order."""
     one, other = known.caption[left], known.caption[right]
     words = known.captions.differences(one, other, limit=params.word_difference + ADDED)
     return words, known.captions.unordered_differences(one, other)
@@ -237,16 +229,15 @@ def close_pairs(hashes: npt.NDArray[np.uint64], *, radius: int) -> Iterator[tupl
     """Yield the pairs ``left < right`` within ``radius`` of each other, or of the other one mirrored; some twice."""
     count = len(hashes)
     for left, right, _ in pair_blocks(np.concatenate([hashes, hashes ^ MIRROR]), radius=radius):
-        found = (left < count) & (left < right % count)
-        yield left[found].astype(np.int64), (right[found] % count).astype(np.int64)
+        distinct = (left < count) & (left < right % count)
+        yield left[distinct].astype(np.int64), (right[distinct] % count).astype(np.int64)
 
 
-def pairs_of_items(found: Pairs, known: Kinds, *, listed: int) -> Pairs:
+def pairs_of_items(near: Pairs, known: Kinds, *, listed: int) -> Pairs:
     """Return the near-duplicate pairs of items, both within one class and between near-duplicate classes.
 
-    A kind with thousands of items has millions of pairs. All pairs are therefore listed only for its first ``listed``
-    items; each further item is only paired with the first. Groups stay whole, and the list grows linearly with the
-    items.
+    All pairs are listed only for a class's first ``listed`` items, each further item only with the first: groups stay
+    whole, and the list grows linearly with the items.
     """
     order = np.argsort(known.kind, kind="stable")
     sizes = np.bincount(known.kind, minlength=len(known.first))
@@ -257,9 +248,9 @@ def pairs_of_items(found: Pairs, known: Kinds, *, listed: int) -> Pairs:
     parts = [_same(known.first[known.kind[further]], further)]
     parts += [_same(shown[left], shown[right]) for left, right in equal_pairs(known.kind[shown])]
     shown_sizes = np.minimum(sizes, listed)
-    for row, a, b in cells(shown_sizes[found.left], shown_sizes[found.right]):
-        one, other = order[begins[found.left[row]] + a], order[begins[found.right[row]] + b]
-        parts.append(Pairs(np.minimum(one, other), np.maximum(one, other), found.hamming[row], found.words[row]))
+    for row, a, b in cells(shown_sizes[near.left], shown_sizes[near.right]):
+        one, other = order[begins[near.left[row]] + a], order[begins[near.right[row]] + b]
+        parts.append(Pairs(np.minimum(one, other), np.maximum(one, other), near.hamming[row], near.words[row]))
     return Pairs.join(parts)
 
 

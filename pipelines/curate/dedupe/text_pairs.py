@@ -2,27 +2,31 @@
 
 CRADLE does not describe how repeated posts were found; people post the same account to several subreddits with a few
 words changed. Two posts are near-duplicates if the Jaccard index of their shingles (of title and body) is at least
-``dedupe.similarity``. Only posts of a proposed pair are opened, some at a time and shared among the cores, and compared
-exactly: words and shingles are numbered, not hashed.
+``dedupe.similarity``. The stored signatures are the index: texts whose signatures share a band are likely similar
+(locality-sensitive hashing; Leskovec, Rajaraman and Ullman, chapter 3). Each band is sorted on its own, so that memory
+is that of the signatures and of the proposed pairs. Only posts of a proposed pair are opened, some at a time and shared
+among the cores, and compared exactly: words and shingles are numbered, not hashed.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from itertools import chain, count
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate, chain, count
+from math import comb
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from pipelines.curate.dedupe.captions import common_counts
+from pipelines.curate.dedupe.hamming_search import cells, components, equal_pairs
 from pipelines.curate.dedupe.image_pairs import Ints, Kinds, Pairs
-from pipelines.curate.dedupe.signature_search import Signatures, first_copies, similar_pairs
-from pipelines.curate.grouping.hamming_search import cells, components, equal_pairs
+from pipelines.curate.kernels import compiled
 from pipelines.extract.words import words
 from pipelines.parallel import in_parts
 
+Signatures = npt.NDArray[np.uint32]
 # Texts that a process opens at once, unless a longer chain of proposed pairs needs all of its texts.
 BATCH = 20_000
 Texts = Sequence[str | None]
@@ -35,16 +39,9 @@ def text_kinds_and_pairs(
 ) -> tuple[Kinds, Pairs]:
     """Group posts with the same words into one class; return the classes and their near-duplicate pairs.
 
-    A pair has the number of words in the longer text that the other text lacks, with multiplicity. ``hamming`` is 0,
-    because texts have no hash. The result does not depend on the order of the signatures or on ``batch``.
-
-    Args:
-        signatures: one row for each post.
-        rows: the row of each post, in the order of keeping.
-        opened: decrypts the texts of some rows.
-        similarity: the least Jaccard index of near-duplicates.
-        shingle_words: the length of a shingle.
-        batch: texts in memory at once.
+    A pair has the number of words in the longer text that the other text lacks, with multiplicity; ``hamming`` is 0.
+    ``rows`` has each post's row of ``signatures`` in the order of keeping; ``opened`` decrypts the texts of some rows.
+    The result does not depend on the order of the signatures or on ``batch``, the texts in memory at once.
     """
     first = first_copies(signatures)
     everything = np.arange(len(first))
@@ -81,12 +78,11 @@ def text_kinds_and_pairs(
 def _compared(
     texts: Texts, group: Ints, proposed: tuple[Ints, Ints], *, similarity: float, shingle_words: int
 ) -> tuple[Ints, Pairs]:
-    """Return for each text the first one with the same words, and the near-duplicates among the proposed pairs."""
     alike, spoken = _numbered(texts)
     one, other = _expanded(alike, group, proposed)
     there = np.array([text is not None for text in texts], np.bool_)
-    some = (one != other) & there[one] & there[other]
-    return alike, _near(spoken, one[some], other[some], similarity=similarity, shingle_words=shingle_words)
+    live = (one != other) & there[one] & there[other]
+    return alike, _near(spoken, one[live], other[live], similarity=similarity, shingle_words=shingle_words)
 
 
 def _batches(linked: Ints, *, size: int) -> list[Ints]:
@@ -101,15 +97,15 @@ def _batches(linked: Ints, *, size: int) -> list[Ints]:
 
 def _in_order(same: Ints, parts: Sequence[Pairs], *, rows: Ints) -> tuple[Kinds, Pairs]:
     """Number the classes, which are named by a row, in the order of keeping."""
-    _, first, of = np.unique(same[rows], return_index=True, return_inverse=True)
+    _, first, number_of_row = np.unique(same[rows], return_index=True, return_inverse=True)
     number = np.empty(len(first), np.int64)
     number[np.argsort(first)] = np.arange(len(first))
     kind = np.empty(len(rows), np.int64)
-    kind[rows] = number[of]
-    found = Pairs.join([*parts, Pairs(*np.empty((4, 0), np.int64))])
-    left, right = kind[found.left], kind[found.right]
-    pairs = Pairs(np.minimum(left, right), np.maximum(left, right), found.hamming, found.words)
-    return Kinds(number[of], np.sort(first)), Pairs.join([pairs])
+    kind[rows] = number[number_of_row]
+    joined = Pairs.join([*parts, Pairs(*np.empty((4, 0), np.int64))])
+    left, right = kind[joined.left], kind[joined.right]
+    pairs = Pairs(np.minimum(left, right), np.maximum(left, right), joined.hamming, joined.words)
+    return Kinds(number[number_of_row], np.sort(first)), Pairs.join([pairs])
 
 
 def _sides(blocks: Iterable[tuple[npt.NDArray[Any], npt.NDArray[Any]]]) -> Ints:
@@ -132,13 +128,12 @@ class _Spoken(NamedTuple):
 def _expanded(alike: Ints, group: Ints, proposed: tuple[Ints, Ints]) -> Ints:
     """Return the pairs of distinct texts in the proposed pairs of groups and within each group.
 
-    ``group`` is of each text the first one with its signature, and ``alike`` the first one with its words. Texts of a
-    group nearly always have the same words, but need not.
+    ``group`` is of each text the first one with its signature, and ``alike`` the first one with its words.
     """
-    of, distinct = np.divmod(np.unique(group * len(group) + alike), len(group))
-    sizes = np.bincount(of, minlength=len(group))
+    group_of, distinct = np.divmod(np.unique(group * len(group) + alike), len(group))
+    sizes = np.bincount(group_of, minlength=len(group))
     starts = np.cumsum(sizes) - sizes
-    sides = list(equal_pairs(of))
+    sides = list(equal_pairs(group_of))
     for pair, a, b in cells(sizes[proposed[0]], sizes[proposed[1]]):
         sides.append((starts[proposed[0][pair]] + a, starts[proposed[1][pair]] + b))
     pairs: Ints = distinct[_sides(sides)]
@@ -159,11 +154,10 @@ def _numbered(texts: Texts) -> tuple[Ints, _Spoken]:
 
 
 def _near(spoken: _Spoken, left: Ints, right: Ints, *, similarity: float, shingle_words: int) -> Pairs:
-    """Return which of these pairs of texts are near-duplicates."""
     shared, sizes = _common(_shingles(spoken, size=shingle_words), left, right)
     union = sizes[left] + sizes[right] - shared
-    found = shared / np.maximum(1, union) >= similarity
-    left, right = left[found], right[found]
+    near = shared / np.maximum(1, union) >= similarity
+    left, right = left[near], right[near]
     shared, sizes = _common(spoken, left, right)
     return Pairs(left, right, np.zeros_like(left), np.maximum(sizes[left], sizes[right]) - shared)
 
@@ -193,3 +187,119 @@ def _shingles(spoken: _Spoken, *, size: int) -> _Spoken:
     text, runs = np.divmod(np.unique(text[whole] * len(distinct) + runs), max(1, len(distinct)))
     sizes = np.bincount(text, minlength=len(spoken.begins) - 1)
     return _Spoken(np.concatenate([[0], np.cumsum(sizes)]), runs, len(distinct))
+
+
+# Ours: expected share of pairs at the threshold that share no band; the requirement is 0.005.
+MISSED = 0.001
+# Ours: expected share of pairs at the threshold whose signatures agree so little that they are not compared.
+OVERLOOKED = 1e-9
+# Ours: slots for each key, so that one in 8 to 16 is sorted needlessly, and the logarithm of the least number of slots.
+SLOTS, MIN_BITS = 8, 10
+
+
+def similar_pairs(signatures: Signatures, rows: Ints, *, threshold: float) -> Iterator[tuple[Ints, Ints]]:
+    """Yield the pairs among ascending ``rows`` whose texts may be similar, in blocks: ``left < right``, each pair once.
+
+    The bands miss at most ``MISSED`` of the pairs at the threshold; pairs whose signatures agree too little are left
+    out.
+    """
+    count = signatures.shape[1]
+    number, length = bands(count, threshold=threshold)
+    least = least_agreeing(count, threshold=threshold)
+    for band in range(number):
+        keys = np.empty(len(rows), np.uint64)
+        _hash(signatures, rows, band * length, (band + 1) * length, keys)
+        for left, right in _equal_pairs(keys, rows=rows):
+            agreeing = np.empty(len(left), np.bool_)
+            _agreeing(signatures, (left, right), (band, length), least, agreeing)
+            yield left[agreeing], right[agreeing]
+
+
+def first_copies(signatures: Signatures) -> Ints:
+    """Return for each row the first row with the same signature; a text that was posted n times would have n² pairs."""
+    count = signatures.shape[1]
+    everything, keys = np.arange(len(signatures)), np.empty(len(signatures), np.uint64)
+    _hash(signatures, everything, 0, count, keys)
+    order = np.argsort(keys, kind="stable")
+    again = 1 + np.flatnonzero(keys[order[1:]] == keys[order[:-1]])
+    # a signature whose hash is that of another one may be taken for no copy, which the search then finds
+    equal = np.empty(len(again), np.bool_)
+    _agreeing(signatures, (order[again - 1], order[again]), (0, 1), count, equal)
+    start = np.arange(len(order))
+    start[again[equal]] = 0
+    first = np.empty(len(order), np.int64)
+    first[order] = order[np.maximum.accumulate(start)]
+    return first
+
+
+def bands(count: int, *, threshold: float) -> tuple[int, int]:
+    """Return the number and the length of the longest bands that miss few enough pairs at the threshold.
+
+    Two texts of similarity s share none of ``b`` bands of ``r`` values with probability (1 - s^r)^b.
+    """
+    fitting = (r for r in range(count // 2, 0, -1) if (1 - threshold**r) ** (count // r) <= MISSED)
+    length = next(fitting, 1)
+    return count // length, length
+
+
+def least_agreeing(count: int, *, threshold: float) -> int:
+    """Return the number of values, of ``count``, in which all but ``OVERLOOKED`` of the similar pairs agree at least.
+
+    Each value of two signatures is equal with the probability of the texts' similarity.
+    """
+    shares = (comb(count, k) * threshold**k * (1 - threshold) ** (count - k) for k in range(count))
+    return next((k for k, below in enumerate(accumulate(shares)) if below > OVERLOOKED), count)
+
+
+def _equal_pairs(keys: npt.NDArray[np.uint64], *, rows: Ints) -> Iterator[tuple[Ints, Ints]]:
+    bits = max(MIN_BITS, (SLOTS * len(keys)).bit_length())
+    shared = np.empty(len(keys), np.bool_)
+    _mark_shared(keys, np.uint64(64 - bits), np.zeros(1 << (bits - 2), np.uint8), shared)
+    places = np.flatnonzero(shared)
+    for left, right in equal_pairs(keys[places]):
+        yield rows[places[left]], rows[places[right]]
+
+
+@compiled
+def _hash(signatures: Any, rows: Any, begin: int, end: int, keys: Any) -> None:
+    for i in range(len(rows)):
+        key = np.uint64(0xCBF29CE484222325)
+        for k in range(begin, end):
+            key = (key ^ np.uint64(signatures[rows[i], k])) * np.uint64(0x100000001B3)
+            key ^= key >> np.uint64(32)
+        keys[i] = key
+
+
+@compiled
+def _mark_shared(keys: Any, shift: Any, slots: Any, shared: Any) -> None:
+    """Mark the keys whose slot another key has, too: all keys that are equal to another one, and a few more.
+
+    A slot is a key's upper bits; two bits count its keys up to two. Only the marked keys need be sorted.
+    """
+    for i in range(len(keys)):
+        slot = keys[i] >> shift
+        at, bit = slot >> np.uint64(2), (slot & np.uint64(3)) << np.uint64(1)
+        slots[at] |= np.uint8(2 << bit) if (slots[at] >> bit) & 1 else np.uint8(1 << bit)
+    for i in range(len(keys)):
+        slot = keys[i] >> shift
+        shared[i] = (slots[slot >> np.uint64(2)] >> (((slot & np.uint64(3)) << np.uint64(1)) + np.uint64(1))) & 1
+
+
+@compiled
+def _agreeing(signatures: Any, pairs: tuple[Any, Any], band: tuple[int, int], least: int, agreeing: Any) -> None:
+    """Mark the pairs that share no band before this one (number, length) and agree in at least ``least`` values."""
+    for p in range(len(agreeing)):
+        a, b = pairs[0][p], pairs[1][p]
+        earlier, length = False, band[1]
+        for other in range(band[0]):
+            same = 0
+            while same < length and signatures[a, other * length + same] == signatures[b, other * length + same]:
+                same += 1
+            if same == length:
+                earlier = True
+                break
+        count = 0
+        if not earlier:
+            for k in range(signatures.shape[1]):
+                count += signatures[a, k] == signatures[b, k]
+        agreeing[p] = not earlier and count >= least

@@ -41,11 +41,7 @@ class OcrEngine(Protocol):
         ...
 
     def read(self, data: bytes) -> OcrReading:
-        """Return the text of one JPEG picture.
-
-        Raises:
-            OcrFailed: the picture crashed the engine or took it too long.
-        """
+        """Return the text of one JPEG; raise ``OcrFailed`` if it crashed the engine or took it too long."""
         ...
 
 
@@ -56,13 +52,7 @@ class OcrFailed(Exception):
 def open_engine(params: Ocr, *, consent: Consent | None = None) -> OcrEngine:
     """Return the engine that ``ocr.engine`` names; libraries of other engines are not imported.
 
-    Engines that read pictures on this machine run in a confined child process; ``google_vision`` needs the network, and
-    ``consent``, the one on record for it.
-
-    Raises:
-        ProviderNotConsented: the provider may not receive pictures today.
-        EngineMissing: the engine's program, model or credentials are missing.
-        SandboxMissing: the child cannot be confined, and ``ocr.sandbox`` is ``required``.
+    Engines of this machine run in a confined child process; ``google_vision`` needs the ``consent`` on record for it.
     """
     if params.engine == GOOGLE_VISION:
         from pipelines.config.label import Consent

@@ -24,12 +24,6 @@ class ConfinedEngine:
     """An engine (:class:`pipelines.extract.ocr.OcrEngine`) in a child process; for use by one thread."""
 
     def __init__(self, params: Ocr) -> None:
-        """Start the child and load the engine.
-
-        Raises:
-            EngineMissing: the engine's program or model is missing.
-            SandboxMissing: the child cannot be confined.
-        """
         self._engine = params.engine
         self._scratch = _scratch() if params.engine == "tesseract" else None
         folder = self._scratch.name if self._scratch else ""
@@ -55,13 +49,6 @@ class ConfinedEngine:
             raise EngineMissing(**missing)
 
     def read(self, data: bytes) -> OcrReading:
-        """Return the text of a JPEG.
-
-        Raises:
-            DataError: the bytes are not a picture; as they come from the decoder, the data is damaged.
-            OcrFailed: the child crashed or took too long.
-            StepFailed: the OCR program crashed or took too long.
-        """
         self._start()
         try:
             return self._child.ask(data, read=self._answer)
@@ -85,13 +72,11 @@ class ConfinedEngine:
         return OcrReading(text=text.decode(), confidence=confidence, engine=self.identity, unread=unread, area=area)
 
     def close(self) -> None:
-        """End the child and remove its folder."""
         self._child.end()
         if self._scratch:
             self._scratch.cleanup()
 
     def __del__(self) -> None:
-        """End the child with the engine."""
         if hasattr(self, "_child"):
             self.close()
 

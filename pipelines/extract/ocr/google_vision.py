@@ -33,11 +33,6 @@ class GoogleVision:
     """A client of Google's method ``images:annotate`` with text detection; each picture is one request."""
 
     def __init__(self, params: Ocr, *, client: Any = None, patience_seconds: float = 60.0) -> None:
-        """Use ``client``, or one with the standard credentials; requests are retried for ``patience_seconds``.
-
-        Raises:
-            EngineMissing: no credentials are set.
-        """
         if client is None:
             try:
                 client = vision.ImageAnnotatorClient()
@@ -49,14 +44,7 @@ class GoogleVision:
         self.identity = f"google_vision-v1/google-cloud-vision-{version('google-cloud-vision')}/text_detection"
 
     def read(self, data: bytes) -> OcrReading:
-        """Return the text of a JPEG in the order in which Google returns it.
-
-        Raises:
-            SourceThrottled: the quota is used up.
-            SourceRefused: the credentials are rejected or lack permission.
-            SourceUnavailable: the service did not respond in time, or returned an error.
-            DataError: Google cannot decode the picture.
-        """
+        """Return the text of a JPEG in the order in which Google returns it."""
         again = Retry(predicate=if_exception_type(exceptions.ServiceUnavailable), timeout=self._patience)
         context = {"text_detection_params": {"enable_text_detection_confidence_score": True}}
         try:
@@ -79,7 +67,8 @@ class GoogleVision:
 def parse(answer: Any, *, engine: str) -> OcrReading:
     """Convert one ``AnnotateImageResponse``: words above the threshold, with confidences weighted by letters."""
     pieces, letters, score, area = [], 0, 0.0, 0.0
-    for word in _words(answer.full_text_annotation):
+    blocks = (block for page in answer.full_text_annotation.pages for block in page.blocks)
+    for word in (word for block in blocks for paragraph in block.paragraphs for word in paragraph.words):
         if word.confidence >= MIN_CONFIDENCE:
             pieces += [symbol.text + _after(symbol) for symbol in word.symbols]
             letters += len(word.symbols)
@@ -87,31 +76,22 @@ def parse(answer: Any, *, engine: str) -> OcrReading:
             area += _box(word)
     pixels = sum(page.width * page.height for page in answer.full_text_annotation.pages)
     text = normalise("".join(pieces))
-    found = bool(words(text))
+    has_words = bool(words(text))
     return OcrReading(
-        text=text if found else "",
-        confidence=round(min(1.0, score / letters), 4) if found else 0.0,
+        text=text if has_words else "",
+        confidence=round(min(1.0, score / letters), 4) if has_words else 0.0,
         engine=engine,
-        area=round(min(1.0, area / pixels), 4) if found and pixels else 0.0,
+        area=round(min(1.0, area / pixels), 4) if has_words and pixels else 0.0,
     )
 
 
-def _words(annotation: Any) -> Any:
-    for page in annotation.pages:
-        for block in page.blocks:
-            for paragraph in block.paragraphs:
-                yield from paragraph.words
-
-
 def _box(word: Any) -> float:
-    """Return the area of a word's upright box in pixels."""
     corners = word.bounding_box.vertices
     wide, high = ([getattr(corner, axis) for corner in corners] or [0] for axis in ("x", "y"))
     return float((max(wide) - min(wide)) * (max(high) - min(high)))
 
 
 def _after(symbol: Any) -> str:
-    """Return the space after a symbol; none after a ``HYPHEN`` break, which the line break added."""
     return " " if symbol.property.detected_break.type_ in SPACES else ""
 
 

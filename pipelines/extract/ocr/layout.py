@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pipelines.extract.ocr import OcrReading
-from pipelines.extract.ocr.glued import repaired, split_glued
+from pipelines.extract.vocabulary import repaired, split_glued
 from pipelines.extract.words import mostly_latin, normalise, words
 
 # Ours, in line heights: boxes side by side with a smaller gap are one line; lines with a smaller gap are one block.
@@ -118,22 +118,19 @@ def _area(boxes: Sequence[Box]) -> float:
 
 
 def compose(boxes: Sequence[Box], *, engine: str, split_words_from: int, pixels: int) -> OcrReading:
-    """Join ``boxes`` to one ``OcrReading``; split joined words of ``split_words_from`` letters or more.
-
-    ``pixels`` is the area of the picture in which the boxes are.
-    """
+    """Join the boxes of a picture of ``pixels``; split joined words of ``split_words_from`` letters or more."""
     boxes = _caption(boxes)
     kept = [box for box in boxes if box.read and box.text.strip()]
     text = normalise(" ".join(block.text for block in reading_order(kept)))
     text = repaired(split_glued(text, letters=split_words_from))
-    found = bool(words(text))
+    has_words = bool(words(text))
     total = sum(max(box.width, box.height) for box in boxes)
     unread = sum(max(box.width, box.height) for box in boxes if not box.read)
     score = sum(box.confidence * max(box.width, box.height) for box in kept)
     return OcrReading(
-        text=text if found else "",
-        confidence=round(min(1.0, score / total), 4) if found else 0.0,
+        text=text if has_words else "",
+        confidence=round(min(1.0, score / total), 4) if has_words else 0.0,
         engine=engine,
         unread=round(min(1.0, unread / total), 4) if total else 0.0,
-        area=round(min(1.0, _area(kept) / pixels), 4) if found else 0.0,
+        area=round(min(1.0, _area(kept) / pixels), 4) if has_words else 0.0,
     )

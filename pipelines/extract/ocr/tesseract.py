@@ -38,11 +38,6 @@ class Tesseract:
     """The ``tesseract`` program with its English model, in one thread; it runs twice per picture."""
 
     def __init__(self, params: Ocr) -> None:
-        """Find the program and its model.
-
-        Raises:
-            EngineMissing: with the name of the missing Debian package.
-        """
         try:
             version = str(pytesseract.get_tesseract_version())
             languages = pytesseract.get_languages()
@@ -63,20 +58,14 @@ class Tesseract:
         )
 
     def read(self, data: bytes) -> OcrReading:
-        """Return the text of a JPEG.
-
-        Raises:
-            DataError: the bytes are not a picture; as they come from the decoder, the data is damaged.
-            StepFailed: the program crashed or took too long.
-        """
         try:
             picture = Image.open(io.BytesIO(data), formats=["JPEG"]).convert("RGB")
         except OSError:
             raise DataError(detail="An image of the corpus cannot be decoded; rebuild its partition.") from None
-        found = _words(picture.convert("L"), mode=PAPER, scale=1) + _words(_white(picture), mode=SCATTERED, scale=2)
+        boxes = _words(picture.convert("L"), mode=PAPER, scale=1) + _words(_white(picture), mode=SCATTERED, scale=2)
         pixels = picture.width * picture.height
         split = self._split_words_from
-        return compose(_surest(found), engine=self.identity, split_words_from=split, pixels=pixels)
+        return compose(_surest(boxes), engine=self.identity, split_words_from=split, pixels=pixels)
 
 
 def _white(picture: Image.Image) -> Image.Image:
@@ -91,12 +80,12 @@ def _words(picture: Image.Image, *, mode: int, scale: int) -> list[Box]:
     # White text has a separate pass, so Tesseract's own inversion would only cost time.
     config = f"--oem 1 --psm {mode} -c tessedit_do_invert=0"
     try:
-        found: dict[str, list[Any]] = pytesseract.image_to_data(
+        table: dict[str, list[Any]] = pytesseract.image_to_data(
             picture, lang="eng", config=config, timeout=TIMEOUT_SECONDS, output_type=pytesseract.Output.DICT
         )
     except (pytesseract.TesseractError, RuntimeError):
         raise StepFailed(command="tesseract", returncode="an error") from None
-    columns = (found[name] for name in ("text", "conf", "left", "top", "width", "height"))
+    columns = (table[name] for name in ("text", "conf", "left", "top", "width", "height"))
     boxes = []
     for text, confidence, left, top, width, height in zip(*columns, strict=True):
         characters = sum(c.isalnum() for c in text)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import random
+import re
+import resource
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -50,16 +54,12 @@ def whole(tmp_path: Path, write_dump: Write) -> Path:
 
 def restate(path: Path) -> None:
     """Vouch for the damaged file: only its frames can tell now."""
-    import hashlib
-
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     path.with_name(path.name + ".sha256").write_text(f"{digest} *{path.name}\n")
 
 
 def mapped() -> int:
     """Return the bytes of this process's address space."""
-    import resource
-
     return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
@@ -195,8 +195,6 @@ def test_posts_that_repeat_are_no_bomb(read: Any, whole: Path, write_dump: Write
 
 
 def test_a_bomb_behind_honest_posts_fails_within_bounded_memory(read: Any, whole: Path, write_dump: Write) -> None:
-    import resource
-
     honest = [row(n, selftext=f"{random.Random(n).getrandbits(9000):x}") for n in range(60)]
     write_dump(whole, [*honest, *(b" " * 4_000_000 for _ in range(50))])
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -215,8 +213,6 @@ def test_a_bomb_behind_honest_posts_fails_within_bounded_memory(read: Any, whole
 def test_an_odd_value_in_an_unused_field_does_not_cost_the_post(
     read: Any, whole: Path, write_dump: Write, unused: str
 ) -> None:
-    import json
-
     line = json.dumps(row(1, retrieved_on=7))[:-1] + f', "gildings": {unused}, "over_18": true}}'
     write_dump(whole, [line.encode(), row(2)])
     items = {i.fullname: i for i in read()}
@@ -234,8 +230,6 @@ def test_an_unfinished_string_is_counted_in_linear_time(read: Any, whole: Path, 
 
 
 def test_a_byte_order_mark_hides_no_post(read: Any, whole: Path, write_dump: Write) -> None:
-    import json
-
     mark = b"\xef\xbb\xbf"
     write_dump(whole, [mark + json.dumps(row(1)).encode(), row(2), mark + json.dumps(row(3)).encode()])
     assert [i.fullname for i in read()] == ["t3_1", "t3_2", "t3_3"]
@@ -243,16 +237,12 @@ def test_a_byte_order_mark_hides_no_post(read: Any, whole: Path, write_dump: Wri
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
 def test_a_file_in_another_encoding_is_refused(read: Any, whole: Path, write_dump: Write, encoding: str) -> None:
-    import json
-
     write_dump(whole, ["\n".join(json.dumps(row(n)) for n in range(3)).encode(encoding)])
     assert "UTF-16" in str(failure(read))
 
 
 @pytest.mark.parametrize("indent", [None, 1])
 def test_a_file_that_is_no_json_lines_is_refused(read: Any, whole: Path, write_dump: Write, indent: int | None) -> None:
-    import json
-
     write_dump(whole, [json.dumps([row(n) for n in range(3)], indent=indent).encode()])
     assert "it is a JSON list" in str(failure(read))
     write_dump(whole, [json.dumps(row(1), indent=1).encode(), row(2)])
@@ -265,8 +255,6 @@ def test_a_file_that_is_no_json_lines_is_refused(read: Any, whole: Path, write_d
 def test_each_line_that_is_no_object_is_counted_whatever_its_subreddit(
     read: Any, whole: Path, write_dump: Write
 ) -> None:
-    import json
-
     whole_line = json.dumps(row(5)).encode()
     at = whole_line.index(b"SuicideMeme") + 4  # so that neither half names the subreddit
     lists = json.dumps([row(6), row(7)]).encode()
@@ -307,16 +295,12 @@ def test_a_comment_never_affects_a_post(read: Any, write_dump: Write, tmp_path: 
 
 
 def test_a_time_that_is_none_does_not_outrank_the_newest_copy(read: Any, write_dump: Write, tmp_path: Path) -> None:
-    import json
-
     odd = json.dumps(row(1, title="odd"))[:-1] + f', "retrieved_on": {"9" * 400}}}'
     write_dump(tmp_path / "SuicideMeme_submissions.zst", [row(1, title="new", retrieved_on=20), odd.encode()])
     assert [i.title for i in read()] == ["new"]
 
 
 def test_a_window_of_two_gibibytes_is_read_and_can_be_forbidden(read: Any, whole: Path) -> None:
-    import json
-
     content = json.dumps(row(1)).encode() + b"\n"
     # RFC 8878: magic, a frame descriptor without anything, window 2^31, then one last raw block.
     header = (0xFD2FB528).to_bytes(4, "little") + bytes([0, (31 - 10) << 3])
@@ -331,8 +315,6 @@ def test_a_window_of_two_gibibytes_is_read_and_can_be_forbidden(read: Any, whole
 
 @pytest.mark.parametrize("spaces", ["", " ", "  "])
 def test_spacing_and_case_do_not_hide_a_row(read: Any, whole: Path, write_dump: Write, spaces: str) -> None:
-    import json
-
     lines = [json.dumps(row(n, subreddit=s)).replace('": ', f'"{spaces}:{spaces}').encode() for n, s in enumerate(
         ["SuicideMeme", "suicidememe", "SUICIDEMEME", "SuicideMemes", "aSuicideMeme"]
     )]  # fmt: skip
@@ -419,8 +401,6 @@ def test_errors_name_no_content(read: Any, whole: Path) -> None:
 
 
 def test_the_search_finds_what_the_pattern_finds_in_any_line(params: Params, whole: Path, write_dump: Write) -> None:
-    import re
-
     rng, parts = random.Random(6), [b'"subreddit"', b'subreddit"', b'"SuicideMeme"', b'"suicidememe"', b":", b" ", b'"']
     lines = [b"{" + b"".join(rng.choices(parts, k=rng.randint(1, 9))) for _ in range(3000)]
     write_dump(whole, lines)

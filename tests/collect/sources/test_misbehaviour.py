@@ -20,7 +20,7 @@ from pipelines.collect.admission import Admission
 from pipelines.collect.listing_reader import ListingReader
 from pipelines.collect.month import Window
 from pipelines.collect.refresh_store import RefreshStore
-from pipelines.collect.sources import exchange, service
+from pipelines.collect.sources import service
 from pipelines.collect.sources.arctic_shift import ArcticShiftSource, QueryTimedOut
 from pipelines.collect.sources.reddit import RedditSource
 from pipelines.collect.sources.service import SourceBlocked, SubredditClosed
@@ -72,7 +72,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exchange, "MAX_BYTES", 2**17)
+    monkeypatch.setattr(service, "MAX_BYTES", 2**17)
     monkeypatch.setattr(image_fetch, "BACKOFF_SECONDS", 0.0)
 
 
@@ -158,8 +158,8 @@ def test_an_answer_is_an_error_of_this_project_or_counted(
 def test_a_body_that_is_given_up_leaves_no_thread(server: MisbehavingServer) -> None:
     page = {"body": "page", "timing": {"stall": 300}}
     number = server.add(Case("listing", "stalled", [page], {}, 1))
-    session = exchange.BoundedSession(seconds=DEADLINE)
-    with pytest.raises(exchange.AnswerTooSlow):
+    session = service.BoundedSession(seconds=DEADLINE)
+    with pytest.raises(service.AnswerTooSlow):
         session.get(f"{server.address}/case-{number}-/new")
     until = time.monotonic() + 2
     while any(thread.name == "exchange" for thread in threading.enumerate()) and time.monotonic() < until:

@@ -6,8 +6,7 @@ import pytest
 from PIL import Image
 
 from pipelines.config.collect import Language
-from pipelines.extract.caption import CaptionReader
-from pipelines.extract.language import LanguageGate
+from pipelines.extract.language import CaptionReader, LanguageGate
 from pipelines.extract.ocr import OcrReading
 
 GATE = LanguageGate(Language(accept=0.8, reject=0.03, lingua_accept=0.15, lingua_confirm=0.04, min_letters=4))

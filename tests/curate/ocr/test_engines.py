@@ -14,8 +14,7 @@ import pytest
 from bench.second_world import layouts, world
 from pipelines.config.collect import Language, Ocr
 from pipelines.errors import DataError, EngineMissing
-from pipelines.extract.caption import CaptionReader, mirrored
-from pipelines.extract.language import LanguageGate
+from pipelines.extract.language import CaptionReader, LanguageGate, mirrored
 from pipelines.extract.ocr import open_engine
 from pipelines.extract.words import words
 

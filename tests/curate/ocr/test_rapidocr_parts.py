@@ -3,11 +3,9 @@
 import cv2
 import numpy as np
 import pytest
-from rapidocr.ch_ppocr_det.utils import DetPreProcess
 
 from pipelines.config.collect import Ocr
-from pipelines.extract.ocr.curved import straightened
-from pipelines.extract.ocr.rapidocr import MAYBE_SPACE, RapidOcr, SpacedDecode, TablePreProcess
+from pipelines.extract.ocr.rapidocr import MAYBE_SPACE, RapidOcr, SpacedDecode, straightened
 
 BLANK, A, B, SPACE = range(4)
 
@@ -67,12 +65,3 @@ def test_a_line_is_read_the_same_beside_a_longer_one():
     alone, beside = engine.recognize_txt([short]), engine.recognize_txt([short, longer])
     assert (alone.txts[0], alone.scores[0]) == (beside.txts[0], beside.scores[0])
     assert alone.txts[0] == "my plans"
-
-
-@pytest.mark.parametrize("shape", [(900, 720, 3), (40, 333, 3)])
-def test_the_table_of_levels_gives_the_same_numbers(shape):
-    picture = np.random.default_rng(1).integers(0, 256, shape, dtype=np.uint8)
-    settings = (736, "max", [0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
-    expected, planes = DetPreProcess(*settings)(picture), TablePreProcess(*settings)(picture)
-    assert planes.dtype == expected.dtype
-    assert np.array_equal(planes, expected)

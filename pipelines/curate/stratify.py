@@ -9,14 +9,14 @@ FigSIM 5.1 splits 60:20:20 "to preserve label distributions across all annotatio
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from pipelines.curate.split import simulated_annealing as kernels
+from pipelines.curate import simulated_annealing as kernels
+from pipelines.curate.units import target_sizes
 
 Ints = NDArray[np.int64]
 
@@ -40,31 +40,6 @@ NEAR, OFTEN = 16, 0.5
 REACH = 32
 # Draws passed to a kernel at once; this only limits memory.
 CHUNK = 1 << 17
-
-
-def target_sizes(items: int, *, ratios: Mapping[str, float], floor: Sequence[int] | None = None) -> list[int]:
-    """Return the sizes of the splits of ``items`` items by the largest-remainder method, in the order of ``ratios``.
-
-    Of equal remainders, the first is rounded up. ``floor`` is the number of items that each split already has; a split
-    above its share keeps its items, and the other splits divide the rest. FigSIM prints 633/208/208 of 1,049, which no
-    rounding of 60:20:20 gives (629/210/210): pass those three as the weights.
-    """
-    weights = [Fraction(str(r)) for r in ratios.values()]
-    floor = floor or [0] * len(weights)
-    sizes: list[int | None] = [None] * len(weights)
-    while True:
-        rest = items - sum(s for s in sizes if s is not None)
-        open_ = [i for i, s in enumerate(sizes) if s is None]
-        exact = {i: rest * weights[i] / sum(weights[j] for j in open_) for i in open_}
-        whole = {i: int(exact[i]) for i in open_}
-        by_remainder = sorted(open_, key=lambda i: (whole[i] - exact[i], i))
-        for i in by_remainder[: rest - sum(whole.values())]:
-            whole[i] += 1
-        over = [i for i in open_ if whole[i] < floor[i]]
-        if not over:
-            return [whole[i] if s is None else s for i, s in enumerate(sizes)]
-        for i in over:
-            sizes[i] = floor[i]
 
 
 def unit_counts(units: Ints, items: sparse.csr_matrix) -> sparse.csr_matrix:
@@ -143,7 +118,6 @@ def _start(
     pairs: sparse.csr_matrix | None,
     rng: np.random.Generator,
 ) -> tuple[Ints, float, bool]:
-    """Place and anneal once; return the splits, their cost, and whether the labels are close to their bound."""
     splits, free = len(ratios), np.flatnonzero(held < 0)
     rows, weight = _features(sizes, labels, pairs)
     start, feature, amount = rows.indptr.astype(np.int64), rows.indices.astype(np.int32), rows.data.astype(np.int32)
@@ -168,7 +142,6 @@ def _start(
 def _improve(
     state: kernels.SplitState, *, proposals: int, pairs_from: int, rng: np.random.Generator
 ) -> tuple[float, bool]:
-    """Anneal in rounds, each from the end of the last one, and keep the best; return its cost and if it settled."""
     target = state.target.reshape(-1, state.splits)
     labels = slice(1, pairs_from)
     bound = ENOUGH * sum(np.abs(_nearest(exact) - exact).sum() for exact in target[labels]) + 1e-9
@@ -297,7 +270,6 @@ def certificate(
 
 
 def _nearest(exact: NDArray[np.float64]) -> Ints:
-    """Return whole numbers with the same total, rounded by largest remainder."""
     whole = np.floor(exact + 1e-9).astype(np.int64)
     left = round(float(exact.sum())) - int(whole.sum())
     whole[np.argsort(whole - exact, kind="stable")[:left]] += 1

@@ -1,4 +1,4 @@
-"""Read the items of a corpus (images or texts of posts) with their links and strata (classes such as the month)."""
+"""Read the items of a corpus (images or texts of posts) with their links and strata, and a published split."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pipelines.config.curate import Split
 from pipelines.config.params import Params
-from pipelines.errors import SchemaMismatch
+from pipelines.errors import BadParams, SchemaMismatch
 from pipelines.storage import tables
 from pipelines.storage.exclusions import WHOLE
 from pipelines.storage.tables import Item, items_of
+from pipelines.storage.tracked import read_csv
+from pipelines.vault.vault import Vault
 
 Ints = NDArray[np.int64]
 ITEM = ["record_id", "image"]
@@ -43,7 +46,6 @@ class CorpusItems:
     links: Links
 
     def __len__(self) -> int:
-        """Return the number of items."""
         return int(self.table.num_rows)
 
     def at(self, wanted: Collection[Item]) -> dict[Item, int]:
@@ -52,17 +54,16 @@ class CorpusItems:
         return dict(zip(self.items(rows), rows.tolist(), strict=True))
 
     def items(self, rows: Ints) -> list[Item]:
-        """Return the items at these positions."""
         return items_of(self.table.select(ITEM).take(pa.array(rows)))
 
     def strata(self, rows: Ints) -> dict[str, list[str]]:
         """Return the strata of the items at these positions: month, kind, subreddit, and whether there is text."""
-        found = self.table.select(["created", "kind", "subreddit", "words"]).take(pa.array(rows)).to_pydict()
+        columns = self.table.select(["created", "kind", "subreddit", "words"]).take(pa.array(rows)).to_pydict()
         return {
-            "month": [f"{created:%Y-%m}" for created in found["created"]],
-            "kind": found["kind"],
-            "subreddit": [name.lower() for name in found["subreddit"]],
-            "has_text": ["yes" if n else "no" for n in found["words"]],
+            "month": [f"{created:%Y-%m}" for created in columns["created"]],
+            "kind": columns["kind"],
+            "subreddit": [name.lower() for name in columns["subreddit"]],
+            "has_text": ["yes" if n else "no" for n in columns["words"]],
         }
 
 
@@ -79,9 +80,9 @@ def among(items: pa.Table, wanted: Collection[Item]) -> NDArray[np.bool_]:
     """Return which rows of a table are the wanted items; takes memory for these only."""
     ids = tables.strings(list({record_id for record_id, _ in wanted}))
     rows = np.flatnonzero(pc.is_in(items["record_id"], value_set=ids).to_numpy())
-    found = np.zeros(items.num_rows, np.bool_)
-    found[rows] = [item in wanted for item in items_of(items.select(ITEM).take(pa.array(rows)))]
-    return found
+    chosen = np.zeros(items.num_rows, np.bool_)
+    chosen[rows] = [item in wanted for item in items_of(items.select(ITEM).take(pa.array(rows)))]
+    return chosen
 
 
 def read_items(corpus: str, *, params: Params, columns: list[str], root: Path) -> pa.Table:
@@ -94,29 +95,21 @@ def read_items(corpus: str, *, params: Params, columns: list[str], root: Path) -
     return texts.add_column(1, "image", pa.array(np.zeros(texts.num_rows), pa.int16()))
 
 
-def read_posts(corpus: str, *, of: pa.Table, columns: list[str], root: Path) -> pa.Table:
-    """Read the columns ``record_id`` and ``columns`` of the posts of all months.
-
-    Raises:
-        SchemaMismatch: an item of the table ``of`` has no post.
-    """
+def read_posts(corpus: str, *, items: pa.Table, columns: list[str], root: Path) -> pa.Table:
+    """Read the columns ``record_id`` and ``columns`` of the posts of all months."""
     months = sorted((root / "data" / corpus).glob("*/posts.parquet"))
     posts = tables.concat(months, name="posts", columns=["record_id", *columns])
-    there = pc.is_in(of["record_id"].unique(), value_set=posts["record_id"].combine_chunks())
+    there = pc.is_in(items["record_id"].unique(), value_set=posts["record_id"].combine_chunks())
     if orphans := len(there) - there.true_count:
         raise SchemaMismatch(table="posts", detail=f"{orphans} records have items and no post")
     return posts
 
 
 def load(corpus: str, *, params: Params, root: Path) -> CorpusItems:
-    """Read every item of a corpus, including dropped near-duplicates, because these link kept items.
-
-    Raises:
-        SchemaMismatch: an item has no post.
-    """
+    """Read every item of a corpus, including dropped near-duplicates, because these link kept items."""
     rows = read_items(corpus, params=params, columns=["words"], root=root)
     wanted = ["author_id", "created", "kind", "subreddit"]
-    posts = read_posts(corpus, of=rows, columns=wanted, root=root)
+    posts = read_posts(corpus, items=rows, columns=wanted, root=root)
     table = rows.join(posts, keys="record_id", join_type="left outer")
     table = table.sort_by([("record_id", "ascending"), ("image", "ascending")])
     authors = table["author_id"].combine_chunks().dictionary_encode(null_encoding="encode").indices.to_numpy()
@@ -125,7 +118,6 @@ def load(corpus: str, *, params: Params, root: Path) -> CorpusItems:
 
 
 def _pairs(corpus: str, items: pa.Table, *, root: Path) -> tuple[Ints, Ints]:
-    """Return the near-duplicate pairs as positions in ``items``; clusters would not show the individual links."""
     table = tables.read(root / "snapshot" / corpus / "dedupe" / "pairs.parquet", name="pairs")
     keys = _keys(items, *ITEM)
     left, right = (pc.index_in(_keys(table, *side), value_set=keys) for side in (ITEM, ["other_id", "other_image"]))
@@ -137,3 +129,35 @@ def _pairs(corpus: str, items: pa.Table, *, root: Path) -> tuple[Ints, Ints]:
 def _keys(table: pa.Table, record_id: str, image: str) -> pa.Array:
     columns = (table[record_id].combine_chunks(), table[image].combine_chunks().cast(pa.string()))
     return pc.binary_join_element_wise(*columns, "/")
+
+
+HEADER = ["record_id", "image", "split"]
+
+
+def published_split(params: Split, *, root: Path) -> dict[Item, str]:
+    """Return the split of each item in the CSV file ``split.published``, nothing if none is configured."""
+    if params.published is None:
+        return {}
+    where = f"split.published ({params.published})"
+    rows: dict[Item, str] = {}
+    for place, line in read_csv(root / params.published, root=root, header=HEADER, where=where):
+        item, split = _published_row(line, params=params, where=place)
+        if item in rows:
+            raise BadParams(where=place, detail="this item is in the file twice")
+        rows[item] = split
+    return rows
+
+
+def split_members(corpus: str, *, params: Split, vault: Vault, root: Path) -> set[Item]:
+    """Return the items that no later step may drop: of the published split and all versions of the split."""
+    versions = (vault.assignments(corpus, version=number) for number in range(1, params.version + 1))
+    return set().union(*versions, published_split(params, root=root))
+
+
+def _published_row(line: list[str], *, params: Split, where: str) -> tuple[Item, str]:
+    if len(line) != len(HEADER) or not line[1].isdecimal():
+        raise BadParams(where=where, detail=f"not of the form {','.join(HEADER)} with a whole number for the image")
+    record_id, image, split = line
+    if split not in params.ratios:
+        raise BadParams(where=where, detail=f"its split is not one of {', '.join(params.ratios)}")
+    return (record_id, int(image)), split

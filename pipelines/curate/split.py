@@ -8,41 +8,54 @@ FigSIM 5.1 splits 60:20:20, stratified on all annotation categories; an item wit
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from scipy import sparse
 
-from pipelines.config.curate import Split
+from pipelines.config.curate import Dedupe, Split
 from pipelines.config.params import Params
-from pipelines.curate.dedupe import exhaustive_search
-from pipelines.curate.grouping.items import CorpusItems, Links, among, load
-from pipelines.curate.grouping.published_split import published
-from pipelines.curate.grouping.split_groups import leakage, resolve, separated_pairs
-from pipelines.curate.split.balance import Balance
-from pipelines.curate.split.stratify import Ints
+from pipelines.curate.balance import Balance
+from pipelines.curate.dedupe.captions import Captions
+from pipelines.curate.dedupe.dedupe import open_texts, picture_columns, read_images
+from pipelines.curate.dedupe.hamming_search import components, keepers, pair_blocks
+from pipelines.curate.dedupe.image_pairs import (
+    PAPER,
+    Ints,
+    Looks,
+    PictureKinds,
+    Pictures,
+    kinds,
+    looks_apart,
+    pairs_of_items,
+    pairs_of_kinds,
+    widest_radius,
+)
+from pipelines.curate.dedupe.text_pairs import text_kinds_and_pairs
+from pipelines.curate.items import CorpusItems, Links, among, load, published_split, read_items
+from pipelines.curate.stratify import label_pairs, stratify
+from pipelines.curate.units import leakage, resolve, separated_pairs
 from pipelines.errors import SplitConflict
+from pipelines.extract.shingles import alike, shingles
+from pipelines.extract.words import words
 from pipelines.storage import tables
 from pipelines.storage.exclusions import write_exclusions
 from pipelines.storage.metrics_file import write_metrics
 from pipelines.storage.tables import Item, items_of
 from pipelines.vault.vault import Vault
 
+# The random items with which kernels are compiled.
+ITEMS, LABELS, RADIUS, LIMIT = 60, 4, 16, 3
 # Ours: labels count as unused if their mean deviation is this many times that of a new version.
 UNUSED = 2
 log = logging.getLogger(__name__)
 
 
-def run(
-    corpus: str,
-    *,
-    params: Params,
-    vault: Vault,
-    root: Path = Path(),
-) -> dict[str, Any]:
+def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> dict[str, Any]:
     """Write the table ``splits``, the excluded items and the quality report of the split; return the report.
 
     Reads ``data/<corpus>`` and ``snapshot/<corpus>/{dedupe,sample,gold}``. An item that people found unfit is left out,
@@ -53,24 +66,20 @@ def run(
     that no model is tuned or tested on it.
 
     Returns:
-        The certificate and the deviations of the labels (:meth:`pipelines.curate.split.balance.Balance.report`),
+        The certificate and the deviations of the labels (:meth:`pipelines.curate.balance.Balance.report`),
         ``leakage``, ``missed_pairs`` (near-duplicates in the sample that dedupe did not list), ``excluded``, ``unfit``,
         ``separated_pairs`` (near-duplicates assigned earlier to different splits) and ``withheld`` (items, for those).
-
-    Raises:
-        SplitConflict: a published split leaks or disagrees with earlier assignments, or an author is assigned to two
-            splits; nothing is written.
     """
     folder, section = root / "snapshot" / corpus, params.split[corpus]
     everything = load(corpus, params=params, root=root)
     chosen = set(items_of(tables.read(folder / "sample" / "sample.parquet", name="sample")))
-    imported = published(section, root=root)
+    imported = published_split(section, root=root)
     ledger = vault.assignments(corpus, version=section.version)
     promised = _promised(ledger, imported, corpus=corpus)
     unfit = chosen & set(items_of(tables.read(folder / "gold" / "drops.parquet", name="drops")))
     sampled = among(everything.table, chosen - (unfit - promised.keys()))
     # found without the index of dedupe, so that a pair which that one missed is not separated
-    near = exhaustive_search.pairs(corpus, chosen, params=params, vault=vault, root=root)
+    near = near_pairs(corpus, chosen, params=params, vault=vault, root=root)
     links, missed = _with(near, everything)
 
     gold = tables.read(folder / "gold" / "gold.parquet", name="gold").to_pylist()
@@ -92,12 +101,12 @@ def run(
     begun = _indices(everything, imported, section=section, corpus=corpus)
     held = balance.labelled & (assigned >= 0) & (begun < 0)
     # below this no split could be enough better
-    of = report.get("labels")
-    if held.any() and of and _exceeds(of["mean_deviation"], of["bound_mean"]):
+    labels = report.get("labels")
+    if held.any() and labels and _exceeds(labels["mean_deviation"], labels["bound_mean"]):
         fresh = resolve(links, assigned=begun)
         free = among(everything.table, chosen - (unfit - imported.keys())) & ~fresh.excluded
         other = balance.of_labels(balance.place(fresh, np.flatnonzero(free)))
-        of |= {"new_version": other, "unused": _exceeds(of["mean_deviation"], other["mean_deviation"])}
+        labels |= {"new_version": other, "unused": _exceeds(labels["mean_deviation"], other["mean_deviation"])}
     reasons = {"bridges_splits": sampled & units.excluded, "leaks": withheld}
     out = {item: reason for reason, which in reasons.items() for item in everything.items(np.flatnonzero(which))}
     report |= {"leakage": leaks, "missed_pairs": missed, "unfit": len(unfit - promised.keys())}
@@ -112,18 +121,13 @@ def run(
 
 
 def remember(corpus: str, *, params: Params, vault: Vault, now: datetime, root: Path = Path()) -> None:
-    """Store a published snapshot's splits permanently in the vault; unpublished splits are not binding.
-
-    Raises:
-        SplitConflict: a snapshot that was published earlier assigned an item to another split; nothing is stored.
-    """
+    """Store a published snapshot's splits permanently in the vault; unpublished splits are not binding."""
     splits = tables.read(root / "snapshot" / corpus / "split" / "splits.parquet", name="splits")
     rows = dict(zip(items_of(splits), splits["split"].to_pylist(), strict=True))
     vault.assign(corpus, version=params.split[corpus].version, rows=rows, now=now)
 
 
 def _exceeds(deviation: float | None, other: float | None) -> bool:
-    """Return whether a deviation is more than :data:`UNUSED` times another; ``None`` was not measured."""
     return deviation is not None and other is not None and deviation > UNUSED * other
 
 
@@ -149,21 +153,19 @@ def _promised(ledger: Mapping[Item, str], imported: Mapping[Item, str], *, corpu
 
 
 def _indices(everything: CorpusItems, promised: Mapping[Item, str], *, section: Split, corpus: str) -> Ints:
-    """Return the assigned split index of each item, or -1."""
     index = {name: i for i, name in enumerate(section.ratios)}
     unknown = set(promised.values()) - index.keys()
     if unknown:
         raise SplitConflict(
             corpus=corpus, detail=f"split.{corpus}.ratios lacks {sorted(unknown)}, to which items are assigned"
         )
-    found = np.full(len(everything), -1, np.int64)
+    indices = np.full(len(everything), -1, np.int64)
     for item, i in everything.at(promised).items():
-        found[i] = index[promised[item]]
-    return found
+        indices[i] = index[promised[item]]
+    return indices
 
 
 def _write(rows: Mapping[Item, str], out: Mapping[Item, str], groups: Mapping[Item, str], *, folder: Path) -> None:
-    """Write ``splits.parquet`` and ``drops.parquet``."""
     columns = {
         "record_id": [r for r, _ in rows],
         "image": [i for _, i in rows],
@@ -180,3 +182,70 @@ def _group_names(items: list[Item], units: Ints) -> dict[Item, str]:
     for (record_id, image), unit in zip(items, units.tolist(), strict=True):
         name.setdefault(unit, f"{record_id}/{image}")
     return {item: name[unit] for item, unit in zip(items, units.tolist(), strict=True)}
+
+
+# Hashes compared with all later ones at once; this only limits memory.
+ROWS = 512
+
+
+def near_pairs(
+    corpus: str, wanted: Collection[Item], *, params: Params, vault: Vault, root: Path
+) -> list[tuple[Item, Item]]:
+    """Return the near-duplicate pairs among the wanted items, without items that were taken down."""
+    if params.corpora[corpus].content == "images":
+        live, _ = read_images(corpus, params=params, vault=vault, root=root, wanted=wanted)
+        items, near = items_of(live), _of_pictures(picture_columns(live), params=params.dedupe)
+    else:
+        rows = read_items(corpus, params=params, columns=[], root=root)
+        rows = rows.filter(pa.array(among(rows, wanted)))
+        everything = [np.arange(rows.num_rows)]
+        texts = open_texts(corpus, rows["record_id"], everything, vault=vault, root=root)(0)
+        live = rows.filter(pa.array([text is not None for text in texts], pa.bool_()))
+        runs = [shingles(words(text), size=params.texts.shingle_words) for text in texts if text is not None]
+        items, near = items_of(live), alike(runs, threshold=params.dedupe.similarity)
+    return [(items[left], items[right]) for left, right in near]
+
+
+def _of_pictures(pictures: Pictures, *, params: Dedupe) -> Iterator[tuple[int, int]]:
+    known = kinds(pictures)
+    near = pairs_of_kinds(pictures, known, params=params, proposed=_every_pair(pictures, known, params=params))
+    pairs = pairs_of_items(near, known, listed=params.listed_copies)
+    yield from zip(pairs.left.tolist(), pairs.right.tolist(), strict=True)
+
+
+def _every_pair(pictures: Pictures, known: PictureKinds, *, params: Dedupe) -> Iterator[tuple[Ints, Ints]]:
+    """Yield the pairs of hashed kinds within the largest radius of any rule, and all pairs with a mostly empty one."""
+    hashed = np.flatnonzero(pictures.hashed[known.first])
+    looks, energies = pictures.looks(known.first[hashed]), pictures.energies[known.first[hashed]]
+    radius = widest_radius(params)
+    for begin in range(0, len(hashed), ROWS):
+        block = Looks(*(hashes[begin : begin + ROWS, None] for hashes in looks))
+        rest = Looks(*(hashes[None, begin:] for hashes in looks))
+        sparse = np.minimum(energies[begin : begin + ROWS, None], energies[None, begin:]) < PAPER
+        row, column = np.nonzero(sparse | (looks_apart(block, rest) <= radius))
+        later = column > row
+        yield hashed[begin + row[later]], hashed[begin + column[later]]
+
+
+def compile_kernels() -> None:
+    """Compile the kernels of ``dedupe`` and ``split`` by running them on random items, unless the cache has them."""
+    rng = np.random.default_rng(1)
+    hashes = rng.integers(0, 1 << 20, ITEMS, dtype=np.uint64)
+    blocks = list(pair_blocks(hashes, radius=RADIUS))
+    left, right = (np.concatenate([block[side] for block in blocks]) for side in (0, 1))
+    Captions(f"word{n % 7} and some other words {n % 5}" for n in range(ITEMS)).differences(left, right, limit=LIMIT)
+    signatures = rng.integers(0, 3, (ITEMS, 16), dtype=np.uint32)
+    texts = [f"word{n % 7} and some other words" for n in range(ITEMS)]
+    text_kinds_and_pairs(
+        signatures,
+        np.arange(ITEMS),
+        opened=lambda batches: lambda number: [texts[row] for row in batches[number]],
+        similarity=0.5,
+        shingle_words=2,
+    )
+    components(ITEMS, left, right)
+    keepers(np.arange(ITEMS), left, right)
+    labels = sparse.csr_matrix(rng.integers(0, 2, (ITEMS, LABELS)).astype(np.int32))
+    sizes, ratios = np.ones(ITEMS, np.int64), {"train": 6, "dev": 2, "test": 2}
+    held = np.full(ITEMS, -1, np.int64)
+    stratify(sizes, labels, ratios=ratios, seed=1, proposals=1000, pairs=label_pairs(labels), assigned=held)

@@ -1,4 +1,4 @@
-"""Resolve hosts, refuse addresses that are not public, and connect only to checked addresses.
+"""Connect to hosts that posts name: only to checked public addresses, within limits of size, speed and rate.
 
 The host name comes from a post. No byte may be sent to a name that resolves into this network, even if its resolution
 changes between the check and the connection. This module therefore both checks and connects.
@@ -9,13 +9,144 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from email.utils import parsedate_to_datetime
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any
 
 import httpcore
 
-from pipelines.collect.pace import METER, Refused
+from pipelines.errors import SourceThrottled
+
+WINDOW_SECONDS = 2.0  # ours: the first window is a grace period; a slow response ends after at most two windows
+HEADER_BYTES = 131_072  # ours: httpcore rejects headers above 100 KiB
+ATTEMPTS = 3  # ours: a picture with its retries and previews may take the time of three attempts
+
+
+class Refused(Exception):
+    """A picture is dropped for ``reason``; ``passing``: a retry may help; ``wait``: seconds that the host wants."""
+
+    def __init__(self, reason: str, *, passing: bool = False, wait: float | None = None) -> None:
+        self.reason = reason
+        self.passing = passing
+        self.wait = wait
+
+
+class Allowance:
+    """The time of requests (``seconds``) and of delays by hosts (``patience``) that remain for one picture."""
+
+    def __init__(self, *, attempt_seconds: float, max_retry_after_seconds: float) -> None:
+        self.seconds = ATTEMPTS * attempt_seconds
+        self.patience = max_retry_after_seconds
+        self._attempt = attempt_seconds
+
+    def attempt(self) -> float:
+        """Return the seconds that the next attempt may take."""
+        if self.seconds <= 0:
+            raise Refused("timeout")
+        return min(self._attempt, self.seconds)
+
+
+class Meter:
+    """Count the bytes of one response, and end the response if it is too large or too slow.
+
+    The clock starts at the first byte. Each window of ``WINDOW_SECONDS`` is checked separately, so that a fast start
+    cannot compensate for a slow rest.
+    """
+
+    def __init__(self, *, max_bytes: int, min_bytes_per_second: int) -> None:
+        self._left = max_bytes + max_bytes // 8 + HEADER_BYTES
+        self._rate = min_bytes_per_second
+        self._since: float | None = None
+        self._got = 0
+
+    async def read(self, stream: httpcore.AsyncNetworkStream, *, max_bytes: int) -> bytes:
+        """Read at most ``max_bytes``; refuse a response that is ``too_large`` or ``too_slow``."""
+        while True:
+            patience = None
+            if self._since is not None:
+                patience = max(0.01, self._since + WINDOW_SECONDS - time.monotonic())
+            try:
+                data = await stream.read(max_bytes, timeout=patience)
+            except httpcore.ReadTimeout:
+                self._judge()
+            else:
+                self._count(len(data))
+                return data
+
+    def _count(self, size: int) -> None:
+        self._left -= size
+        self._got += size
+        if self._left < 0:
+            raise Refused("too_large")
+        if self._since is None:
+            self._since = time.monotonic()
+        elif size:
+            self._judge()
+
+    def _judge(self) -> None:
+        now = time.monotonic()
+        elapsed = now - (self._since or now)
+        if elapsed < WINDOW_SECONDS:
+            return
+        if self._got < self._rate * elapsed:
+            raise Refused("too_slow")
+        self._since, self._got = now, 0
+
+
+METER: ContextVar[Meter] = ContextVar("METER")
+
+
+def retry_after(headers: Mapping[str, str], *, longest: float) -> float | None:
+    """Return the delay in seconds that a response's ``Retry-After`` requests, or ``None`` without that header.
+
+    A ``Retry-After`` date is compared with the response's own ``Date``, so that clock differences do not matter.
+    Without ``Date`` the result is ``longest``, the maximum from the parameters.
+    """
+    asked = headers.get("retry-after", "").strip()
+    if not asked:
+        return None
+    if asked.isascii() and asked.isdigit():
+        return float(min(int(asked[:9]), 10**8))
+    try:
+        until = parsedate_to_datetime(asked)
+    except (ValueError, OverflowError):
+        return None
+    try:
+        return max(0.0, (until - parsedate_to_datetime(headers.get("date", ""))).total_seconds())
+    except (ValueError, OverflowError, TypeError):
+        return longest
+
+
+class HostGate:
+    """Limit the concurrent requests to one host; no request starts while the host asks clients to wait."""
+
+    def __init__(self, *, per_host: int) -> None:
+        self._slots = asyncio.Semaphore(per_host)
+        self._opens = 0.0
+
+    def close(self, host: str, *, seconds: float, longest: float) -> None:
+        """Delay every request to ``host``; raise ``SourceThrottled`` if it asks for more than ``longest`` seconds."""
+        if seconds > longest:
+            raise SourceThrottled(source=host, retry_after=seconds)
+        self._opens = max(self._opens, time.monotonic() + seconds)
+
+    @asynccontextmanager
+    async def turn(self, total: asyncio.Semaphore) -> AsyncIterator[None]:
+        """Hold a slot of the host and one of ``total`` for a request; the latter not during a wait for the host."""
+        async with self._slots:
+            while True:
+                while (wait := self._opens - time.monotonic()) > 0:
+                    await asyncio.sleep(wait)
+                async with total:
+                    if self._opens > time.monotonic():
+                        continue
+                    yield
+                    return
+
 
 Address = IPv4Address | IPv6Address
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -60,8 +191,8 @@ def _is_public(part: Address) -> bool:
 
 async def system_resolver(host: str, port: int) -> list[str]:
     """Return the addresses that the operating system knows for ``host``, in its order of preference."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    entries = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in entries))
 
 
 class CheckedBackend(httpcore.AsyncNetworkBackend):
@@ -74,10 +205,6 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
         resolver: Resolver = system_resolver,
         inner: httpcore.AsyncNetworkBackend | None = None,
     ) -> None:
-        """Allow public addresses on ports 80 and 443 and, with ``allow_loopback``, 127.0.0.0/8 and ::1 on any port.
-
-        ``inner`` opens the sockets (default: httpcore's own); it receives addresses, never names.
-        """
         self._allow_loopback = allow_loopback
         self._resolver = resolver
         self._inner = inner or httpcore.AnyIOBackend()
@@ -89,19 +216,19 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
             Refused: ``private_address``, or ``connection`` for a name without an address.
         """
         try:
-            found: list[Address] = [ip_address(host)]
+            addresses: list[Address] = [ip_address(host)]
         except ValueError:
             try:
-                found = [ip_address(text) for text in await self._resolver(host, port)]
+                addresses = [ip_address(text) for text in await self._resolver(host, port)]
             except (OSError, ValueError):
                 raise Refused("connection", passing=True) from None
-        if not found:
+        if not addresses:
             raise Refused("connection", passing=True)
-        for address in found:
+        for address in addresses:
             loopback = self._allow_loopback and all(part.is_loopback for part in carried(address))
             if not loopback and not (is_public(address) and port in DEFAULT_PORTS):
                 raise Refused("private_address")
-        return found
+        return addresses
 
     async def connect_tcp(
         self,
@@ -132,11 +259,9 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
         raise Refused("connection", passing=True)
 
     async def connect_unix_socket(self, *_: Any, **__: Any) -> httpcore.AsyncNetworkStream:
-        """Refuse a connection to a socket of this machine, which a post must not address."""
         raise Refused("private_address")
 
     async def sleep(self, seconds: float) -> None:
-        """Sleep without blocking the event loop."""
         await asyncio.sleep(seconds)
 
 
@@ -156,10 +281,7 @@ class MeteredStream(httpcore.AsyncNetworkStream):
         await self._inner.aclose()
 
     async def start_tls(
-        self,
-        ssl_context: ssl.SSLContext,
-        server_hostname: str | None = None,
-        timeout: float | None = None,
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.AsyncNetworkStream:
         return MeteredStream(await self._inner.start_tls(ssl_context, server_hostname, timeout))
 

@@ -1,7 +1,7 @@
 """Run the inner loops of the split: place groups of items one by one, then improve by simulated annealing.
 
 The functions only index flat sequences and draw no random numbers. They therefore give the same result compiled by
-numba (compilation takes 2 to 3 s and is cached on disk) and, without numba, interpreted, about 60 times slower.
+numba (compilation takes 2 to 3 s and is cached on disk) and interpreted, about 60 times slower.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.curate.grouping.kernels import compiled
+from pipelines.curate.kernels import compiled
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -1,4 +1,4 @@
-"""Group linked items into units, and determine the split of units that are linked to assigned items.
+"""Group linked items into units, determine the split of units that are linked to assigned items, and size the splits.
 
 Items are linked if they are near-duplicates or share an author. Unassigned items that are linked, directly or through
 other unassigned items, form one unit. A unit linked to assigned items of one split joins that split. A unit without
@@ -8,13 +8,15 @@ therefore neither leak nor change.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.curate.grouping.hamming_search import components
-from pipelines.curate.grouping.items import Ints, Links
+from pipelines.curate.dedupe.hamming_search import components
+from pipelines.curate.items import Ints, Links
 
 # Larger than any split index.
 NONE = np.int64(1 << 40)
@@ -22,10 +24,7 @@ NONE = np.int64(1 << 40)
 
 @dataclass(frozen=True)
 class Units:
-    """For each item, its unit (group of linked items), the unit's fixed split or -1, and whether it is excluded.
-
-    A unit is named by its smallest item.
-    """
+    """For each item, its unit (named by its smallest item), the unit's fixed split or -1, and if it is excluded."""
 
     unit: Ints
     held: Ints
@@ -35,8 +34,7 @@ class Units:
 def resolve(links: Links, *, assigned: Ints) -> Units:
     """Group linked items into units, which a split keeps together, and exclude units that would leak.
 
-    ``assigned`` is an item's split index, or -1 for a new item. Assigned items keep their split. Linked new items are
-    excluded if they are linked to assigned items of two splits. A link through an assigned item does not count: other
+    ``assigned`` is an item's split index, which it keeps, or -1. A link through an assigned item does not count: other
     new items that are linked to that item stay.
     """
     n = len(assigned)
@@ -83,3 +81,28 @@ def separated_pairs(links: Links, *, assigned: Ints) -> tuple[int, Ints]:
     a, b = assigned[links.left], assigned[links.right]
     apart = (a >= 0) & (b >= 0) & (a != b)
     return int(apart.sum()), np.unique(np.where(a > b, links.left, links.right)[apart])
+
+
+def target_sizes(items: int, *, ratios: Mapping[str, float], floor: Sequence[int] | None = None) -> list[int]:
+    """Return the sizes of the splits of ``items`` items by the largest-remainder method, in the order of ``ratios``.
+
+    Of equal remainders, the first is rounded up. A split that already has (``floor``) more than its share keeps it.
+    FigSIM prints 633/208/208 of 1,049, which no rounding of 60:20:20 gives (629/210/210): pass those three as the
+    weights.
+    """
+    weights = [Fraction(str(r)) for r in ratios.values()]
+    floor = floor or [0] * len(weights)
+    sizes: list[int | None] = [None] * len(weights)
+    while True:
+        rest = items - sum(s for s in sizes if s is not None)
+        open_ = [i for i, s in enumerate(sizes) if s is None]
+        exact = {i: rest * weights[i] / sum(weights[j] for j in open_) for i in open_}
+        whole = {i: int(exact[i]) for i in open_}
+        by_remainder = sorted(open_, key=lambda i: (whole[i] - exact[i], i))
+        for i in by_remainder[: rest - sum(whole.values())]:
+            whole[i] += 1
+        over = [i for i in open_ if whole[i] < floor[i]]
+        if not over:
+            return [whole[i] if s is None else s for i, s in enumerate(sizes)]
+        for i in over:
+            sizes[i] = floor[i]

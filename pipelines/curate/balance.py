@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from pipelines.config.curate import Split
-from pipelines.curate.grouping.items import CorpusItems
-from pipelines.curate.grouping.split_groups import Units
-from pipelines.curate.split.stratify import Ints, certificate, label_pairs, stratify, unit_counts
+from pipelines.curate.items import CorpusItems, Ints
+from pipelines.curate.stratify import certificate, label_pairs, stratify, unit_counts
+from pipelines.curate.units import Units
 
 # The name of the column of items whose label set in a category is empty.
 EMPTY = "None"
@@ -39,11 +39,11 @@ class BalanceColumns:
     @classmethod
     def of(cls, cells: Iterable[tuple[int, str]], *, rows: int) -> BalanceColumns:
         """Return the matrix with ones in the given (item, column name) cells."""
-        found = sorted(set(cells))
-        names = sorted({name for _, name in found})
+        ones = sorted(set(cells))
+        names = sorted({name for _, name in ones})
         column = {name: j for j, name in enumerate(names)}
-        where = ([i for i, _ in found], [column[name] for _, name in found])
-        return cls(names, sparse.csr_matrix((np.ones(len(found), np.int32), where), (rows, len(names))))
+        where = ([i for i, _ in ones], [column[name] for _, name in ones])
+        return cls(names, sparse.csr_matrix((np.ones(len(ones), np.int32), where), (rows, len(names))))
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Balance:
         n = len(everything)
         labelled = np.zeros(n, bool)
         labelled[list(of)] = True
-        said = ((i, f"{key}={x}") for i, found in of.items() for key, labels in found.items() for x in labels)
+        label_cells = ((i, f"{key}={x}") for i, found in of.items() for key, labels in found.items() for x in labels)
         gaps = ((i, WITHOUT.format(category=key)) for i, found in of.items() for key in categories - found.keys())
         rest = sampled[~labelled[sampled]]
         known = (
@@ -89,9 +89,9 @@ class Balance:
             for i, value in zip(rest.tolist(), values, strict=True)
             if name in section.strata
         )
-        some = None if labelled_in is None else tuple(name for name in section.ratios if name in labelled_in)
-        confined = None if some == tuple(section.ratios) else some
-        labels, missing, strata = (BalanceColumns.of(cells, rows=n) for cells in (said, gaps, known))
+        own_splits = None if labelled_in is None else tuple(name for name in section.ratios if name in labelled_in)
+        confined = None if own_splits == tuple(section.ratios) else own_splits
+        labels, missing, strata = (BalanceColumns.of(cells, rows=n) for cells in (label_cells, gaps, known))
         return cls(section, labels, missing, strata, labelled, confined)
 
     def place(self, units: Units, within: Ints) -> Ints:
@@ -101,12 +101,12 @@ class Balance:
         if self.confined and self.labelled[within].any():
             own = [order.index(name) for name in self.confined]
             of_labelled = np.isin(units.unit[within], units.unit[within[self.labelled[within]]])
-            some = within[of_labelled & ((held[within] < 0) | np.isin(held[within], own))]
-            begun = np.where(held[some] < 0, -1, np.searchsorted(own, held[some]))
+            rows = within[of_labelled & ((held[within] < 0) | np.isin(held[within], own))]
+            begun = np.where(held[rows] < 0, -1, np.searchsorted(own, held[rows]))
             weights = {name: ratios[name] for name in self.confined}
-            columns = _present(_joined(self.labels, self.gaps), some)
-            found = self._divide(units.unit[some], begun, columns, ratios=weights)
-            held[some] = np.array(own)[found]
+            columns = _present(_joined(self.labels, self.gaps), rows)
+            placed = self._divide(units.unit[rows], begun, columns, ratios=weights)
+            held[rows] = np.array(own)[placed]
             columns = self.strata
         else:
             columns = self._all
@@ -115,43 +115,39 @@ class Balance:
         return split
 
     def report(self, split: Ints, units: Units, within: Ints) -> dict[str, Any]:
-        """Return the certificate (quality figures) of a split and, if there is gold, ``labels`` (:meth:`of_labels`).
-
-        For items that were assigned earlier, the stage adds to ``labels`` the deviations of a ``new_version`` of the
-        split, and whether the present one leaves labels ``unused``.
+        """Return the certificate of a split and, if there is gold, ``labels`` (:meth:`of_labels`).
 
         ``stratified_on`` names the columns of the certificate, without labels that only some splits have.
         """
-        found = _present(self.strata if self.confined else self._all, within)
+        columns = _present(self.strata if self.confined else self._all, within)
         ratios = self._ratios(len(within))
-        report = certificate(split[within], found.matrix, names=found.names, ratios=ratios, groups=units.unit[within])
+        groups = units.unit[within]
+        report = certificate(split[within], columns.matrix, names=columns.names, ratios=ratios, groups=groups)
         labelled = self.labelled[within]
         if self.confined and labelled.any() and not labelled.all():
             # labelled items fill their splits: a stratum's share is of the other items, as in `of_labels`
             rest = within[~labelled]
             sizes = dict(zip(ratios, np.bincount(split[rest], minlength=len(ratios)).tolist(), strict=True))
-            others = certificate(split[rest], found.matrix[~labelled], names=found.names, ratios=sizes)
+            others = certificate(split[rest], columns.matrix[~labelled], names=columns.names, ratios=sizes)
             report |= {key: others[key] for key in DEVIATIONS}
         used = {"labels": labelled.any(), "strata": not labelled.all() or not len(within)}
         report["stratified_on"] = " and ".join(name for name, there in used.items() if there)
         return report | ({"labels": self.of_labels(split)} if labelled.any() else {})
 
     def of_labels(self, split: Ints) -> dict[str, Any]:
-        """Return the balance of the gold labels in a split.
+        """Return the balance of the gold labels in a split, by the labelled items in each split.
 
-        ``items`` is the number of labelled items, and ``partial`` that of those without gold in some category.
-        ``max_deviation`` and ``mean_deviation`` are over the labels, and ``bound_mean`` is the smallest mean deviation
-        that whole items allow. The three are ``None`` if fewer than two splits have labelled items to compare.
-
-        A label's share of a split is that of the labelled items in the split, whatever the sizes of the splits.
+        ``items`` are labelled, ``partial`` of them lack gold in some category. Deviations are over the labels, and
+        ``None`` if fewer than two splits have labelled items; ``bound_mean`` is the smallest that whole items allow.
         """
         names = self.confined or tuple(self.section.ratios)
         own = [list(self.section.ratios).index(name) for name in names]
         rows = np.flatnonzero(self.labelled & np.isin(split, own))
         where = np.searchsorted(own, split[rows])
         sizes = dict(zip(names, np.bincount(where, minlength=len(own)).tolist(), strict=True))
-        found, partial = _present(self.labels, rows), np.count_nonzero(self.gaps.matrix[rows].getnnz(axis=1))
-        report = certificate(where, found.matrix, names=found.names, ratios=sizes if len(rows) else self.section.ratios)
+        columns, partial = _present(self.labels, rows), np.count_nonzero(self.gaps.matrix[rows].getnnz(axis=1))
+        ratios = sizes if len(rows) else self.section.ratios
+        report = certificate(where, columns.matrix, names=columns.names, ratios=ratios)
         deviations = {key: report[key] for key in ("max_deviation", "mean_deviation", "bound_mean")}
         return {"items": len(rows), "partial": int(partial), **deviations}
 
@@ -165,11 +161,10 @@ class Balance:
         return sizes if sizes is not None and sum(sizes.values()) == items else self.section.ratios
 
     def _divide(self, unit: Ints, held: Ints, columns: BalanceColumns, *, ratios: Mapping[str, float]) -> Ints:
-        """Return the split index of each item; ``unit`` and ``held`` are its group and that group's split or -1."""
         if not len(unit):
             return np.empty(0, np.int64)
         first, number = np.unique(unit, return_index=True, return_inverse=True)[1:]
-        found = stratify(
+        split = stratify(
             np.bincount(number),
             unit_counts(number, columns.matrix),
             ratios=ratios,
@@ -178,7 +173,7 @@ class Balance:
             pairs=unit_counts(number, label_pairs(columns.matrix)),
             assigned=held[first],
         )
-        return found[number]
+        return split[number]
 
 
 def _joined(*parts: BalanceColumns) -> BalanceColumns:
@@ -187,7 +182,6 @@ def _joined(*parts: BalanceColumns) -> BalanceColumns:
 
 
 def _present(columns: BalanceColumns, rows: Ints) -> BalanceColumns:
-    """Return these rows of the columns that at least one of them has."""
     matrix = sparse.csr_matrix(columns.matrix[rows])
     there = np.flatnonzero(np.asarray(matrix.sum(axis=0)).ravel())
     return BalanceColumns([columns.names[j] for j in there], sparse.csr_matrix(matrix[:, there]))

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from numba import types
 from numba.extending import intrinsic
 
-from pipelines.curate.grouping.kernels import compiled
+from pipelines.curate.kernels import compiled
 
 Counts = npt.NDArray[np.int64]
 Ints = npt.NDArray[np.int32]
@@ -61,7 +61,6 @@ class PairBuffers(NamedTuple):
 
 @compiled
 def _reached_before(search: Search, difference: Any) -> bool:
-    """Return whether an earlier pass has reported this pair."""
     for k in range(search.chunk):
         part = (difference >> np.uint64(CHUNK_BITS * k)) & np.uint64(0xFFFF)
         if np.int64(_popcount(part)) <= search.reach[k]:
@@ -70,20 +69,19 @@ def _reached_before(search: Search, difference: Any) -> bool:
 
 
 @compiled
-def _compare(search: Search, i: int, others: tuple[int, int], found: PairBuffers, count: int) -> int:
-    """Compare one hash with a range of others; return the new count."""
+def _compare(search: Search, i: int, others: tuple[int, int], buffers: PairBuffers, count: int) -> int:
     one = search.hashes[i]
     for j in range(others[0], others[1]):
         difference = one ^ search.hashes[j]
         bits = np.int64(_popcount(difference))
         if bits <= search.radius and not _reached_before(search, difference):
-            found.left[count], found.right[count], found.distance[count] = i, j, bits
+            buffers.left[count], buffers.right[count], buffers.distance[count] = i, j, bits
             count += 1
     return count
 
 
 @compiled
-def _scan(search: Search, state: Any, found: PairBuffers) -> int:
+def _scan(search: Search, state: Any, buffers: PairBuffers) -> int:
     """Search from ``state`` (bucket, mask, item) until the buffers are full or the pass ends; return the count."""
     starts, count = search.starts, 0
     buckets = len(starts) - 1
@@ -95,10 +93,10 @@ def _scan(search: Search, state: Any, found: PairBuffers) -> int:
             if bucket <= other < buckets:
                 for i in range(max(first_item, starts[bucket]), starts[bucket + 1]):
                     low = i + 1 if other == bucket else starts[other]
-                    if count + starts[other + 1] - low > len(found.distance):
+                    if count + starts[other + 1] - low > len(buffers.distance):
                         state[0], state[1], state[2] = bucket, m, i
                         return count
-                    count = _compare(search, i, (low, starts[other + 1]), found, count)
+                    count = _compare(search, i, (low, starts[other + 1]), buffers, count)
             first_item = 0
         first_mask = 0
     state[0] = buckets
@@ -127,20 +125,16 @@ def _unique_blocks(hashes: Hashes, *, radius: int, block: int) -> Iterator[Pairs
         sizes = np.bincount(keys, minlength=1 if by_brute_force else 1 << CHUNK_BITS)
         starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         room = block + int(sizes.max(initial=0))
-        found = PairBuffers(np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.uint8))
+        buffers = PairBuffers(np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.uint8))
         search = Search(hashes[order], starts, masks, reach, chunk, radius)
         state = np.zeros(3, dtype=np.int64)
         while state[0] < len(starts) - 1:
-            n = _scan(search, state, found)
-            yield order[found.left[:n]], order[found.right[:n]], found.distance[:n].copy()
+            n = _scan(search, state, buffers)
+            yield order[buffers.left[:n]], order[buffers.right[:n]], buffers.distance[:n].copy()
 
 
 def cells(left_sizes: Counts, right_sizes: Counts, *, block: int = BLOCK) -> Iterator[tuple[Counts, Counts, Counts]]:
-    """Yield all cells of many rectangles as arrays (rectangle, left offset, right offset), in blocks of limited size.
-
-    Rectangle ``i`` has ``left_sizes[i]`` by ``right_sizes[i]`` cells. This expands pairs of groups of items into the
-    pairs of their items.
-    """
+    """Yield the cells of rectangles ``left_sizes[i]`` by ``right_sizes[i]`` as arrays (rectangle, left, right)."""
     ends = np.cumsum(left_sizes * right_sizes)
     total = int(ends[-1]) if len(ends) else 0
     begins = ends - left_sizes * right_sizes
@@ -167,14 +161,7 @@ def equal_pairs(labels: npt.NDArray[Any], *, block: int = BLOCK) -> Iterator[tup
 
 
 def pair_blocks(hashes: Hashes, *, radius: int, block: int = BLOCK) -> Iterator[Pairs]:
-    """Yield all pairs of hashes that differ in at most ``radius`` bits, in blocks of limited size.
-
-    Every pair is yielded once, as positions ``left < right`` (int32) with its distance (uint8). The pairs are not
-    sorted, but their order is the same for the same hashes.
-
-    Raises:
-        ValueError: the radius is outside 0 to 64.
-    """
+    """Yield the pairs within ``radius`` bits once: positions ``left < right`` (int32) and distance (uint8)."""
     if not 0 <= radius <= 64:
         raise ValueError(f"The radius of 64-bit hashes must be 0 to 64, not {radius}.")
     hashes = np.asarray(hashes, dtype=np.uint64)
@@ -219,11 +206,9 @@ def _keep(kept: Any, keeper: Any, earlier: Any, later: Any) -> None:
 
 
 def keepers(order: npt.ArrayLike, left: npt.ArrayLike, right: npt.ArrayLike) -> npt.NDArray[np.int64]:
-    """Return for each item the earlier kept item of which it is a near-duplicate, or the item itself if it is kept.
+    """Return for each item the earliest kept item of which it is a near-duplicate, or itself if it is kept.
 
-    Items are visited in ``order`` (a permutation of positions, earliest first). An item is dropped if it is paired with
-    an earlier kept item; its keeper is the earliest of those. Every dropped item is
-    therefore similar to a kept item, even in a chain of pairs.
+    Items are visited in ``order`` (positions, earliest first); one that is paired with an earlier kept item is dropped.
     """
     order = np.asarray(order, dtype=np.int64)
     rank = np.empty(len(order), dtype=np.int64)

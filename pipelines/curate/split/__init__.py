@@ -1,1 +1,0 @@
-"""Split a sample into train, validation and test without leaks."""
