@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.label.silver import aggregate, statistics
-from pipelines.label.silver.aggregate import AGGREGATORS, Decision, Panel, TwoVotes, valid, valid_scores
+from pipelines.label.silver.aggregate import AGGREGATORS, Decision, Panel
+from pipelines.label.silver.ballots import TwoVotes, valid, valid_scores
 from pipelines.storage import tables
 from pipelines.taxonomy import load
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipelines.label.silver.aggregate import LabelSet
+from pipelines.label.silver.ballots import LabelSet
 from pipelines.metrics.decoding import worth_of_sets
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from types import MappingProxyType
 import pyarrow as pa
 
 from pipelines.config.label import Ensemble, Labeller, OfflineLabeller
-from pipelines.label.silver.aggregate import Decision, LabelSet, Panel, quorum
+from pipelines.label.silver.aggregate import Decision, Panel
+from pipelines.label.silver.ballots import LabelSet, quorum
 from pipelines.storage import tables
 from pipelines.storage.seal import open_column
 from pipelines.taxonomy import Category

@@ -18,7 +18,8 @@ from pipelines.config.label import Ensemble, OfflineLabeller
 from pipelines.config.params import Params
 from pipelines.errors import BadParams, EnsembleTooWeak
 from pipelines.label.silver import review_queue, statistics
-from pipelines.label.silver.aggregate import Decision, LabelSet, Panel
+from pipelines.label.silver.aggregate import Decision, Panel
+from pipelines.label.silver.ballots import LabelSet
 from pipelines.label.silver.label_models import LabelModel
 from pipelines.metrics import bootstrap, label_sets
 from pipelines.metrics.label_tables import Distribution
