@@ -95,7 +95,6 @@ class Server:
     """The fork server: accept requests to run a command on a Unix socket, and fork a process for each."""
 
     def __init__(self, path: Path, *, before: Mapping[str, str]) -> None:
-        """Listen on ``path``; ``before`` is the environment before the libraries were imported."""
         self._environment = _read_at_import(before)
         self._added = {name: value for name, value in os.environ.items() if name not in before}
         self._selector = selectors.DefaultSelector()
@@ -238,7 +237,6 @@ def _received(client: socket.socket) -> tuple[Request, list[int]]:
 
 
 def _read_at_import(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that the imported libraries have read already; an empty one counts as unset."""
     return {name: value for name, value in environment.items() if value and name.startswith(READ_AT_IMPORT)}
 
 

@@ -62,7 +62,6 @@ class Lexicon:
         return [100 * n / len(words) for n in counts.values()]
 
     def _of(self, word: str) -> frozenset[str]:
-        """Return the categories of a word: its own entry's, else those of the longest beginning that is listed."""
         if categories := self.words.get(word):
             return categories
         return next((self.stems[word[:n]] for n in range(len(word), 0, -1) if word[:n] in self.stems), frozenset())

@@ -383,6 +383,5 @@ def _panel(panel: Axes, *, points: Sequence[tuple[str, Mapping[str, Any]]], cate
 
 
 def _bound(figure: Mapping[str, Any], *, key: str) -> float:
-    """Return a bound, or the value itself if no resample has a bound; NaN if it is undefined."""
     value = figure["value"] if figure[key] is None else figure[key]
     return math.nan if value is None else float(value)

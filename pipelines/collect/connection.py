@@ -210,11 +210,7 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
         self._inner = inner or httpcore.AnyIOBackend()
 
     async def _addresses(self, host: str, port: int) -> list[Address]:
-        """Resolve ``host`` once; one forbidden address rejects the name, as honest hosts do not mix them.
-
-        Raises:
-            Refused: ``private_address``, or ``connection`` for a name without an address.
-        """
+        """Resolve ``host`` once; one forbidden address rejects the name, as honest hosts do not mix them."""
         try:
             addresses: list[Address] = [ip_address(host)]
         except ValueError:

@@ -97,7 +97,6 @@ def may_pass(reason: str) -> bool:
 
 @cache
 def _trust() -> ssl.SSLContext:
-    """Return the root certificates, read once: reading them takes as long as dozens of fast downloads."""
     return httpcore.default_ssl_context()
 
 

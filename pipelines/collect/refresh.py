@@ -179,7 +179,6 @@ def _floor(read: ListingRead | None, *, params: Params, now: datetime, first: in
 
 
 def _unread(covered: Sequence[Interval], *, until: int) -> list[Interval]:
-    """Return the gaps between the first covered second and the mark."""
     known = union(covered)
     return minus([(known[0][0], until)], known) if known else []
 

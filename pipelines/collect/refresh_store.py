@@ -275,7 +275,6 @@ def _created(interval: Interval) -> tuple[sa.ColumnElement[bool], sa.ColumnEleme
 
 
 def _among(record_ids: Collection[str]) -> Iterator[sa.ColumnElement[bool]]:
-    """Yield the conditions that together select the rows of these records."""
     return map(posts.c.record_id.in_, chunks(record_ids))
 
 

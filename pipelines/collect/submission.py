@@ -207,7 +207,6 @@ def _pictures(item: Mapping[str, Any]) -> list[str]:
 
 
 def _previews(item: Mapping[str, Any]) -> list[str]:
-    """Return the legible previews of a post's first picture, widest first."""
     images = _get(item, "preview", "images")
     first = images[0] if isinstance(images, list) and images else {}
     return [a for a in (_url(_get(first, "source", "url")), *_ladder(_get(first, "resolutions"), "")) if a]

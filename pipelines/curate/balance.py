@@ -156,7 +156,6 @@ class Balance:
         return _joined(self.labels, self.gaps, self.strata)
 
     def _ratios(self, items: int) -> Mapping[str, float]:
-        """Return the paper's split sizes if they sum to this number of items, else the ratios."""
         sizes = self.section.sizes
         return sizes if sizes is not None and sum(sizes.values()) == items else self.section.ratios
 

@@ -194,7 +194,6 @@ class Airflow:
             cursor = page["next_cursor"]
 
     def _call(self, method: str, path: str, *, expected: HTTPStatus | None = None, **how: Any) -> requests.Response:
-        """Return the answer of a call; an error status is raised unless it is the expected one."""
         return self._again(self._once, method, path, expected=expected, **how)
 
     def _once(self, method: str, path: str, *, expected: HTTPStatus | None, **how: Any) -> requests.Response:

@@ -144,7 +144,6 @@ def end_left(path: Path) -> None:
 
 
 def _leads(session: int) -> bool:
-    """Return whether the first process of a session still runs."""
     with contextlib.suppress(psutil.NoSuchProcess):
         return psutil.Process(session).status() != psutil.STATUS_ZOMBIE
     return False

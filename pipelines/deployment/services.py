@@ -164,7 +164,6 @@ class LocalDeployment:
         }
 
     def _exports(self) -> str:
-        """Return the lines by which a shell's `airflow`, `mlflow` and `corpus` use these components."""
         ours = {name: value for name, value in self.environment.items() if name.startswith(EXPORTED)}
         return "".join(f"{name}={shlex.quote(value)}\n" for name, value in ours.items() if name not in NOT_EXPORTED)
 
@@ -185,7 +184,6 @@ class LocalDeployment:
                 part.result()
 
     def _forkserver(self) -> None:
-        """Start the fork server without waiting for it: until it listens, commands import their libraries."""
         if sys.platform == "linux":
             script = str(self.root / "pipelines" / "forkserver.py")
             self._start("forkserver", [sys.executable, "-P", script, self.environment[forkserver.ADDRESS]])
@@ -286,7 +284,6 @@ class LocalDeployment:
         self._wait(name, lambda: answers(address))
 
     def _require_guard(self, name: str, *, open_to_all: str, login: str) -> None:
-        """Refuse a server without password or check of hosts: an earlier version's, or Airflow without the plugin."""
         if answers(login) or answers(open_to_all, host="elsewhere.invalid"):
             detail = "it is not protected from other users and web pages; stop it with `make down`"
             raise ServiceFailed(name=name, detail=detail, log=self.logs / f"{name}.log")

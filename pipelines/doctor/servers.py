@@ -278,7 +278,6 @@ def _reddit(deployment: Deployment, subreddit: str) -> Finding:
 
 
 def _windows(deployment: Deployment) -> list[Window]:
-    """Return the last month of each corpus that is collected from dumps; without one the first."""
     corpora = [corpus for corpus in deployment.params.corpora.values() if "dump" in corpus.sources]
     return [Window.from_key(corpus.last_month or corpus.first_month) for corpus in corpora]
 

@@ -328,7 +328,6 @@ def cache(deployment: Deployment, *, deep: bool) -> Finding:
 
 
 def _sample(paths: Sequence[Path], *, size: int, day: int) -> Sequence[Path]:
-    """Return every n-th path, from another one each day, so that daily examinations reach all of them."""
     step = max(1, -(-len(paths) // size))
     return paths[day % step :: step]
 

@@ -159,7 +159,6 @@ def _confusion(board: Board, *, answers: TaskAnswers, alike: Sequence[Group]) ->
 
 
 def _named(states: npt.NDArray[np.int64], *, group: Group, values: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Map a group's own states to the states of all values: a group may lack a value."""
     places = np.array([*(values.index(value) for value in group.labels), len(values), len(values) + 1])
     return places[states]
 

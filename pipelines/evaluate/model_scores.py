@@ -277,7 +277,6 @@ def score(board: Board, *, runs: Sequence[Run], valid: bool) -> Scored:
 
 
 def _key(sums: Floats) -> int:
-    """Return a number that depends on the counts alone, not on the last bit of a sum in another order."""
     return zlib.crc32((sums.round(6) + 0.0).tobytes())
 
 

@@ -278,7 +278,6 @@ def _hub(settings: Settings) -> str:
 
 
 def _last(repo: str, *, kind: Kind, settings: Settings, journal: Journal) -> JournalRow | None:
-    """Return the last row about a copy that is on the hub, or ``None``."""
     last = last_rows(journal).get((_hub(settings), kind, repo))
     return last if last is not None and last.event != "unpushed" else None
 

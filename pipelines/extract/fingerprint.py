@@ -117,7 +117,6 @@ def _between_bands(lines: npt.NDArray[np.int16]) -> tuple[int, int]:
 
 
 def _band(lines: npt.NDArray[np.int16]) -> int:
-    """Return how many of the first lines mostly have the colour of the first one."""
     same = (np.abs(lines - int(np.median(lines[0]))) <= TOLERANCE).mean(axis=1) >= BAND
     return len(lines) if same.all() else int(np.argmin(same))
 

@@ -163,7 +163,6 @@ class CaptionReader:
 
 
 def _certainty(reading: OcrReading) -> float:
-    """Return the confidence of the lines that were read, without those that were only detected."""
     return reading.confidence / (1 - reading.unread) if reading.unread < 1 else 0.0
 
 

@@ -67,7 +67,6 @@ def _versions(registry: Registry) -> Iterable[str]:
 
 
 def _journal(settings: Settings) -> Iterable[str]:
-    """Yield every row of the journal: registrations, looks of the gate, promotions, withdrawals and the rest."""
     with Journal.of(settings) as journal:
         return [json.dumps(asdict(row), default=dict) for row in journal.rows()]
 
@@ -77,7 +76,6 @@ def _releases(settings: Settings) -> Iterable[str]:
 
 
 def _metrics(where: Sequence[str], *, commits: Collection[str]) -> Iterator[str]:
-    """Yield the lines with digests in the metrics of each of these commits that the repository has."""
     for commit in sorted(commits):
         if _found(*where, "rev-parse", "--quiet", "--verify", f"{commit}^{{commit}}"):
             yield _found(*where, "grep", "--no-color", "-hE", "[0-9a-f]{32}", commit, "--", METRICS)

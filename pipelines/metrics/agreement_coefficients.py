@@ -214,7 +214,6 @@ def _weights(weights: Floats | None, *, items: int) -> Floats:
 
 
 def _counts(codes: Codes, *, classes: int) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Return how many raters chose each class, (items, classes), and which items have two answers or more."""
     counts = (codes[:, :, None] == np.arange(classes)).sum(axis=1).astype(np.float64)
     return counts, counts.sum(axis=1) > 1
 

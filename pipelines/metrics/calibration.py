@@ -120,10 +120,6 @@ def brier(chances: Floats, *, truth: npt.NDArray[np.bool_]) -> float:
 
 
 def _sigmoids(odds: Floats, *, truth: npt.NDArray[np.bool_]) -> Floats:
-    """Return slopes and intercepts, fitted on log-odds centred at each label's mean.
-
-    Without centring, log-odds far from 0 (a label that train lacks) stop the optimiser at once, for all labels.
-    """
     centre = odds.mean(axis=0)
     slopes, intercepts = fit_sigmoids(odds - centre, targets=truth).T
     return np.stack([slopes, intercepts - slopes * centre], axis=1)

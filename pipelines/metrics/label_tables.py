@@ -144,12 +144,10 @@ def percent(part: int, whole: int, *, digits: int = 2) -> str:
 
 
 def _shares(name: str, counts: Iterable[tuple[int, int]], *, digits: int) -> tuple[str, ...]:
-    """Return a row of counts with their percentages of a whole, in one cell."""
     return (name, *(f"{n:,} ({percent(n, whole, digits=digits)}%)" for n, whole in counts))
 
 
 def _pairs(name: str, counts: Iterable[tuple[int, int]]) -> tuple[str, ...]:
-    """Return a row of counts and their percentages of a whole, in two cells."""
     return (name, *(cell for n, whole in counts for cell in (f"{n:,}", percent(n, whole))))
 
 

@@ -83,7 +83,6 @@ class Infused(nn.Module):  # type: ignore[misc]
     """The network: text and picture features attend to the remarks on a meme before the classification head."""
 
     def __init__(self, model: Any, *, blank: Batch, labels: int) -> None:
-        """Take a model of two towers; ``blank`` is a batch of one text and picture."""
         super().__init__()
         self.model = model
         with torch.no_grad():

@@ -106,7 +106,6 @@ class Similar:
 
 
 def _joint(text: str, said: str | None, *, embed: Embed) -> Floats:
-    """Return the embeddings of a text and its explanation as one unit vector; a missing explanation counts as 0."""
     parts = [embed(text), np.zeros_like(embed("")) if said is None else embed(said)]
     joint = np.concatenate(parts)
     return np.asarray(joint / max(float(np.linalg.norm(joint)), 1e-12))

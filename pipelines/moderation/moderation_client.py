@@ -45,12 +45,6 @@ class ModerationClient:
         self._http: httpx2.AsyncClient | None = None
 
     async def __aenter__(self) -> Self:
-        """Open the connections to the provider.
-
-        Raises:
-            ProviderNotConsented: the provider may not receive items today.
-            LabellerRefused: no address or no key is set.
-        """
         import httpx2
 
         from pipelines.llm import transport
@@ -69,7 +63,6 @@ class ModerationClient:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the connections to the provider."""
         if self._http is not None:
             await self._http.aclose()
             self._http = None

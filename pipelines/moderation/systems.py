@@ -68,7 +68,6 @@ class Channel(Asking):
     """One kind of request of a moderation system: a text, a picture, or both at once."""
 
     def __init__(self, name: str, *, wire: Wire, part: str, secret: bytes, **options: Any) -> None:
-        """``part`` is what is sent (a key of ``PARTS``); ``given`` are the arguments of :class:`Asking`."""
         super().__init__(name, **options)
         self._wire, self._secret = wire, secret
         self._words, self._pictures = PARTS[part]

@@ -48,7 +48,6 @@ def of_metrics(metrics: Mapping[str, Any]) -> dict[str, Columns]:
 
 
 def _cells(scores: Mapping[str, Any], names: Iterable[str]) -> Json:
-    """Return scores and the ends of their intervals as columns, such as ``f1``, ``f1_low`` and ``f1_high``."""
     ends = {"": "mean", "_low": "low", "_high": "high"}
     return {f"{name}{suffix}": (scores.get(name) or {}).get(end) for name in names for suffix, end in ends.items()}
 

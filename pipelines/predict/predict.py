@@ -95,7 +95,6 @@ def load(reference: str) -> PredictionInput:
 
 
 def _batches(lines: Iterable[str]) -> Iterator[list[tuple[int, str]]]:
-    """Yield batches of lines with their numbers, from 1, without blank lines."""
     waiting = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
     while batch := list(islice(waiting, TOGETHER)):
         yield batch

@@ -39,10 +39,6 @@ class Registered:
     """A model from the registry that predicts posts."""
 
     def __init__(self, uri: str, *, task: Task, posts: Mapping[str, Post], settings: Settings) -> None:
-        """Load a registered model that has the labels of ``task``; ``posts`` are by record id.
-
-        ``uri`` is ``models:/<name>@champion`` or ``models:/<name>/<version>``.
-        """
         from crisis_corpus.client import load
 
         self._uri, self._task, self._posts = uri, task, posts

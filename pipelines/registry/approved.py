@@ -88,7 +88,6 @@ def require_two(who: str, *, asked_by: str | None) -> None:
 
 
 def _login(who: str) -> str:
-    """Return the login in ``ada (os:ada)``, or all of ``airflow:ada``."""
     return who.rpartition("(")[2].removesuffix(")")
 
 

@@ -116,7 +116,6 @@ def last_move(journal: Journal, name: str) -> JournalRow | None:
 
 
 def _decision(decided: Move | JournalRow) -> dict[str, Any]:
-    """Return what both rows of a change have in common: person, reason, versions and files."""
     return {name: getattr(decided, name) for name in ("who", "why", "from_version", "to_version", "files")}
 
 

@@ -344,7 +344,6 @@ class Watch:
 
 
 def _id(subscriber: Subscriber, mark: str) -> str:
-    """Return the id of a delivery; ``mark``: the digest of the journal's row, or what identifies a notice."""
     return f"msg_{hashlib.sha256(f'{subscriber.id} {mark}'.encode()).hexdigest()[:32]}"
 
 

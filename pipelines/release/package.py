@@ -227,7 +227,6 @@ def _alone(rows: Sequence[Released], *, metadata: bool = True) -> frozenset[str]
 
 
 def _label_counts(rows: Sequence[Released], *, categories: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Return the number of items by category and label."""
     counts = {c: Counter(label for row in rows for label in row.labelled.labels[c] or ()) for c in categories}
     return {c: dict(sorted(count.items())) for c, count in counts.items()}
 

@@ -164,7 +164,6 @@ def _silver(
 
 
 def _ordered(labels: Iterable[str], *, category: Category) -> tuple[str, ...]:
-    """Return a label set in the scheme's order; for an empty set, the scheme's label for none."""
     chosen = set(labels) or ({category.none} if category.none else set())
     return tuple(label.name for label in category.labels if label.name in chosen)
 

@@ -89,7 +89,6 @@ def due(removed: Mapping[str, date], *, schedule: Mapping[str, int], today: date
 
 
 def _new(entry: ReleaseEntry, *, tombstones: Mapping[str, Tombstone], vault: Vault) -> dict[str, date]:
-    """Return the release's ids of deleted records that are not on its removal list yet, with the days of deletion."""
     names, waiting = release_ids(tombstones, release=entry.name, vault=vault), entry.ids() - entry.withdrawn()
     return {names[r]: t.deleted_at.date() for r, t in tombstones.items() if names[r] in waiting}
 
@@ -143,5 +142,4 @@ def _refresh(
 
 
 def _known(text: str, *, digested: str, withdrawn: frozenset[str]) -> bool:
-    """Return whether a table has the registered digest, or has it once the withdrawn rows are removed (killed run)."""
     return digest(text) == digested or (bool(withdrawn) and digest(without(text, ids=withdrawn)) == digested)

@@ -259,7 +259,6 @@ def _parameters(a: ReportedCommit, b: ReportedCommit, *, corpus: str) -> Iterato
 
 
 def _own(name: str, *, corpus: str, params: Mapping[str, Any]) -> bool:
-    """Return whether a parameter is not one of another corpus."""
     part = name.split(".")[1] if "." in name else ""
     return part == corpus or part not in params["corpora"]
 

@@ -86,7 +86,6 @@ def _machine(number: str) -> str:
 
 
 def _inert(words: str) -> str:
-    """Return words that a spreadsheet does not take for a formula (OWASP, CSV injection)."""
     return f"'{words}" if words[:1] in ("=", "+", "-", "@", "\t", "\r") else words
 
 

@@ -179,7 +179,6 @@ def _table(sheet: Sheet, *, prose: bool = False, heat: Sequence[Sequence[float |
 
 
 def _breakable(cell: str) -> str:
-    """Return a cell whose long names may break after an underscore, and whose intervals may not."""
     text = INTERVAL.sub(lambda match: f'<span class="i">{match[0]}</span>', escape(cell))
     return text.replace("_", "_<wbr>")
 
@@ -194,13 +193,11 @@ def _kind(applies: bool, *, name: str = "n") -> str:
 
 
 def _numbers(cells: Sequence[str]) -> bool:
-    """Return whether a column is numeric: at least three in four of its cells, so that some rows may have words."""
     filled = [cell for cell in cells if cell]
     return len(filled) > 0 and 4 * sum(FIGURE.match(cell) is not None for cell in filled) >= 3 * len(filled)
 
 
 def _heads(row: Sequence[str], numeric: Sequence[bool]) -> bool:
-    """Return whether a row is a heading: it has words, or nothing, where other rows have figures."""
     cells = [cell for cell, number in zip(row, numeric, strict=True) if number]
     return "" in cells and not any(re.search(r"\d", cell) and FIGURE.match(cell) for cell in cells)
 
@@ -230,10 +227,8 @@ def _safe(sheet: Sheet) -> Sheet:
 
 
 def _plain(text: str) -> str:
-    """Return one line of text, escaped so that Markdown shows it literally: no cells, tags, emphasis or links."""
     return re.sub(r"([\\|*`<]|(?<=\])\()", r"\\\1", " ".join(text.split()))
 
 
 def _anchor(title: str) -> str:
-    """Return the anchor that GitHub gives a heading."""
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")

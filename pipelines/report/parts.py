@@ -125,7 +125,6 @@ def _valid(model: Json | None) -> Json:
 
 
 def _board(task: Json) -> tuple[str, ...]:
-    """Return the figures of a scoreboard of one task; for single labels micro-F1 equals exact match."""
     return BOARD if task["kind"] == "multi" else (*BOARD[:2], "weighted_f1")
 
 

@@ -134,7 +134,6 @@ class AnswerStore(Store):
     """An open database of labellers' answers; any number of processes and threads may use it."""
 
     def __init__(self, engine: Engine) -> None:
-        """Use :meth:`open` instead."""
         super().__init__(engine)
         insert = engine.insert(answers)
         self._put = insert.on_conflict_do_update(

@@ -257,6 +257,5 @@ def _moment(time: datetime | None) -> str | None:
 
 
 def _exists(url: str) -> bool:
-    """Return whether there is a database at an address; that of a server is assumed to exist."""
     file: Path | None = database_file(url)
     return file is None or file.exists()

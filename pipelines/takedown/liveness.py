@@ -51,7 +51,6 @@ class LivenessContext:
     def __init__(
         self, reddit: RedditLookup, *, corpus: str, subreddits: Sequence[str], terms: Sweep, believe: bool
     ) -> None:
-        """``believe``: accept an answer without the control post as true."""
         self._reddit, self._corpus, self._subreddits = reddit, corpus, subreddits
         self._terms, self._believe = terms, believe
         self._open: dict[str, bool] = {}

@@ -61,7 +61,6 @@ class Objects:
     """All objects in DVC's cache and remote, by digest."""
 
     def __init__(self, clone: Workspace, *, scratch: Path, read_only: bool) -> None:
-        """Use :meth:`opened` instead."""
         self._cache = clone.objects.cache
         self._remote = clone.objects.remote
         self._results = clone.results

@@ -70,10 +70,6 @@ def _clear_annotation(site: Site) -> None:
 
 
 def _brought(site: Site) -> list[Path]:
-    """Return the files in the annotation folder that name one of the records and belong to no queue.
-
-    For example the supplied answers of a model, with one id per line (stage ``baselines``).
-    """
     folder = site.settings.annotation_files
     of_queues = {path.parent for path in folder.rglob("form.json")}
     return [p for p in _files(folder) if of_queues.isdisjoint(p.parents) and site.gone.within(p)]

@@ -258,7 +258,6 @@ def _close_abandoned(client: Any, *, experiment: str) -> None:
 
 
 def _machine() -> str:
-    """Return a digest of the machine and its PID namespace; host names are not sent to MLflow."""
     space = Path("/proc/self/ns/pid")
     name = f"{socket.gethostname()} {space.readlink() if space.exists() else ''}"
     return hashlib.sha256(name.encode()).hexdigest()[:12]

@@ -132,7 +132,6 @@ class Database(Engine):
     """The database engine of a vault, which can erase freed bytes from the file."""
 
     def __init__(self, url: str, *, create: bool = True) -> None:
-        """Connect to the vault at ``url``; create the tables if they are missing and ``create`` is true."""
         if not create and url.startswith("sqlite:///") and not Path(url.removeprefix("sqlite:///")).is_file():
             raise NoVault(place=url)
         super().__init__(

@@ -37,14 +37,6 @@ class Engine:
     def __init__(
         self, url: str, *, where: str, lock: int, unavailable: type[CorpusError], pragmas: Sequence[str] = ()
     ) -> None:
-        """Connect to ``sqlite:///path`` (created with mode 600) or ``postgresql+psycopg2://...``.
-
-        Args:
-            where: the setting that holds the address, for the error.
-            lock: a constant unique to this database; the advisory lock of PostgreSQL's writers.
-            unavailable: the error to raise, with ``detail``, if the database does not answer.
-            pragmas: SQLite pragmas for each connection, besides the write-ahead log and full synchronisation.
-        """
         self._lock, self._unavailable, self._pragmas = lock, unavailable, pragmas
         try:
             parsed = sa.make_url(url)
@@ -127,7 +119,6 @@ class Store:
     """Base of the classes that keep something in an open database; any number of processes may use one."""
 
     def __init__(self, engine: Engine) -> None:
-        """Use ``open`` instead."""
         self._engine = engine
 
     def close(self) -> None:
@@ -135,11 +126,9 @@ class Store:
         self._engine.close()
 
     def __enter__(self) -> Self:
-        """Return the store itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the store."""
         self.close()
 
     def _rows(self, query: sa.Select[Any]) -> Sequence[Any]:

@@ -33,7 +33,6 @@ class Keyring:
     """The project secret and the operations that need it: pseudonyms, and encryption of the vault's columns."""
 
     def __init__(self, secret: bytes) -> None:
-        """Hold the project secret."""
         if len(secret) < IDENTITY_BYTES:
             raise BadParams(where="CORPUS_SECRET", detail=f"needs at least {IDENTITY_BYTES} bytes")
         self._identity = secret[:IDENTITY_BYTES]

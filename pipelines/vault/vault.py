@@ -40,7 +40,6 @@ class Vault:
     """An open vault, the database of records' keys and tombstones; many processes may keep it open for a whole step."""
 
     def __init__(self, database: Database, *, keyring: Keyring) -> None:
-        """Use :meth:`open` instead."""
         self._database = database
         self._keyring = keyring
 
@@ -71,11 +70,9 @@ class Vault:
         self._database.close()
 
     def __enter__(self) -> Self:
-        """Return the vault itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the vault."""
         self.close()
 
     @property

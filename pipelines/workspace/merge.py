@@ -54,7 +54,6 @@ class Difference:
     after: Any
 
     def __str__(self) -> str:
-        """Return the difference as one line."""
         return f"{self.key}: {self.before!r} -> {self.after!r}"
 
 

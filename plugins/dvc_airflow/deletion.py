@@ -77,5 +77,4 @@ def takedown(*, params: Any = None) -> dict[str, Any]:
 
 
 def _request(params: Any) -> str:
-    """Return the file of a request; the posts in it must not be stored in Airflow's database."""
     return str(settings.HOME / "requests" / f"{params['request']}.txt")

@@ -94,10 +94,6 @@ class SandboxServer(ThreadingHTTPServer):
         clock: Callable[[], float] = time.monotonic,
         vendors: Vendors | None = None,
     ) -> None:
-        """Read the sandbox and bind the port; port 0 takes any free one.
-
-        The seed in ``truth.json`` determines the simulated vendors' errors.
-        """
         self.catalogue = Catalogue(root)
         self.images = ImageHost(root)
         self.vendors = vendors or Vendors(root, seed=_seed(root))

@@ -162,10 +162,8 @@ def _answers(side: Mapping[str, tuple[str, ...]]) -> str:
 
 
 def _html(text: str) -> str:
-    """Return text escaped for HTML and for Label Studio, which reads ``$name`` as a variable."""
     return html.escape(text).replace("$", "&#36;")
 
 
 def _plain(text: str) -> str:
-    """Return an attribute's text with a word joiner after each ``$``, so that it is not read as a variable."""
     return text.replace("$", "$\u2060")

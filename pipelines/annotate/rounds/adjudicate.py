@@ -181,7 +181,6 @@ def rejected(log: Sequence[Row]) -> set[Item]:
 def _valid(
     last: Mapping[Question, dict[str, object]], item: Item, *, key: str, scheme: Scheme
 ) -> dict[str, object] | None:
-    """Return the last decision that a new one on ``key`` would replace: labels replace UNFIT, and UNFIT all labels."""
     replaced = [*scheme.categories, UNFIT] if key == UNFIT else [key, UNFIT]
     return max((last[item, name] for name in replaced if (item, name) in last), key=_when, default=None)
 

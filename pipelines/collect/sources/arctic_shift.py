@@ -166,7 +166,6 @@ class ArcticShiftSource:
         return QueryTimedOut(source=self.name, detail=detail)
 
     def _pace(self, headers: Mapping[str, str]) -> None:
-        """Wait as long as the headers ask once the rate limit is used up, to avoid a 429."""
         remaining, reset = finite(headers.get("x-ratelimit-remaining")), seconds(headers.get("x-ratelimit-reset"))
         if remaining is not None and reset is not None and remaining < 1:
             self._pause(min(reset, MAX_PAUSE_SECONDS))

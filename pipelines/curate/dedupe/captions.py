@@ -111,7 +111,6 @@ def _letters(words: Iterable[str]) -> npt.NDArray[np.uint32]:
 
 
 def _ranks(sorted_groups: Ints) -> Ints:
-    """Return the number of each member within its group, from 0; groups are contiguous."""
     _, first, sizes = np.unique(sorted_groups, return_index=True, return_counts=True)
     numbers: Ints = np.arange(len(sorted_groups)) - np.repeat(first, sizes)
     return numbers

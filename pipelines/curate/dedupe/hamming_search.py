@@ -104,7 +104,6 @@ def _scan(search: Search, state: Any, buffers: PairBuffers) -> int:
 
 
 def _reach(radius: int) -> npt.NDArray[np.int64]:
-    """Return the most bits by which each chunk may differ (the pigeonhole bound); -1 if it need not be searched."""
     whole, rest = divmod(radius, CHUNKS)
     return np.array([whole if k <= rest else whole - 1 for k in range(CHUNKS)], dtype=np.int64)
 
@@ -146,7 +145,6 @@ def cells(left_sizes: Counts, right_sizes: Counts, *, block: int = BLOCK) -> Ite
 
 
 def _members(labels: npt.NDArray[Any]) -> tuple[Ints, Counts, Counts]:
-    """Return the positions group by group, in the order of the labels, and the start and size of each group."""
     _, group, sizes = np.unique(labels, return_inverse=True, return_counts=True)
     return np.argsort(group, kind="stable").astype(np.int32), np.cumsum(sizes) - sizes, sizes
 

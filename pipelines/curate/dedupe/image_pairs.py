@@ -184,7 +184,6 @@ def _words_apart(known: PictureKinds, left: Ints, right: Ints, *, params: Dedupe
 def _alike(
     energies: npt.NDArray[np.float64], capitals: npt.NDArray[np.float64], left: Ints, right: Ints
 ) -> npt.NDArray[np.bool_]:
-    """Return which pairs have a similar contrast, and captions with a similar share of capitals."""
     one, other = energies[left], energies[right]
     contrast: npt.NDArray[np.bool_] = np.maximum(one, other) <= ALIKE * np.minimum(one, other)
     return contrast & (np.abs(capitals[left] - capitals[right]) < CAPITALS)

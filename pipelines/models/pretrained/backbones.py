@@ -236,7 +236,6 @@ class EncoderWords:
     """Tokenises posts with padding; the middle of a long post is removed, because its end describes the present."""
 
     def __init__(self, place: str, *, base: str, limit: int | None) -> None:
-        """Load the tokenizer; it truncates at ``limit`` or the base's maximum."""
         self.tokens = had(AutoTokenizer, place, base=base)
         if not self.tokens.is_fast:
             raise BaseUnfit(base=base, detail="its tokenizer does not return token positions in the text")

@@ -86,7 +86,6 @@ def confusions(task: Json) -> Iterator[Sheet]:
 
 
 def _attributes(models: Mapping[str, Json]) -> list[str]:
-    """Return the attributes that can be confused: level (of types that have one) and time."""
     return list(next(iter(models.values()))["confusions"]) if models else []
 
 

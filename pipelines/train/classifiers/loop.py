@@ -154,7 +154,6 @@ def _tuned(scores: npt.NDArray[np.float32], *, validation: Sequence[Example], lo
 
 
 def _best(history: Sequence[dict[str, float]]) -> int:
-    """Return the number of the epoch with the best validation macro-F1; on a tie, the earliest."""
     return int(max(history, key=lambda made: (made["validation_macro_f1"], -made["epoch"]))["epoch"])
 
 

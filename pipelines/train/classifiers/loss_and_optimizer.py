@@ -200,7 +200,6 @@ class Loop:
         return loss.detach()
 
     def _sent(self, values: Any) -> Any:
-        """Return values of the CPU on the device; only a transfer from pinned memory does not wait for the GPU."""
         device = self.machine.device
         return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values
 

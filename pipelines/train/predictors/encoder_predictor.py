@@ -21,7 +21,6 @@ class EncoderPredictor(CalibratedPredictor):
     """A fine-tuned text encoder that predicts labels of posts."""
 
     def __init__(self, out: Path, *, task: Task) -> None:
-        """Load a text encoder from the folder ``out`` that ``encoder_training.fit`` wrote."""
         alerts, stored = recall_constraints.load(out, task=task)
         super().__init__(task, alerts=alerts, chunk=CHUNK)
         self._calibration, self._batch = Calibration.of_json(stored["calibration"]), int(stored["recipe"]["batch"])

@@ -76,19 +76,6 @@ class Generator:
         reader: Reader | None = None,
         least: int = 0,
     ) -> None:
-        """Load a model on all accelerators, in bfloat16 if supported, else in float32.
-
-        Args:
-            base: the base model: a folder with weights, a Hugging Face id, or a ``tiny:`` name.
-            max_length: tokens of prompt and answer together; a longer post loses its middle.
-            max_new_tokens: tokens of an answer, reserved as they were during tuning. A constrained answer ends within
-                them.
-            constrained: if false, the model may write anything; for comparison.
-            prompt: the prompt about a post; by default the one that models are tuned on.
-            reader: returns outcome and labels of what an unconstrained model wrote; by default strictly the form that
-                tuned models learn.
-            least: tokens that a post gets at least, however long the prompt is; ``max_length`` gives way.
-        """
         name = str(base)
         with opened(name, revision=revision, seed=seed, folder=folder) as place:
             self._tokenizer = had(AutoTokenizer, place, base=name)
@@ -166,7 +153,6 @@ class Generator:
         ]
 
     def _batches(self, prompts: Sequence[list[int]]) -> Iterator[list[int]]:
-        """Yield positions of prompts of similar length, the longest first: running out of memory shows at once."""
         order = sorted(range(len(prompts)), key=lambda i: -len(prompts[i]))
         yield from (order[begin : begin + self._batch] for begin in range(0, len(order), self._batch))
 

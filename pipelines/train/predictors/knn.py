@@ -245,12 +245,6 @@ class KnnPredictor(CalibratedPredictor):
     """A kNN model that predicts labels of posts: its index and fitted settings."""
 
     def __init__(self, out: Path, *, task: Task, vault: Vault, said: Votes | None = None) -> None:
-        """Load a kNN model from the folder that :func:`fit` wrote, without posts that were taken down since.
-
-        Args:
-            said: record id -> valid answer of the labeller that the model was fitted with; ``{}`` if it has none for
-                the posts to predict, ``None`` for a model without a labeller.
-        """
         alerts, stored = recall_constraints.load(out, task=task)
         super().__init__(task, alerts=alerts, chunk=CHUNK)
         _consistent(stored["labeller"], said=said)
@@ -265,7 +259,6 @@ class KnnPredictor(CalibratedPredictor):
         return [min(len(tokens.encode(text).ids), embedding.MOST_TOKENS) for text in texts]
 
     def _scores(self, texts: Sequence[str], *, record_ids: Sequence[str] | None) -> Floats:
-        """Return probabilities; without ``record_ids`` the labeller's answers are not used."""
         shares = self._index.shares(embedded(texts, model=self._model), neighbours=self._mixed.neighbours)
         ids = [None] * len(texts) if record_ids is None else record_ids
         return self._mixed(shares, answers=_answers(ids, said=self._said), task=self._task)

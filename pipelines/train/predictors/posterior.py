@@ -114,7 +114,6 @@ def common(rows: Sequence[tuple[int, ...]]) -> int:
 
 
 def _branch(answers: Answers) -> Branch:
-    """Return the branch of the sorted ``answers``: their common prefix, and the state after it."""
     shared = common([tokens for tokens, _ in answers])
     rests = [(tokens[shared:], labels) for tokens, labels in answers]
     return Branch(answers[0][0][:shared], _state(rests))
@@ -157,7 +156,6 @@ class PosteriorReader:
     """Computes the probabilities of the answers to prompts; a model with a plain cache reads their prefix only once."""
 
     def __init__(self, model: Any, *, prompts: Sequence[list[int]], batch: int) -> None:
-        """Read the common prefix of ``prompts`` without its last token, so that each prompt has an unread token."""
         self._model, self._batch, self._shared = model, batch, 0
         self._cache = DynamicCache(config=model.config) if plain(model) else None
         shared = prompts[0][: common([tuple(prompt) for prompt in prompts])][:-1]
@@ -226,7 +224,6 @@ class BranchReader:
     def __init__(
         self, model: Any, *, prompts: Sequence[list[int]], batch: int, prefix: Any = None, shared: int = 0
     ) -> None:
-        """Read the prompts without their last token; ``prefix`` is a cache of their first ``shared`` tokens."""
         self._model, self._batch = model, batch
         self._keeps = "logits_to_keep" in _arguments(model)
         self._unread, self._cache = [prompt[:-1] for prompt in prompts], None
@@ -308,5 +305,4 @@ def plain(model: Any) -> bool:
 
 
 def _arguments(model: Any) -> set[str]:
-    """Return the names of the arguments of a model's ``forward``; an adapter around a model takes any."""
     return set(inspect.signature(getattr(model, "get_base_model", lambda: model)().forward).parameters)

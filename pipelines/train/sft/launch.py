@@ -216,7 +216,6 @@ def _local(parameter: Any) -> Any:
 
 
 def _packed(parameter: Any) -> int:
-    """Return how many weights an element of a parameter has: more than one only in a quantized one."""
     if type(parameter).__name__ != "Params4bit":
         return 1
     return 2 * int(parameter.element_size())

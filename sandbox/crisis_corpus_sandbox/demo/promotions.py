@@ -161,7 +161,6 @@ def _copy(context: Context, *, name: str) -> Iterator[Path]:
 
 
 def _pickle(folder: Path) -> None:
-    """Add a file with the first and last bytes of a pickle to the pack, and include it in the pack's file list."""
     pack = integrity.place(folder)
     (pack / "weights.bin").write_bytes(b"\x80\x04N.")
     _listed(pack)

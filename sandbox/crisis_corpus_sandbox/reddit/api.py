@@ -28,7 +28,6 @@ class Catalogue:
     """The simulated submissions, both as Reddit shows them now and as Arctic Shift archived them."""
 
     def __init__(self, root: Path) -> None:
-        """Read ``submissions.jsonl``; the archive is read on its first use."""
         path = root / "submissions.jsonl"
         if not path.is_file():
             raise BadParams(where="CORPUS_SANDBOX", detail="holds no submissions.jsonl; run corpus sandbox build")

@@ -122,7 +122,6 @@ class PostWorld:
     """Generate the offline Reddit's text posts from the sandbox's seed."""
 
     def __init__(self, sandbox: Sandbox) -> None:
-        """Draw the label sets of the posts: one quota for the kept originals, one for the dropped posts."""
         self.sandbox = sandbox
         self.counts = counts(sandbox.posts)
         self.posts: list[SandboxPost] = []

@@ -191,7 +191,6 @@ def _orders() -> Mapping[str, tuple[str, ...]]:
 
 
 def _bare(text: str) -> str:
-    """Return the characters of a text that a prompt does not change: no blanks, reserved tokens or unseen signs."""
     return re.sub(r"\s", "", clean(text, delimiters=()))
 
 

@@ -232,5 +232,4 @@ class Google:
 
 
 def _of(value: Mapping[str, Any], name: str) -> Any:
-    """Return a field that Google accepts in either spelling: ``maxOutputTokens``, ``max_output_tokens``."""
     return value.get(name, value.get(re.sub(r"(?=[A-Z])", "_", name).lower()))
