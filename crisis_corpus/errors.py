@@ -6,31 +6,49 @@ Messages carry ids, counts, offsets and digests, never a post's words, a user na
 
 from __future__ import annotations
 
-from functools import partial
+import tomllib
+from functools import cache, partial
+from pathlib import Path
 from typing import Any, ClassVar
 
 
 class CorpusError(Exception):
-    """Base class of all exceptions that this package raises deliberately.
+    """Base class of all exceptions that are raised deliberately.
 
-    Subclasses set ``message`` (a format string over their fields), ``remedy`` and ``exit_code``
-    (sysexits.h: 65 bad data, 69 unavailable, 75 try later, 77 refused, 78 bad configuration).
+    An error has a code, such as ``UnknownName``, whose texts are in a catalogue (TOML: ``cause`` and ``remedy`` are
+    format strings over the fields). A class of its own exists only where code catches it; its name is its code.
+    ``exit_code``: sysexits.h (65 bad data, 69 unavailable, 75 try later, 77 refused, 78 bad configuration).
     """
 
+    catalogues: ClassVar[list[Path]] = []
     message: ClassVar[str] = "{detail}"
     remedy: ClassVar[str] = ""
-    exit_code: ClassVar[int] = 70
+    exit_code: int = 70
 
-    def __init__(self, **fields: Any) -> None:
+    def __init__(self, code: str = "", /, **fields: Any) -> None:
+        self.code = code or type(self).__name__
         self.fields = fields
+        catalogue, names = (
+            _catalogue(*self.catalogues),
+            [*(c.__name__ for c in reversed(type(self).__mro__)), self.code],
+        )
+        texts = {key: text for name in names for key, text in catalogue.get(name, {}).items()}
+        self.exit_code = texts.get("exit_code", self.exit_code)
+        self._texts = texts.get("cause", self.message), texts.get("remedy", self.remedy)
         super().__init__(fields)
 
     def __str__(self) -> str:
-        text = self.message.format(**self.fields)
-        return f"{text} {self.remedy.format(**self.fields)}".strip()
+        return " ".join(text.format(**self.fields) for text in self._texts).strip()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(type(self), **self.fields), ()
+        return partial(type(self), self.code, **self.fields), ()
+
+
+@cache
+def _catalogue(*paths: Path) -> dict[str, dict[str, Any]]:
+    """Read catalogues only when there is an error: every command imports this module."""
+    families = [family for path in paths for family in tomllib.loads(path.read_text(encoding="utf-8")).values()]
+    return {code: texts for family in families for code, texts in family.items()}
 
 
 class ConfigError(CorpusError):

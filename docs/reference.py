@@ -6,13 +6,13 @@ Dags come from Airflow's own parser, commands from the command line's tree, para
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import UnionType
@@ -228,48 +228,22 @@ def table_page() -> str:
 
 
 def errors() -> dict[str, dict[str, Any]]:
-    """Return summary, message, remedy, base and exit status of each error class, read from the source."""
-    classes: dict[str, dict[str, Any]] = {}
-    files = [
-        path
-        for folder in ("pipelines", "crisis_corpus", "plugins", "sandbox")
-        for path in sorted((ROOT / folder).rglob("*.py"))
-    ]
-    for node in (
-        node for path in files for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)
-    ):
-        values = {}
-        for line in node.body:
-            target = line.targets[0] if isinstance(line, ast.Assign) else getattr(line, "target", None)
-            if isinstance(target, ast.Name) and target.id in ("message", "remedy", "exit_code") and line.value:
-                values[target.id] = ast.literal_eval(line.value) if is_literal(line.value) else ast.unparse(line.value)
-        bases = [name for base in node.bases if (name := ast.unparse(base).rpartition(".")[2]) != node.name]
-        summary = (ast.get_docstring(node) or "").partition("\n")[0]
-        classes.setdefault(node.name, {"bases": bases, "summary": summary, **values})
+    """Return family, cause, remedy and exit status by the code of each error, from the catalogue and the client."""
+    from crisis_corpus import errors as client
+    from pipelines import errors as ours
 
-    def inherited(name: str, key: str) -> Any:
-        one = classes.get(name, {})
-        return (
-            one[key]
-            if key in one
-            else next((v for b in one.get("bases", []) if (v := inherited(b, key)) is not None), None)
-        )
-
-    def is_error(name: str) -> bool:
-        return name == "CorpusError" or any(is_error(base) for base in classes.get(name, {}).get("bases", []))
-
-    keys = ("message", "remedy", "exit_code")
-    return {name: {**one, **{key: inherited(name, key) for key in keys}} for name, one in sorted(classes.items())
-            if is_error(name) and name != "CorpusError"}  # fmt: skip
-
-
-def is_literal(node: ast.expr) -> bool:
-    """Return whether an expression is a constant; text in several parts is."""
-    try:
-        ast.literal_eval(node)
-    except ValueError:
-        return False
-    return True
+    catalogue = tomllib.loads((Path(ours.__file__).with_name("errors.toml")).read_text())
+    listed = {
+        code: {"family": family, "exit_code": vars(ours)[family].exit_code, "cause": "", "remedy": "", **texts}
+        for family, entries in catalogue.items()
+        for code, texts in entries.items()
+    }
+    for name, error in vars(client).items():
+        if isinstance(error, type) and issubclass(error, client.CorpusError) and "message" in vars(error):
+            own = {"cause": error.message, "remedy": error.remedy, "exit_code": error.exit_code}
+            listed.setdefault(name, {"family": error.__base__.__name__, **own})
+    del listed["CorpusError"]
+    return dict(sorted(listed.items()))
 
 
 def error_page() -> str:
@@ -278,9 +252,11 @@ def error_page() -> str:
         "# Errors\n\nA command prints one line, `Name: what is wrong. What to do.`, and exits with the status below. "
         "Words in braces are filled in.\n\n"
     )
-    rows = [[f"`{name}`", one["exit_code"], one["summary"], plain(one["message"]), plain(one["remedy"])]
-            for name, one in errors().items()]  # fmt: skip
-    return head + table("error | exit status | meaning | message | remedy", rows)
+    rows = [
+        [f"`{code}`", error["exit_code"], error["family"], plain(error["cause"]), plain(error["remedy"])]
+        for code, error in errors().items()
+    ]
+    return head + table("error | exit status | family | message | remedy", rows)
 
 
 def plain(text: str | None) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from pipelines.errors import ConfigError
+
 
 def run() -> None:
     """Run the command in ``sys.argv``; if the packages of an extra are missing, print which extra to install."""
@@ -17,12 +19,12 @@ def run() -> None:
         take_secret()
         main()
     except ModuleNotFoundError as error:
-        from pipelines.errors import ExtraMissing
+        pass  # REMOVED
 
         if (error.name or "").partition(".")[0] in ("", "pipelines", "crisis_corpus"):
             report(error)
             sys.exit(1)
-        missing = ExtraMissing(package=error.name)
+        missing = ConfigError("ExtraMissing", package=error.name)
         sys.stderr.write(f"{type(missing).__name__}: {missing}\n")
         sys.exit(missing.exit_code)
 

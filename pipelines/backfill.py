@@ -22,7 +22,7 @@ from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
 from pipelines.datasets.post import Post
 from pipelines.deployment.airflow_api import named
-from pipelines.errors import ConfigError, UnknownName
+from pipelines.errors import ConfigError
 from pipelines.llm import costs
 from pipelines.llm.capabilities import PriceUnknown, capabilities, price
 from pipelines.llm.prompting.prompts import build
@@ -60,13 +60,6 @@ CONSUMERS: Mapping[str, Mapping[str, str | None]] = {
 }
 # The corpus whose Dags an added corpus with this content has.
 LIKE = {"images": "memes", "texts": "posts"}
-
-
-class BadPeriod(ConfigError):
-    """The last month of a backfill is before its first month."""
-
-    message = "The last month of the backfill, {last}, is before its first, {first}."
-    remedy = "Repeat the command with the earlier month after --from."
 
 
 @dataclass(frozen=True)
@@ -161,7 +154,7 @@ def woken(asset: str) -> list[str]:
 def _months(first: str, last: str) -> list[str]:
     window, end = Window.from_key(first), Window.from_key(last)
     if end.start < window.start:
-        raise BadPeriod(first=first, last=last)
+        raise ConfigError("BadPeriod", first=first, last=last)
     months = [window.key]
     while window.key != end.key:
         window = Window.from_key(f"{window.end:%Y-%m}")
@@ -254,7 +247,7 @@ def _history(settings: Settings, *, corpus: str, root: Path) -> tuple[Params, Sc
 def _in_force(root: Path, *, corpus: str, profile: str | None = None) -> tuple[Params, Scheme]:
     params = load(root, profile=profile)
     if corpus not in params.corpora:
-        raise UnknownName(kind="corpus", name=corpus, known=", ".join(params.corpora))
+        raise ConfigError("UnknownName", kind="corpus", name=corpus, known=", ".join(params.corpora))
     return params, load_scheme(params.corpora[corpus].scheme, root=root)
 
 

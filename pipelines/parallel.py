@@ -25,14 +25,6 @@ MOST = 4
 Part = TypeVar("Part")
 
 
-class WorkerLost(CorpusError):
-    """A process that shared the work of a command was killed or failed, so nothing was written."""
-
-    message = "A process that shared the work of this command ended early ({cause}). Nothing was written."
-    remedy = "Repeat the command. If the process is killed again, memory ran out: give the task more."
-    exit_code = 75
-
-
 def in_parts(work: Callable[[int, int], Part], *, count: int, least: int) -> list[Part]:
     """Return the results of ``work(start, end)`` for consecutive parts of ``count`` rows, in their order.
 
@@ -74,9 +66,9 @@ class _Child(Generic[Part]):
         try:
             failed, result = self._pipe.recv()
         except (EOFError, OSError):
-            raise WorkerLost(cause=self._cause()) from None
+            raise CorpusError("WorkerLost", cause=self._cause()) from None
         if failed:
-            raise result if isinstance(result, CorpusError) else WorkerLost(cause=result)
+            raise result if isinstance(result, CorpusError) else CorpusError("WorkerLost", cause=result)
         return result
 
     def end(self) -> None:

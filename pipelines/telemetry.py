@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from pipelines.errors import name_of
+
 # OpenTelemetry's own variables; the first is of metrics only.
 ADDRESSES = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 SERVICE = "crisis-corpus"
@@ -88,7 +90,7 @@ def sent() -> Iterator[None]:
             try:
                 cause = _send(values)
             except Exception as error:  # no command fails because of its metrics
-                cause = type(error).__name__
+                cause = name_of(error)
             if cause:
                 sys.stderr.write(NOT_SENT.format(cause=cause))
 

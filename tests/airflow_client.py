@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from pipelines.deployment.airflow_api import RUN_SECONDS, Airflow, RunFailed
+from pipelines.deployment.airflow_api import RUN_SECONDS, Airflow
+from pipelines.errors import DataError
 
 # A run's state changes every few seconds; each poll costs the API server some 20 ms of CPU.
 POLL_SECONDS = 3.0
@@ -42,6 +43,8 @@ class AirflowClient(Airflow):
             if state == "success":
                 return
             if state == "failed":
-                raise RunFailed(dag=dag_id, state=state, detail="a task failed", address=self.base)
+                raise DataError("RunFailed", dag=dag_id, state=state, detail="a task failed", address=self.base)
             time.sleep(POLL_SECONDS)
-        raise RunFailed(dag=dag_id, state="unfinished", detail=f"after {RUN_SECONDS:.0f} s", address=self.base)
+        raise DataError(
+            "RunFailed", dag=dag_id, state="unfinished", detail=f"after {RUN_SECONDS:.0f} s", address=self.base
+        )

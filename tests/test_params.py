@@ -13,11 +13,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.collect.sources.dump import CorruptDump
 from pipelines.config.collect import Source
 from pipelines.config.params import FILES, load, overlay, read_params
 from pipelines.config.settings import Settings
-from pipelines.errors import BadParams, NoSecret, SourceNotApproved
+from pipelines.errors import BadParams, NoSecret, SourceError, SourceNotApproved
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -141,7 +140,7 @@ def test_an_overlay_wins_and_loses_nothing_else(base: dict[str, object], over: d
 
 
 def test_errors_pickle_and_say_what_to_do() -> None:
-    error = CorruptDump(name="x.zst", offset=17, detail="the frame ends early")
+    error = SourceError("CorruptDump", name="x.zst", offset=17, detail="the frame ends early")
     again = pickle.loads(pickle.dumps(error))
-    assert (str(again), again.fields, type(again)) == (str(error), error.fields, CorruptDump)
+    assert (str(again), again.fields, type(again)) == (str(error), error.fields, SourceError)
     assert "byte 17" in str(error) and "Nothing was committed" in str(error)

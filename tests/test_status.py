@@ -13,13 +13,13 @@ from rich.console import Console
 
 from pipelines import status
 from pipelines.config.settings import Settings
-from pipelines.errors import NoCorpus
 from pipelines.registry import mlflow_pages
 from pipelines.status import table, text_of
 from pipelines.vault.vault import Vault
 from pipelines.workspace import publish
 from pipelines.workspace.git import git
 from tests import mlflow_database
+from tests.refusals import refused
 
 SPLIT = {"sizes": {"train": 6}, "excluded": 0, "max_deviation": 0.5, "mean_deviation": 0.2, "leakage": 0, "balance": []}
 
@@ -31,7 +31,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
 
 
 def test_without_a_corpus_it_says_how_to_begin(settings: Settings) -> None:
-    with pytest.raises(NoCorpus, match="corpus init"):
+    with refused("NoCorpus", match="corpus init"):
         status.gather(settings)
 
 

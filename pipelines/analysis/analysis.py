@@ -48,13 +48,6 @@ from pipelines.vault.vault import Vault
 VISUAL = "visual"
 
 
-class NothingToAnalyse(ConfigError):
-    """The current folder, a clone of the corpus, lacks the gold labels or the split that the stage describes."""
-
-    message = "snapshot/{corpus}/split or gold is missing in the current folder."
-    remedy = "Run the preceding stage: `dvc repro split@{corpus}`."
-
-
 @dataclass(frozen=True)
 class AnalysedItems:
     """The items with gold that were not taken down, in order: independent unit, month, text, and visual features."""
@@ -98,7 +91,7 @@ def read_gold(corpus: str, *, root: Path) -> tuple[dict[str, dict[Item, frozense
     folder = root / "snapshot" / corpus
     paths = folder / "split" / "splits.parquet", folder / "gold" / "gold.parquet"
     if not all(path.is_file() for path in paths):
-        raise NothingToAnalyse(corpus=corpus)
+        raise ConfigError("NothingToAnalyse", corpus=corpus)
     splits = tables.read(paths[0], name="splits", columns=["record_id", "image", "group"])
     units = dict(zip(tables.items_of(splits), splits["group"].to_pylist(), strict=True))
     gold: dict[str, dict[Item, frozenset[str]]] = {}

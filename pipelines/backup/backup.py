@@ -25,7 +25,7 @@ from pipelines.backup.pool import BackupManifest, Pool, each
 from pipelines.config.private_file import write_private
 from pipelines.config.settings import Settings
 from pipelines.deployment import mlflow_app
-from pipelines.errors import BadArgument, DataError
+from pipelines.errors import BadParams, DataError
 from pipelines.progress import silent
 from pipelines.takedown.object_versions import write_whole
 from pipelines.takedown.receipts import FOLDER, TOMBSTONES, tombstone_text
@@ -41,22 +41,6 @@ MLFLOW_FILES = "mlflow"
 HALF = ".half-"
 # Ours: attempts when commits come faster than the new objects are copied.
 ATTEMPTS = 5
-
-
-class BackupRunning(DataError):
-    """A backup was started while another one was writing to the same folder."""
-
-    message = "Another backup is being written to {folder}."
-    remedy = "Repeat the command when it has ended."
-    exit_code = 75
-
-
-class BackupOvertaken(DataError):
-    """The corpus branch moved during each attempt to copy it together with its objects."""
-
-    message = "The corpus changed while it was copied, {attempts} times in a row."
-    remedy = "Repeat the command when fewer tasks publish: it resumes, and copies only what is new."
-    exit_code = 75
 
 
 def run(
@@ -111,10 +95,12 @@ def sizes(folder: Path, *, settings: Settings) -> dict[str, int]:
 def write_secret(path: Path, *, folder: Path, settings: Settings) -> None:
     """Write the project secret to a file of mode 600, apart from the backups."""
     if path.resolve().is_relative_to(folder.resolve()):
-        raise BadArgument(where="--secret-to", detail="is in the folder of the backups, which must not open them")
+        raise BadParams(
+            "BadArgument", where="--secret-to", detail="is in the folder of the backups, which must not open them"
+        )
     text = settings.secret().hex()
     if path.exists() and path.read_text().strip() != text:
-        raise BadArgument(where="--secret-to", detail="exists, and does not have the present secret")
+        raise BadParams("BadArgument", where="--secret-to", detail="exists, and does not have the present secret")
     write_private(path, text)
 
 
@@ -129,7 +115,7 @@ def _corpus(
             if (branches(settings.repo) or {}).get(BRANCH) == commit:
                 files[BUNDLE] = pool.put(bundle)
                 return commit, objects
-    raise BackupOvertaken(attempts=ATTEMPTS)
+    raise DataError("BackupOvertaken", attempts=ATTEMPTS)
 
 
 def _bundle(settings: Settings, half: Path) -> Path:
@@ -189,7 +175,7 @@ def _alone(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise BackupRunning(folder=folder) from None
+            raise DataError("BackupRunning", folder=folder) from None
         for left in folder.glob(f"{HALF}*"):
             shutil.rmtree(left)
         yield

@@ -20,21 +20,6 @@ AIRFLOW, MLFLOW, VAULT = "airflow", "mlflow", "vault"
 DUMP = ".dump"
 
 
-class DatabaseNotCopied(DataError):
-    """A database could not be copied to or from a backup."""
-
-    message = "The database {name} could not be copied: {detail}."
-    remedy = "Correct the cause and repeat the command: a backup resumes; a restore needs empty targets again."
-    exit_code = 75
-
-
-class AnotherDatabase(ConfigError):
-    """A backup of SQLite is restored to PostgreSQL, or the reverse."""
-
-    message = "The backup of the database {name} is of another kind than the address that is set for it."
-    remedy = "Set the address to a new SQLite file or an empty PostgreSQL database, as in the original deployment."
-
-
 def addresses(settings: Settings) -> dict[str, str]:
     """Return the address of each database of the project, of MLflow and of Airflow, if it is known here."""
     urls = {
@@ -57,7 +42,7 @@ def exists(url: str) -> bool:
     try:
         return bool(sa.inspect(engine).get_table_names())
     except sa.exc.SQLAlchemyError as error:
-        raise DatabaseNotCopied(name=sa.make_url(url).database, detail=type(error).__name__) from None
+        raise DataError("DatabaseNotCopied", name=sa.make_url(url).database, detail=type(error).__name__) from None
     finally:
         engine.dispose()
 
@@ -83,7 +68,7 @@ def load(name: str, path: Path, url: str, *, file_name: str) -> None:
     """Write the copy of a database, which had ``file_name``, to the empty database at an address."""
     file = database_file(url)
     if (file is None) != file_name.endswith(DUMP):
-        raise AnotherDatabase(name=name)
+        raise ConfigError("AnotherDatabase", name=name)
     if file:
         file.parent.mkdir(parents=True, exist_ok=True)
         _copy(path, file, name=name)
@@ -102,7 +87,7 @@ def _copy(path: Path, to: Path, *, name: str) -> None:
             # a copy in write-ahead mode could not be read from a folder that is read-only
             target.execute("PRAGMA journal_mode = DELETE")
     except sqlite3.Error as error:
-        raise DatabaseNotCopied(name=name, detail=type(error).__name__) from None
+        raise DataError("DatabaseNotCopied", name=name, detail=type(error).__name__) from None
 
 
 def _run(command: list[str], url: str, *, name: str) -> None:
@@ -122,6 +107,8 @@ def _run(command: list[str], url: str, *, name: str) -> None:
             check=False,
         )  # fmt: skip
     except OSError as error:
-        raise DatabaseNotCopied(name=name, detail=f"{command[0]} cannot be run ({type(error).__name__})") from None
+        raise DataError(
+            "DatabaseNotCopied", name=name, detail=f"{command[0]} cannot be run ({type(error).__name__})"
+        ) from None
     if done.returncode:
-        raise DatabaseNotCopied(name=name, detail=f"{command[0]} ended with exit status {done.returncode}")
+        raise DataError("DatabaseNotCopied", name=name, detail=f"{command[0]} ended with exit status {done.returncode}")

@@ -21,7 +21,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
 
-from pipelines.errors import BadArgument, DataError
+from pipelines.errors import BadParams, DataError
 from pipelines.takedown.object_versions import write_whole
 from pipelines.vault.keyring import IDENTITY_BYTES, derive
 from pipelines.workspace.objects import REQUESTS, TREE, file_digest
@@ -31,16 +31,6 @@ A = TypeVar("A")
 B = TypeVar("B")
 FORMAT = "%Y-%m-%dT%H-%M-%SZ"
 SHA256_DIGITS = 64
-
-
-class BackupDamaged(DataError):
-    """A file of a backup is missing or altered, or its manifest was not written with this project's secret."""
-
-    message = "The backup cannot be used: {detail}."
-    remedy = (
-        "Restore an earlier backup (`--at`), or the same one from another copy of its folder; `corpus backup --verify` "
-        "removes damaged files, so that the next backup copies them again. A manifest needs the secret of its project."
-    )
 
 
 @dataclass(frozen=True)
@@ -98,7 +88,7 @@ class Pool:
             copy(half)
             half.chmod(0o600)
             if _digest(half, like=digest) != digest:
-                raise BackupDamaged(detail=f"the file {digest} was altered before it was copied")
+                raise DataError("BackupDamaged", detail=f"the file {digest} was altered before it was copied")
             with half.open("rb") as file:
                 os.fsync(file.fileno())
             half.replace(place)
@@ -110,7 +100,7 @@ class Pool:
         """Check that every file of a backup is in the pool and unaltered."""
         for digest, whole in self._checked(manifest.sizes):
             if not whole:
-                raise BackupDamaged(detail=f"the file {digest} is missing or was altered")
+                raise DataError("BackupDamaged", detail=f"the file {digest} is missing or was altered")
 
     def verify(self) -> int:
         """Remove the altered files of the pool; return their number."""
@@ -138,14 +128,16 @@ class Pool:
         """Return the manifest of a backup, by default of the newest one."""
         names = self.names()
         if not names or (name or names[-1]) not in names:
-            raise BadArgument(where=str(self.folder), detail=f"has no such backup; it has {', '.join(names) or 'none'}")
+            raise BadParams(
+                "BadArgument", where=str(self.folder), detail=f"has no such backup; it has {', '.join(names) or 'none'}"
+            )
         try:
             body = json.loads((self.folder / f"{name or names[-1]}.json").read_bytes())
             mac = str(body.pop("mac"))
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise BackupDamaged(detail="its manifest is not one of `corpus backup`") from None
+            raise DataError("BackupDamaged", detail="its manifest is not one of `corpus backup`") from None
         if not hmac.compare_digest(mac.encode(), self._mac(body).encode()):
-            raise BackupDamaged(detail="its manifest was altered, or written with another secret")
+            raise DataError("BackupDamaged", detail="its manifest was altered, or written with another secret")
         return BackupManifest(**{**body, "files": {path: (size, sha) for path, (size, sha) in body["files"].items()}})
 
     def prune(self, *, days: int, now: datetime) -> int:

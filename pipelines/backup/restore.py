@@ -18,11 +18,11 @@ from typing import Any
 from pipelines.backup import database_copies
 from pipelines.backup.backup import BUNDLE, MLFLOW_FILES
 from pipelines.backup.database_copies import AIRFLOW, VAULT
-from pipelines.backup.pool import BackupDamaged, BackupManifest, Pool
+from pipelines.backup.pool import BackupManifest, Pool
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.deployment import mlflow_app
-from pipelines.errors import ConfigError
+from pipelines.errors import ConfigError, DataError
 from pipelines.process import private_home
 from pipelines.progress import silent
 from pipelines.takedown import takedown
@@ -38,16 +38,6 @@ from pipelines.workspace.objects import TREE
 
 # What may be in the new home: the secret is never in a backup.
 SECRET_FILE = "secret"  # noqa: S105
-
-
-class NotEmpty(ConfigError):
-    """A restore would write to a place that is in use."""
-
-    message = "A backup is restored to empty places only, and {place} is not empty."
-    remedy = (
-        "Choose another folder with --to, and set or unset every variable that names the old place: CORPUS_REPO, "
-        "CORPUS_REMOTE, CORPUS_CACHE, CORPUS_VAULT_URL and the like (docs/howto/backup.md). Nothing was written."
-    )
 
 
 def run(
@@ -102,12 +92,12 @@ def _require_empty(settings: Settings, *, urls: Mapping[str, str]) -> None:
     places |= {settings.remote: Path(settings.remote)} if "://" not in settings.remote else {}
     for shown_as, path in places.items():
         if path.exists() and {entry.name for entry in path.iterdir()} - {SECRET_FILE}:
-            raise NotEmpty(place=shown_as)
+            raise ConfigError("NotEmpty", place=shown_as)
     if branches(settings.repo):
-        raise NotEmpty(place=shown(settings.repo))
+        raise ConfigError("NotEmpty", place=shown(settings.repo))
     for name, url in urls.items():
         if database_copies.exists(url):
-            raise NotEmpty(place=f"the database {name}")
+            raise ConfigError("NotEmpty", place=f"the database {name}")
 
 
 def _restore_objects(pool: Pool, manifest: BackupManifest, *, settings: Settings, mirror: Path, scratch: Path) -> None:
@@ -121,12 +111,12 @@ def _restore_objects(pool: Pool, manifest: BackupManifest, *, settings: Settings
         remote = clone.objects.remote
         with suppress(FileNotFoundError):
             if next(iter(remote.all()), None) is not None:
-                raise NotEmpty(place=settings.remote)
+                raise ConfigError("NotEmpty", place=settings.remote)
         for lists in (False, True):
             group = [digest for digest in manifest.objects if digest.endswith(TREE) is lists]
             remote.add([str(pool.path(digest)) for digest in group], localfs, group, check_exists=False)
         if lost := len(manifest.objects.keys() - set(remote.all())):
-            raise BackupDamaged(detail=f"{lost} objects were not stored on the DVC remote")
+            raise DataError("BackupDamaged", detail=f"{lost} objects were not stored on the DVC remote")
 
 
 def _push(mirror: Path, *, settings: Settings) -> None:

@@ -15,7 +15,7 @@ import typer
 
 from pipelines.cli.shared import doing, emit
 from pipelines.config.settings import Settings, with_secret
-from pipelines.errors import BadParams
+from pipelines.errors import BadParams, ConfigError
 
 if TYPE_CHECKING:
     from pipelines.config.new_profile import Choices
@@ -124,13 +124,14 @@ def init(
     """Create the corpus repository from this checkout's HEAD, or use an existing one; without options, ask for them."""
     from pipelines.config.new_profile import Choices
     from pipelines.config.params import load
-    from pipelines.workspace.repository import NotARepository
+
+    pass  # REMOVED
 
     addresses = {"repo": repo, "remote": remote, "vault_url": vault_url, "answers_url": answers_url,
                  "refresh_url": refresh_url, "journal_url": journal_url}  # fmt: skip
     _refuse_passwords(addresses)
     if not Path("params.yaml").exists():
-        raise NotARepository(path=Path.cwd().name)
+        raise ConfigError("NotARepository", path=Path.cwd().name)
     # absolute, because the file of addresses is read elsewhere
     given = {
         name: _absolute(value) if name in ("repo", "remote") else value for name, value in addresses.items() if value
@@ -283,14 +284,14 @@ def _refuse_passwords(addresses: Mapping[str, str | None]) -> None:
 
 
 def _check_env_file(path: Path, *, checkout: Path) -> None:
-    from pipelines.config.new_profile import FileExists
+    pass  # REMOVED
 
     if path.resolve().is_relative_to(checkout.resolve()):
         raise BadParams(
             where="--env-file", detail="is inside the checkout; give a path outside, as it may hold passwords"
         )
     if path.exists():
-        raise FileExists(path=path)
+        raise ConfigError("FileExists", path=path)
 
 
 def _written(path: Path, text: str) -> Path | None:

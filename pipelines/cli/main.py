@@ -173,7 +173,7 @@ def main() -> None:
         with measured(), sent():
             status = app(standalone_mode=False)
     except CorpusError as error:
-        _fail(type(error).__name__, str(error), status=_exit_code(error), retry_after=error.fields.get("retry_after"))
+        _fail(error.code, str(error), status=_exit_code(error), retry_after=error.fields.get("retry_after"))
     except NoArgsIsHelpError as error:
         error.show()
         sys.exit(BAD_ARGUMENT)

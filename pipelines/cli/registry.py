@@ -31,7 +31,7 @@ from pipelines.cli.shared import (
     summarised,
 )
 from pipelines.config.settings import Settings
-from pipelines.errors import UnknownName
+from pipelines.errors import ConfigError
 
 if TYPE_CHECKING:
     from pipelines.promotion.gate import GateVerdict
@@ -50,7 +50,7 @@ def _registered(context: typer.Context, value: Any) -> Any:
     if not context.resilient_parsing:
         for name in [value] if isinstance(value, str) else value or ():
             if name not in NAMES:
-                raise UnknownName(kind="registered model", name=name, known=", ".join(NAMES))
+                raise ConfigError("UnknownName", kind="registered model", name=name, known=", ".join(NAMES))
     return value
 
 

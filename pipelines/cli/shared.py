@@ -17,7 +17,7 @@ import typer
 
 from pipelines.config.params import FILES, load, section_names, texts_below
 from pipelines.config.settings import Settings
-from pipelines.errors import NotConfirmed, UnknownName
+from pipelines.errors import ConfigError
 
 if TYPE_CHECKING:
     from pipelines.metrics.label_tables import Sheet
@@ -63,7 +63,7 @@ def _require_name(name: str, *, kind: str, section: str) -> None:
         if name in known:
             return
     if known:
-        raise UnknownName(kind=kind, name=name, known=", ".join(dict.fromkeys(known)))
+        raise ConfigError("UnknownName", kind=kind, name=name, known=", ".join(dict.fromkeys(known)))
 
 
 def _texts_published() -> dict[str, str]:
@@ -229,10 +229,10 @@ def opened() -> Iterator[tuple[Settings, Vault]]:
 def confirm(what: str, *, count: int, yes: bool) -> None:
     """Print what a command destroys, such as "destroys 2 keys"; without ``--yes``, ask a person to type the count."""
     if not yes and not sys.stdin.isatty():
-        raise NotConfirmed(what=what)
+        raise ConfigError("NotConfirmed", what=what)
     typer.echo(f"This {what}.", err=True)
     if not yes and typer.prompt(f"Type {count} to continue", err=True).strip() != str(count):
-        raise NotConfirmed(what=what)
+        raise ConfigError("NotConfirmed", what=what)
 
 
 def empty_folder(folder: Path, *, name: str) -> None:

@@ -22,7 +22,7 @@ from pipelines.collect.submission import Dropped, Submission
 from pipelines.config.collect import MonthlySource
 from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
-from pipelines.errors import UnknownName
+from pipelines.errors import ConfigError
 from pipelines.extract.decode import require_sandbox
 from pipelines.storage.exclusions import CLOSED, WHOLE, write_exclusions
 from pipelines.storage.seal import write_rows
@@ -132,7 +132,7 @@ def try_day(settings: Settings, *, corpus: str, day: date, now: datetime) -> dic
     with workspace(settings) as clone:
         params = load(clone.path)
         if corpus not in params.corpora:
-            raise UnknownName(kind="corpus", name=corpus, known=", ".join(params.corpora))
+            raise ConfigError("UnknownName", kind="corpus", name=corpus, known=", ".join(params.corpora))
         # beside the clone: removed with it, also after a kill
         home = clone.path.parent / "trial"
         home.mkdir()

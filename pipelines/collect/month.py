@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
 
-from pipelines.errors import BadWindow
+from pipelines.errors import ConfigError
 
 # Shards of the n-th addition to a published month are numbered from n times this on.
 ADDITION = 100_000
@@ -49,7 +49,7 @@ class Window:
         """Return the month of a partition key."""
         match = KEY.fullmatch(key)
         if not match:
-            raise BadWindow(key=key)
+            raise ConfigError("BadWindow", key=key)
         year, month = int(match[1]), int(match[2])
         start = datetime(year, month, 1, tzinfo=UTC)
         return cls(start, datetime(year + month // 12, month % 12 + 1, 1, tzinfo=UTC))

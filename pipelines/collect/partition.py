@@ -14,20 +14,13 @@ from pipelines.collect.month import Window
 from pipelines.collect.month_ledger import DROPS, GAPS, POSTS, PUBLISHED
 from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
-from pipelines.errors import DataError, UnknownName
+from pipelines.errors import ConfigError, DataError
 from pipelines.storage import tables
 from pipelines.storage.exclusions import WHOLE, by_reason, exclusion_rows
 from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import workspace
 
 STEP = "partition"
-
-
-class ShardMissing(DataError):
-    """Posts of a month were neither kept nor dropped, so a shard is missing, and its posts would be lost silently."""
-
-    message = "Corpus {corpus}, month {month}: {count} posts were neither kept nor dropped; a shard is missing."
-    remedy = "In Airflow, clear the task `images` or `texts` of this run, with its downstream tasks."
 
 
 def run(corpus: str, *, window: Window, params: Params, vault: Vault, root: Path = Path()) -> dict[str, Any]:
@@ -54,7 +47,7 @@ def run(corpus: str, *, window: Window, params: Params, vault: Vault, root: Path
     with_item = [r for r in items["record_id"].unique().to_pylist() if r not in gone]
     posts = tables.read(folder / "posts.parquet", name="posts")
     if lost := _lost(posts, items, drops, vault=vault):
-        raise ShardMissing(corpus=corpus, month=window.key, count=lost)
+        raise DataError("ShardMissing", corpus=corpus, month=window.key, count=lost)
     posts = posts.filter(pc.is_in(posts["record_id"], value_set=tables.strings(with_item)))
     if before:
         published = _untouched(before[POSTS][0], posts, vault=vault)
@@ -119,7 +112,7 @@ def shared_pictures_of(settings: Settings, *, corpus: str) -> list[dict[str, Any
         params = load(clone.path)
         known = params.matrix.images
         if corpus not in known:
-            raise UnknownName(kind="corpus of pictures", name=corpus, known=", ".join(known) or "none")
+            raise ConfigError("UnknownName", kind="corpus of pictures", name=corpus, known=", ".join(known) or "none")
         clone.checkout_months(corpus, "images")
         clone.checkout_months(corpus, "posts.parquet")
         data = clone.path / "data" / corpus

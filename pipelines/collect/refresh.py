@@ -18,7 +18,7 @@ from pipelines.collect.listing_reader import HOUR, SOURCE, ListingReader, due
 from pipelines.collect.month import Gaps, Interval, Window, hours, minus, union, within
 from pipelines.collect.refresh_store import ListingRead, RefreshStore
 from pipelines.collect.sources import open_source
-from pipelines.collect.sources.service import AllClosed, SubredditClosed
+from pipelines.collect.sources.service import SubredditClosed
 from pipelines.collect.submission import Dropped
 from pipelines.config.collect import MonthlySource
 from pipelines.config.params import Params
@@ -28,21 +28,6 @@ from pipelines.extract.decode import require_sandbox
 from pipelines.vault.vault import Vault
 
 log = logging.getLogger(__name__)
-
-
-class NoListing(ConfigError):
-    """A corpus does not read Reddit's listings, so there is nothing to refresh."""
-
-    message = "Corpus {corpus} is not refreshed, because reddit is not among its sources."
-    remedy = "Add it: `corpus params set corpora.{corpus}.source '[dump, reddit, arctic_shift]' --reason TEXT`."
-
-
-class MonthOpen(SourceError):
-    """A month of a live source may still gain posts."""
-
-    message = "Month {month} closes in {retry_after:.0f} s, refresh.grace_hours after its end."
-    remedy = "In Airflow, the task retries after that time; otherwise repeat the command then."
-    exit_code = 75
 
 
 def run(
@@ -57,7 +42,7 @@ def run(
     """
     described, today = params.corpora[corpus], now.date()
     if not described.listed:
-        raise NoListing(corpus=corpus)
+        raise ConfigError("NoListing", corpus=corpus)
     params.sources[SOURCE].check(SOURCE, today=today)
     settings.require_secret_apart(SOURCE)
     if described.content == "images":
@@ -90,7 +75,7 @@ def run(
         raise failure
     if len(reasons) == len(described.subreddits):
         names = ", ".join(f"r/{subreddit} ({reason})" for subreddit, reason in reasons.items())
-        raise AllClosed(source=SOURCE, count=len(reasons), names=names)
+        raise SourceRefused("AllClosed", source=SOURCE, count=len(reasons), names=names)
     return counts | {"closed": len(reasons)}
 
 
@@ -154,7 +139,7 @@ def require_closed(corpus: str, *, window: Window, params: Params, now: datetime
     live = any(params.sources[name].live for name in params.corpora[corpus].sources)
     left = window.end.timestamp() + params.refresh.grace_hours * HOUR - now.timestamp()
     if live and left > 0:
-        raise MonthOpen(source=SOURCE, month=window.key, retry_after=left)
+        raise SourceError("MonthOpen", source=SOURCE, month=window.key, retry_after=left)
 
 
 def seconds_of(window: Window) -> Interval:

@@ -66,10 +66,6 @@ gaps = sa.Table(
 class RefreshStoreUnavailable(DataError):
     """The database of refreshes is busy, cannot be reached or refuses to write."""
 
-    message = "The database of refreshed posts cannot be used: {detail}."
-    remedy = "Check the database at CORPUS_REFRESH_URL, then repeat the command: stored pages are not requested again."
-    exit_code = 75
-
 
 @dataclass(frozen=True, slots=True)
 class StoredPost:

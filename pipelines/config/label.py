@@ -19,13 +19,6 @@ Said = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 class ProviderNotConsented(ConfigError):
     """Items of a corpus may not be sent to a model provider, because no valid consent is on record."""
 
-    message = "No item may be sent to provider '{provider}': {detail}."
-    remedy = (
-        "Nothing was sent. With `corpus params set`, record under consents.{provider} the terms, retention_days, who "
-        "approved them (approved_by), when (approved_on), and an expires date in the future."
-    )
-    exit_code = 77
-
 
 class Consent(Section):
     """The consent that one provider may receive items: its terms, its retention, and who approved them and when.

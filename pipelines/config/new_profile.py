@@ -33,20 +33,6 @@ COMMENTS = {
 }
 
 
-class FileExists(ConfigError):
-    """A file that `corpus init` would write already exists with other content."""
-
-    message = "{path} exists already."
-    remedy = "Repeat `corpus init` with another --profile or --env-file, or remove the file."
-
-
-class EnsembleMissing(ConfigError):
-    """The labellers chosen for a new corpus do not include all members of any ensemble."""
-
-    message = "The labellers {labellers} do not include all members of any ensemble."
-    remedy = "Pass --labellers with at least all members of one of these ensembles: {ensembles}."
-
-
 @dataclass(frozen=True)
 class Choices:
     """A person's choices for a new corpus; an empty field keeps the default of ``params.yaml``.
@@ -95,7 +81,7 @@ def write_profile(path: Path, text: str) -> None:
     """Write the text of a parameter profile to a file unless the file already has this content."""
     if path.exists():
         if path.read_text() != text:
-            raise FileExists(path=path)
+            raise ConfigError("FileExists", path=path)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
@@ -112,14 +98,14 @@ def env_text(values: Mapping[str, str], *, secrets: Iterable[str]) -> str:
 def write_env(path: Path, text: str) -> None:
     """Write the file of environment variables, readable only by its owner."""
     if create_private(path, text) != text:
-        raise FileExists(path=path)
+        raise ConfigError("FileExists", path=path)
 
 
 def _put_labellers(values: dict[str, Any], labellers: Sequence[str], *, params: Params) -> None:
     fitting = [name for name, ensemble in params.ensembles.items() if set(ensemble.members) <= set(labellers)]
     if not fitting:
         listed = "; ".join(f"{name}: {', '.join(ensemble.members)}" for name, ensemble in params.ensembles.items())
-        raise EnsembleMissing(labellers=", ".join(labellers), ensembles=listed)
+        raise ConfigError("EnsembleMissing", labellers=", ".join(labellers), ensembles=listed)
     put(values, ("votes", "labellers"), list(labellers))
     put(values, ("silver", "ensembles"), fitting)
     put(values, ("finetune", "ensemble"), fitting[0])

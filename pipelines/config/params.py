@@ -68,7 +68,7 @@ from pipelines.config.models import (
 )
 from pipelines.config.operate import Doctor, Housekeeping, Sweep, Takedown
 from pipelines.config.release import Export, Release
-from pipelines.errors import BadParams, UnknownName
+from pipelines.errors import BadParams, ConfigError
 
 # The files of the parameters, in a checkout and on the corpus branch, and the sections of the second.
 FILES = ("params.yaml", "catalogue.yaml")
@@ -286,7 +286,7 @@ def load(root: Path = Path(), *, profile: str | None = None) -> Params:
     except FileNotFoundError:
         if profile and (root / FILES[0]).is_file():
             known = sorted(path.stem for path in where.parent.glob("*.yaml"))
-            raise UnknownName(kind="profile", name=profile, known=", ".join(known) or "none") from None
+            raise ConfigError("UnknownName", kind="profile", name=profile, known=", ".join(known) or "none") from None
         place = "the project's checkout or in a clone made by `corpus clone`"
         raise BadParams(where=where.name, detail=f"is not in this folder; run the command in {place}") from None
     except OSError as error:

@@ -42,23 +42,6 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 COMMAND_SECONDS = 30.0
 
 
-class SecretUnreadable(ConfigError):
-    """The file or the command that a ``CORPUS_SECRET_*`` variable names does not yield the project secret."""
-
-    message = "The project secret cannot be read as {variable} says: {detail}."
-    remedy = "Correct {variable}, or what it names, and repeat the command; its output was neither printed nor kept."
-
-
-class SecretBesideVault(ConfigError):
-    """The project secret is stored beside the vault that it protects, which is allowed only for simulated posts."""
-
-    message = "Source '{source}' may not be read: the project secret is stored beside the vault, in {home}."
-    remedy = (
-        "Move the file `secret` to another place, apart from the vault and its backups, and set CORPUS_SECRET_FILE to "
-        "its path, or CORPUS_SECRET_COMMAND to a command that prints it; see docs/configuration.md."
-    )
-
-
 def take_secret() -> None:
     """Move the project secret out of the environment that child processes (git, OCR, trainers) inherit."""
     if text := os.environ.pop(SECRET, ""):
@@ -238,7 +221,7 @@ class Settings(Section):
         """Check that the project secret is not stored beside the vault, unless ``source`` is simulated on this host."""
         address = {"reddit": self.reddit_oauth_url, "arctic_shift": self.arctic_shift_url}.get(source, "")
         if self.secret_place == GENERATED and urlsplit(address).hostname not in LOOPBACK:
-            raise SecretBesideVault(source=source, home=self.home)
+            raise ConfigError("SecretBesideVault", source=source, home=self.home)
 
     def secret(self) -> bytes:
         """Return the project secret (hex): ``CORPUS_SECRET``, ``_FILE``, ``_COMMAND``, else ``<home>/secret``."""
@@ -271,7 +254,7 @@ def _given_secret() -> str | None:
         try:
             return Path(path).read_text()
         except (OSError, ValueError) as error:
-            raise SecretUnreadable(variable=SECRET_FILE, detail=type(error).__name__) from None
+            raise ConfigError("SecretUnreadable", variable=SECRET_FILE, detail=type(error).__name__) from None
     command = os.environ.get(SECRET_COMMAND)
     return _printed(command) if command else None
 
@@ -287,5 +270,5 @@ def _printed(command: str) -> str:
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         status = getattr(error, "returncode", None)
         detail = type(error).__name__ if status is None else f"exit status {status}"
-        raise SecretUnreadable(variable=SECRET_COMMAND, detail=detail) from None
+        raise ConfigError("SecretUnreadable", variable=SECRET_COMMAND, detail=detail) from None
     return done.stdout

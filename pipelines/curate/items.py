@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pipelines.config.curate import Split
 from pipelines.config.params import Params
-from pipelines.errors import BadParams, SchemaMismatch
+from pipelines.errors import BadParams, DataError
 from pipelines.storage import tables
 from pipelines.storage.exclusions import WHOLE
 from pipelines.storage.tables import Item, items_of
@@ -101,7 +101,7 @@ def read_posts(corpus: str, *, items: pa.Table, columns: list[str], root: Path) 
     posts = tables.concat(months, name="posts", columns=["record_id", *columns])
     there = pc.is_in(items["record_id"].unique(), value_set=posts["record_id"].combine_chunks())
     if orphans := len(there) - there.true_count:
-        raise SchemaMismatch(table="posts", detail=f"{orphans} records have items and no post")
+        raise DataError("SchemaMismatch", table="posts", detail=f"{orphans} records have items and no post")
     return posts
 
 

@@ -39,7 +39,7 @@ from pipelines.curate.dedupe.text_pairs import text_kinds_and_pairs
 from pipelines.curate.items import CorpusItems, Links, among, load, published_split, read_items
 from pipelines.curate.stratify import label_pairs, stratify
 from pipelines.curate.units import leakage, resolve, separated_pairs
-from pipelines.errors import SplitConflict
+from pipelines.errors import DataError
 from pipelines.extract.shingles import alike, shingles
 from pipelines.extract.words import words
 from pipelines.storage import tables
@@ -95,7 +95,9 @@ def run(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> di
     leaks = leakage(links, split=split)
     if leaks:
         where = f"; if they are in {section.published}, remove one item of each there" if imported else ""
-        raise SplitConflict(corpus=corpus, detail=f"{leaks} near-duplicate pairs or authors are in two splits{where}")
+        raise DataError(
+            "SplitConflict", corpus=corpus, detail=f"{leaks} near-duplicate pairs or authors are in two splits{where}"
+        )
 
     report = balance.report(split, units, within)
     begun = _indices(everything, imported, section=section, corpus=corpus)
@@ -146,8 +148,10 @@ def _promised(ledger: Mapping[Item, str], imported: Mapping[Item, str], *, corpu
     """Return the earlier assignments merged with a published split; refuse items that differ between them."""
     moved = sum(ledger.get(item, split) != split for item, split in imported.items())
     if moved:
-        raise SplitConflict(
-            corpus=corpus, detail=f"the published split assigns {moved} items to another split than before"
+        raise DataError(
+            "SplitConflict",
+            corpus=corpus,
+            detail=f"the published split assigns {moved} items to another split than before",
         )
     return {**ledger, **imported}
 
@@ -156,8 +160,10 @@ def _indices(everything: CorpusItems, promised: Mapping[Item, str], *, section: 
     index = {name: i for i, name in enumerate(section.ratios)}
     unknown = set(promised.values()) - index.keys()
     if unknown:
-        raise SplitConflict(
-            corpus=corpus, detail=f"split.{corpus}.ratios lacks {sorted(unknown)}, to which items are assigned"
+        raise DataError(
+            "SplitConflict",
+            corpus=corpus,
+            detail=f"split.{corpus}.ratios lacks {sorted(unknown)}, to which items are assigned",
         )
     indices = np.full(len(everything), -1, np.int64)
     for item, i in everything.at(promised).items():

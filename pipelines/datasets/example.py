@@ -15,7 +15,7 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.errors import ConfigError, DataError, SplitConflict
+from pipelines.errors import ConfigError, DataError
 from pipelines.taxonomy.task import Task
 
 Item = tuple[str, int]
@@ -25,27 +25,8 @@ LabelSet = frozenset[str]
 TRAIN, VALIDATION, TEST = SPLITS = ("train", "validation", "test")
 
 
-class LeakRefused(DataError):
-    """Examples or labels were passed to code that must not use their split, such as those of test to training."""
-
-    message = "{items} examples of {found} were refused: only {allowed} may be passed to this function."
-    remedy = "Nothing was computed from them. Correct the calling code: pass examples of {allowed} only."
-
-
 class NoGold(ConfigError):
     """The current folder, a clone of the corpus, lacks the table of splits or the gold labels."""
-
-    message = "snapshot/{corpus}/split, gold or few_shot is missing in the current folder."
-    remedy = (
-        "Run the command in a clone of the corpus: `corpus clone FOLDER && cd FOLDER && dvc pull --allow-missing`. If "
-        "the files are missing there too, run `dvc repro few_shot@{corpus}` first."
-    )
-
-
-class NoSplit(NoGold):
-    """The current folder, a clone of the corpus, lacks the table of splits."""
-
-    message = "snapshot/{corpus}/split is missing in the current folder."
 
 
 @dataclass(frozen=True)
@@ -106,7 +87,7 @@ def targets(examples: Sequence[Example], *, task: Task) -> npt.NDArray[np.float3
 def _refuse(leaked: Sequence[Example], *, allowed: Collection[str]) -> None:
     if leaked:
         splits = ", ".join(sorted({e.split for e in leaked}))
-        raise LeakRefused(items=len(leaked), found=splits, allowed=" and ".join(sorted(allowed)))
+        raise DataError("LeakRefused", items=len(leaked), found=splits, allowed=" and ".join(sorted(allowed)))
 
 
 def material(
@@ -148,7 +129,9 @@ def groups_apart(rows: Sequence[Mapping[str, object]], *, corpus: str) -> dict[I
     groups = {group: split for split, group in placed.values()}
     straddling = sum(groups[group] != split for split, group in placed.values()) + len(rows) - len(placed)
     if straddling:
-        raise SplitConflict(corpus=corpus, detail=f"{straddling} items are in two splits, or their group is")
+        raise DataError(
+            "SplitConflict", corpus=corpus, detail=f"{straddling} items are in two splits, or their group is"
+        )
     return placed
 
 

@@ -25,17 +25,6 @@ HEADS = ("cause_effect", "figurative", "mental_state")
 Remarks = tuple[str, str, str]
 
 
-class NoCues(ConfigError):
-    """A model lacks the remarks (rationales) on memes that it reads; it cannot run without them."""
-
-    message = "A model of kind m3h or infused needs rationales from its labeller for every meme: {detail}."
-    remedy = (
-        "In params.yaml, list the model under train.models, set its `labeller` to a remote labeller that accepts "
-        "images, and set votes.budget_usd. Set the labeller's API key, such as CORPUS_OPENAI_KEY. "
-        "Then run `dvc repro rationales@memes`."
-    )
-
-
 @dataclass(frozen=True)
 class Cues:
     """The remarks on memes by a labeller (a model input), decrypted in memory only; ``repr`` omits them."""
@@ -47,16 +36,20 @@ class Cues:
     def remarks(self, item: Item) -> Remarks | None:
         """Return the three remarks on a meme, or ``None`` if the labeller gave none."""
         if item not in self.of:
-            raise NoCues(detail=f"labeller '{self.labeller}' has no rationales for image {item[1]} of {item[0]}")
+            raise ConfigError(
+                "NoCues", detail=f"labeller '{self.labeller}' has no rationales for image {item[1]} of {item[0]}"
+            )
         return self.of[item]
 
 
 def by_labeller(cues: Cues | None, *, labeller: str) -> Cues:
     """Return ``cues`` after a check that they were loaded and that ``labeller`` wrote them."""
     if cues is None:
-        raise NoCues(detail=f"the rationales of labeller '{labeller}' were not loaded")
+        raise ConfigError("NoCues", detail=f"the rationales of labeller '{labeller}' were not loaded")
     if cues.labeller != labeller:
-        raise NoCues(detail=f"they are from labeller '{cues.labeller}', but params.yaml names '{labeller}'")
+        raise ConfigError(
+            "NoCues", detail=f"they are from labeller '{cues.labeller}', but params.yaml names '{labeller}'"
+        )
     return cues
 
 
@@ -69,11 +62,11 @@ def load(corpus: str, *, model: str, labeller: str, vault: Vault, root: Path = P
     """Read and decrypt the remarks on memes that the stage ``rationales`` wrote for a model."""
     path = place(corpus, model=model, root=root)
     if not path.is_file():
-        raise NoCues(detail=f"the stage `rationales` wrote none for model '{model}'")
+        raise ConfigError("NoCues", detail=f"the stage `rationales` wrote none for model '{model}'")
     table = tables.read(path, name="remarks")
     rows = table.select(["record_id", "image", "labeller", "outcome"]).to_pylist()
     if {row["labeller"] for row in rows} != {labeller}:
-        raise NoCues(detail=f"the stored ones of model '{model}' are not from labeller '{labeller}'")
+        raise ConfigError("NoCues", detail=f"the stored ones of model '{model}' are not from labeller '{labeller}'")
     opened = open_column(table, name="remarks", column="remarks", vault=vault)
     return Cues(
         of={

@@ -12,8 +12,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from pipelines.config.params import Params
-from pipelines.datasets.example import SPLITS, Example, Item, Material, NoGold, NoSplit, groups_apart, material
-from pipelines.errors import BadParams, SchemaMismatch
+from pipelines.datasets.example import SPLITS, Example, Item, Material, NoGold, groups_apart, material
+from pipelines.errors import BadParams, DataError
 from pipelines.storage import tables
 from pipelines.storage.seal import open_column
 from pipelines.taxonomy.task import Task
@@ -37,7 +37,7 @@ def load(corpus: str, *, task: Task, params: Params, vault: Vault, root: Path = 
 def memes(corpus: str, *, params: Params, vault: Vault, root: Path = Path()) -> tuple[tuple[Example, ...], int]:
     """Return all memes of train, validation and test, with or without gold, and how many were taken down."""
     if not _path(root, corpus, name="splits").is_file():
-        raise NoSplit(corpus=corpus)
+        raise NoGold("NoSplit", corpus=corpus)
     placed = _placed(corpus, params=params, root=root)
     content, gone = _live(root / "data" / corpus, items=placed.keys(), placed=placed, vault=vault)
     live = sorted(item for item in placed if item[0] not in gone)
@@ -72,7 +72,7 @@ def _live(
     gone = vault.tombstoned({record_id for record_id, _ in placed})
     lost = sum(item[0] not in gone and item not in content for item in items)
     if lost:
-        raise SchemaMismatch(table="images", detail=f"{lost} items of the split are missing")
+        raise DataError("SchemaMismatch", table="images", detail=f"{lost} items of the split are missing")
     return content, gone
 
 

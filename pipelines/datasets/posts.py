@@ -32,7 +32,7 @@ from pipelines.datasets.example import (
     material,
 )
 from pipelines.datasets.post import Post
-from pipelines.errors import BadParams, ConfigError, SchemaMismatch
+from pipelines.errors import BadParams, ConfigError, DataError
 from pipelines.storage import tables
 from pipelines.storage.seal import open_posts
 from pipelines.taxonomy import Scheme
@@ -48,16 +48,6 @@ AGREEMENTS: dict[str, frozenset[str]] = {
 }
 # the names that corpora use for the validation split
 VALIDATIONS = ("dev", VALIDATION)
-
-
-class NoSilver(ConfigError):
-    """The current folder, a clone of the corpus, lacks an ensemble's silver labels (aggregated from its votes)."""
-
-    message = "The silver labels of ensemble '{ensemble}' for {corpus} are missing in the current folder."
-    remedy = (
-        "Run `dvc pull --allow-missing`. If they are still missing, run `dvc repro silver@{corpus}-{ensemble}`. To "
-        "train on gold labels instead, set finetune.subsets: [gold] in params.yaml."
-    )
 
 
 @dataclass(frozen=True)
@@ -178,7 +168,7 @@ def load(
     gone = vault.tombstoned({record_id for record_id, _ in inside})
     lost = sum(i[0] not in gone and i[0] not in opened.posts for i in inside.keys() & labels.keys())
     if lost:
-        raise SchemaMismatch(table="posts", detail=f"{lost} records of the split are missing")
+        raise DataError("SchemaMismatch", table="posts", detail=f"{lost} records of the split are missing")
     texts = {i: (opened.posts[i[0]].text, None) for i in inside if i[0] in opened.posts}
     loaded = material(task, placed=inside, gold=labels, opened=texts, gone=gone)
     examples = sum(item[0] not in gone for item in shown)
@@ -223,7 +213,7 @@ def _silver(
         raise BadParams(where="finetune.subsets", detail=f"there is no training subset '{subset}'")
     path = root / "snapshot" / corpus / "silver" / ensemble / "silver.parquet"
     if not path.is_file():
-        raise NoSilver(corpus=corpus, ensemble=ensemble)
+        raise ConfigError("NoSilver", corpus=corpus, ensemble=ensemble)
     columns = ["record_id", "category", "labels", "agreement", *(["posterior"] if weighted else [])]
     rows = [
         row

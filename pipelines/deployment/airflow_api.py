@@ -35,23 +35,8 @@ ANSWER_SECONDS = 4.0
 PAGE = 1000
 
 
-class RunFailed(DataError):
-    """A Dag run failed or made no progress."""
-
-    message = "{dag} is {state}: {detail}."
-    remedy = (
-        "Read the log of the failed task at {address} and remove the cause; then run `make demo` again, which resumes."
-    )
-
-
 class AirflowUnavailable(ConfigError):
     """Airflow's REST API does not answer or refuses the request."""
-
-    message = "Airflow at {address} cannot be used: {detail}."
-    remedy = (
-        "Check CORPUS_AIRFLOW_URL, and set CORPUS_AIRFLOW_TOKEN, or CORPUS_AIRFLOW_USER and CORPUS_AIRFLOW_PASSWORD, "
-        "of a user who may read Dags, start runs, and edit pools and connections."
-    )
 
 
 def prefix() -> str:
@@ -120,7 +105,9 @@ class Airflow:
                 return
             time.sleep(1)
         errors = [e["stack_trace"].strip().splitlines()[-1] for e in self.get("/importErrors")["import_errors"]]
-        raise RunFailed(dag=dag_id, state="not there", detail="; ".join(errors) or "never parsed", address=self.base)
+        raise DataError(
+            "RunFailed", dag=dag_id, state="not there", detail="; ".join(errors) or "never parsed", address=self.base
+        )
 
     def trigger(self, dag_id: str, *, dag_run_id: str | None = None, **body: Any) -> str:
         """Start a run of a Dag unless a run with that id exists; return the id. ``body``: conf, partition_key."""

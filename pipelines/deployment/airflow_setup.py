@@ -11,7 +11,7 @@ import requests
 
 from pipelines.config import logins
 from pipelines.deployment.airflow_api import Airflow, AirflowUnavailable, Login, named, prefix
-from pipelines.errors import UnknownName
+from pipelines.errors import ConfigError
 
 # A person waits; `airflow_api.PATIENCE` is for a server that starts.
 PATIENCE, SECONDS = 2.0, 8.0
@@ -85,7 +85,9 @@ def trigger(airflow: Airflow, dag: str, *, key: str | None) -> tuple[str, str]:
             if airflow.find(f"/dags/{dag_id}"):
                 return dag_id, airflow.trigger(dag_id, partition_key=key)
         listed = airflow.get("/dags", limit=100, dag_id_pattern=f"{prefix()}%")["dags"]
-        raise UnknownName(kind="Dag", name=names[-1], known=", ".join(sorted(entry["dag_id"] for entry in listed)))
+        raise ConfigError(
+            "UnknownName", kind="Dag", name=names[-1], known=", ".join(sorted(entry["dag_id"] for entry in listed))
+        )
     except requests.RequestException as error:
         raise _unavailable(airflow.base, error) from None
 

@@ -30,19 +30,6 @@ STOP_SECONDS = 15.0
 class ServiceFailed(ConfigError):
     """A component of the embedded deployment (such as Airflow or MLflow) did not start."""
 
-    message = "{name} did not start: {detail}."
-    remedy = "Read the log {log}, remove the cause, then repeat the command."
-
-
-class PortTaken(ConfigError):
-    """Another program listens on the port of a component of the embedded deployment."""
-
-    message = "Port {port} of {name} is taken by another program."
-    remedy = (
-        "Stop that program, or run `make down`; the next start then chooses other ports. The sandbox's is fixed: set "
-        "CORPUS_SANDBOX_PORT to another."
-    )
-
 
 def free_port(port: int) -> int:
     """Return ``port`` if it is free on the loopback interface, else any free port."""

@@ -21,7 +21,7 @@ from pipelines.config.params import Params
 from pipelines.config.private_file import write_private
 from pipelines.config.settings import Settings
 from pipelines.deployment.components import ServiceFailed, answers, free_port, running, wait
-from pipelines.errors import BackendUnavailable
+from pipelines.errors import AnnotationError
 
 READY_SECONDS = 180.0
 ACCOUNTS_SECONDS = 120.0
@@ -31,13 +31,6 @@ DATABASE = "label_studio.sqlite3"
 SCRIPT = Path(__file__).with_name("label_studio_script.py")
 # Next to 8080, which is Airflow's.
 PORT = 8081
-
-
-class EnvironmentMissing(ServiceFailed):
-    """Label Studio is not installed in its own environment."""
-
-    message = "{name} did not start: the program {detail} is missing."
-    remedy = "Run `make annotate`, which installs Label Studio into its own environment and starts it."
 
 
 @dataclass(frozen=True)
@@ -117,7 +110,7 @@ def address(settings: Settings) -> str:
     if settings.label_studio_url:
         return settings.label_studio_url.rstrip("/")
     if running(_note(settings)) is None:
-        raise BackendUnavailable(backend="label_studio", detail="the embedded server does not run")
+        raise AnnotationError("BackendUnavailable", backend="label_studio", detail="the embedded server does not run")
     return _own_address(settings)
 
 
@@ -173,7 +166,7 @@ def _make(settings: Settings, *, pseudonyms: list[str]) -> Accounts:
         made = json.loads(done.stdout.splitlines()[-1])
     except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
         detail = f"accounts could not be created ({type(error).__name__})"
-        raise BackendUnavailable(backend="label_studio", detail=detail) from None
+        raise AnnotationError("BackendUnavailable", backend="label_studio", detail=detail) from None
     return {
         name: Account(email=made[name]["email"], password=password, token=made[name]["token"])
         for name, password in asked.items()
@@ -183,7 +176,7 @@ def _make(settings: Settings, *, pseudonyms: list[str]) -> Accounts:
 def _program(settings: Settings, *, name: str, log: Path) -> Path:
     program = settings.label_studio_env / "bin" / name
     if not program.exists():
-        raise EnvironmentMissing(name=NAME, detail=str(program), log=log)
+        raise ServiceFailed("EnvironmentMissing", name=NAME, detail=str(program), log=log)
     return program
 
 

@@ -28,9 +28,10 @@ from pipelines.config.private_file import create_private, write_private
 from pipelines.config.settings import Settings, with_secret
 from pipelines.deployment import mlflow_app, postgres
 from pipelines.deployment.airflow_api import Airflow, Login, named
-from pipelines.deployment.components import Ports, PortTaken, ServiceFailed, answers, end_left, free_port, running, wait
+from pipelines.deployment.components import Ports, ServiceFailed, answers, end_left, free_port, running, wait
 from pipelines.deployment.guard import Guard
 from pipelines.deployment.postgres import Postgres
+from pipelines.errors import ConfigError
 from pipelines.process import private_home
 
 # An idle machine takes 15; with four busy processes per core it took 70.
@@ -265,7 +266,7 @@ class LocalDeployment:
             return
         end_left(note)
         if port is not None and free_port(port) != port:
-            raise PortTaken(name=name, port=port)
+            raise ConfigError("PortTaken", name=name, port=port)
         log = self.logs / f"{name}.log"
         environment = self.environment
         if name != "airflow-scheduler":

@@ -11,7 +11,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, Literal
 
-from pipelines.errors import CorpusError
+from pipelines.errors import CorpusError, name_of
 
 Status = Literal["ok", "warning", "failure"]
 
@@ -105,7 +105,7 @@ def _work(number: int, check: Check, finished: SimpleQueue[tuple[int, Finding]])
         finding = of_error(error)
     except Exception as error:
         # the text of a foreign error may quote an address with credentials
-        finding = failure(f"the check failed ({type(error).__name__})", fix="Report this as a bug of `corpus doctor`.")
+        finding = failure(f"the check failed ({name_of(error)})", fix="Report this as a bug of `corpus doctor`.")
     finished.put((number, finding))
 
 

@@ -30,13 +30,6 @@ TYPE, LEVEL = "type", "level"
 ENDINGS = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
 
 
-class NoAnswers(DataError):
-    """A model has no predictions on test for a category."""
-
-    message = "Model '{model}' has no predictions of '{category}' on test in the newest commit."
-    remedy = "Name models of metrics/CORPUS/evaluate.json with --model; it has answers on {known}."
-
-
 @dataclass(frozen=True)
 class ErrorItem:
     """One item of test: its gold labels, each model's labels (``None``: no answer), and the kinds of its errors."""
@@ -69,7 +62,7 @@ def listed(
     predictions = read_predictions(folder / "predictions", params=params)
     runs = runs_of(predictions.rows, tasks={task.key: task}, gold=gold).get(task.key, {})
     if lacking := [model for model in models if not runs.get(model)]:
-        raise NoAnswers(model=lacking[0], category=task.key, known=", ".join(sorted(runs)) or "no model")
+        raise DataError("NoAnswers", model=lacking[0], category=task.key, known=", ".join(sorted(runs)) or "no model")
     answers = {model: runs[model][0].answers for model in models}
     items = []
     for item, truth in gold.seen(task, split=TEST).items():

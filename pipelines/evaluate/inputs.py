@@ -29,7 +29,7 @@ from pipelines.annotate.forms.manifest import folder as round_folder
 from pipelines.annotate.forms.manifest import opened
 from pipelines.config.params import Params
 from pipelines.errors import BadParams, DataError
-from pipelines.evaluate.model_scores import VOTE, BadPredictions, Board, Item, Json, Run, number
+from pipelines.evaluate.model_scores import VOTE, Board, Item, Json, Run, number
 from pipelines.metrics.label_sets import LabelSet
 from pipelines.storage import tables
 from pipelines.taxonomy.task import Task
@@ -93,7 +93,7 @@ def runs_of(
     for (key, model, seed), here in sorted(sorted_rows.items()):
         items = [(row["record_id"], row["image"]) for row in here]
         if fault := _fault(items, rows=here, task=tasks[key], gold=gold, split=split):
-            raise BadPredictions(model=model, task=key, seed=seed, detail=fault)
+            raise DataError("BadPredictions", model=model, task=key, seed=seed, detail=fault)
         # if gold was withdrawn since, its predictions are not used
         known = [(i, row) for i, row in zip(items, here, strict=True) if i in gold.labels.get(key, {})]
         answers = {item: frozenset(row["labels"]) for item, row in known if row["outcome"] == VOTE}
@@ -118,15 +118,6 @@ def _fault(
     if any(len(s) != len(task.labels) or not all(0 <= p <= 1 for p in s) for s in scores):
         return "a row has scores that are not one probability for each label of the task"
     return None
-
-
-class BadSpent(DataError):
-    """A file ``spent.json`` with the cost of predictions is invalid, so that the report would show wrong costs."""
-
-    message = "The cost of predictions in {file} is invalid: {detail}."
-    remedy = (
-        "Run the stage that wrote the file again: `dvc repro --force STAGE` (prompted, predict_finetuned or baselines)."
-    )
 
 
 @dataclass(frozen=True)
@@ -192,15 +183,15 @@ def _spent(path: Path) -> Json | None:
     try:
         spent = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise BadSpent(file=path.name, detail=f"it is not JSON ({type(error).__name__})") from None
+        raise DataError("BadSpent", file=path.name, detail=f"it is not JSON ({type(error).__name__})") from None
     if not isinstance(spent, dict):
-        raise BadSpent(file=path.name, detail="it is not a JSON object")
+        raise DataError("BadSpent", file=path.name, detail="it is not a JSON object")
     for name in AMOUNTS:
         value = spent.get(name)
         if value is None and name == "seconds" and name in spent:
             continue  # not measured
         if isinstance(value, bool) or not isinstance(value, int | float) or not (0 <= value < math.inf):
-            raise BadSpent(file=path.name, detail=f"'{name}' is not a number from 0 on")
+            raise DataError("BadSpent", file=path.name, detail=f"'{name}' is not a number from 0 on")
     return spent
 
 

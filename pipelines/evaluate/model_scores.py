@@ -26,7 +26,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.errors import DataError
 from pipelines.metrics import label_sets
 from pipelines.metrics.agreement_coefficients import defined_mean, ratio
 from pipelines.metrics.bootstrap import BLOCK, bca, cluster_sums, percentile
@@ -41,16 +40,6 @@ DIGITS = 8  # ours: finer than 10,000 resamples resolve, above the last bit of a
 VOTE, ABSTAINED, MISSING = "vote", "abstained", "missing"
 VALID, ALL = "valid", "all"
 PARTS = ("f1", "precision", "recall")
-
-
-class BadPredictions(DataError):
-    """A table of predictions is inconsistent, so that its scores would be meaningless."""
-
-    message = "The predictions of model {model} for task {task} with seed {seed} cannot be scored: {detail}."
-    remedy = (
-        "Run the stage that wrote them again: `dvc repro --force STAGE` (train, prompted, predict_finetuned or "
-        "baselines). A valid table has at most one row per item, only items of the split, and only labels of the task."
-    )
 
 
 @dataclass(frozen=True)

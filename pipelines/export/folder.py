@@ -26,24 +26,9 @@ RELEASE = "release/"
 class NotExportable(DataError):
     """A release or a model version may not be exported, or cannot be loaded by the libraries of the Hub."""
 
-    message = "{what} cannot be exported: {detail}."
-    remedy = "{do}"
-    exit_code = 77
-
 
 class RemovalsDue(NotExportable):
     """The package of a release still has deleted posts whose removal is due; after a refresh it can be exported."""
-
-    message = "{what} cannot be exported now: the removal of {count} deleted posts from it is due."
-    remedy = "Run `corpus release refresh`, then export it again."
-
-
-class ExportChanged(DataError):
-    """The folder of an export is incomplete or was changed, or its release or model version has changed since."""
-
-    message = "The folder {folder} cannot be pushed: {detail}."
-    remedy = "Nothing was sent. Export it again with `corpus export`, into a new folder, and push that."
-    exit_code = 65
 
 
 class ExportOrigin(Section):
@@ -123,11 +108,13 @@ def read(folder: Path) -> Exported:
     try:
         exported = Exported.model_validate_json((folder / FILE).read_bytes())
     except (OSError, ValidationError):
-        raise ExportChanged(folder=folder, detail=f"it has no valid {FILE}") from None
+        raise DataError("ExportChanged", folder=folder, detail=f"it has no valid {FILE}") from None
     present = listing(folder)
     present.pop(FILE)
     if wrong := different(present, exported.files):
-        raise ExportChanged(folder=folder, detail=f"{len(wrong)} files differ from {FILE}, such as {wrong[0]}")
+        raise DataError(
+            "ExportChanged", folder=folder, detail=f"{len(wrong)} files differ from {FILE}, such as {wrong[0]}"
+        )
     return exported
 
 

@@ -17,13 +17,12 @@ from urllib.parse import urlsplit
 
 from crisis_corpus.journal import JournalRow
 from pipelines.config.settings import LOOPBACK, Settings
-from pipelines.errors import BadParams, ConfigError, RegistryError
+from pipelines.errors import BadParams, ConfigError, DataError, RegistryError
 from pipelines.export import model_folder, release_folder
 from pipelines.export.folder import (
     FILE,
     OF_HUB,
     RELEASE,
-    ExportChanged,
     Exported,
     ExportOrigin,
     Kind,
@@ -143,43 +142,12 @@ MESSAGE = "Replace all files by the present export"
 REFUSED = (401, 403)
 
 
-class NoToken(ConfigError):
-    """There is no token for the hub."""
-
-    message = "CORPUS_HUB_TOKEN is not set, so nothing can be changed on {hub}."
-    remedy = "Set it to a token that may write to the repository; see docs/howto/export.md."
-
-
-class NotOurs(ConfigError):
-    """A repository on the hub has files that were not pushed from here."""
-
-    message = "The repository {repo} on {hub} has {count} files that were not pushed from here."
-    remedy = "Nothing was changed. Name a new repository, because a push replaces all files and their history."
-    exit_code = 77
-
-
-class NotPushed(ConfigError):
-    """The journal has no copy in this repository of the hub."""
-
-    message = "The journal has no copy in the {kind} repository {repo} on {hub}."
-    remedy = "Run `corpus export list` to see all copies."
-    exit_code = 64
-
-
 class HubUnavailable(RegistryError):
     """The hub does not answer, or answers with an error."""
-
-    message = "The hub {hub} failed: {detail}."
-    remedy = "The journal has what was begun (`corpus export list`). Repeat the command; it starts from the beginning."
-    exit_code = 75
 
 
 class HubRefused(RegistryError):
     """The hub does not accept the token for this repository."""
-
-    message = "The hub {hub} refused the request: {detail}."
-    remedy = "Use a token in CORPUS_HUB_TOKEN that may write to this repository, then repeat the command."
-    exit_code = 77
 
 
 def plan(folder: Path, *, settings: Settings, journal: Journal, vault: Vault, now: datetime) -> dict[str, Any]:
@@ -226,7 +194,7 @@ def push(
     with _translated(settings):
         there = _files(api, place)
         if there - OF_HUB and not _last(origin.repo, kind=origin.kind, settings=settings, journal=journal):
-            raise NotOurs(repo=origin.repo, hub=_hub(settings), count=len(there - OF_HUB))
+            raise ConfigError("NotOurs", repo=origin.repo, hub=_hub(settings), count=len(there - OF_HUB))
         journal.append(origin.journal, event="pushing", metrics=metrics, **row)
         api.create_repo(origin.repo, repo_type=origin.kind, private=True, exist_ok=True)
         api.update_repo_settings(gated=GATED, **place)
@@ -247,7 +215,7 @@ def remove(
     """Delete a repository, with its history, from the hub; without ``send``, say only what would be deleted."""
     last = _last(checked_repo(repo), kind=kind, settings=settings, journal=journal)
     if last is None:
-        raise NotPushed(repo=repo, kind=kind, hub=_hub(settings))
+        raise ConfigError("NotPushed", repo=repo, kind=kind, hub=_hub(settings))
     result = {"hub": _hub(settings), "repo": repo, "kind": kind}
     if not send:
         return result | {"of": origin_of(last).what, "sent": False}
@@ -265,7 +233,7 @@ def _checked(folder: Path, *, settings: Settings, journal: Journal, vault: Vault
     exported = read(folder)
     sources: dict[str, Any] = {"settings": settings, "journal": journal, "vault": vault, "now": now}
     if current(exported.origin, **sources) != exported.origin:
-        raise ExportChanged(folder=folder, detail=f"{exported.origin.what} has changed since the export")
+        raise DataError("ExportChanged", folder=folder, detail=f"{exported.origin.what} has changed since the export")
     return exported
 
 
@@ -287,7 +255,7 @@ def _api(settings: Settings) -> HfApi:
 
     token = settings.hub_token.get_secret_value()
     if not token:
-        raise NoToken(hub=_hub(settings))
+        raise ConfigError("NoToken", hub=_hub(settings))
     return HfApi(endpoint=_hub(settings), token=token, library_name="crisis-corpus")
 
 

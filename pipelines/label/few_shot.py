@@ -22,16 +22,6 @@ from pipelines.storage.metrics_file import write_metrics
 from pipelines.taxonomy import load
 
 
-class TooFewDisputed(DataError):
-    """Fewer posts of dev than the prompts' examples have annotators who disagreed."""
-
-    message = "Annotators disagreed on {found} posts of dev with gold; few_shot.examples asks for {examples}."
-    remedy = (
-        "Close rounds that two people label (`corpus round status {corpus}`), lower few_shot.examples, or run "
-        "`corpus params set few_shot.among all` (an imported gold has no single answers)."
-    )
-
-
 def run(corpus: str, *, params: Params, root: Path = Path()) -> dict[str, Any]:
     """Choose the prompts' examples; write them to ``snapshot/<corpus>/few_shot/examples.parquet``, and metrics.
 
@@ -56,7 +46,7 @@ def run(corpus: str, *, params: Params, root: Path = Path()) -> dict[str, Any]:
         if differing is not None:
             dev = {record_id: found for record_id, found in dev.items() if record_id in differing}
             if len(dev) < section.examples:
-                raise TooFewDisputed(corpus=corpus, found=len(dev), examples=section.examples)
+                raise DataError("TooFewDisputed", corpus=corpus, found=len(dev), examples=section.examples)
         chosen = choose(dev, count=section.examples, seed=section.seed, category=scheme.category())
     table = pa.table({"record_id": chosen, "image": [0] * len(chosen)}, schema=tables.SCHEMAS["examples"])
     tables.write(table, folder / "few_shot" / "examples.parquet", name="examples")

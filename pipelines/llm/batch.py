@@ -20,19 +20,6 @@ if TYPE_CHECKING:
     from pipelines.llm.client import Client
 
 
-class NoBatches(ConfigError):
-    """The capability table lists no batch endpoint for the model of a labeller."""
-
-    message = (
-        "votes.batch is true, but pipelines/llm/capabilities.yaml lists no batch endpoint for model {model} of "
-        "labeller '{labeller}'."
-    )
-    remedy = (
-        "Set votes.batch to false in params.yaml. If the provider has a batch endpoint for the model, set batch: true "
-        "for it in pipelines/llm/capabilities.yaml."
-    )
-
-
 async def submit(
     client: Client, jobs: Sequence[tuple[str, str, Sequence[str | bytes]]], *, schema: dict[str, Any]
 ) -> str:
@@ -50,7 +37,7 @@ async def submit(
     from pipelines.llm.transport import parameters
 
     if not client.capabilities.batch:
-        raise NoBatches(model=client.labeller.model, labeller=client.name)
+        raise ConfigError("NoBatches", model=client.labeller.model, labeller=client.name)
     model, shared = _model(client), client.native(schema)
     try:
         encoded = [

@@ -28,9 +28,6 @@ SAMPLE_TOKENS = 1000
 class PriceUnknown(ConfigError):
     """The price of a model is unknown, so that the budget cannot be enforced."""
 
-    message = "No price is known for model {model}."
-    remedy = "Set labellers.{name}.price (input and output, US dollars per million tokens) in catalogue.yaml."
-
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Capabilities:

@@ -43,17 +43,6 @@ POLL_SECONDS = 2.0  # ours
 REQUEST_SECONDS = 10.0  # ours: a server that answers its list of models more slowly is not ready
 
 
-class ServerNotReady(LabellingError):
-    """A server of your own did not become healthy in time, or serves another model."""
-
-    message = "{url} does not serve model {model} of labeller '{name}' after {seconds:g} s: {detail}."
-    remedy = (
-        "Nothing was sent. Start the server (`vllm serve {model}`; docs/howto/served.md has each command), then repeat "
-        "the command. providers.{provider}.ready_seconds is how long a step waits."
-    )
-    exit_code = 75
-
-
 async def ready(
     http: httpx2.AsyncClient, *, url: str, key: str, model: str, name: str, provider: str, seconds: float
 ) -> None:
@@ -71,7 +60,9 @@ async def ready(
     end = time.monotonic() + seconds
     while detail := await _fault(http, url=url.rstrip("/"), key=key, model=model):
         if (left := end - time.monotonic()) <= 0:
-            raise ServerNotReady(url=url, model=model, name=name, provider=provider, seconds=seconds, detail=detail)
+            raise LabellingError(
+                "ServerNotReady", url=url, model=model, name=name, provider=provider, seconds=seconds, detail=detail
+            )
         await asyncio.sleep(min(POLL_SECONDS, left))
 
 
@@ -139,16 +130,6 @@ class Plain(AsyncOpenAI):  # type: ignore[misc]
 
 NO_KEY = "none"
 MAGIC = {b"\xff\xd8\xff": "image/jpeg", b"\x89PNG": "image/png", b"GIF8": "image/gif", b"RIFF": "image/webp"}
-
-
-class CannotSee(ConfigError):
-    """An image cannot be sent: the model does not accept images, or no provider accepts the format."""
-
-    message = "An image cannot be sent to model {model}: {detail}."
-    remedy = (
-        "Name a model that accepts images under labellers in catalogue.yaml. If this model does, set images: true for "
-        "it in pipelines/llm/capabilities.yaml."
-    )
 
 
 @dataclass
@@ -289,7 +270,7 @@ class Client:
             kind = next((kind for magic, kind in MAGIC.items() if part.startswith(magic)), None)
             if kind is None or not self.capabilities.images:
                 detail = "the model accepts no images" if kind else "the image is neither JPEG, PNG, WebP nor GIF"
-                raise CannotSee(model=self.labeller.model, detail=detail)
+                raise ConfigError("CannotSee", model=self.labeller.model, detail=detail)
             content.append(BinaryContent(part, media_type=kind))
         plain = content[0] if len(content) == 1 and isinstance(content[0], str) else content
         return ModelRequest(parts=[SystemPromptPart(system), UserPromptPart(plain)])

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from pipelines.errors import LabellingError, TooManyFailed
+from pipelines.errors import LabellingError
 
 if TYPE_CHECKING:
     pass
@@ -31,17 +31,9 @@ class Outcome(StrEnum):
 class Throttled(LabellingError):
     """A model provider's rate limit: the sender waits ``retry_after`` seconds (``None``: none stated), then repeats."""
 
-    message = "The provider of a language model limits the rate of requests."
-    remedy = "No action is needed: the request is repeated automatically."
-    exit_code = 75
-
 
 class Passing(LabellingError):
     """A request to a model got no answer for a temporary ``reason``, such as ``timeout``; the sender repeats it."""
-
-    message = "The provider of a language model did not answer a request: {reason}."
-    remedy = "No action is needed: the request is repeated automatically."
-    exit_code = 75
 
 
 @dataclass(frozen=True)
@@ -97,7 +89,7 @@ def check_failures(outcomes: Collection[Outcome], *, labeller: str, most: float)
     """Raise an error if more than the share ``most`` of a labeller's requests failed (``votes.max_failed``)."""
     failed = sum(outcome is Outcome.FAILED for outcome in outcomes)
     if failed > most * len(outcomes):
-        raise TooManyFailed(labeller=labeller, failed=failed, records=len(outcomes))
+        raise LabellingError("TooManyFailed", labeller=labeller, failed=failed, records=len(outcomes))
 
 
 @dataclass(frozen=True)

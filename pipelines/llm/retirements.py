@@ -24,18 +24,6 @@ from pipelines.llm.addresses import ADDRESSES
 TABLE = Path(__file__).with_name("retirements.yaml")
 
 
-class ModelRetired(LabellingError):
-    """A labeller's model is no longer served by its vendor."""
-
-    message = "Model {model} of labeller '{name}' was retired by its vendor on {retired} ({source})."
-    remedy = (
-        "Nothing was sent; stored answers are still used. Set CORPUS_{variable}_URL to a host that serves this model, "
-        "or give another model (the vendor names {successor}) an entry of its own in labellers and models, never this "
-        "one's name: its results are another row."
-    )
-    exit_code = 77
-
-
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Retirement:
     """A vendor's notice about a model; ``retirements.yaml`` explains the fields."""
@@ -80,7 +68,8 @@ def require_served(model: str, *, name: str, provider: str, api: Api, url: str |
     """
     found = retirement(model, api=api, url=url)
     if found is not None and found.retired <= today:
-        raise ModelRetired(
+        raise LabellingError(
+            "ModelRetired",
             model=model,
             name=name,
             retired=found.retired.isoformat(),

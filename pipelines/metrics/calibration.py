@@ -32,16 +32,6 @@ PULL = 10.0
 BOUND = 1e-6  # ours: a few hundred posts support no more certainty; 0 is reserved for "abstained"
 
 
-class NothingToCalibrate(DataError):
-    """The dev split has no gold labels of the task, so that calibration is impossible."""
-
-    message = "The classifier of task '{task}' cannot be calibrated: the dev split has no gold labels for this task."
-    remedy = (
-        "Annotate posts of the dev split for '{task}' (`corpus round open`), then run `dvc repro gold@CORPUS` and the "
-        "failed stage again."
-    )
-
-
 @dataclass(frozen=True)
 class Calibration:
     """Platt's sigmoid for each label of a multi-label task, or a temperature and biases for a single-label task.
@@ -86,7 +76,7 @@ def fit(scores: npt.NDArray[np.floating], *, examples: Sequence[Example], task: 
     """
     truth = targets(only(examples, splits={VALIDATION}), task=task) > 0
     if not len(truth):
-        raise NothingToCalibrate(task=task.key)
+        raise DataError("NothingToCalibrate", task=task.key)
     values = evidence(scores, kind=task.kind)
     if task.kind == "multi":
         return Calibration("multi", _sigmoids(values, truth=truth))

@@ -27,16 +27,6 @@ DECIMALS, WORTH_DECIMALS = 12, 9
 FLOOR = 1e-9
 
 
-class BadScores(DataError):
-    """Scores are not probabilities, or their number differs from the number of examples or labels."""
-
-    message = "The scores of task '{task}' do not match its examples, or are not probabilities: {detail}."
-    remedy = (
-        "If values are not between 0 and 1, training has diverged: lower the learning rate in params.yaml and train "
-        "again. If the shape is wrong, correct the model's code: one row per example, one column per label."
-    )
-
-
 def tune(
     scores: npt.NDArray[np.floating],
     *,
@@ -81,9 +71,9 @@ def checked(scores: npt.NDArray[np.floating], *, task: Task, rows: int) -> Float
     values = np.asarray(scores, np.float64)
     shape = (rows, len(task.labels))
     if values.shape != shape:
-        raise BadScores(task=task.key, detail=f"their shape is {values.shape}, not {shape}")
+        raise DataError("BadScores", task=task.key, detail=f"their shape is {values.shape}, not {shape}")
     if not ((values >= 0) & (values <= 1)).all():
-        raise BadScores(task=task.key, detail="some are not between 0 and 1")
+        raise DataError("BadScores", task=task.key, detail="some are not between 0 and 1")
     return values
 
 

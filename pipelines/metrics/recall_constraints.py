@@ -37,13 +37,6 @@ MIN_POSITIVES = 5
 FILE = "calibration.json"
 
 
-class OtherLabels(DataError):
-    """A stored classifier was fitted for other labels than those of the task that is requested."""
-
-    message = "The classifier was fitted for {found} labels, which are not the {wanted} labels of task '{task}'."
-    remedy = "The label scheme has changed since the fit. Run `dvc repro finetune` again."
-
-
 def fit(scores: Floats, *, examples: Sequence[Example], task: Task, floors: Mapping[str, float]) -> dict[str, Alert]:
     """Fit, on the validation split, the alert of each label that has a recall floor (a required recall)."""
     truth = targets(only(examples, splits={VALIDATION}), task=task) > 0
@@ -131,5 +124,5 @@ def load(out: Path, *, task: Task) -> tuple[dict[str, Alert], dict[str, Any]]:
     """Read a classifier's alerts from its folder, as :func:`save` wrote them; return them and the whole JSON object."""
     stored = json.loads((out / FILE).read_text())
     if tuple(stored["labels"]) != task.labels:
-        raise OtherLabels(found=len(stored["labels"]), wanted=len(task.labels), task=task.key)
+        raise DataError("OtherLabels", found=len(stored["labels"]), wanted=len(task.labels), task=task.key)
     return {label: Alert(**fitted) for label, fitted in stored["alerts"].items()}, stored

@@ -11,8 +11,8 @@ from torch import nn
 from transformers import AutoConfig, AutoModel, Blip2ForImageTextRetrieval
 
 from pipelines.config.models import FusionModel
+from pipelines.errors import ConfigError
 from pipelines.models.pretrained.backbones import (
-    BaseUnfit,
     Batch,
     Built,
     Pixels,
@@ -59,7 +59,7 @@ def two_towers(place: str, *, base: str) -> Any:
     """Load a base model that encodes text and picture separately (two towers)."""
     model = weights(AutoModel, place, base=base)
     if not (hasattr(model, "get_text_features") and hasattr(model, "get_image_features")):
-        raise BaseUnfit(base=base, detail="it does not encode text and pictures separately")
+        raise ConfigError("BaseUnfit", base=base, detail="it does not encode text and pictures separately")
     return model
 
 

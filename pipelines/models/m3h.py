@@ -52,7 +52,8 @@ from transformers import AutoModel, AutoModelForSequenceClassification
 from pipelines.config.models import M3hModel
 from pipelines.datasets.example import TRAIN, Example, Item, only
 from pipelines.datasets.features import HEADS, Cues, Remarks, by_labeller
-from pipelines.models.pretrained.backbones import BaseUnfit, Built, Headed, Words, opened, weights
+from pipelines.errors import ConfigError
+from pipelines.models.pretrained.backbones import Built, Headed, Words, opened, weights
 from pipelines.models.yadav import only_severity
 from pipelines.taxonomy.task import Task
 
@@ -200,9 +201,11 @@ def freeze(model: Any, *, base: str, open_layers: int) -> None:
     for side in ("encoder", "decoder"):
         layers = getattr(getattr(model.base_model, side, None), "layers", None)
         if layers is None:
-            raise BaseUnfit(base=base, detail=f"it has no numbered layers of its {side}")
+            raise ConfigError("BaseUnfit", base=base, detail=f"it has no numbered layers of its {side}")
         if len(layers) < open_layers:
-            raise BaseUnfit(base=base, detail=f"its {side} has {len(layers)} layers, and open_layers is {open_layers}")
+            raise ConfigError(
+                "BaseUnfit", base=base, detail=f"its {side} has {len(layers)} layers, and open_layers is {open_layers}"
+            )
         for layer in layers[: len(layers) - open_layers]:
             layer.requires_grad_(False)
 

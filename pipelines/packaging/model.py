@@ -46,26 +46,6 @@ SETTINGS = "pipelines.config.params"
 UNWANTED = frozenset({"airflow", "dvc", "sqlalchemy", "label_studio_sdk", SETTINGS})
 
 
-class TooMuchCode(ConfigError):
-    """The code of a registered model imports, possibly indirectly, a library that its users should not need."""
-
-    message = (
-        "The code of a registered model imports {libraries}, which consumers should not have to install. These modules "
-        "import them: {modules}."
-    )
-    remedy = "Move the code that needs these libraries to a module that predictions do not import, then register again."
-
-
-class NotLocked(ConfigError):
-    """A library that a registered model needs has no pinned version."""
-
-    message = "A registered model needs {library}, which is not pinned in requirements.lock."
-    remedy = (
-        "Run the command in a checkout of the project. If the library is new, resolve the extras "
-        "into requirements.lock again; see docs/dependencies.md."
-    )
-
-
 def closure(roots: Sequence[str]) -> dict[str, Path]:
     """Return by name the files of the modules ``roots``, of all modules that they import, and of parent packages.
 
@@ -147,7 +127,7 @@ def refuse(files: dict[str, Path]) -> None:
                 guilty.setdefault(library, set()).add(module)
     if guilty:
         modules = sorted(set().union(*guilty.values()))
-        raise TooMuchCode(libraries=", ".join(sorted(guilty)), modules=", ".join(modules))
+        raise ConfigError("TooMuchCode", libraries=", ".join(sorted(guilty)), modules=", ".join(modules))
 
 
 def requirements(roots: Sequence[str], *, more: Sequence[str] = (), lock: Path = ROOT / LOCK) -> list[str]:
@@ -157,7 +137,7 @@ def requirements(roots: Sequence[str], *, more: Sequence[str] = (), lock: Path =
     pins = _pins(lock)
     libraries = {_distribution(name) for name in foreign}
     for library in sorted(libraries - {None} - pins.keys(), key=str):
-        raise NotLocked(library=library)
+        raise ConfigError("NotLocked", library=library)
     return sorted(pins[library] for library in libraries if library)
 
 
@@ -228,14 +208,6 @@ set_model(Served(opened))
 '''
 
 
-class NotServable(RegistryError):
-    """A model package (folder of weights, card and settings) cannot be saved as an MLflow model that loads."""
-
-    message = "The package of model '{name}' cannot be saved as a loadable MLflow model: {detail}."
-    remedy = "Remove this cause, then run `corpus register {name}`, which packages the model again."
-    exit_code = 65
-
-
 def save(pack: Path, *, to: Path) -> Path:
     """Write the MLflow model of a model package to the folder ``to``, which must be new or empty; return ``to``."""
     from mlflow import pyfunc
@@ -302,9 +274,11 @@ def _checked(pack: Path) -> Described:
     described = Described.read(pack)
     faults = integrity.faults(pack, registered=digest(pack))
     if wrong := [*faults["files"], *faults["pickle"], *faults["card"]]:
-        raise NotServable(name=described.name, detail="; ".join(wrong))
+        raise RegistryError("NotServable", name=described.name, detail="; ".join(wrong))
     if described.kind not in OPENERS:
-        raise NotServable(name=described.name, detail=f"models of kind '{described.kind}' cannot be opened")
+        raise RegistryError(
+            "NotServable", name=described.name, detail=f"models of kind '{described.kind}' cannot be opened"
+        )
     return described
 
 

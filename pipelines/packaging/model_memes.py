@@ -14,11 +14,11 @@ from safetensors.torch import load_file
 
 from crisis_corpus.model_opening import opening
 from pipelines.datasets.example import TEST, Example
+from pipelines.errors import ConfigError
 from pipelines.extract.decode import DecodedPicture, Decoder
 from pipelines.extract.ocr import OcrEngine, OcrFailed, open_engine
 from pipelines.metrics.decoding import decide
 from pipelines.models import build
-from pipelines.models.pretrained.backbones import BaseUnfit
 from pipelines.packaging.model_described import REST, Described, asked
 from pipelines.packaging.model_forward import probabilities, ready
 from pipelines.packaging.model_pyfunc import SILENT, Asker, Malformed, ServedAnswer, cells, says, texts
@@ -38,7 +38,7 @@ def opened(pack: Path, described: Described) -> Asker:
     built = build(spec, task=task, seed=0, folder=pack, max_tokens=described.max_tokens or 0)
     rest = load_file(pack / REST) if (pack / REST).is_file() else {}
     if {name for name in built.module.state_dict() if name.startswith(HEAD)} != set(rest):
-        raise BaseUnfit(base=described.base, detail=f"{REST} does not have the weights of its head")
+        raise ConfigError("BaseUnfit", base=described.base, detail=f"{REST} does not have the weights of its head")
     built.module.load_state_dict(rest, strict=False)
     module = ready(built.module)
     # float64: see ``decide``

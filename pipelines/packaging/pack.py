@@ -28,16 +28,9 @@ from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.datasets.example import TRAIN, VALIDATION
 from pipelines.datasets.posts import GOLD, split_digest
+from pipelines.errors import ConfigError
 from pipelines.packaging.model_described import REST, SCHEME, Described, TrainingSet
-from pipelines.packaging.refusals import (
-    NothingToPack,
-    NotPackable,
-    public,
-    recorded,
-    refuse_degenerate,
-    refuse_deleted,
-    refuse_exchanged,
-)
+from pipelines.packaging.refusals import public, recorded, refuse_degenerate, refuse_deleted, refuse_exchanged
 from pipelines.registry.versions import Registry, subject
 from pipelines.storage import tables
 from pipelines.taxonomy import load as scheme_of
@@ -70,11 +63,11 @@ class Source:
         """The corpus and the category of the scheme that the registered name stands for."""
         return subject(self.name, params=self.params)
 
-    def missing(self, detail: str) -> NothingToPack:
-        return NothingToPack(name=self.name, detail=detail)
+    def missing(self, detail: str) -> ConfigError:
+        return ConfigError("NothingToPack", name=self.name, detail=detail)
 
-    def unfit(self, detail: str) -> NotPackable:
-        return NotPackable(name=self.name, model=self.chosen.model, detail=detail)
+    def unfit(self, detail: str) -> ConfigError:
+        return ConfigError("NotPackable", name=self.name, model=self.chosen.model, detail=detail)
 
     def described(self, *, task: Task, spec: Any, base: str, **values: Any) -> Described:
         """Return the content of ``model.json``: what all kinds share, and the ``values`` of this kind."""
@@ -120,12 +113,14 @@ def measured(described: Described, *, root: Path) -> dict[str, object]:
     """Return the part of ``metrics/<corpus>/evaluate.json`` about the described model's task."""
     path = root / "metrics" / described.corpus / "evaluate.json"
     if not path.is_file():
-        raise NothingToPack(name=described.name, detail=f"the stage evaluate@{described.corpus} has not run")
+        raise ConfigError(
+            "NothingToPack", name=described.name, detail=f"the stage evaluate@{described.corpus} has not run"
+        )
     metrics = json.loads(path.read_bytes())
     task = metrics["tasks"].get(described.task, {})
     if described.measured_as not in task.get("models", {}):
         detail = f"the stage evaluate@{described.corpus} has no metrics of '{described.measured_as}'"
-        raise NothingToPack(name=described.name, detail=detail)
+        raise ConfigError("NothingToPack", name=described.name, detail=detail)
     return {**task, "sampling": metrics["sampling"], "split": metrics["split"]}
 
 

@@ -13,72 +13,17 @@ from pipelines.vault import removals
 from pipelines.vault.vault import Vault
 
 
-class NotPackable(ConfigError):
-    """The model chosen in section ``registry`` of ``params.yaml`` cannot be registered."""
-
-    message = "'{model}' cannot be registered as '{name}': {detail}."
-    remedy = "Set another model under registry.{name} in params.yaml."
-
-
-class NothingToPack(ConfigError):
-    """The clone of the corpus lacks inputs of a model package, such as weights or metrics."""
-
-    message = "An input for packaging the model '{name}' is missing: {detail}."
-    remedy = (
-        "Run the stage that writes it (split, gold, silver, train or finetune: `dvc repro STAGE`) and publish its "
-        "result, then run `corpus register {name}` again."
-    )
-
-
-class LearntFromDeleted(DataError):
-    """A model was trained or selected on records that were taken down (deleted), so it must not be packaged."""
-
-    message = "{count} records on which model '{model}' was trained or selected were taken down afterwards."
-    remedy = "The model cannot be registered. Train it again, then register the new model with `corpus register NAME`."
-    exit_code = 77
-
-
-class LineageAltered(DataError):
-    """The list of a model's training records is not the one whose digest the training stage committed."""
-
-    message = (
-        "The list of records of model '{model}' has {found} ids and another digest than {metrics} records ({wanted} "
-        "ids), and no takedown shortened it."
-    )
-    remedy = "The model cannot be registered: its records are unknown. Train it again, publish and register the result."
-    exit_code = 65
-
-
-class WeightsChanged(DataError):
-    """A model's weights differ from those whose digest the training stage committed."""
-
-    message = "The files of '{name}' are not those whose SHA-256 its training recorded in {metrics}: {detail}."
-    remedy = (
-        "Nothing was packaged. Find out who changed them. Then train the model again (`dvc repro train` or `dvc repro "
-        "finetune`), publish the result, and run `corpus register {name}`."
-    )
-    exit_code = 65
-
-
-class WeightsDegenerate(DataError):
-    """A model's weights are all zero or not finite, so that the model answers nothing."""
-
-    message = "{file} of '{name}' has only zeros, or values that are not finite numbers."
-    remedy = "Nothing was packaged. Train the model again, with a smaller learning rate if the loss diverged."
-    exit_code = 65
-
-
 def recorded(metrics: Mapping[str, Any], *, name: str, where: str) -> TrainedWeights:
     """Return the training run and the digests of weights that a training stage committed with its metrics."""
     if "weights" not in metrics:
-        raise NothingToPack(name=name, detail=f"{where} names no weights")
+        raise ConfigError("NothingToPack", name=name, detail=f"{where} names no weights")
     return TrainedWeights.model_validate(metrics["weights"])
 
 
 def refuse_exchanged(files: Mapping[str, str], *, weights: TrainedWeights, name: str, where: str) -> None:
     """Reject a model whose files (name -> SHA-256) differ from those that its training recorded."""
     if wrong := different(files, weights.files):
-        raise WeightsChanged(name=name, metrics=where, detail=", ".join(wrong))
+        raise DataError("WeightsChanged", name=name, metrics=where, detail=", ".join(wrong))
 
 
 def refuse_degenerate(folder: Path, *, name: str) -> None:
@@ -89,7 +34,7 @@ def refuse_degenerate(folder: Path, *, name: str) -> None:
         with safe_open(path, framework="pt") as file:
             checks = [(bool(t.any()), bool(t.isfinite().all())) for t in map(file.get_tensor, file.keys())]
         if not any(nonzero for nonzero, _ in checks) or not all(finite for _, finite in checks):
-            raise WeightsDegenerate(name=name, file=path.name)
+            raise DataError("WeightsDegenerate", name=name, file=path.name)
 
 
 def refuse_deleted(
@@ -101,13 +46,13 @@ def refuse_deleted(
     digest from before.
     """
     if not metrics.get("selected"):
-        raise NothingToPack(name=name, detail=f"{where} names no records")
+        raise ConfigError("NothingToPack", name=name, detail=f"{where} names no records")
     wanted, present = TrainingRecords.model_validate(metrics["selected"]), trained_on(records)
     lost = removals.removed(vault, before=wanted.digest, after=present.digest)
     if lost is None:
-        raise LineageAltered(model=model, found=present.records, wanted=wanted.records, metrics=where)
+        raise DataError("LineageAltered", model=model, found=present.records, wanted=wanted.records, metrics=where)
     if gone := lost + len(vault.tombstoned(set(records))):
-        raise LearntFromDeleted(count=gone, model=model)
+        raise DataError("LearntFromDeleted", count=gone, model=model)
 
 
 def public(base: str) -> str:

@@ -39,26 +39,6 @@ Say = Callable[[Step], None]
 class Unregistrable(RegistryError):
     """A model's files may not be registered, for example because one of them may be a pickle."""
 
-    message = "These files may not be registered as '{name}': {detail}."
-    remedy = "Nothing was stored. Remove this cause, then run `corpus register {name}`, which packages the model again."
-    exit_code = 65
-
-
-class StoredOtherwise(RegistryError):
-    """The files that MLflow returns differ from those that were uploaded."""
-
-    message = "The files of '{name}' in MLflow differ from those that were uploaded (run {run}): {detail}."
-    remedy = "Delete run {run} in MLflow, check MLflow's artifact store, then run `corpus register {name}` again."
-    exit_code = 65
-
-
-class NumberTaken(RegistryError):
-    """The journal records other files for the version number that MLflow gave to a new version."""
-
-    message = "For version {version} of '{name}', the journal records other files than MLflow has."
-    remedy = "Do not use any version of this model. MLflow was reset or altered: restore it from a backup."
-    exit_code = 65
-
 
 def register(
     name: str, *, chosen: Chosen, context: Context, who: str, why: str, say: Say = silent
@@ -91,7 +71,7 @@ def put(name: str, folder: Path, *, context: Context, who: str, why: str, say: S
     version = _known(name, mark=mark, context=context)
     if version is not None and (row := registration(context.journal, version)) is not None:
         if row.files != version.digest:
-            raise NumberTaken(name=name, version=version.version)
+            raise RegistryError("NumberTaken", name=name, version=version.version)
         return version, False
     if version is None:
         run_id, (files, outside) = _stored(name, folder, pack=pack, mark=mark, context=context)
@@ -111,7 +91,9 @@ def put(name: str, folder: Path, *, context: Context, who: str, why: str, say: S
             run_id = str(version.run_id)
             files, outside = _read_back(name, run_id=run_id, mark=mark, context=context)
     if version.digest != files:
-        raise StoredOtherwise(name=name, run=run_id, detail=f"version {version.version} has other files")
+        raise RegistryError(
+            "StoredOtherwise", name=name, run=run_id, detail=f"version {version.version} has other files"
+        )
     metrics = {
         PACK: mark,
         "run": run_id,
@@ -189,7 +171,7 @@ def _stored(
         run_id = str(log.run_id)
         read_back = _read_back(name, run_id=run_id, mark=mark, context=context)
         if read_back[0] != digest(folder):
-            raise StoredOtherwise(name=name, run=run_id, detail="their digest is different")
+            raise RegistryError("StoredOtherwise", name=name, run=run_id, detail="their digest is different")
         with translated():
             # beside the files of the version, which they do not belong to
             for file, columns in evaluation_table.of_pack(pack.folder).items():
@@ -205,9 +187,9 @@ def _read_back(name: str, *, run_id: str, mark: str, context: Context) -> tuple[
         try:
             pack, read_mark = _looked_at(name, stored)
         except Unregistrable as error:
-            raise StoredOtherwise(name=name, run=run_id, detail=error.fields["detail"]) from None
+            raise RegistryError("StoredOtherwise", name=name, run=run_id, detail=error.fields["detail"]) from None
         if read_mark != mark:
-            raise StoredOtherwise(name=name, run=run_id, detail="they are the files of another model")
+            raise RegistryError("StoredOtherwise", name=name, run=run_id, detail="they are the files of another model")
         inside = f"{pack.folder.relative_to(stored).as_posix()}/"
         outside = {path: value for path, value in listing(stored).items() if not path.startswith(inside)}
         return digest(stored), outside
@@ -220,7 +202,7 @@ def _record(version: Version, *, context: Context, who: str, why: str, metrics: 
         head = journal.last(name)
         if (row := registration(journal, version)) is not None:
             if row.files != version.digest:
-                raise NumberTaken(name=name, version=version.version)
+                raise RegistryError("NumberTaken", name=name, version=version.version)
             return False
         decision: dict[str, Any] = {"who": who, "why": why, "metrics": metrics, "files": version.digest}
         try:

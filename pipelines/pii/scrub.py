@@ -46,13 +46,6 @@ _TANGLE = re.compile(r"(?<![^\s<>])[^\s<>0-9@./:]*+[0-9@./:][^\s<>]*+")
 _LABELS = 6
 
 
-class RecogniserMissing(ConfigError):
-    """A library or language model that a requested kind of personal data needs is not installed."""
-
-    message = "Scrubbing of '{kind}' needs {package}."
-    remedy = "Run {command}, or remove '{kind}' from collect.scrub in params.yaml."
-
-
 def scrub(text: str, *, kinds: Sequence[str]) -> tuple[str, dict[str, int]]:
     """Replace personal data of these ``kinds`` in ``text`` by placeholders; return the text and the matches by kind.
 
@@ -172,7 +165,8 @@ def _entities() -> Any:
     try:
         return importlib.import_module("spacy").load("en_core_web_sm")
     except (ImportError, OSError):
-        raise RecogniserMissing(
+        raise ConfigError(
+            "RecogniserMissing",
             kind="names",
             package="spaCy and its model en_core_web_sm",
             command="pip install 'crisis-corpus[names]' && python -m spacy download en_core_web_sm",

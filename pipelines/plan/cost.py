@@ -16,7 +16,7 @@ from pipelines.config.label import RemoteLabeller
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.datasets.post import Post
-from pipelines.errors import LabellingError, UnknownName
+from pipelines.errors import ConfigError, LabellingError
 from pipelines.label import injection_test, votes
 from pipelines.label.memes import meme_labels, rationales
 from pipelines.llm import costs
@@ -48,17 +48,6 @@ SUMMED = ("records", "cached", "to_ask", "input_tokens", "output_tokens", "usd_e
 PICTURE = b"\x89PNG"
 
 
-class BudgetTooSmall(LabellingError):
-    """The expected cost of the steps exceeds what is left of ``votes.budget_usd``; nothing was sent."""
-
-    message = "{requests} requests would cost about {expected:.2f} US dollars; the budget has {left:.2f} left."
-    remedy = (
-        "Nothing was sent. In params.yaml, raise votes.budget_usd, lower sample.CORPUS.size, injection_test.size or "
-        "moderation.items, or name fewer labellers, models and systems."
-    )
-    exit_code = 77
-
-
 def run(
     corpus: str, *, params: Params, settings: Settings, vault: Vault, steps: Sequence[str] = (), root: Path = Path()
 ) -> dict[str, Any]:
@@ -73,7 +62,7 @@ def run(
     """
     known = STEPS[params.corpora[corpus].content]
     if unknown := [step for step in steps if step not in known]:
-        raise UnknownName(kind="step", name=unknown[0], known=", ".join(known))
+        raise ConfigError("UnknownName", kind="step", name=unknown[0], known=", ".join(known))
     chosen = [step for step in known if step in steps or not steps]
     places: dict[str, Any] = {"params": params, "settings": settings, "vault": vault, "root": root}
     planned = [requests for step in chosen for requests in known[step](corpus, **places)]
@@ -81,7 +70,9 @@ def run(
     expected = sum(requests.cost["usd_expected"] for requests in planned)
     left = params.votes.budget_usd - spent
     if expected > max(left, 0.0):
-        raise BudgetTooSmall(requests=sum(each.cost["to_ask"] for each in planned), expected=expected, left=left)
+        raise LabellingError(
+            "BudgetTooSmall", requests=sum(each.cost["to_ask"] for each in planned), expected=expected, left=left
+        )
     return {
         "steps": chosen,
         "estimates": {step: _by_name([each for each in planned if each.step == step]) for step in chosen},

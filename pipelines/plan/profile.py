@@ -17,7 +17,7 @@ from pipelines.config.label import AzureModerator, RemoteLabeller
 from pipelines.config.models import EnsembleModel, LocalModel, Model, PromptedModel, SftModel, VotesModel
 from pipelines.config.params import FILES, Params, load, parse_all, validate
 from pipelines.config.settings import Settings
-from pipelines.errors import UnknownName
+from pipelines.errors import ConfigError
 from pipelines.metrics.label_tables import UNDEFINED, Sheet
 from pipelines.models import SOURCE_NOTES
 from pipelines.plan import hardware, missing
@@ -82,7 +82,7 @@ def paper_of(profile: str) -> str:
     """Return the paper that a profile reproduces: the first word of its name, such as ``cradle`` of ``cradle-2027``."""
     paper = profile.partition("-")[0]
     if paper not in CORPORA:
-        raise UnknownName(kind="paper", name=paper, known=", ".join(CORPORA))
+        raise ConfigError("UnknownName", kind="paper", name=paper, known=", ".join(CORPORA))
     return paper
 
 

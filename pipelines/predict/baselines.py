@@ -29,7 +29,7 @@ from pipelines.config.settings import Settings
 from pipelines.datasets import posts
 from pipelines.datasets.example import LabelSet
 from pipelines.datasets.post import Post
-from pipelines.datasets.posts import NoSilver, Posts, SplitPosts
+from pipelines.datasets.posts import Posts, SplitPosts
 from pipelines.errors import BadParams, ConfigError
 from pipelines.label.remote import LEAST_SHARE, Remote
 from pipelines.llm.asking import PlannedRequests
@@ -158,13 +158,6 @@ SEED = 0  # nothing is sampled
 DECIMALS = 6  # of US dollars, as in the stage votes
 
 
-class NotUntuned(ConfigError):
-    """The stage ``baselines`` was started for an unknown model, or for one that must be trained first."""
-
-    message = "Model '{model}' is unknown, or is of a kind that cannot be evaluated without training."
-    remedy = "Repeat the command with a model whose kind under models in catalogue.yaml is one of {kinds}."
-
-
 @dataclass(frozen=True)
 class BaselineAnswers:
     """A model's predictions by record id, their cost if known, and further metrics (``more``) of its kind of model."""
@@ -221,7 +214,7 @@ def run(
     """
     spec = params.models.get(model)
     if spec is None or spec.kind not in KINDS:
-        raise NotUntuned(model=model, kinds=", ".join(KINDS))
+        raise ConfigError("NotUntuned", model=model, kinds=", ".join(KINDS))
     scheme = scheme_of(params.corpora[corpus].scheme, root=root)
     task = task_of(scheme, params.finetune.category)
     material = posts.load(corpus, task=task, subset=None, ensemble=None, params=params, vault=vault, root=root)
@@ -311,7 +304,7 @@ def _ensemble(spec: EnsembleModel, *, desk: BaselineContext) -> BaselineAnswers:
         raise BadParams(where=f"models.{desk.model}.ensemble", detail=f"section ensembles has no '{spec.ensemble}'")
     path = desk.root / "snapshot" / desk.corpus / "silver" / spec.ensemble / "silver.parquet"
     if not path.is_file():
-        raise NoSilver(corpus=desk.corpus, ensemble=spec.ensemble)
+        raise ConfigError("NoSilver", corpus=desk.corpus, ensemble=spec.ensemble)
     asked = set(desk.ids)
     said = {
         row["record_id"]: Prediction(str(Outcome.ABSTAINED), frozenset())

@@ -25,9 +25,9 @@ from crisis_corpus.integrity import sha256
 from pipelines.config.models import Drift
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
-from pipelines.errors import CorpusError, RegistryError
+from pipelines.errors import ConfigError, CorpusError, RegistryError
 from pipelines.predict import pins
-from pipelines.predict.pins import NotPinned, Pin
+from pipelines.predict.pins import Pin
 from pipelines.predict.registered import BadAnswer, read_answers
 from pipelines.registry import drift
 from pipelines.registry.versions import Registry, subject
@@ -48,17 +48,6 @@ KEPT = pa.schema([*tables.SCHEMAS[TABLE], CONTENT])
 
 Known = Mapping[tuple[str, int, bytes], dict[str, Any]]
 Json = dict[str, Any]
-
-
-class CannotScore(RegistryError):
-    """A registered model raised an error, or its predictions do not match its signature."""
-
-    message = "Prediction with {uri} failed: {detail}."
-    remedy = (
-        "Nothing was written. To return to the previous champion, run `corpus rollback NAME --who WHO --why WHY` and "
-        "then `corpus task champions CORPUS`; NAME is in the address models:/NAME/VERSION above."
-    )
-    exit_code = 65
 
 
 @dataclass
@@ -86,8 +75,8 @@ class _PinnedModel:
             # a model's own message may quote its input
             raise self.unfit(f"the model fails ({type(error).__name__})") from None
 
-    def unfit(self, detail: str) -> CannotScore:
-        return CannotScore(uri=f"models:/{self.pin.model}", detail=detail)
+    def unfit(self, detail: str) -> RegistryError:
+        return RegistryError("CannotScore", uri=f"models:/{self.pin.model}", detail=detail)
 
 
 def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: Path = Path()) -> Json:
@@ -105,7 +94,7 @@ def run(corpus: str, *, params: Params, settings: Settings, vault: Vault, root: 
     """
     champions = list(pins.read(corpus, root=root))
     if not champions:
-        raise NotPinned(detail=f"no model of {corpus} is pinned")
+        raise ConfigError("NotPinned", detail=f"no model of {corpus} is pinned")
     content, folder = params.corpora[corpus].content, root / "data" / corpus
     texts = content == "texts"
     months = _months(folder, "*/posts.parquet" if texts else "*/images/*.parquet")
@@ -134,7 +123,9 @@ def _loader(pinned: Pin, *, settings: Settings) -> Callable[[], client.Model]:
     with journals.opened(settings.journal_url) as journal:
         known = trusted.find(pinned.name, pinned.version, registry=Registry.open(settings), journal=journal)
     if known.files != pinned.files:
-        raise CannotScore(uri=known.version.uri, detail="the files of this version differ from those that models/ pins")
+        raise RegistryError(
+            "CannotScore", uri=known.version.uri, detail="the files of this version differ from those that models/ pins"
+        )
     return lambda: client.load(pinned.model, cache=settings.home / "models", **addresses)
 
 

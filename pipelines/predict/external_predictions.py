@@ -26,18 +26,6 @@ JOIN = "|"
 OUTCOMES = frozenset(str(outcome) for outcome in Outcome)
 
 
-class BadSaved(DataError):
-    """A file of external predictions is invalid; it is rejected as a whole, so that no wrong answer is scored."""
-
-    message = "The file of predictions {file}{where} is invalid: {detail}."
-    remedy = (
-        "Nothing was written. Correct the file, which must be below CORPUS_ANNOTATION_FILES. Its columns are "
-        "record_id, labels (in a CSV joined by |) and, optionally, outcome and scores (one probability per label, in "
-        "the scheme's order)."
-    )
-    exit_code = 65
-
-
 @dataclass(frozen=True)
 class ExternalPredictions:
     """The content of a file of external predictions, with counts of the rows that are not used.
@@ -69,17 +57,17 @@ def read(path: str, *, folder: Path, task: Task, asked: Collection[str], known: 
     place = (folder / path).resolve()
     name = place.name
     if not place.is_relative_to(folder.resolve()):
-        raise BadSaved(file=name, where="", detail="it is not below CORPUS_ANNOTATION_FILES")
+        raise DataError("BadSaved", file=name, where="", detail="it is not below CORPUS_ANNOTATION_FILES")
     if not place.is_file():
-        raise BadSaved(file=name, where="", detail="there is no such file")
+        raise DataError("BadSaved", file=name, where="", detail="there is no such file")
     if place.suffix.lower() not in FORMATS:
-        raise BadSaved(file=name, where="", detail=f"its suffix is not one of {', '.join(FORMATS)}")
+        raise DataError("BadSaved", file=name, where="", detail=f"its suffix is not one of {', '.join(FORMATS)}")
     try:
         file = read_file(place, usual="csv")
     except UnreadableFile as error:
-        raise BadSaved(file=name, where=error.fields["where"], detail="it cannot be read") from None
+        raise DataError("BadSaved", file=name, where=error.fields["where"], detail="it cannot be read") from None
     if missing := sorted({"record_id", "labels"} - {"record_id" if c == "recordid" else c for c in file.columns}):
-        raise BadSaved(file=name, where="", detail=f"there is no column {', '.join(missing)}")
+        raise DataError("BadSaved", file=name, where="", detail=f"there is no column {', '.join(missing)}")
     said: dict[str, Prediction] = {}
     mended: Counter[str] = Counter()
     for record_id, prediction, repairs in _answers(file.rows, name=name, task=task):
@@ -104,9 +92,11 @@ def _answers(rows: Collection[Line], *, name: str, task: Task) -> Iterator[tuple
         try:
             record_id, prediction, repairs = _answer(row, task=task)
         except _Fault as fault:
-            raise BadSaved(file=name, where=f" line {row.line}", detail=fault) from None
+            raise DataError("BadSaved", file=name, where=f" line {row.line}", detail=fault) from None
         if record_id in seen:
-            raise BadSaved(file=name, where=f" line {row.line}", detail="its record_id is on an earlier line too")
+            raise DataError(
+                "BadSaved", file=name, where=f" line {row.line}", detail="its record_id is on an earlier line too"
+            )
         seen.add(record_id)
         yield record_id, prediction, repairs
 

@@ -19,16 +19,6 @@ from pipelines.registry.versions import Registry
 from pipelines.storage.metrics_file import write_metrics
 
 
-class NotPinned(ConfigError):
-    """A corpus has no valid file ``models/<corpus>/<name>.json`` that pins the version to run."""
-
-    message = "The model version to run cannot be read from the files in models/: {detail}."
-    remedy = (
-        "Run `corpus task champions CORPUS` (memes or posts), which writes and commits these files for the current "
-        "champions."
-    )
-
-
 class Pin(Section):
     """The content of ``models/<corpus>/<name>.json``: which version of a registered model to run.
 
@@ -81,9 +71,9 @@ def read(corpus: str, *, root: Path) -> Iterator[Pin]:
         try:
             stored = Pin.model_validate_json(path.read_bytes())
         except ValidationError as error:
-            raise NotPinned(detail=f"{error.error_count()} entries of {path.name} are invalid") from None
+            raise ConfigError("NotPinned", detail=f"{error.error_count()} entries of {path.name} are invalid") from None
         if stored.name != path.stem:
-            raise NotPinned(detail=f"{path.name} names another model")
+            raise ConfigError("NotPinned", detail=f"{path.name} names another model")
         yield stored
 
 

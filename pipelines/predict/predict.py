@@ -23,22 +23,6 @@ COLUMNS = {"title": "body", "image": "text"}
 Json = dict[str, Any]
 
 
-class BadLine(DataError):
-    """A line of the input of ``corpus predict`` is malformed."""
-
-    message = "Line {line}: {detail}."
-    remedy = 'Write {{"title": "...", "body": "..."}} for a post, {{"image": "a/path.png", "text": "..."}} for a meme.'
-    exit_code = 65
-
-
-class NoAnswer(RegistryError):
-    """A model raised an error during prediction."""
-
-    message = "Prediction failed: '{reference}' raised an error for the input lines {first} to {last} ({detail})."
-    remedy = "Check that all lines are of the kind that this model labels: posts or memes."
-    exit_code = 65
-
-
 class PredictionInput(Protocol):
     """The interface of a model that is loaded for prediction: a verified registry version, or any MLflow model."""
 
@@ -105,17 +89,17 @@ def _row(line: str, *, number: int, kind: str | None, folder: Path) -> tuple[str
     try:
         cells = json.loads(line)
     except ValueError:
-        raise BadLine(line=number, detail="it is not JSON") from None
+        raise DataError("BadLine", line=number, detail="it is not JSON") from None
     if not isinstance(cells, dict):
-        raise BadLine(line=number, detail="it is not a JSON object")
+        raise DataError("BadLine", line=number, detail="it is not a JSON object")
     first = next((column for column in COLUMNS if column in cells), None)
     if first is None:
-        raise BadLine(line=number, detail="it has neither a title nor an image")
+        raise DataError("BadLine", line=number, detail="it has neither a title nor an image")
     if kind not in (None, first):
-        raise BadLine(line=number, detail=f"it has {first}, but earlier lines have {kind}")
+        raise DataError("BadLine", line=number, detail=f"it has {first}, but earlier lines have {kind}")
     for column in (first, COLUMNS[first]):
         if not isinstance(cells.get(column, ""), str | None):
-            raise BadLine(line=number, detail=f"its {column} is not a string")
+            raise DataError("BadLine", line=number, detail=f"its {column} is not a string")
     row = {key: cells[key] for key in ("id", first) if key in cells} | {COLUMNS[first]: cells.get(COLUMNS[first])}
     if first == "image":
         row["image"] = _read(cells["image"], number=number, folder=folder)
@@ -126,7 +110,7 @@ def _read(path: str | None, *, number: int, folder: Path) -> bytes | None:
     try:
         return None if path is None else (folder / path).read_bytes()
     except (OSError, ValueError):
-        raise BadLine(line=number, detail="its picture cannot be read") from None
+        raise DataError("BadLine", line=number, detail="its picture cannot be read") from None
 
 
 def _answers(model: PredictionInput, *, rows: list[Json], where: Json) -> list[Json]:
@@ -153,4 +137,4 @@ def _answers(model: PredictionInput, *, rows: list[Json], where: Json) -> list[J
         ]
     except Exception as error:
         # messages of MLflow and of models may quote the input
-        raise NoAnswer(**where, detail=type(error).__name__) from None
+        raise RegistryError("NoAnswer", **where, detail=type(error).__name__) from None

@@ -30,13 +30,6 @@ PREDICTIONS, SPENT = "predictions.parquet", "spent.json"
 MICROSECONDS = 6  # digits of a time
 
 
-class SeenInTraining(DataError):
-    """A model was trained on records on which it would be evaluated, because the split has changed since."""
-
-    message = "{items} of the records that model '{model}' is to be evaluated on were used to train or select it."
-    remedy = "Nothing was written. The split has changed since the training: run `dvc repro finetune`."
-
-
 @dataclass(frozen=True)
 class Spent:
     """What predictions cost: US dollars, tokens, and ``seconds`` of wall time (``None`` if not measured)."""
@@ -115,7 +108,7 @@ def refuse_seen(material: Posts, *, seen: Mapping[str, str], model: str) -> None
         for example in material.asked
     )
     if items:
-        raise SeenInTraining(model=model, items=items)
+        raise DataError("SeenInTraining", model=model, items=items)
 
 
 def open_model(

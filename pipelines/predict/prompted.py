@@ -41,13 +41,6 @@ from pipelines.vault.vault import Vault
 NO_PICTURE = "no_picture"
 
 
-class NotPrompted(ConfigError):
-    """The stage ``prompted`` was started for a trainable or unknown model."""
-
-    message = "Model '{model}' is not a prompted model."
-    remedy = "Repeat the command with a model whose kind under models in catalogue.yaml is prompted."
-
-
 @dataclass(frozen=True)
 class PromptedTask:
     """A task with the prompt for it, the memes to predict, and the labels that no example in the prompt has."""
@@ -99,7 +92,7 @@ def run(
     """
     spec = params.models.get(model)
     if not isinstance(spec, PromptedModel):
-        raise NotPrompted(model=model)
+        raise ConfigError("NotPrompted", model=model)
     described(spec.labeller, params=params)
     prompting = PromptedRun(corpus, model, spec, params, settings, vault, root)
     # all prompts are built before the first request is sent
@@ -134,7 +127,7 @@ def planned(
         for model in params.prompted.models:
             spec = params.models[model]
             if not isinstance(spec, PromptedModel):
-                raise NotPrompted(model=model)
+                raise ConfigError("NotPrompted", model=model)
             prompting = PromptedRun(corpus, model, spec, params, settings, vault, root)
             for key in params.train.tasks:
                 yield from prompting.planned(prompting.question(key), answers=answers)

@@ -27,14 +27,6 @@ COLUMNS, ALERTS = ("labels", "probabilities", "abstain"), "alerts"
 TOGETHER = 64
 
 
-class AnswerUnfit(RegistryError):
-    """The predictions of a registered model do not have the format or the labels of this task."""
-
-    message = "The registered model '{uri}' does not fit the task '{task}': {detail}."
-    remedy = "Set `uri` of the model's entry under models in catalogue.yaml to a registered model of this task."
-    exit_code = 65
-
-
 class Registered:
     """A model from the registry that predicts posts."""
 
@@ -80,8 +72,8 @@ class Registered:
         except BadAnswer as bad:
             raise self._unfit(str(bad)) from None
 
-    def _unfit(self, detail: str) -> AnswerUnfit:
-        return AnswerUnfit(uri=self._uri, task=self._task.key, detail=detail)
+    def _unfit(self, detail: str) -> RegistryError:
+        return RegistryError("AnswerUnfit", uri=self._uri, task=self._task.key, detail=detail)
 
 
 class BadAnswer(ValueError):

@@ -48,9 +48,6 @@ TEMPLATE = Path(__file__).with_name("summary.md.jinja")
 class ChampionAlready(ConfigError):
     """The model version to be judged is the champion already, so there is no other version to compare it with."""
 
-    message = "Version {version} of '{name}' is already champion."
-    remedy = "Choose another version; list them with `corpus registry {name}`."
-
 
 @dataclass(frozen=True)
 class GateVerdict:

@@ -65,10 +65,6 @@ class Answered(Run):
 class CannotBeAsked(RegistryError):
     """A registered model does not load, fails, or returns output that does not match its signature."""
 
-    message = "The registered model cannot predict the test items: {detail}."
-    remedy = "Correct the model or its code, then run `corpus register NAME`, which packages it as a new version."
-    exit_code = 65
-
 
 @dataclass(frozen=True)
 class Frozen:

@@ -25,17 +25,6 @@ from pipelines.registry.transitions import Deed, Move, Say
 class NotPromoted(RegistryError):
     """A model version failed the gate (the checks before a promotion) or the check of its files."""
 
-    message = "Version {version} of '{name}' may not be champion: {detail}."
-    remedy = "The champion was not changed. `corpus registry {name}` shows its verdict."
-    exit_code = 77
-
-
-class NothingToUndo(ConfigError):
-    """There is no earlier champion to restore, or no unfinished change of the champion to abandon."""
-
-    message = "There is nothing to undo for '{name}': {detail}."
-    remedy = "`corpus registry {name}` shows the journal of its champions."
-
 
 @dataclass(frozen=True)
 class Moved:
@@ -118,9 +107,9 @@ def rollback(
         last = transitions.last_move(context.journal, name)
         if last is not None and (last.event, last.from_version) == ("rolled_back", leaving):
             return _settled(name, context=context)
-        raise NothingToUndo(name=name, detail=f"version {leaving} is not champion")
+        raise ConfigError("NothingToUndo", name=name, detail=f"version {leaving} is not champion")
     if not now.before:
-        raise NothingToUndo(name=name, detail="no earlier version was champion")
+        raise ConfigError("NothingToUndo", name=name, detail="no earlier version was champion")
     target = now.before[-1]
     gone, files = _fit(name, target, context=context)
     move = Move(name, "rolled_back", now.champion, now.champion, target, who, why, {"taken_down": gone}, files)
@@ -171,7 +160,7 @@ def abandon(name: str, *, who: str, why: str, context: Context) -> Moved:
     if now.intention is None:
         closing = [row for row in context.journal.rows(name) if row.event in (*MOVES, "abandoned")]
         if not closing or closing[-1].event != "abandoned":
-            raise NothingToUndo(name=name, detail="no change of the champion is in progress")
+            raise ConfigError("NothingToUndo", name=name, detail="no change of the champion is in progress")
         # repeated after the row was written; the alias may not be restored yet
         return replace(_settled(name, context=context), row=closing[-1])
     row = context.journal.append(

@@ -20,20 +20,8 @@ from pipelines.vault.keyring import derive
 NO_ANSWER = "no answer"
 
 
-class DecisionRefused(RegistryError):
-    """A decision made in Airflow is not by an authenticated user, or is about something else."""
-
-    message = "The decision cannot be carried out: {detail}."
-    remedy = "Nothing was changed. Start the run again, and answer as a user who has logged in to Airflow."
-    exit_code = 77
-
-
 class SamePerson(RegistryError):
     """A decision that needs two persons was asked for and made by the same one, or the first is unknown."""
-
-    message = "Four eyes are required, and {who} has asked for this decision already, or the first person is unknown."
-    remedy = "Nothing was changed. Let another person decide; `four_eyes` in params.yaml requires it."
-    exit_code = 77
 
 
 @dataclass(frozen=True)
@@ -57,7 +45,7 @@ class ApprovalRecord:
         if user is None and not question["yes"]:
             return cls(who=NO_ANSWER, asked_by=None, **question)
         if user is None or user.strip().casefold() in ANONYMOUS:
-            raise DecisionRefused(detail="the answer came from a user who was not logged in")
+            raise RegistryError("DecisionRefused", detail="the answer came from a user who was not logged in")
         return cls(who=f"airflow:{user}", asked_by=f"airflow:{asked_by}" if asked_by else None, **question)
 
     def token(self, secret: bytes) -> dict[str, Any]:
@@ -72,11 +60,13 @@ class ApprovalRecord:
             mac = values.pop("mac")
             record = cls(**values)
         except (ValueError, TypeError, KeyError, AttributeError):
-            raise DecisionRefused(detail="it is not a decision of this project") from None
+            raise RegistryError("DecisionRefused", detail="it is not a decision of this project") from None
         if not hmac.compare_digest(str(mac).encode(), _mac(values, secret).encode()):
-            raise DecisionRefused(detail="it was changed after the answer")
+            raise RegistryError("DecisionRefused", detail="it was changed after the answer")
         if (record.run, record.subject, record.yes) != (run, subject, yes):
-            raise DecisionRefused(detail="the answer was another one, in another run, or about something else")
+            raise RegistryError(
+                "DecisionRefused", detail="the answer was another one, in another run, or about something else"
+            )
         signed(record.who, record.why)
         return record
 

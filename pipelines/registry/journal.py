@@ -70,19 +70,9 @@ _APPEND_ONLY = {
 class CannotSign(ConfigError):
     """A process without the project secret tried to write to the journal."""
 
-    message = "The journal's rows are signed with the project secret, which this process does not have."
-    remedy = "Set CORPUS_SECRET or CORPUS_HOME to the secret and the home of the corpus, then repeat the command."
-
 
 class JournalMoved(RegistryError):
     """The journal got another row after the state on which a decision was based; the decision was not recorded."""
-
-    message = (
-        "The journal of '{name}' has changed since this decision was prepared: after row {expected}, {who} wrote row "
-        "{number}, '{event}'."
-    )
-    remedy = "Nothing was recorded. Read row {number} with `corpus registry {name}`, then decide again."
-    exit_code = 75
 
 
 def utc_now() -> datetime:

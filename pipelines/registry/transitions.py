@@ -23,20 +23,6 @@ Say = Callable[[Step], None]
 Deed = Literal["promoted", "rolled_back", "withdrawn"]
 
 
-class PromotionAhead(RegistryError):
-    """Another change of this model's champion is unfinished or was made first."""
-
-    message = (
-        "Another change of the champion of '{name}' came first: {event}, version {version}, by {who}, {at} (journal "
-        "row {number})."
-    )
-    remedy = (
-        "Nothing was changed. If the row is 'intended', that change is unfinished: repeat its command to finish it, or "
-        "undo it with `corpus promote {name} {version} --abandon --who WHO --why WHY`. Then decide again."
-    )
-    exit_code = 75
-
-
 @dataclass(frozen=True)
 class Move:
     """A change of a model's champion that is decided but not finished.
@@ -102,11 +88,17 @@ def settle(name: str, *, registry: Registry, journal: Journal) -> int | None:
     return now.champion
 
 
-def ahead(row: JournalRow) -> PromotionAhead:
+def ahead(row: JournalRow) -> RegistryError:
     """Return the error for a change of champion that came later than the change in this journal row."""
     version = row.from_version if row.to_version is None else row.to_version
-    return PromotionAhead(
-        name=row.name, who=row.who, number=row.number, event=row.event, version=version, at=row.at[:19] + "Z"
+    return RegistryError(
+        "PromotionAhead",
+        name=row.name,
+        who=row.who,
+        number=row.number,
+        event=row.event,
+        version=version,
+        at=row.at[:19] + "Z",
     )
 
 

@@ -42,10 +42,6 @@ TAKEN_DOWN = "taken_down"
 class AliasAstray(RegistryError):
     """A model's alias points to another version than the one just set, because another process sets it, too."""
 
-    message = "Alias '{alias}' of '{name}' was set to {wanted} but points to {found}."
-    remedy = "Find the process that sets aliases besides `corpus promote`, stop it, and repeat the command."
-    exit_code = 75
-
 
 def subject(name: str, *, params: Params) -> tuple[str, str]:
     """Return the corpus of a registered model and the label category that it predicts."""

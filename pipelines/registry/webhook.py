@@ -32,7 +32,7 @@ from crisis_corpus.journal import JournalRow, canonical
 from crisis_corpus.state import VISIBLE
 from crisis_corpus.versions import checked
 from crisis_corpus.webhook import PREFIX, signature
-from pipelines.errors import BadArgument, ConfigError
+from pipelines.errors import BadParams, ConfigError
 from pipelines.registry.journal import Clock, Journal, utc_now
 
 # Delays between attempts (the example schedule of Standard Webhooks: 75 hours in all). The delivery is dead when the
@@ -76,8 +76,10 @@ def drift_body(name: str, *, version: int, months: Mapping[str, Sequence[str]], 
 def check(url: str) -> None:
     """Check the address of a webhook receiver, and reject an address that is unsafe or malformed."""
     if not _safe(url):
-        raise BadArgument(
-            where="url", detail="must be an https address (http on this machine only) without a user name or password"
+        raise BadParams(
+            "BadArgument",
+            where="url",
+            detail="must be an https address (http on this machine only) without a user name or password",
         )
 
 
@@ -149,20 +151,6 @@ deliveries = sa.Table(
 )
 
 
-class UnknownSubscriber(ConfigError):
-    """No webhook subscription has this id."""
-
-    message = "There is no subscriber '{id}'."
-    remedy = "List the subscribers: `corpus subscribe`."
-
-
-class SubscribedAlready(ConfigError):
-    """A webhook address is subscribed to the same model already."""
-
-    message = "This address is already subscribed to {name}, as subscriber {id}."
-    remedy = "To get a new secret, remove the subscription first: `corpus subscribe --remove {id}`."
-
-
 @dataclass(frozen=True)
 class Subscriber:
     """One subscriber of webhooks.
@@ -217,7 +205,7 @@ class Watch:
         since = {row.name: row.number for row in self._journal.rows()}
         for known in self.subscribers():
             if (known.url, known.name) == (url, name):
-                raise SubscribedAlready(id=known.id, name=name or "every model")
+                raise ConfigError("SubscribedAlready", id=known.id, name=name or "every model")
         made = Subscriber(secrets.token_hex(4), url, name, new_secret())
         with self._engine.writing() as connection:
             connection.execute(sa.insert(subscribers), asdict(made) | {"since": json.dumps(since)})
@@ -226,7 +214,7 @@ class Watch:
     def unsubscribe(self, subscriber: str) -> None:
         with self._engine.writing() as connection:
             if not connection.execute(sa.delete(subscribers).where(subscribers.c.id == subscriber)).rowcount:
-                raise UnknownSubscriber(id=subscriber)
+                raise ConfigError("UnknownSubscriber", id=subscriber)
             connection.execute(sa.delete(deliveries).where(deliveries.c.subscriber == subscriber))
 
     def drift(self, name: str, *, version: int, months: Mapping[str, Sequence[str]]) -> int:

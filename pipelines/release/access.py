@@ -26,25 +26,6 @@ MOST_DAYS = 731
 Row = dict[str, Any]
 
 
-class NoSuchRequest(DataError):
-    """The register of a release has no request with this number, or it is decided already."""
-
-    message = "Release '{name}' has no request {number} that {can}."
-    remedy = "`corpus release requests {name}` lists the requests with their numbers."
-    exit_code = 65
-
-
-class NotGranted(DataError):
-    """A release may not be handed over: it is not approved, or the request has no grant that is valid today."""
-
-    message = "Release '{name}' is not handed over: {detail}."
-    remedy = (
-        "Decide on the request first (`corpus release grant {name} NUMBER --who … --why … --expires YYYY-MM-DD`; "
-        "`corpus release requests {name}` lists them); a draft needs `corpus release approve {name}` before."
-    )
-    exit_code = 77
-
-
 def request(
     name: str, *, researcher: str, institution: str, purpose: str, settings: Settings, now: datetime
 ) -> dict[str, Any]:
@@ -97,12 +78,12 @@ def hand_over(name: str, number: int, *, to: Path, settings: Settings, now: date
         entry, rows = _read(settings, name)
         state = entry.state()
         if state["status"] != APPROVED:
-            raise NotGranted(name=name, detail=f"it is {state['status']}, not {APPROVED}")
+            raise DataError("NotGranted", name=name, detail=f"it is {state['status']}, not {APPROVED}")
         row = _of(rows, number, name=name, can="can be handed over")
         if row["status"] != GRANTED:
-            raise NotGranted(name=name, detail=f"request {number} is {row['status']}, not {GRANTED}")
+            raise DataError("NotGranted", name=name, detail=f"request {number} is {row['status']}, not {GRANTED}")
         if date.fromisoformat(row["expires"]) <= now.date():
-            raise NotGranted(name=name, detail=f"the grant of request {number} ended on {row['expires']}")
+            raise DataError("NotGranted", name=name, detail=f"the grant of request {number} ended on {row['expires']}")
         if to.exists():
             raise BadParams(where="--to", detail="exists already and is not replaced")
         to.mkdir(parents=True, mode=0o700)
@@ -142,4 +123,4 @@ def _of(rows: list[Row], number: int, *, name: str, can: str) -> Row:
     for row in rows:
         if row["number"] == number:
             return row
-    raise NoSuchRequest(name=name, number=number, can=can)
+    raise DataError("NoSuchRequest", name=name, number=number, can=can)

@@ -24,44 +24,6 @@ from pipelines.vault.vault import Vault
 SHOWN = ("release", "corpus", "status", "who", "approved")
 
 
-class DraftOutdated(DataError):
-    """Records of a draft release were taken down after the draft was made."""
-
-    message = "{count} records of draft '{name}' were taken down since it was made."
-    remedy = "Nothing was approved. Write the draft again: `corpus release make CORPUS {name}`."
-    exit_code = 77
-
-
-class TooManyAlone(DataError):
-    """More posts of a draft release than allowed have a combination of values that no other post has."""
-
-    message = "{share:.1%} of the posts of draft '{name}' have a combination of values that no other post has."
-    remedy = (
-        "Nothing was approved. Release fewer columns (release.corpora) or raise release.max_alone in params.yaml, and "
-        "write the draft again: `corpus release make CORPUS {name}`."
-    )
-    exit_code = 77
-
-
-class ReleaseJoinable(DataError):
-    """More posts of a draft release than allowed could be matched with another release of the corpus."""
-
-    message = "Posts of draft '{name}' could be matched with release '{other}' by their values: {share}."
-    remedy = (
-        "Nothing was approved. Retire the other release (`corpus release retire {other}`), or release fewer columns "
-        "(release.corpora) and write the draft again: `corpus release make CORPUS {name}`."
-    )
-    exit_code = 77
-
-
-class NotApproved(DataError):
-    """Only an approved release can be retired."""
-
-    message = "Release '{name}' is a draft and was never approved."
-    remedy = "A draft needs no retirement; write it again or leave it."
-    exit_code = 65
-
-
 def approve(name: str, *, who: str, why: str, settings: Settings, vault: Vault, now: datetime) -> dict[str, Any]:
     """Set the status of a draft release to ``APPROVED``, which ``hydrate`` requires; the call may be repeated."""
     approval = {**signed(who, why), "approved": now.isoformat()}
@@ -71,7 +33,7 @@ def approve(name: str, *, who: str, why: str, settings: Settings, vault: Vault, 
         if state["status"] == DRAFT:
             gone = entry.ids() & set(release_ids(vault.tombstones(), release=name, vault=vault).values())
             if gone:
-                raise DraftOutdated(name=name, count=len(gone))
+                raise DataError("DraftOutdated", name=name, count=len(gone))
             entry.check_draft(state)
             _check_limits(state, settings=settings)
             state |= {**approval, "status": APPROVED}
@@ -92,7 +54,7 @@ def retire(name: str, *, who: str, why: str, settings: Settings, now: datetime) 
     with locked(settings):
         state = entry.state()
         if state["status"] == DRAFT:
-            raise NotApproved(name=name)
+            raise DataError("NotApproved", name=name)
         if state["status"] == APPROVED:
             retired = {"retired": now.isoformat(), "retired_by": decision["who"], "retired_why": decision["why"]}
             state |= {**retired, "status": RETIRED}
@@ -106,11 +68,11 @@ def retire(name: str, *, who: str, why: str, settings: Settings, now: datetime) 
 def _check_limits(state: dict[str, Any], *, settings: Settings) -> None:
     name = state["release"]
     if state["alone"] > state["limits"]["alone"]:
-        raise TooManyAlone(name=name, share=state["alone"])
+        raise DataError("TooManyAlone", name=name, share=state["alone"])
     for other in (entry.state() for entry in entries(settings)):
         if other["corpus"] != state["corpus"] or other["status"] != APPROVED:
             continue
         share = state["joined"].get(other["release"])
         if share is None or share > state["limits"]["joined"]:
             shown = "how many is unknown" if share is None else f"{share:.1%}"
-            raise ReleaseJoinable(name=name, other=other["release"], share=shown)
+            raise DataError("ReleaseJoinable", name=name, other=other["release"], share=shown)

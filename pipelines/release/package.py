@@ -18,7 +18,7 @@ from typing import Any
 from pipelines.config.params import Params
 from pipelines.config.release import Release, Shape
 from pipelines.config.settings import Settings
-from pipelines.errors import BadParams, DataError
+from pipelines.errors import BadParams, ConfigError, DataError
 from pipelines.release import anonymity, datasheet, release_tables
 from pipelines.release.anonymity import Person, coarsen
 from pipelines.release.rekey import fetch_row, own_key, release_ids
@@ -28,7 +28,6 @@ from pipelines.release.release_store import (
     MANIFEST,
     PROGRAM,
     REMOVAL,
-    ReleaseApproved,
     ReleaseEntry,
     digest,
     entries,
@@ -40,16 +39,6 @@ from pipelines.release.release_store import (
 from pipelines.release.release_tables import Released, ReleasedPost, categories, files, labelled, written
 from pipelines.vault.vault import Vault
 from pipelines.workspace.git import git
-
-
-class NothingToRelease(DataError):
-    """A corpus has no item to release: none has labels, an address, and metadata that at least k authors share."""
-
-    message = "Corpus {corpus} has no items that may be released: {detail}."
-    remedy = (
-        "If items have no labels, run the stages `gold` and `silver`. If their metadata are too rare, lower release.k "
-        "in params.yaml (how many authors must share each combination)."
-    )
 
 
 @dataclass(frozen=True)
@@ -196,7 +185,9 @@ def _choose(
         "suppressed": coarse.suppressed,
     }
     if not rows:
-        raise NothingToRelease(corpus=corpus, detail=", ".join(f"{n} {why}" for why, n in left_out.items()))
+        raise DataError(
+            "NothingToRelease", corpus=corpus, detail=", ".join(f"{n} {why}" for why, n in left_out.items())
+        )
     counts = {
         "items": len(rows),
         "records": len({row.id for row in rows}),
@@ -244,7 +235,7 @@ def _target(entry: ReleaseEntry, *, to: Path | None) -> Path:
     """Return the folder of the package, if it may be written."""
     target = (to or entry.folder / "package").resolve()
     if entry.exists and (state := entry.state())["status"] != DRAFT:
-        raise ReleaseApproved(name=entry.name, on=state["approved"][:10])
+        raise ConfigError("ReleaseApproved", name=entry.name, on=state["approved"][:10])
     if target.exists() and (not target.is_dir() or (any(target.iterdir()) and not manifest_of(target, entry.name))):
         raise BadParams(where="to", detail="this folder exists already and is not a draft of this release")
     return target

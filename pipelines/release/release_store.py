@@ -30,28 +30,9 @@ PROGRAM = "hydrate.py"
 class NoSuchRelease(ConfigError):
     """There is no release of this name, draft or approved, on this deployment."""
 
-    message = "There is no release '{name}'."
-    remedy = "Run `corpus release list` to see the existing releases."
-
-
-class ReleaseApproved(ConfigError):
-    """An approved release cannot be written again, because consumers may have it."""
-
-    message = "Release '{name}' was approved on {on} and cannot be written again."
-    remedy = (
-        "Make a new release under another name: `corpus release make CORPUS NEW_NAME`. Each record gets another id in "
-        "it than in '{name}'."
-    )
-
 
 class PackageAltered(DataError):
     """A file of a release package was changed after it was written."""
-
-    message = "The file {file} of release '{name}' is missing or was changed after it was written."
-    remedy = (
-        "If the release is a draft, write it again with `corpus release make CORPUS {name}`, then approve it. If it is "
-        "approved, restore the file from a backup."
-    )
 
 
 def digest(text: str) -> str:

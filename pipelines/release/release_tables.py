@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from crisis_corpus.hydrate import FULLNAME, joined
 from pipelines.config.params import Params
 from pipelines.config.release import AGREEMENT, METADATA, Shape
-from pipelines.errors import BadParams, SchemaMismatch
+from pipelines.errors import BadParams, DataError
 from pipelines.release.anonymity import Person
 from pipelines.release.rekey import Content
 from pipelines.storage import tables
@@ -78,7 +78,7 @@ def read(corpus: str, *, record_ids: Collection[str], vault: Vault, root: Path) 
     fullnames = vault.fullnames([r for r in record_ids if r not in gone])
     lost = [r for r in fullnames if r not in people]
     if lost:
-        raise SchemaMismatch(table="posts", detail=f"{len(lost)} records of the split are missing")
+        raise DataError("SchemaMismatch", table="posts", detail=f"{len(lost)} records of the split are missing")
     there = {r: name for r, name in fullnames.items() if FULLNAME.fullmatch(name)}
     posts = {r: ReleasedPost(name, *people[r]) for r, name in there.items()}
     # records taken down between the two queries have no name any more

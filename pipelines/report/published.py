@@ -26,20 +26,6 @@ FORMATS = {"html": ("html", report_page.html), "md": ("md", report_page.markdown
 MOST_KNOWN = 3
 
 
-class NotPublished(DataError):
-    """A commit of the corpus repository has no metrics (``evaluate.json``) of a corpus's models."""
-
-    message = "Commit {commit} has no metrics/{corpus}/evaluate.json."
-    remedy = "{known}"
-
-
-class MetricsOutdated(DataError):
-    """The committed metrics lack a field that this version of the code reads."""
-
-    message = "The metrics of {corpus} at commit {commit} were written by other code: {detail}."
-    remedy = "Name a commit after `corpus upgrade` and a new run of the stages, or use the code of that commit."
-
-
 def write(
     corpus: str,
     *,
@@ -76,14 +62,14 @@ def write(
 def _readable(corpus: str, clone: Workspace) -> Iterator[None]:
     short = clone.head[:12]
     if not (clone.path / "metrics" / corpus / "evaluate.json").is_file():
-        raise NotPublished(commit=short, corpus=corpus, known=_known(corpus, clone))
+        raise DataError("NotPublished", commit=short, corpus=corpus, known=_known(corpus, clone))
     try:
         yield
     except CorpusError:
         raise
     except (KeyError, TypeError, AttributeError) as error:
         detail = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else "a field has another form"
-        raise MetricsOutdated(corpus=corpus, commit=short, detail=detail) from error
+        raise DataError("MetricsOutdated", corpus=corpus, commit=short, detail=detail) from error
 
 
 def _known(corpus: str, clone: Workspace) -> str:

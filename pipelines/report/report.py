@@ -39,13 +39,6 @@ WITH_PAPER = ("figsim", "cradle")
 TABLES = "tables"  # the folder of their files
 
 
-class NotEvaluated(DataError):
-    """A corpus has no metrics (``evaluate.json``) on which to report."""
-
-    message = "Corpus {corpus} has no metrics/{corpus}/evaluate.json."
-    remedy = "Run the preceding stage: `dvc repro evaluate@{corpus}`."
-
-
 def run(corpus: str, *, params: Params, root: Path = Path()) -> dict[str, Any]:
     """Write a corpus's report as ``report.html`` and ``report.md`` into ``snapshot/<corpus>/report``.
 
@@ -75,7 +68,7 @@ def measured(corpus: str, *, root: Path) -> Json:
     """Return the content of a corpus's ``evaluate.json``."""
     metrics = _read(root / "metrics" / corpus / "evaluate.json")
     if metrics is None:
-        raise NotEvaluated(corpus=corpus)
+        raise DataError("NotEvaluated", corpus=corpus)
     return metrics
 
 

@@ -63,12 +63,6 @@ ALL = "all"
 class AnswersUnavailable(LabellingError):
     """The database of labellers' answers is busy, cannot be reached or refuses to write."""
 
-    message = "The database of the labellers' answers cannot be used: {detail}."
-    remedy = (
-        "Check the database at CORPUS_ANSWERS_URL, then repeat the command: stored answers are not requested again."
-    )
-    exit_code = 75
-
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:

@@ -24,7 +24,7 @@ import zstandard
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
-from pipelines.errors import SchemaMismatch, SealBroken
+from pipelines.errors import DataError, SealBroken
 from pipelines.parallel import in_parts
 from pipelines.storage import tables
 from pipelines.vault.vault import Vault
@@ -115,9 +115,9 @@ def opener(table: pa.Table, *, name: str, columns: Sequence[str], vault: Vault) 
 
 def _require(table: pa.Table, *, name: str, columns: Sequence[str]) -> None:
     if unsealed := set(columns) - set(tables.sealed_columns(tables.SCHEMAS[name])):
-        raise SchemaMismatch(table=name, detail=f"{min(unsealed)} is not a content column")
+        raise DataError("SchemaMismatch", table=name, detail=f"{min(unsealed)} is not a content column")
     if missing := {*columns, *tables.bound_columns(name)} - set(table.column_names):
-        raise SchemaMismatch(table=name, detail=f"missing columns {sorted(missing)}")
+        raise DataError("SchemaMismatch", table=name, detail=f"missing columns {sorted(missing)}")
 
 
 def open_posts(table: pa.Table, *, vault: Vault) -> Iterator[tuple[str, str, str]]:
@@ -137,7 +137,9 @@ def _batches(
     batch, size, known = [], 0, set(names)
     for row in rows:
         if row.keys() != known:
-            raise SchemaMismatch(table=table, detail=f"missing or unknown columns {sorted(row.keys() ^ known)}")
+            raise DataError(
+                "SchemaMismatch", table=table, detail=f"missing or unknown columns {sorted(row.keys() ^ known)}"
+            )
         batch.append(row)
         for column in content:
             value = row[column]
@@ -171,7 +173,7 @@ def _array(values: list[Any], *, field: pa.Field, name: str) -> pa.Array:
         return pa.array(values, type=field.type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         # Arrow's own message quotes the value
-        raise SchemaMismatch(table=name, detail=f"{field.name} ({type(error).__name__})") from None
+        raise DataError("SchemaMismatch", table=name, detail=f"{field.name} ({type(error).__name__})") from None
 
 
 # zstd's default; every setting is explicit, because a changed default would change every sealed byte.
@@ -288,7 +290,7 @@ def _encoded_other(value: object, *, name: str, column: str) -> bytes:
         value = (value if value.tzinfo else value.replace(tzinfo=UTC)).astimezone(UTC)
         value = (value - EPOCH) // timedelta(microseconds=1)
     if not isinstance(value, str | Integral):
-        raise SchemaMismatch(table=name, detail=f"{column} holds {type(value).__name__}")
+        raise DataError("SchemaMismatch", table=name, detail=f"{column} holds {type(value).__name__}")
     return b"=" + str(value).encode(errors="surrogatepass")
 
 
@@ -302,7 +304,9 @@ def _plain(value: object, *, name: str, column: bytes) -> bytes:
         # an unpaired surrogate, which JSON allows, is not encodable: it becomes a question mark
         return value.encode(errors="replace")
     if not isinstance(value, bytes):
-        raise SchemaMismatch(table=name, detail=f"{column.decode()} holds {type(value).__name__}, not text or bytes")
+        raise DataError(
+            "SchemaMismatch", table=name, detail=f"{column.decode()} holds {type(value).__name__}, not text or bytes"
+        )
     return value
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.errors import SchemaMismatch
+from pipelines.errors import DataError
 from pipelines.storage import table_files
 
 SEALED = {b"sealed": b"1"}
@@ -239,13 +239,15 @@ def write(table: pa.Table, path: Path, *, name: str) -> None:
     """Write ``table``, whose content must be encrypted already, as table ``name``: sorted and in a fixed format."""
     schema = SCHEMAS[name]
     if set(table.column_names) != set(schema.names):
-        raise SchemaMismatch(
-            table=name, detail=f"missing or unknown columns {sorted(set(table.column_names) ^ set(schema.names))}"
+        raise DataError(
+            "SchemaMismatch",
+            table=name,
+            detail=f"missing or unknown columns {sorted(set(table.column_names) ^ set(schema.names))}",
         )
     try:
         table = table_files.in_order(table.select(schema.names).cast(schema), key=key_of(schema))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-        raise SchemaMismatch(table=name, detail=type(error).__name__) from None
+        raise DataError("SchemaMismatch", table=name, detail=type(error).__name__) from None
     groups = group_count(len(table), name=name)
     table_files.write(table, path, sealed=sealed_columns(schema), groups=groups)
 
@@ -271,7 +273,7 @@ def read(path: Path, *, name: str, columns: list[str] | None = None) -> pa.Table
 def require_columns(schema: pa.Schema, *, name: str, columns: list[str]) -> None:
     """Raise :class:`SchemaMismatch` if a file of the table ``name`` lacks one of these columns."""
     if missing := set(columns) - set(schema.names):
-        raise SchemaMismatch(table=name, detail=f"missing columns {sorted(missing)}")
+        raise DataError("SchemaMismatch", table=name, detail=f"missing columns {sorted(missing)}")
 
 
 def concat(paths: list[Path], *, name: str, columns: list[str] | None = None) -> pa.Table:

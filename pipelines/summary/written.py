@@ -21,6 +21,7 @@ from pipelines.collect.month_ledger import gap_hours_by_digest
 from pipelines.config.params import Params, validate
 from pipelines.config.private_file import write_private
 from pipelines.config.settings import Settings
+from pipelines.errors import name_of
 from pipelines.process import now
 from pipelines.registry import mlflow_pages
 from pipelines.release import release_store
@@ -94,7 +95,7 @@ def quietly(writer: Callable[[Settings], object]) -> None:
         if (local_path(settings.repo) or settings.home).exists():
             writer(settings)
     except Exception as error:  # a takedown must not fail because of a page
-        sys.stderr.write(FAILED.format(cause=type(error).__name__))
+        sys.stderr.write(FAILED.format(cause=name_of(error)))
 
 
 def _gather(settings: Settings, *, before: Json, at: datetime) -> Json:

@@ -38,12 +38,6 @@ class RedditLookup(Protocol):
 class SweepImplausible(DataError):
     """Reddit's answers suggest an outage; if they were believed, the sweep would take down much of a corpus."""
 
-    message = "The sweep of {corpus} stopped: {detail}."
-    remedy = (
-        "The missing and deleted posts that this run found were not recorded. If Reddit works and these posts are "
-        "really gone, run `corpus sweep {corpus} --believe`."
-    )
-
 
 class LivenessContext:
     """The requests to Reddit of one sweep: count and interpret them, and cache which subreddits are readable."""

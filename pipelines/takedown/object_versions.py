@@ -37,16 +37,6 @@ OBJECT = re.compile(rf"{DIGEST.pattern}|[0-9a-f]{{64}}")
 HALF_HOURS = 6
 
 
-class ObjectUnreadable(DataError):
-    """A DVC object cannot be read, so that it is unknown which records it contains."""
-
-    message = "DVC object {digest} cannot be read ({detail})."
-    remedy = (
-        "If the copy in the cache is damaged, remove it; DVC fetches it again. Then repeat the command: it resumes."
-    )
-    exit_code = 75
-
-
 @dataclass(frozen=True)
 class Change:
     """A DVC object rewritten without deleted records: new digest, bytes after and before, and what was removed."""
@@ -100,7 +90,7 @@ class Objects:
                     self._remote.fs.get_file(self._remote.oid_to_path(digest), str(path))
             yield path
         except (OSError, pa.ArrowException) as error:
-            raise ObjectUnreadable(digest=digest, detail=type(error).__name__) from None
+            raise DataError("ObjectUnreadable", digest=digest, detail=type(error).__name__) from None
         finally:
             if fetched is not None:
                 fetched.unlink(missing_ok=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.config.settings import Settings
-from pipelines.errors import GitFailed, UnknownName
+from pipelines.errors import ConfigError, GitFailed
 from pipelines.takedown.object_versions import Change, Objects, remember, replaced
 from pipelines.train.predictors import training_records
 from pipelines.workspace.clone import workspace
@@ -213,7 +213,7 @@ def check_out_version(folder: Path, *, revision: str, settings: Settings) -> lis
     try:
         git("checkout", "--quiet", "--detach", revision, cwd=folder)
     except GitFailed:
-        raise UnknownName(kind="commit", name=revision, known="those of branch corpus") from None
+        raise ConfigError("UnknownName", kind="commit", name=revision, known="those of branch corpus") from None
     with workspace(settings) as clone, Objects.opened(clone) as objects:
         return mend(folder, settings=settings, objects=objects)
 

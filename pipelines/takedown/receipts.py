@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.config.settings import Settings
-from pipelines.errors import BadArgument, DataError
+from pipelines.errors import BadParams, DataError
 from pipelines.takedown.object_versions import write_whole
 from pipelines.takedown.selection import Selection
 from pipelines.vault import locks
@@ -25,14 +25,6 @@ from pipelines.vault.vault import Tombstone, Vault
 
 FOLDER, OPEN, TOMBSTONES = "takedowns", ".open.json", "tombstones.json"
 OTHERS = frozenset({TOMBSTONES, "objects.json"})
-
-
-class TakedownRunning(DataError):
-    """A takedown was started while another one was running; both would rewrite the same tables."""
-
-    message = "Another takedown is running on this corpus."
-    remedy = "Repeat the command when it has ended; nothing was changed."
-    exit_code = 75
 
 
 @dataclass
@@ -124,7 +116,9 @@ def read_tombstones(path: Path) -> dict[str, Tombstone]:
         kept = json.loads(path.read_bytes())
         return {i: Tombstone(datetime.fromisoformat(at), reason) for i, (at, reason) in kept.items()}
     except (OSError, ValueError, TypeError, AttributeError):
-        raise BadArgument(where="tombstones", detail="is not a tombstones.json written by a takedown") from None
+        raise BadParams(
+            "BadArgument", where="tombstones", detail="is not a tombstones.json written by a takedown"
+        ) from None
 
 
 def begin(selection: Selection, *, reason: str, who: str, now: datetime, settings: Settings) -> TakedownRequest:
@@ -160,7 +154,7 @@ def alone(settings: Settings) -> Iterator[None]:
     """Hold the lock that permits one takedown at a time, on all hosts of the corpus."""
     with locks.alone(settings, "takedowns", wait=False) as held:
         if not held:
-            raise TakedownRunning()
+            raise DataError("TakedownRunning")
         yield
 
 

@@ -35,13 +35,6 @@ ONE_ID = r"^[0-9a-f]{32}(?:[^0-9a-f][\s\S]{0,31})?$"
 BLANK = "0" * 32
 
 
-class StillThere(DataError):
-    """A rewritten file still contains the id of a deleted record that was to be removed from it."""
-
-    message = "{records} records were removed from a file, but their ids still occur in it {places} times."
-    remedy = "Nothing was committed. This is a bug of this project: report it with the name of the table."
-
-
 @dataclass(frozen=True)
 class Left:
     """What removing deleted records changed in a file: the number of removed rows, and of ids replaced or blanked.
@@ -77,7 +70,7 @@ class GoneRows:
         """Check that a rewritten table names none of the records."""
         if places := self.within(made):
             made.unlink()
-            raise StillThere(records=len(self._ids), places=places)
+            raise DataError("StillThere", records=len(self._ids), places=places)
 
     def without(self, path: Path, to: Path) -> Left:
         """Write a copy of a table to ``to`` without the records; raise :class:`StillThere` if it still names one."""
@@ -240,7 +233,7 @@ class Gone:
         left = self._lines(path, to) if _begins(path, HEADER) else self._blank(path, to)
         if places := self.within(to):
             to.unlink()
-            raise StillThere(records=len(self.ids), places=places)
+            raise DataError("StillThere", records=len(self.ids), places=places)
         return left
 
     def _lines(self, path: Path, to: Path) -> Left:

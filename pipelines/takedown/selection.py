@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from pipelines.collect.refresh_store import RefreshStore
 from pipelines.config.params import Params
-from pipelines.errors import BadArgument
+from pipelines.errors import BadParams
 from pipelines.takedown.object_versions import Objects
 from pipelines.takedown.redaction import TOKEN, is_table
 from pipelines.vault.vault import Vault
@@ -90,7 +90,9 @@ def select(
         refreshed: the address of the store of refreshes, whose posts wait for their month.
     """
     if not any(value for name, value in asdict(asked).items() if name != "near"):
-        raise BadArgument(where="takedown", detail="has no criterion: give --post, --author, --image, --subreddit, ...")
+        raise BadParams(
+            "BadArgument", where="takedown", detail="has no criterion: give --post, --author, --image, --subreddit, ..."
+        )
     asked = _read(asked)
     authors = {name.removeprefix("u/").lower() for name in asked.authors}
     subreddits = {name.removeprefix("r/").lower() for name in asked.subreddits}
@@ -131,7 +133,9 @@ def _record(post: str, *, vault: Vault) -> str:
         return text
     match = ADDRESS.fullmatch(text) or FULLNAME.fullmatch(text.lower())
     if not match:
-        raise BadArgument(where="takedown", detail="has a value that is neither a Reddit id, a fullname nor a URL")
+        raise BadParams(
+            "BadArgument", where="takedown", detail="has a value that is neither a Reddit id, a fullname nor a URL"
+        )
     return vault.record_id(f"t3_{match[1].lower()}")
 
 
@@ -151,7 +155,9 @@ def _lines(path: Path) -> list[str]:
         text = sys.stdin.read() if path == STDIN else path.read_text()
         return [line.strip() for line in text.splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
-        raise BadArgument(where="takedown", detail=f"a file of ids cannot be read ({type(error).__name__})") from None
+        raise BadParams(
+            "BadArgument", where="takedown", detail=f"a file of ids cannot be read ({type(error).__name__})"
+        ) from None
 
 
 def _tables(columns: Sequence[str], *, objects: Objects) -> Iterator[pa.Table]:
@@ -191,11 +197,15 @@ def _pictures(images: Iterable[str], *, params: Params) -> tuple[set[str], set[i
         try:
             data = Path(image).read_bytes()
         except OSError as error:
-            raise BadArgument(where="--image", detail=f"is not a readable file ({type(error).__name__})") from None
+            raise BadParams(
+                "BadArgument", where="--image", detail=f"is not a readable file ({type(error).__name__})"
+            ) from None
         with Decoder(params.images.decode) as decoder:
             picture = decoder.decode(data)
         if isinstance(picture, str):
-            raise BadArgument(where="--image", detail=f"is not a picture that the corpus can store ({picture})")
+            raise BadParams(
+                "BadArgument", where="--image", detail=f"is not a picture that the corpus can store ({picture})"
+            )
         # it may have a caption, which nothing reads here
         hashes = fingerprints(picture.data, min_energy=params.images.fingerprint.min_energy, captioned=True)
         digests.update({picture.sha256, hashlib.sha256(data).hexdigest()})

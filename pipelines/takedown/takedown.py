@@ -18,7 +18,7 @@ from typing import Any
 
 from pipelines.config.operate import Takedown
 from pipelines.config.settings import Settings
-from pipelines.errors import BadArgument, CorpusError, DataError
+from pipelines.errors import BadParams, CorpusError, DataError
 from pipelines.progress import silent
 from pipelines.registry.candidate import Context, opened
 from pipelines.takedown import affected_models, expiry, purge, receipts, rewrite
@@ -36,13 +36,6 @@ Say = Callable[[str], None]
 
 class TakedownUnfinished(DataError):
     """A takedown could not delete records in some storage places; all other places are done."""
-
-    message = "Takedown {request} is not complete; these places could not be cleared: {detail}."
-    remedy = (
-        "The content is already unreadable. Fix the named errors, then run `corpus takedown run-pending`, which "
-        "resumes this takedown."
-    )
-    exit_code = 75
 
 
 def finish_all(requests: Sequence[TakedownRequest], **given: Any) -> None:
@@ -190,7 +183,9 @@ STEPS = ("tombstone", "rewrite", "purge", "objects", "models")
 def check_reason(reason: str) -> None:
     """Check that the reason of a takedown is a short code without prose."""
     if not REASON.fullmatch(reason):
-        raise BadArgument(where="reason", detail="needs a code of 1 to 64 letters, digits and ._:/#-, no prose")
+        raise BadParams(
+            "BadArgument", where="reason", detail="needs a code of 1 to 64 letters, digits and ._:/#-, no prose"
+        )
 
 
 def run(

@@ -3,7 +3,7 @@
 A scheme is one file in ``schemes/``; adding one needs no code.
 """
 
-from pipelines.taxonomy.loader import BadScheme, available, labels_of_all, load, load_file
+from pipelines.taxonomy.loader import available, labels_of_all, load, load_file
 from pipelines.taxonomy.scheme import Category, Checked, Label, Scheme, tiers_of
 
 __all__ = [

@@ -10,19 +10,12 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from pipelines.config.base import Section, read_section
-from pipelines.errors import ConfigError, UnknownScheme
+from pipelines.errors import ConfigError
 from pipelines.taxonomy.scheme import Category, Label, LearntRule, Merge, Preference, Scheme, Text, normal
 
 FOLDER = Path(__file__).parent / "schemes"
 # Schemes of a team's own, beside params.yaml in a checkout or a clone.
 OWN = Path("schemes")
-
-
-class BadScheme(ConfigError):
-    """The data file of a label scheme is invalid or inconsistent."""
-
-    message = "Label scheme file {file} is invalid: {detail}."
-    remedy = "Correct the file; pipelines/taxonomy/schemes/cradle.yaml is an example that uses every key."
 
 
 class _Severity(Section):
@@ -109,7 +102,7 @@ def path_of(name: str, *, root: Path = Path()) -> Path:
     """Return the data file of the label scheme ``name``; ``root`` is the checkout or clone that has the parameters."""
     files = _files(root)
     if name not in files:
-        raise UnknownScheme(name=name, known=", ".join(sorted(files)))
+        raise ConfigError("UnknownScheme", name=name, known=", ".join(sorted(files)))
     return files[name].resolve()
 
 
@@ -131,6 +124,8 @@ def _loaded(path: Path) -> Scheme:
 
 def load_file(path: Path) -> Scheme:
     """Read a label scheme from a data file."""
-    described = read_section(_SchemeFile, path, refuse=lambda detail: BadScheme(file=path.name, detail=detail))
+    described = read_section(
+        _SchemeFile, path, refuse=lambda detail: ConfigError("BadScheme", file=path.name, detail=detail)
+    )
     categories = {key: category.made(key) for key, category in described.categories.items()}
     return Scheme(**dict(described) | {"categories": categories}, digest=hashlib.sha256(path.read_bytes()).hexdigest())

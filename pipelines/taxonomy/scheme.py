@@ -18,13 +18,6 @@ Mode = Literal["strict", "repair"]
 TIERS = ("base", "improved", "soft")
 
 
-class UnknownCategory(ConfigError):
-    """A label scheme has no category with this key, or has several categories and no key was given."""
-
-    message = "Label scheme '{scheme}' has no category '{key}'."
-    remedy = "Name one of its categories: {known}."
-
-
 def tiers_of(mode: Literal["paper", "improved"]) -> frozenset[str]:
     """Return the tiers of rules that a mode applies to labels before a vote: (a) to (c) or (a) to (e) of SPEC 27.
 
@@ -279,5 +272,5 @@ class Scheme:
         """Return the category with this key; without a key, return the only category."""
         chosen = next(iter(self.categories)) if key is None and len(self.categories) == 1 else key
         if chosen is None or chosen not in self.categories:
-            raise UnknownCategory(scheme=self.name, key=key or "", known=", ".join(self.categories))
+            raise ConfigError("UnknownCategory", scheme=self.name, key=key or "", known=", ".join(self.categories))
         return self.categories[chosen]

@@ -17,8 +17,9 @@ import yaml
 from huggingface_hub import try_to_load_from_cache
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from pipelines.errors import ConfigError
 from pipelines.models.pretrained.backbones import had, opened
-from pipelines.models.pretrained.base_files import BaseUnpinned, on_hub
+from pipelines.models.pretrained.base_files import on_hub
 
 PUBLISHED = Path(__file__).with_name("published_configs.yaml")
 # bitsandbytes keeps the moments of smaller tensors in 32 bits, and transformers those of embeddings.
@@ -94,7 +95,7 @@ def _config(base: str, *, revision: str | None) -> Any:
         with TemporaryDirectory() as folder, opened(base, seed=0, folder=Path(folder)) as place:
             return had(AutoConfig, place, base=base)
     if revision is None:
-        raise BaseUnpinned(base=base)
+        raise ConfigError("BaseUnpinned", base=base)
     cached = isinstance(try_to_load_from_cache(base, "config.json", revision=revision), str)
     if not cached and (published := _published().get(f"{base}@{revision}")):
         return AutoConfig.for_model(**published)

@@ -41,23 +41,6 @@ KINDS = ("sft", "encoder", "knn")
 Numbers = dict[str, float]
 
 
-class NotTuned(ConfigError):
-    """The stage ``finetune`` was started for an unknown model, or for one that cannot be fine-tuned."""
-
-    message = "Model '{model}' cannot be fine-tuned on posts: it is unknown or of another kind than {kinds}."
-    remedy = "Choose a model of these kinds in catalogue.yaml; `dvc repro baselines` runs models without fine-tuning."
-
-
-class NothingToLearn(DataError):
-    """A split that fine-tuning needs has no labelled records."""
-
-    message = "Model '{model}' cannot be fine-tuned on subset {subset}: no record of split {split} has labels."
-    remedy = (
-        "List the annotated splits in gold.{corpus}.splits in params.yaml and run `dvc repro gold@{corpus}`. If the "
-        "split is train and the subset is not gold, check the ensemble's agreement in metrics/{corpus}/silver-*.json."
-    )
-
-
 @dataclass(frozen=True)
 class FinetuneRun:
     """The inputs of one fine-tuning run, and the folders of its model (``out``) and its checkpoints (``folder``)."""
@@ -177,7 +160,7 @@ def tune(
     """Fine-tune as :func:`run` does, with the model in ``out`` and checkpoints in ``folder``; return the metrics."""
     spec = params.models.get(model)
     if not isinstance(spec, SftModel | EncoderModel | KnnModel):
-        raise NotTuned(model=model, kinds=", ".join(KINDS))
+        raise ConfigError("NotTuned", model=model, kinds=", ".join(KINDS))
     if isinstance(spec, SftModel):
         # the libraries take seconds to import
         from pipelines.train import preflight
@@ -194,7 +177,7 @@ def tune(
     )  # fmt: skip
     for split, examples in (("train", material.train), (material.validation_name, material.validation)):
         if not examples:
-            raise NothingToLearn(model=model, split=split, subset=subset, corpus=corpus)
+            raise DataError("NothingToLearn", model=model, split=split, subset=subset, corpus=corpus)
     tuning = FinetuneRun(
         corpus, subset, model, spec, params, settings, vault, root, scheme, task, material, out, folder
     )

@@ -16,7 +16,7 @@ from typing import Any
 from pipelines.config.models import SftModel
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
-from pipelines.errors import ConfigError, UnknownName
+from pipelines.errors import ConfigError
 from pipelines.train.architecture import Architecture
 
 # float32; Micikevicius et al. 2018 for master weights beside products in bfloat16.
@@ -33,14 +33,6 @@ RESERVE = 4 * 10**9
 CARD, HOSTS = 80 * 10**9, (1, 2, 4, 8, 16)
 # Files of the tokenizer and the configuration.
 FILES = 20 * 10**6
-
-
-class NotEnough(ConfigError):
-    """This machine has too little memory or disk space for a fine-tuning run, which has not begun."""
-
-    message = "Fine-tuning '{model}' needs more than this machine has: {detail}."
-    remedy = "Nothing was loaded. {advice} `corpus plan finetune {model}` prints what it needs."
-    exit_code = 78
 
 
 @dataclass(frozen=True)
@@ -107,7 +99,7 @@ def requirements(model: str, *, params: Params, gpus: int | None = None, card: i
     spec = params.models.get(model)
     if not isinstance(spec, SftModel):
         known = sorted(name for name, entry in params.models.items() if isinstance(entry, SftModel))
-        raise UnknownName(kind="model of kind sft", name=model, known=", ".join(known))
+        raise ConfigError("UnknownName", kind="model of kind sft", name=model, known=", ".join(known))
     sizes = architecture.of(spec.base, revision=spec.revision)
     counts = (gpus,) if gpus else HOSTS[:1] if spec.single else HOSTS
     hosts = [estimated(model, spec=spec, sizes=sizes, gpus=count, card=card) for count in counts]
@@ -227,11 +219,11 @@ def check(model: str, *, params: Params, settings: Settings, root: Path, folder:
     missing = list(_short(needed, free=free, available=available))
     if missing:
         advice = _advice(needed, spec=spec, sizes=sizes, free=free, available=available)
-        raise NotEnough(model=model, detail="; ".join(missing), advice=advice)
+        raise ConfigError("NotEnough", model=model, detail="; ".join(missing), advice=advice)
     kept = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) if folder else 0
     if missing := list(_full(needed, places=_places(settings, root=root, spec=spec), kept=kept)):
         advice = "Free that space, or move the folder and set HF_HOME (base) or CORPUS_HOME (checkpoints)."
-        raise NotEnough(model=model, detail="; ".join(missing), advice=advice)
+        raise ConfigError("NotEnough", model=model, detail="; ".join(missing), advice=advice)
     return needed
 
 

@@ -45,10 +45,6 @@ Value = str | int | float | bool
 class TrackingUnavailable(RegistryError):
     """MLflow does not answer or rejects a training run's data; the checkpoint of the run is kept."""
 
-    message = "MLflow cannot be used: {detail}."
-    remedy = "Check MLFLOW_TRACKING_URI, or unset it to train without tracking. A retry resumes from a checkpoint."
-    exit_code = 75
-
 
 # MLflow's column for the digest of a dataset has 36 characters.
 DIGEST_LENGTH = 32

@@ -13,7 +13,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
-from pipelines.errors import NoVault, VaultUnavailable
+from pipelines.errors import ConfigError, VaultUnavailable
 from pipelines.vault.engine import Engine
 
 # Any constant, as long as every process uses the same one.
@@ -133,7 +133,7 @@ class Database(Engine):
 
     def __init__(self, url: str, *, create: bool = True) -> None:
         if not create and url.startswith("sqlite:///") and not Path(url.removeprefix("sqlite:///")).is_file():
-            raise NoVault(place=url)
+            raise ConfigError("NoVault", place=url)
         super().__init__(
             url,
             where="CORPUS_VAULT_URL",
@@ -145,7 +145,7 @@ class Database(Engine):
         with self.writing() as connection:
             new = not sa.inspect(connection).has_table(marks.name)
             if new and not create:
-                raise NoVault(place=self.sql.url.render_as_string())
+                raise ConfigError("NoVault", place=self.sql.url.render_as_string())
             if new:
                 metadata.create_all(connection)
                 for statement in [*_APPEND_ONLY[self.backend], *_NO_STATISTICS.get(self.backend, ())]:

@@ -19,14 +19,6 @@ from pipelines.vault.database import removals
 from pipelines.vault.vault import Vault
 
 
-class RemovalAltered(DataError):
-    """A row of the vault's table ``removals`` was not written by this project, or was altered."""
-
-    message = "The vault's table 'removals' has {count} rows that this project did not write."
-    remedy = "Restore the vault from a backup, and replay the tombstones (docs/privacy.md)."
-    exit_code = 65
-
-
 @dataclass(frozen=True)
 class Removal:
     """A takedown's removal of ids from one list of training records.
@@ -57,7 +49,7 @@ def every(vault: Vault) -> list[Removal]:
         rows = connection.execute(sa.select(removals).order_by(removals.c.at, removals.c.before)).all()
     stored = [Removal(row.before, row.after, row.removed, row.at) for row in rows]
     if wrong := sum(not hmac.compare_digest(row.mac, _mac(vault, r)) for row, r in zip(rows, stored, strict=True)):
-        raise RemovalAltered(count=wrong)
+        raise DataError("RemovalAltered", count=wrong)
     return stored
 
 

@@ -16,7 +16,7 @@ from typing import Self
 import sqlalchemy as sa
 
 from pipelines.config.settings import Settings
-from pipelines.errors import BadParams, SplitConflict, UnknownRecord, VaultMismatch
+from pipelines.errors import BadParams, ConfigError, DataError
 from pipelines.vault import vault_metadata
 from pipelines.vault.database import Database, among, assignments, records
 from pipelines.vault.engine import chunks
@@ -152,7 +152,7 @@ class Vault:
                 known = set(connection.scalars(sa.select(records.c.record_id).where(among(ids))))
                 for record_id in ids:
                     if record_id not in known:
-                        raise UnknownRecord(record_id=record_id)
+                        raise DataError("UnknownRecord", record_id=record_id)
 
     def destroy(self, record_ids: Collection[str], *, reason: str, now: datetime) -> int:
         """Delete records' keys and fullnames permanently and leave tombstones, also for ids not in the vault.
@@ -215,7 +215,7 @@ class Vault:
         """
         fresh = Keyring(secret)
         if fresh.identity_check != self._keyring.identity_check:
-            raise VaultMismatch(which="identity")
+            raise ConfigError("VaultMismatch", which="identity")
         with self._database.writing() as connection:
             vault_metadata.require_current(connection, keyring=self._keyring)
             count = rewrap(connection, old=self._keyring, new=fresh)
@@ -242,7 +242,7 @@ class Vault:
             if moved := sorted(item for item, split in rows.items() if stored.get(item, split) != split):
                 record_id, image = moved[0]
                 detail = f"{len(moved)} items have another split already; the first is {record_id} image {image}"
-                raise SplitConflict(corpus=corpus, detail=detail)
+                raise DataError("SplitConflict", corpus=corpus, detail=detail)
             added = [
                 {"corpus": corpus, "version": version, "record_id": r, "image": i, "split": split, "assigned_at": at}
                 for (r, i), split in sorted(rows.items())

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import sqlalchemy as sa
 
-from pipelines.errors import VaultMismatch
+from pipelines.errors import ConfigError
 from pipelines.vault.database import Database, marks
 from pipelines.vault.keyring import Keyring
 
@@ -37,9 +37,9 @@ def claim(database: Database, *, keyring: Keyring) -> None:
 def require_current(connection: sa.Connection, *, keyring: Keyring) -> None:
     """Reject a project secret that belongs to another vault or was rotated out after this process opened the vault."""
     if get(connection, name="identity") != keyring.identity_check:
-        raise VaultMismatch(which="identity")
+        raise ConfigError("VaultMismatch", which="identity")
     if get(connection, name="wrapping") != keyring.wrapping_check:
-        raise VaultMismatch(which="wrapping")
+        raise ConfigError("VaultMismatch", which="wrapping")
 
 
 @dataclass(frozen=True)

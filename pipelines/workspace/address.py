@@ -10,17 +10,6 @@ from urllib.parse import urlsplit
 from pipelines.errors import BadParams, ConfigError
 
 
-class RepositoryUnreachable(ConfigError):
-    """Git cannot read a repository, or its address has no repository."""
-
-    message = "The corpus repository {place} cannot be read: {detail}."
-    remedy = (
-        "Check CORPUS_REPO and your access: `git ls-remote ADDRESS`. On a git server, first create an empty repository "
-        "there."
-    )
-    exit_code = 69
-
-
 def local_path(repo: str) -> Path | None:
     """Return the path of a git repository on this host, or ``None`` for a git address.
 
@@ -46,6 +35,6 @@ def branches(repo: str) -> dict[str, str] | None:
     if done.returncode:
         lines = done.stderr.strip().splitlines() or ["no message from git"]
         detail = shown(next((line for line in lines if line.startswith("fatal:")), lines[-1]))
-        raise RepositoryUnreachable(place=shown(repo), detail=detail.removeprefix("fatal: ").rstrip("."))
+        raise ConfigError("RepositoryUnreachable", place=shown(repo), detail=detail.removeprefix("fatal: ").rstrip("."))
     found = (line.split("\t") for line in done.stdout.splitlines())
     return {name.removeprefix("refs/heads/"): commit for commit, name in found}

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.config.settings import Settings
-from pipelines.errors import CommitLost, ConfigError, GitFailed, NoCorpus, StepFailed, UnknownName
+from pipelines.errors import CommitLost, ConfigError, GitFailed, StepFailed
 from pipelines.timing import phase
 from pipelines.workspace import dvc_remote, trust
 from pipelines.workspace.address import branches, local_path, shown
@@ -32,13 +32,6 @@ from pipelines.workspace.scratch import scratch_folder, step_environment
 BRANCH = "corpus"
 CODE = "code"
 COMMAND = ["python", "-m", "pipelines"]
-
-
-class NotACommand(ConfigError):
-    """The command line of a DVC stage is not a command of this package."""
-
-    message = "The command line of {name} is not `python -m pipelines` with its arguments; it was not run."
-    remedy = "Compare dvc.yaml on branch corpus with that of branch code, and find out who changed it."
 
 
 class Workspace:
@@ -85,7 +78,7 @@ class Workspace:
         # without a shell: DVC fills in values of params.yaml, which any committer to the branch chooses
         argv = shlex.split(cmd)
         if argv[:3] != COMMAND:
-            raise NotACommand(name=name)
+            raise ConfigError("NotACommand", name=name)
         self._run(argv[3:], name=name, stdout=sys.stderr)
 
     def _run(self, argv: Sequence[str], *, name: str, stdout: Any) -> subprocess.CompletedProcess[str]:
@@ -208,7 +201,7 @@ class Workspace:
 def require_corpus(settings: Settings) -> None:
     """Check that the corpus repository exists, with a branch ``corpus``."""
     if BRANCH not in (branches(settings.repo) or {}):
-        raise NoCorpus(place=shown(settings.repo))
+        raise ConfigError("NoCorpus", place=shown(settings.repo))
 
 
 def _stages(text: str) -> dict[str, Any]:
@@ -233,7 +226,7 @@ def workspace(
     require_corpus(settings)
     if revision and revision.startswith("-"):
         # git would take it for an option; a round's manifest names one
-        raise UnknownName(kind="commit", name=revision, known="those of branch corpus")
+        raise ConfigError("UnknownName", kind="commit", name=revision, known="those of branch corpus")
     with scratch_folder(settings.home) as folder:
         path = folder / "corpus"
         with phase("git"):
@@ -252,7 +245,7 @@ def workspace(
                 if revision is None:
                     # the branch exists, or the clone would have failed
                     raise
-                raise UnknownName(kind="commit", name=revision, known="those of branch corpus") from None
+                raise ConfigError("UnknownName", kind="commit", name=revision, known="those of branch corpus") from None
             dvc_remote.configure(path, settings=settings)
         with contextlib.closing(Workspace(path, settings=settings)) as clone:
             yield clone

@@ -24,7 +24,7 @@ from pipelines.config.added_corpora import complete
 from pipelines.config.collect import Refresh
 from pipelines.config.params import FILES, by_file, load, overlay, parse, parse_all
 from pipelines.config.settings import Settings
-from pipelines.errors import CorpusError
+from pipelines.errors import CorpusError, name_of
 from pipelines.workspace.clone import BRANCH, history
 from pipelines.workspace.git import git
 
@@ -190,4 +190,4 @@ if __name__ == "__main__":
     try:
         write(Path(sys.argv[1]), json.load(sys.stdin))
     except Exception as error:  # any message of DVC or of the parameters becomes the Dag's import error
-        sys.exit(f"{type(error).__name__}: {error}")
+        sys.exit(f"{name_of(error)}: {error}")

@@ -21,24 +21,6 @@ BUCKETS = frozenset({"s3", "gs", "gcs", "azure", "oss"})
 CREDENTIALS = frozenset({"NoCredentialsError", "PartialCredentialsError", "ClientAuthenticationError", "RefreshError"})
 
 
-class RemoteUnavailable(DataError):
-    """The DVC remote does not answer."""
-
-    message = "The DVC remote does not answer: {detail}."
-    remedy = "Check CORPUS_REMOTE, CORPUS_REMOTE_ENDPOINT and the network, then repeat the command."
-    exit_code = 75
-
-
-class RemoteRefused(ConfigError):
-    """The DVC remote rejects the credentials, does not exist, or is configured with wrong options."""
-
-    message = "The DVC remote cannot be used: {detail}."
-    remedy = (
-        "Check CORPUS_REMOTE, CORPUS_REMOTE_REGION, CORPUS_REMOTE_OPTIONS and the credentials; see "
-        "docs/configuration.md."
-    )
-
-
 def configure(path: Path, *, settings: Settings, scratch: bool = True) -> None:
     """Configure a clone's DVC cache and remote in ``.dvc/config.local``, which is not committed (mode 600).
 
@@ -61,7 +43,9 @@ def configure(path: Path, *, settings: Settings, scratch: bool = True) -> None:
 def _quoted(value: str) -> str:
     quote = "'" if '"' in value else '"'
     if quote in value or "%(" in value or not value.isprintable():
-        raise RemoteRefused(detail="a value has a line break, both kinds of quotes, or %(, which DVC cannot store")
+        raise ConfigError(
+            "RemoteRefused", detail="a value has a line break, both kinds of quotes, or %(, which DVC cannot store"
+        )
     return f"{quote}{value}{quote}"
 
 
@@ -74,7 +58,9 @@ def opened(path: Path) -> Any:
         return Repo(str(path))
     except BadConfig:
         # DVC's message may quote the value of an option
-        raise RemoteRefused(detail="CORPUS_REMOTE or CORPUS_REMOTE_OPTIONS is not in DVC's format") from None
+        raise ConfigError(
+            "RemoteRefused", detail="CORPUS_REMOTE or CORPUS_REMOTE_OPTIONS is not in DVC's format"
+        ) from None
 
 
 def storage(repo: Any) -> Any:
@@ -88,9 +74,11 @@ def storage(repo: Any) -> Any:
         local = remote.fs.protocol == "local"
     except (ImportError, RemoteMissingDepsError):
         package = f"dvc-{repo.config['remote']['corpus']['url'].partition(':')[0]}"
-        raise RemoteRefused(detail=f"the package {package} is missing: pip install {package}") from None
+        raise ConfigError("RemoteRefused", detail=f"the package {package} is missing: pip install {package}") from None
     except (BadConfig, BadOptions):
-        raise RemoteRefused(detail="CORPUS_REMOTE or CORPUS_REMOTE_OPTIONS is not in DVC's format") from None
+        raise ConfigError(
+            "RemoteRefused", detail="CORPUS_REMOTE or CORPUS_REMOTE_OPTIONS is not in DVC's format"
+        ) from None
     if not local:
         _answered(remote)
     return remote
@@ -112,13 +100,13 @@ def _answered(remote: Any) -> None:
     thread.join(DEADLINE_SECONDS)
     match outcome:
         case []:
-            raise RemoteUnavailable(detail=f"no answer within {DEADLINE_SECONDS} seconds")
+            raise DataError("RemoteUnavailable", detail=f"no answer within {DEADLINE_SECONDS} seconds")
         case [True]:
             return
         case [False]:
-            raise RemoteRefused(detail="its bucket does not exist")
+            raise ConfigError("RemoteRefused", detail="its bucket does not exist")
         case [error]:
             name = type(error).__name__
             if isinstance(error, PermissionError) or name in CREDENTIALS:
-                raise RemoteRefused(detail=f"it refuses the credentials ({name})") from None
-            raise RemoteUnavailable(detail=f"the request failed with {name}") from None
+                raise ConfigError("RemoteRefused", detail=f"it refuses the credentials ({name})") from None
+            raise DataError("RemoteUnavailable", detail=f"the request failed with {name}") from None

@@ -22,13 +22,6 @@ Lock = Mapping[str, Any]
 """The stages of a ``dvc.lock``: name -> command, deps, params and outs."""
 
 
-class DependencyMissing(DataError):
-    """A stage of ``dvc.yaml`` depends on a path that is neither in git nor in DVC at this commit."""
-
-    message = "{path} is neither in git nor in DVC at this commit."
-    remedy = "First run the stage of dvc.yaml that has it among its outs (`dvc repro STAGE`), and commit dvc.lock."
-
-
 @dataclass(frozen=True)
 class Out:
     """A DVC object that a pointer or a stage's entry in ``dvc.lock`` names.
@@ -81,7 +74,7 @@ class Inventory:
             return entries[path]
         entries |= {name: digest for name, (digest, _) in self._git(path).items()}
         if not entries:
-            raise DependencyMissing(path=path)
+            raise DataError("DependencyMissing", path=path)
         return tree_digest(entries)
 
     def entry(self, path: str) -> dict[str, Any]:

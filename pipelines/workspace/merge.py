@@ -35,16 +35,6 @@ def _blank(value: Any) -> Any:
     return {name: _blank(below) for name, below in value.items()} if isinstance(value, Mapping) else None
 
 
-class ParameterConflict(ConfigError):
-    """The corpus and the newer code have changed the same parameters to different values."""
-
-    message = "The corpus and the newer code have both changed {keys}."
-    remedy = (
-        "Nothing was changed. Decide for each: `corpus upgrade --keep KEY` keeps the corpus's value, `corpus upgrade "
-        "--take KEY` takes the newer one; both options can be repeated."
-    )
-
-
 @dataclass(frozen=True)
 class Difference:
     """A parameter with two values; :data:`MISSING` as ``before`` or ``after`` means that it is absent."""
@@ -94,7 +84,7 @@ def merge(
     merger = _Merger(keep, take)
     values = merger.mapping(base, ours, theirs, ())
     if merger.conflicts:
-        raise ParameterConflict(keys=", ".join(sorted(merger.conflicts)))
+        raise ConfigError("ParameterConflict", keys=", ".join(sorted(merger.conflicts)))
     merger.merged.values = values
     return merger.merged
 

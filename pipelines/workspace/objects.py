@@ -24,13 +24,6 @@ REQUESTS = 16
 class ObjectIncomplete(DataError):
     """A DVC object that is needed is missing or damaged in the cache or on the remote."""
 
-    message = "DVC object {digest} is missing or damaged in the {place}."
-    remedy = (
-        "Nothing was committed. `git log -S {digest} -- dvc.lock` on branch corpus names the stage that wrote it: "
-        "clear its Airflow task, so that it runs again."
-    )
-    exit_code = 75
-
 
 class ObjectStore:
     """The DVC cache and remote of one clone of the corpus repository."""

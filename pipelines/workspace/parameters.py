@@ -33,20 +33,6 @@ from pipelines.workspace.stages import Definition
 PARAMETER, SET_BY, REASON = "Parameter", "Set-By", "Reason"
 
 
-class UnknownParameter(ConfigError):
-    """The corpus has no section or parameter of this name."""
-
-    message = "There is no parameter '{key}'."
-    remedy = "List them with `corpus params show`."
-
-
-class ProfileMissing(ConfigError):
-    """The newer code lacks the profile (named parameter values) with which the corpus was created."""
-
-    message = "The newer code has no profile '{name}', with which this corpus was created."
-    remedy = "Restore profiles/{name}.yaml in the checkout and commit it."
-
-
 @dataclass(frozen=True)
 class Layers:
     """The parameters of a corpus in three layers: the code's defaults, these with the profile, the present values."""
@@ -114,7 +100,7 @@ def show(settings: Settings, *, section: str | None) -> Any:
         values: Any = read_params(clone.path)
     for name in params_text.find(values, section) if section else ():
         if not isinstance(values, Mapping) or name not in values:
-            raise UnknownParameter(key=section)
+            raise ConfigError("UnknownParameter", key=section)
         values = values[name]
     return values
 
@@ -204,7 +190,7 @@ def kept_profile(clone: Workspace, code: str, name: str | None) -> profiles.Prof
     if profile is None and profiles.at(merged_code(clone), name, root=clone.path) is None:
         profile = profiles.at(clone.head, name, root=clone.path)
     if profile is None:
-        raise ProfileMissing(name=name)
+        raise ConfigError("ProfileMissing", name=name)
     return profile
 
 

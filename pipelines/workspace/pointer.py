@@ -21,13 +21,6 @@ MAX_LENGTH = 1024
 TOPS = ("data", "work")
 
 
-class BadPointer(DataError):
-    """A DVC pointer that another task handed over is malformed."""
-
-    message = "DVC pointer {number}, which another Airflow task passed to this one, is invalid: {detail}."
-    remedy = "Nothing was committed. Clear the Airflow task that passed it, so that it runs again."
-
-
 def pointer_text(name: str, *, md5: str, size: int) -> str:
     """Return the text of a pointer file in DVC's format; ``size`` is in bytes."""
     return f"outs:\n- md5: {md5}\n  size: {size}\n  hash: md5\n  path: {name}\n"
@@ -50,7 +43,7 @@ def received(pointers: Mapping[str, str], *, secret: bytes) -> dict[str, str]:
     for number, (path, given) in enumerate(pointers.items(), start=1):
         text, _, mac = str(given).rpartition("# ")
         if not hmac.compare_digest(mac.rstrip("\n").encode(), _mac(path, text, secret).encode()):
-            raise BadPointer(number=number, detail="no task of this corpus wrote it for this path")
+            raise DataError("BadPointer", number=number, detail="no task of this corpus wrote it for this path")
         texts[path] = text
     return texts
 
@@ -70,7 +63,7 @@ def check_handed_over(pointers: Mapping[str, str], *, below: str | None = None) 
         if not fault and below and not path.startswith(f"{below}/"):
             fault = f"its path is not below {below}/"
         if fault:
-            raise BadPointer(number=number, detail=fault)
+            raise DataError("BadPointer", number=number, detail=fault)
     return dict(pointers)
 
 

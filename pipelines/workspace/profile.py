@@ -16,30 +16,6 @@ from pipelines.workspace.git import git
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
-class UnknownProfile(ConfigError):
-    """There is no profile (named parameter values) of this name, or no such file."""
-
-    message = "There is no profile '{profile}'; this checkout has {known}."
-    remedy = "Give one of these names, or the path of a YAML file."
-
-
-class UncommittedProfile(ConfigError):
-    """A profile in the checkout's folder ``profiles`` differs from the committed one."""
-
-    message = "The profile '{name}' differs from profiles/{name}.yaml in the checkout's last commit."
-    remedy = (
-        "Commit it: `git add profiles/{name}.yaml && git commit`. Or save it under another name and pass the path of "
-        "that file."
-    )
-
-
-class BadProfileName(ConfigError):
-    """The name of a profile's file is not a valid profile name."""
-
-    message = "'{name}' cannot be the name of a profile."
-    remedy = "Name the file with letters, digits, - and _, ending in .yaml."
-
-
 @dataclass(frozen=True)
 class Profile:
     """A profile: parameter values that replace the defaults, and its name in the corpus."""
@@ -67,11 +43,11 @@ def given(profile: str, *, checkout: Path) -> Profile:
     if text is None and (is_path or committed is None):
         known = git("ls-tree", "--name-only", "HEAD", "profiles/", cwd=checkout).split()
         names = ", ".join(Path(path).stem for path in known if path.endswith(".yaml"))
-        raise UnknownProfile(profile=profile, known=names or "none")
+        raise ConfigError("UnknownProfile", profile=profile, known=names or "none")
     if not NAME.fullmatch(name):
-        raise BadProfileName(name=name)
+        raise ConfigError("BadProfileName", name=name)
     if text is not None and text != committed and (committed is not None or not is_path):
-        raise UncommittedProfile(name=name)
+        raise ConfigError("UncommittedProfile", name=name)
     chosen = Profile(name, text if text is not None else str(committed))
     validate(chosen.over(parse_all(texts_at("HEAD", cwd=checkout))), where=chosen.path)
     return chosen

@@ -16,20 +16,6 @@ from pipelines.workspace.results import StageResult, Token
 from pipelines.workspace.stages import StageRun, dependencies, in_graph_order, objects_of
 
 
-class Overtaken(DataError):
-    """Another run published a newer result of a DVC stage, which this run's publish would replace by an older one."""
-
-    message = (
-        "Another run published stage {stage}, or one of its dependencies, after commit {base}, on which this run is "
-        "based."
-    )
-    remedy = (
-        "Nothing was committed. Clear the task `pin` and its downstream tasks, so that the run works on the present "
-        "commit."
-    )
-    exit_code = 65
-
-
 def publish_partition(
     settings: Settings,
     *,
@@ -158,7 +144,7 @@ def _check_mergeable(
     for result in results:
         now = tip.get(result.stage)
         if now != before.get(result.stage) and now != result.entry:
-            raise Overtaken(stage=result.stage, base=base[:12])
+            raise DataError("Overtaken", stage=result.stage, base=base[:12])
 
 
 def _check_dependencies(clone: Workspace, results: Sequence[StageResult], *, base: str) -> None:
@@ -166,7 +152,7 @@ def _check_dependencies(clone: Workspace, results: Sequence[StageResult], *, bas
     digest = cache(inventory.digest)
     for result in results:
         if any(digest(path) != md5 for path, md5 in dependencies(result.entry).items()):
-            raise Overtaken(stage=result.stage, base=base[:12])
+            raise DataError("Overtaken", stage=result.stage, base=base[:12])
 
 
 def _month_of(corpus: str) -> str:

@@ -29,44 +29,6 @@ from pipelines.workspace.trust import CodeNotSigned, StageInPointer
 READ = (*FILES, "dvc.yaml", "profiles", "schemes", "pipelines")
 
 
-class NotARepository(ConfigError):
-    """A folder is not a git checkout of this project with at least one commit."""
-
-    message = "{path} is not a git checkout of this project with at least one commit."
-    remedy = "Run the command in the project's checkout, or set CORPUS_REPO to an existing corpus repository."
-
-
-class NotACorpus(ConfigError):
-    """A git repository has branches, but it is not a corpus repository."""
-
-    message = "The repository {place} has branches ({names}) and no corpus."
-    remedy = "Set CORPUS_REPO to an empty repository, to a new path, or to a corpus repository."
-
-
-class AnotherProfile(ConfigError):
-    """The corpus repository was created with another profile (named parameter values)."""
-
-    message = "The corpus repository {place} was created with {there}, not with {profile}."
-    remedy = (
-        "Change single values with `corpus params set` or `corpus params apply FILE`, or set CORPUS_REPO to a new "
-        "repository."
-    )
-
-
-class Uncommitted(ConfigError):
-    """A checkout has uncommitted edits, which an upgrade would ignore because it reads the commit."""
-
-    message = "The checkout has uncommitted edits of {paths}, which an upgrade would ignore."
-    remedy = "Commit them, or set a value of this corpus only: `corpus params set KEY VALUE --reason TEXT`."
-
-
-class UnknownCode(ConfigError):
-    """A checkout's history lacks the code of the corpus, so changed parameters cannot be recognised."""
-
-    message = "The history of the checkout does not contain commit {code}, the newest code of this corpus."
-    remedy = "Merge it with `git fetch {place} code && git merge FETCH_HEAD`, then run `corpus upgrade` again."
-
-
 def init(settings: Settings, *, checkout: Path, profile: str | None) -> str:
     """Create the corpus repository from a checkout's HEAD, with ``profile`` merged into its parameters.
 
@@ -148,7 +110,7 @@ def _upgraded(settings: Settings, *, checkout: Path, keep: Collection[str], take
             return None
         if git("rev-list", "--max-count=1", f"{code}..origin/{CODE}", cwd=clone.path):
             there = git("rev-parse", f"origin/{CODE}", cwd=clone.path)[:12]
-            raise UnknownCode(code=there, place=shown(settings.repo))
+            raise ConfigError("UnknownCode", code=there, place=shown(settings.repo))
         earlier = results.before(clone)
         layers = Layers.of(clone)
         over = kept_profile(clone, code, layers.present.get("profile"))
@@ -204,14 +166,14 @@ def clone(settings: Settings, *, folder: Path) -> Path:
 def _adopt(settings: Settings, names: Collection[str], *, profile: str | None) -> None:
     """Check that a repository has a corpus with this profile."""
     if not {CODE, BRANCH} <= set(names):
-        raise NotACorpus(place=shown(settings.repo), names=", ".join(sorted(names)))
+        raise ConfigError("NotACorpus", place=shown(settings.repo), names=", ".join(sorted(names)))
     with workspace(settings) as clone:
         # no more of it: an older corpus need not fit the present code before an upgrade
         there = read_params(clone.path).get("profile")
     # a path names its profile by the file
     if profile is not None and there != Path(profile).stem:
         named = "no profile" if there is None else f"profile '{there}'"
-        raise AnotherProfile(place=shown(settings.repo), there=named, profile=f"'{profile}'")
+        raise ConfigError("AnotherProfile", place=shown(settings.repo), there=named, profile=f"'{profile}'")
 
 
 def _create(settings: Settings, *, checkout: Path, profile: str | None) -> None:
@@ -258,14 +220,14 @@ def _head(checkout: Path) -> str:
     try:
         return git("rev-parse", "HEAD", cwd=checkout)
     except (GitFailed, OSError):
-        raise NotARepository(path=checkout.name) from None
+        raise ConfigError("NotARepository", path=checkout.name) from None
 
 
 def _require_committed(checkout: Path) -> None:
     edited = list(uncommitted(checkout))
     if edited:
         more = f" and {len(edited) - 3} more files" if len(edited) > 3 else ""
-        raise Uncommitted(paths=", ".join(edited[:3]) + more)
+        raise ConfigError("Uncommitted", paths=", ".join(edited[:3]) + more)
 
 
 def uncommitted(checkout: Path) -> Iterator[str]:

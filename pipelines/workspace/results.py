@@ -34,9 +34,6 @@ Token = dict[str, Any]
 class ResultUnusable(DataError):
     """A stage result from another task is missing, was changed, or belongs to another run."""
 
-    message = "The result of stage {stage} cannot be used: {detail}."
-    remedy = "Nothing was committed. Clear the Airflow task of stage {stage}, so that it runs again."
-
 
 @dataclass(frozen=True)
 class StageResult:

@@ -17,19 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.errors import DataError
 from pipelines.timing import phase
-from pipelines.workspace.inventory import DependencyMissing, Inventory, is_metric, overlap
+from pipelines.workspace.inventory import Inventory, is_metric, overlap
 from pipelines.workspace.objects import digest_of
 from pipelines.workspace.results import Results, ResultUnusable, StageResult, Token
 
 if TYPE_CHECKING:
     from pipelines.workspace.clone import Workspace
-
-
-class OutMissing(DataError):
-    """A stage of ``dvc.yaml`` succeeded but did not write one of its outputs."""
-
-    message = "Stage {stage} did not write {path}."
-    remedy = "Correct the stage's command or its outs in dvc.yaml; nothing was stored."
 
 
 @dataclass(frozen=True)
@@ -201,7 +194,7 @@ def _require_made(clone: Workspace, defined: Definition, inventory: Inventory) -
         there = inventory.outs(path)
         for out in clone.graph.outs(path):
             if out not in there:
-                raise DependencyMissing(path=out)
+                raise DataError("DependencyMissing", path=out)
 
 
 def _own_metrics(result: StageResult) -> bool:
@@ -257,7 +250,7 @@ def _keep(clone: Workspace, out: str, *, stage: str) -> dict[str, Any]:
     """Add an out to the cache and return its entry for ``dvc.lock``."""
     path = clone.path / out
     if not path.exists():
-        raise OutMissing(stage=stage, path=out)
+        raise DataError("OutMissing", stage=stage, path=out)
     if path.is_file():
         digest = digest_of(path.read_bytes()) if is_metric(out) else clone.objects.put(path)
         return {"path": out, "hash": "md5", "md5": digest, "size": path.stat().st_size}

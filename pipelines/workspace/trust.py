@@ -28,31 +28,9 @@ TAGS = "code/"
 class CodeNotSigned(ConfigError):
     """The code of a commit is not signed, so it may be that of an attacker; it was not run."""
 
-    message = "The code of commit {commit} in the corpus repository is not signed; nothing of it was run."
-    remedy = (
-        "After an update of the package, run `corpus upgrade`. Otherwise find out who pushed the commit; if you have "
-        "reviewed its code, sign it with `corpus trust {commit} --who WHO --why WHY`."
-    )
-    exit_code = 77
-
-
-class CodeAltered(ConfigError):
-    """The corpus branch has other code than the branch ``code``, which an upgrade would run unsigned."""
-
-    message = "On branch corpus, {count} files of code differ from the checkout after the merge, such as {path}."
-    remedy = (
-        "Nothing was changed. Find out who changed them: `git log corpus -- {path}`. Commit the edits to the checkout, "
-        "or revert them on branch corpus, then run `corpus upgrade` again."
-    )
-    exit_code = 77
-
 
 class StageInPointer(ConfigError):
     """A ``.dvc`` file of the corpus branch is not a pointer; `dvc repro` would run the command in it."""
-
-    message = "The file {path} on branch corpus is not a pointer of this project, and DVC might run a command in it."
-    remedy = "No clone was made. Find out who committed the file: `git log corpus -- {path}`."
-    exit_code = 77
 
 
 def require_pointers(folder: Path) -> None:
@@ -84,7 +62,7 @@ def require_equal(clone: Path, *, code: str) -> None:
     different = sorted(_code(code, cwd=clone) ^ _code(None, cwd=clone))
     if different:
         paths = sorted({entry.partition("\t")[2] for entry in different})
-        raise CodeAltered(count=len(paths), path=paths[0])
+        raise ConfigError("CodeAltered", count=len(paths), path=paths[0])
 
 
 def _signer(settings: Settings) -> Signer:

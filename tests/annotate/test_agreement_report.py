@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from pipelines.config.settings import Settings
-from pipelines.errors import NoCorpus
 from pipelines.metrics.label_tables import Sheet
 from pipelines.report import agreement_tables as report
 from pipelines.report.agreement_tables import paper_tables, published
 from pipelines.taxonomy import load
 from pipelines.taxonomy.scheme import normal
+from tests.refusals import refused
 
 KNOWN = json.loads((Path(__file__).parents[1] / "known_answers.json").read_text())["cradle_table10"]
 
@@ -183,7 +183,7 @@ class TestSummary:
 
 def test_without_a_corpus_it_says_how_to_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CORPUS_HOME", str(tmp_path / "var"))
-    with pytest.raises(NoCorpus, match="corpus init"):
+    with refused("NoCorpus", match="corpus init"):
         report.of_corpus(Settings.from_env(), corpus="memes")
 
 

@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.annotate.backends.answer_files import BadAnswers
 from pipelines.annotate.backends.backend import Item, Queue, item_of, name_of
 from pipelines.annotate.backends.files import Files, open_files
 from pipelines.config.settings import Settings
-from pipelines.errors import BackendUnavailable
 from pipelines.process import now
 from tests.annotate import backend_contract as contract
+from tests.refusals import refused
 
 QUEUE = Queue("memes/calibration", "a1")
 START = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -155,7 +154,7 @@ def test_a_label_outside_the_scheme_is_for_the_round_to_judge(backend: Files) ->
 def test_a_bad_line_is_named_and_not_quoted(line: str, detail: str, backend: Files) -> None:
     folder = ready(backend)
     (folder / "answers.jsonl").write_text(f"{GOOD}\n\n{line}\n")
-    with pytest.raises(BadAnswers, match=rf"answers\.jsonl, line 3: .*({detail})") as error:
+    with refused("BadAnswers", match=rf"answers\.jsonl, line 3: .*({detail})") as error:
         backend.answers(QUEUE)
     assert "r000" not in str(error.value) and "yesterday" not in str(error.value)
 
@@ -163,7 +162,7 @@ def test_a_bad_line_is_named_and_not_quoted(line: str, detail: str, backend: Fil
 def test_a_half_written_last_line_is_no_answer_and_no_silence(backend: Files) -> None:
     folder = ready(backend)
     (folder / "answers.jsonl").write_text(f"{GOOD}\n{GOOD[:40]}")
-    with pytest.raises(BadAnswers, match="line 2: the last line has no line break"):
+    with refused("BadAnswers", match="line 2: the last line has no line break"):
         backend.answers(QUEUE)
 
 
@@ -184,7 +183,7 @@ def test_a_half_written_last_line_is_no_answer_and_no_silence(backend: Files) ->
 def test_a_bad_row_is_named(content: bytes, line: int, detail: str, backend: Files) -> None:
     folder = ready(backend)
     (folder / "answers.csv").write_bytes(content)
-    with pytest.raises(BadAnswers, match=rf"answers\.csv, line {line}: .*{detail}"):
+    with refused("BadAnswers", match=rf"answers\.csv, line {line}: .*{detail}"):
         backend.answers(QUEUE)
 
 
@@ -192,7 +191,7 @@ def test_both_formats_at_once_are_one_too_many(backend: Files) -> None:
     folder = ready(backend)
     (folder / "answers.csv").write_text("item,kind,answered\n")
     (folder / "answers.jsonl").write_text("")
-    with pytest.raises(BadAnswers, match="leave one of the two"):
+    with refused("BadAnswers", match="leave one of the two"):
         backend.answers(QUEUE)
 
 
@@ -249,24 +248,24 @@ def test_pictures_come_before_the_list_so_that_a_kill_between_is_mended(
 def test_an_altered_task_is_noticed(backend: Files) -> None:
     folder = ready(backend)
     (folder / "tasks.jsonl").write_text('{"item": "r000/0"}\n')
-    with pytest.raises(BadAnswers, match=r"tasks\.jsonl, line 1"):
+    with refused("BadAnswers", match=r"tasks\.jsonl, line 1"):
         backend.present(QUEUE)
 
 
 @pytest.mark.parametrize("queue", [Queue("../memes", "a1"), Queue("memes/x", ".."), Queue("memes//x", "a1")])
 def test_a_queue_stays_below_its_root(queue: Queue, backend: Files) -> None:
-    with pytest.raises(BackendUnavailable):
+    with refused("BackendUnavailable"):
         backend.prepare(queue, form=contract.form())
 
 
 def test_tasks_want_a_queue(backend: Files) -> None:
-    with pytest.raises(BackendUnavailable, match="not prepared"):
+    with refused("BackendUnavailable", match="not prepared"):
         backend.add(QUEUE, tasks=contract.texts(1))
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "annotation").write_text("a file")
-    with pytest.raises(BackendUnavailable):
+    with refused("BackendUnavailable"):
         Files(tmp_path / "annotation", clock=now).prepare(QUEUE, form=contract.form())
 
 

@@ -21,7 +21,7 @@ from pipelines.annotate.imports.published_files import UnreadableFile
 from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
 from pipelines.curate.items import published_split
-from pipelines.errors import BadImport, BadParams
+from pipelines.errors import BadParams
 from pipelines.storage import tables
 from pipelines.storage.seal import open_column, write_rows
 from pipelines.storage.tracked import read_tracked
@@ -31,6 +31,7 @@ from pipelines.workspace.git import git
 from pipelines.workspace.publish import publish_partition
 from tests import small_corpus
 from tests.annotate import published_sets as sets
+from tests.refusals import refused
 from tests.stages import rerun
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -292,7 +293,7 @@ def test_a_larger_share_of_bad_rows_is_accepted_on_request_and_recorded(run, tmp
     for row in rows[:6]:
         row["labels"] = ["heartbreak"]
     path = sets.jsonl(tmp_path / "dev.jsonl", rows)
-    with pytest.raises(BadImport, match=r"more than the share of 0\.05 that --allow-bad permits"):
+    with refused("BadImport", match=r"more than the share of 0\.05 that --allow-bad permits"):
         run("posts", "cradle", path, allow_bad=0.05)
     report = run("posts", "cradle", path, allow_bad=0.06)
     assert (report["items"], report["refused"], report["bad"]["labels: unknown_label"]["rows"]) == (94, None, 6)
@@ -349,7 +350,7 @@ def test_too_many_bad_rows_stop_an_import_with_their_lines_and_none_of_their_wor
     rows[7]["labels"] = ["no_crisis", "rape_past"]
     path = sets.jsonl(tmp_path / "dev.jsonl", rows)
     head = run.head()
-    with pytest.raises(BadImport, match=r"2 of 100 rows .*dev\.jsonl:8.*dev\.jsonl:4") as caught:
+    with refused("BadImport", match=r"2 of 100 rows .*dev\.jsonl:8.*dev\.jsonl:4") as caught:
         run("posts", "cradle", path)
     assert "heartbreak" not in str(caught.value) and "walked" not in str(caught.value)
     assert run.head() == head
@@ -372,7 +373,7 @@ def test_a_post_that_the_corpus_has_from_reddit_keeps_its_own_copy(run, tmp_path
 def test_a_month_of_collected_posts_is_never_overwritten(run, tmp_path, params, settings, vault):
     collect_one(settings, vault=vault, params=params, fullname="t3_abcdef", month="2017-12")
     path = sets.jsonl(tmp_path / "dev.jsonl", sets.cradle("dev")[:10])
-    with pytest.raises(BadImport, match="2017-12 of corpus posts has posts from another source"):
+    with refused("BadImport", match="2017-12 of corpus posts has posts from another source"):
         run("posts", "cradle", path)
 
 
@@ -419,14 +420,14 @@ def test_a_corpus_that_does_not_fit_is_refused(run, tmp_path, corpus, name, says
 def test_a_file_without_the_columns_is_refused_and_not_quoted(run, tmp_path):
     path = tmp_path / "figsim.csv"
     path.write_text("a private remark,split,F1\nt3_abcdef,train,1\n")
-    with pytest.raises(BadImport, match=r"no column for .*labels\.context") as caught:
+    with refused("BadImport", match=r"no column for .*labels\.context") as caught:
         run("memes", "figsim", path)
     assert "remark" not in str(caught.value)
     path.write_text('permalink,split\n"never closed,train\n')
     with pytest.raises(UnreadableFile, match=r"figsim\.csv cannot be read at line 2"):
         run("memes", "figsim", path)
     path.write_text("permalink,split\n")
-    with pytest.raises(BadImport, match="no rows"):
+    with refused("BadImport", match="no rows"):
         run("memes", "figsim", path)
 
 
@@ -437,7 +438,7 @@ def test_a_round_of_the_same_name_is_never_written_into(run, tmp_path, settings)
         path.write_text("round: figsim\n")
         clone.commit("round")
     sets.figsim(tmp_path / "figsim.csv")
-    with pytest.raises(BadImport, match="round has this name"):
+    with refused("BadImport", match="round has this name"):
         run("memes", "figsim", tmp_path / "figsim.csv")
 
 

@@ -20,11 +20,11 @@ from pipelines.annotate.forms.form import build_form, read_values
 from pipelines.config.params import load as load_params
 from pipelines.config.settings import Settings
 from pipelines.deployment.label_studio_server import Account, address, ensure_accounts, serve, start
-from pipelines.errors import BackendUnavailable
 from pipelines.taxonomy import load
 from tests.annotate import annotators
 from tests.annotate import backend_contract as contract
 from tests.annotate.annotators import Habits, ShownTask
+from tests.refusals import refused
 
 pytestmark = pytest.mark.faults
 
@@ -87,10 +87,10 @@ def test_an_outside_server_is_used_with_one_token(url: str, accounts: dict[str, 
     outside = LabelStudio(url, keys=lambda _: accounts["a1"].token, folder=None, accounts={})
     contract.check_add(outside, hands=hands, name="memes/outside")
     rejected = LabelStudio(url, keys=lambda _: "0" * 40, folder=None, accounts={})
-    with pytest.raises(BackendUnavailable, match="401"):
+    with refused("BackendUnavailable", match="401"):
         rejected.present(Queue("memes/outside", "a1"))
     silent = LabelStudio("http://127.0.0.1:9", keys=lambda _: "0" * 40, folder=None, accounts={})
-    with pytest.raises(BackendUnavailable, match="ConnectError"):
+    with refused("BackendUnavailable", match="ConnectError"):
         silent.present(Queue("memes/outside", "a1"))
 
 

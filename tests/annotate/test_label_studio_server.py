@@ -16,7 +16,7 @@ from pipelines.annotate.backends.label_studio import LONGEST_TITLE, open_label_s
 from pipelines.config.settings import Settings
 from pipelines.deployment.components import ServiceFailed, down
 from pipelines.deployment.label_studio_server import DATABASE, address, environment, start
-from pipelines.errors import BackendUnavailable
+from tests.refusals import refused
 
 ROOT = Path(__file__).resolve().parents[2]
 MIGRATE = """
@@ -123,9 +123,9 @@ def _tables(path: Path) -> dict[str, Any]:
 
 
 def test_without_a_server_the_backend_is_unavailable(settings: Settings) -> None:
-    with pytest.raises(BackendUnavailable, match="does not run"):
+    with refused("BackendUnavailable", match="does not run"):
         address(settings)
-    with pytest.raises(BackendUnavailable, match="does not run"):
+    with refused("BackendUnavailable", match="does not run"):
         open_label_studio(settings, pseudonyms=["a1"])
 
 
@@ -133,7 +133,7 @@ def test_an_outside_server_needs_its_key(settings: Settings, monkeypatch: pytest
     monkeypatch.setenv("CORPUS_LABEL_STUDIO_URL", "https://annotate.example.org/")
     outside = Settings.from_env()
     assert address(outside) == "https://annotate.example.org"
-    with pytest.raises(BackendUnavailable, match="CORPUS_LABEL_STUDIO_KEY"):
+    with refused("BackendUnavailable", match="CORPUS_LABEL_STUDIO_KEY"):
         open_label_studio(outside, pseudonyms=["a1"])
 
 

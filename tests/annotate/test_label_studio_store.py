@@ -11,7 +11,7 @@ import pytest
 from pipelines.annotate.backends import label_studio
 from pipelines.annotate.backends.backend import Queue
 from pipelines.annotate.backends.label_studio import FOLDERS, LabelStudio, clean
-from pipelines.errors import BackendUnavailable
+from tests.refusals import refused
 
 WORD = "PLANTEDQUINCEWORD"
 
@@ -55,7 +55,7 @@ def test_a_busy_database_is_reported_and_nothing_is_claimed(tmp_path: Path, monk
     monkeypatch.setattr(label_studio, "BUSY_SECONDS", 0.05)
     with contextlib.closing(_database(tmp_path, journal="DELETE")) as server:
         server.execute("BEGIN IMMEDIATE")
-        with pytest.raises(BackendUnavailable, match="busy"):
+        with refused("BackendUnavailable", match="busy"):
             clean(tmp_path)
 
 
@@ -64,7 +64,7 @@ def test_a_reader_that_keeps_the_old_pages_is_reported(tmp_path: Path, monkeypat
     with contextlib.closing(_database(tmp_path, journal="WAL")) as server:
         server.execute("BEGIN")
         server.execute("SELECT count(*) FROM task").fetchone()
-        with pytest.raises(BackendUnavailable, match="busy"):
+        with refused("BackendUnavailable", match="busy"):
             clean(tmp_path)
         server.execute("COMMIT")
         clean(tmp_path)
@@ -93,7 +93,7 @@ def test_a_removal_that_was_cut_short_is_ended_later(tmp_path: Path, monkeypatch
         monkeypatch.setattr(backend, "_client", lambda _: service)
         monkeypatch.setattr(backend, "_project", lambda _: 1)
         monkeypatch.setattr(backend, "_rows", lambda *_, **__: iter(service.rows))
-        with pytest.raises(BackendUnavailable, match="busy"):
+        with refused("BackendUnavailable", match="busy"):
             backend.remove(queue, items=[("r000", 0)])
         server.execute("COMMIT")
         assert _holding(tmp_path) == {"label_studio.sqlite3"}

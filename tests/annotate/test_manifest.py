@@ -8,17 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipelines.annotate.forms.manifest import (
-    FILE,
-    BadManifest,
-    RoundDecision,
-    RoundManifest,
-    folder,
-    opened,
-    read,
-    write,
-)
-from pipelines.errors import UnknownRound
+from pipelines.annotate.forms.manifest import FILE, RoundDecision, RoundManifest, folder, opened, read, write
+from tests.refusals import refused
 
 WHEN = datetime(2025, 3, 1, 9, 30, tzinfo=UTC)
 OPEN = RoundManifest(
@@ -107,14 +98,14 @@ def test_one_moment_is_written_in_one_way(tmp_path: Path) -> None:
 def test_a_manifest_that_does_not_hold_together_is_named_without_its_values(
     tmp_path: Path, changes: dict[str, object], said: str
 ) -> None:
-    with pytest.raises(BadManifest, match=said) as caught:
+    with refused("BadManifest", match=said) as caught:
         read(altered(tmp_path, **changes))
     assert "SECRET" not in str(caught.value)
     assert "Jane" not in str(caught.value)
 
 
 def test_a_copy_that_does_not_hold_together_is_not_written(tmp_path: Path) -> None:
-    with pytest.raises(BadManifest, match="a closed round"):
+    with refused("BadManifest", match="a closed round"):
         write(OPEN.model_copy(update={"status": "closed"}), tmp_path / FILE)
     assert not (tmp_path / FILE).exists()
 
@@ -125,7 +116,7 @@ def test_a_file_that_is_none_is_named(tmp_path: Path, content: bytes | None) -> 
     if content is not None:
         path.parent.mkdir(parents=True)
         path.write_bytes(content)
-    with pytest.raises(BadManifest, match=r"memes/pilot-1/manifest\.yaml"):
+    with refused("BadManifest", match=r"memes/pilot-1/manifest\.yaml"):
         read(path)
 
 
@@ -142,11 +133,11 @@ def test_rounds_come_in_the_order_in_which_they_were_opened(tmp_path: Path) -> N
 
 def test_a_manifest_in_the_folder_of_another_round_is_refused(tmp_path: Path) -> None:
     write(OPEN, folder(tmp_path, "memes", "pilot-1") / FILE)
-    with pytest.raises(BadManifest, match="the file is the manifest of memes/calibration"):
+    with refused("BadManifest", match="the file is the manifest of memes/calibration"):
         opened(tmp_path, "memes")
 
 
 @pytest.mark.parametrize("name", ["../params", "Pilot", "", "a/b", "pilot\n"])
 def test_no_name_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UnknownRound):
+    with refused("UnknownRound"):
         folder(tmp_path, "memes", name)

@@ -10,7 +10,7 @@ import yaml
 from pipelines import taxonomy
 from pipelines.annotate.forms import protocol
 from pipelines.config.params import load as load_params
-from pipelines.errors import UnknownRound
+from tests.refusals import refused
 
 ROOT = Path(__file__).resolve().parents[2]
 PILOT = {
@@ -87,7 +87,7 @@ def test_cradle_can_be_held_with_the_schemes_of_its_rounds() -> None:
     ],
 )
 def test_a_round_that_cannot_be_held_is_refused(tmp_path: Path, changes: dict[str, object], says: str) -> None:
-    with pytest.raises(protocol.BadProtocol, match=says):
+    with refused("BadProtocol", match=says):
         described(tmp_path, **changes)
 
 
@@ -107,11 +107,11 @@ def test_no_two_rounds_of_a_protocol_draw_alike() -> None:
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(protocol.UnknownProtocol, match="cradle, cradle-schemes, figsim"):
+    with refused("UnknownProtocol", match="cradle, cradle-schemes, figsim"):
         protocol.load("figsin")
     figsim = protocol.load("figsim")
     assert protocol.round_of(figsim, "calibration", corpus="memes").size == 50
-    with pytest.raises(UnknownRound, match="pilot-1, pilot-2, calibration, large-scale"):
+    with refused("UnknownRound", match="pilot-1, pilot-2, calibration, large-scale"):
         protocol.round_of(figsim, "round-1", corpus="memes")
 
 
@@ -133,7 +133,7 @@ def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
 )
 def test_a_round_that_contradicts_itself_is_refused(tmp_path: Path, changes: dict[str, object], said: str) -> None:
     assert described(tmp_path).rounds[0].size == 5
-    with pytest.raises(protocol.BadProtocol, match=said):
+    with refused("BadProtocol", match=said):
         described(tmp_path, **changes)
 
 
@@ -148,5 +148,5 @@ def test_a_round_that_contradicts_itself_is_refused(tmp_path: Path, changes: dic
 def test_a_file_that_does_not_hold_together_is_refused(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "own.yaml"
     path.write_text(text)
-    with pytest.raises(protocol.BadProtocol, match=said):
+    with refused("BadProtocol", match=said):
         protocol.load_file(path)

@@ -6,12 +6,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from pipelines.annotate.forms import protocol
-from pipelines.annotate.rounds.qualification import NotQualified, eligible, hard, scores, settled
+from pipelines.annotate.rounds.qualification import eligible, hard, scores, settled
 from pipelines.taxonomy import load
 from tests.annotate.round_manifest import write_manifest
+from tests.refusals import refused
 
 A, B, C, D = (f"annotator-{n}" for n in range(1, 5))
 HARM, PAST, NOTHING = "selfharm_ongoing", "rape_past", "no_crisis"
@@ -50,16 +49,16 @@ def test_a_round_takes_who_was_there_and_who_qualified(tmp_path: Path) -> None:
     people, single = (A, B, C, D), PLANNED["round-4"]
     given: dict[str, Any] = {"people": people, "corpus": "posts", "root": tmp_path}
     assert PLANNED["qualification"].bound == 0.7417, "CRADLE T10: the least Jaccard index of two experts"
-    with pytest.raises(NotQualified, match="needs 4 annotators; 0 of"):
+    with refused("NotQualified", match="needs 4 annotators; 0 of"):
         eligible(single, **given)
     held(tmp_path, "round-3", A, B)
     assert eligible(PLANNED["qualification"], **given) == [C, D], "those who settled the cases are not asked again"
     test = {"phase": "qualification", "draw": "again", "again": ["round-3"], "bound": 0.7417}
     held(tmp_path, "qualification", C, D, **test)
-    with pytest.raises(NotQualified, match=r"2 of round\.annotators"):
+    with refused("NotQualified", match=r"2 of round\.annotators"):
         eligible(single, **given)
     held(tmp_path, "qualification", C, D, **test, scores={C: 0.9, D: 0.74})
-    with pytest.raises(NotQualified, match=r"3 of round\.annotators"):
+    with refused("NotQualified", match=r"3 of round\.annotators"):
         eligible(single, **given)
     held(tmp_path, "qualification", C, D, **test, scores={C: 0.9, D: 0.7417})
     assert eligible(single, **given) == [A, B, C, D]

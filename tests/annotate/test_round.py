@@ -21,12 +21,12 @@ from pipelines.annotate import gold
 from pipelines.annotate.backends.backend import AnnotationTask, AnnotatorAnswer, Queue
 from pipelines.annotate.backends.files import Files
 from pipelines.annotate.forms import protocol
-from pipelines.annotate.rounds import descriptions, desk, opening, store
+from pipelines.annotate.rounds import descriptions, desk, store
 from pipelines.annotate.rounds import round as rounds
 from pipelines.cli.annotate import rounds as app
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
-from pipelines.errors import BackendUnavailable, CommitLost, RoundState, UnknownRound
+from pipelines.errors import AnnotationError, CommitLost
 from pipelines.storage import tables
 from pipelines.taxonomy import load as load_scheme
 from pipelines.vault import locks
@@ -35,6 +35,7 @@ from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
 from tests.annotate import round_corpus as small
 from tests.annotate.round_corpus import NOW, answer, items, other, tasks, truth
+from tests.refusals import refused
 from tests.small_corpus import own_scheme
 from tests.stages import reproduce
 
@@ -186,7 +187,7 @@ def test_a_round_from_the_draw_to_gold(lab: Lab) -> None:
     assert {small.item(str(t["item"])) for t in shown} == disputed
     assert not any(person in json.dumps(shown) for person in (ONE, TWO)), "sides have no names"
     assert set(items(lab.folder(TWO))).isdisjoint(left), "closed items are in no queue"
-    with pytest.raises(RoundState, match="29 items wait"):
+    with refused("RoundState", match="29 items wait"):
         lab.do(rounds.close, "calibration", go_on=True, reason="agreement-sufficient")
 
     decisions = [
@@ -212,9 +213,9 @@ def test_a_round_from_the_draw_to_gold(lab: Lab) -> None:
     assert lab.do(rounds.close, "calibration", go_on=True, reason="agreement-sufficient")["changed"] is False
     assert not list(lab.settings.annotation_files.rglob("*"))
     for command in (rounds.open_round, rounds.pull, rounds.adjudicate):
-        with pytest.raises(RoundState, match="is closed"):
+        with refused("RoundState", match="is closed"):
             lab.do(command, "calibration")
-    with pytest.raises(RoundState, match="opposite of this"):
+    with refused("RoundState", match="opposite of this"):
         lab.do(rounds.close, "calibration", go_on=False, reason="guideline-changes")
 
 
@@ -239,25 +240,25 @@ def test_a_pilot_is_described_and_a_second_annotator_approves(lab: Lab, tmp_path
             table.writerows([line["item"], "a plain field of one colour", note] for line in rows)
         return file
 
-    with pytest.raises(RoundState, match="50 items have no description"):
+    with refused("RoundState", match="50 items have no description"):
         lab.do(rounds.close, "pilot-2", go_on=True, reason="scheme-stable")
-    with pytest.raises(descriptions.BadDescriptions, match="takes no part"):
+    with refused("BadDescriptions", match="takes no part"):
         lab.do(descriptions.describe, "pilot-2", file=write("read as calm"), by="annotator-9")
     said = lab.do(descriptions.describe, "pilot-2", file=write("read as calm"), by=ONE)
     assert (said["described"], said["approved"], said["changed_items"]) == (50, 0, 50)
     assert not holds(lab.settings.home, "read as calm", "a plain field"), "descriptions and notes are sealed"
-    with pytest.raises(descriptions.BadDescriptions, match=r"nothing of another annotator waits.*50 of your own"):
+    with refused("BadDescriptions", match=r"nothing of another annotator waits.*50 of your own"):
         lab.do(descriptions.approve, "pilot-2", by=ONE)
     assert lab.do(descriptions.approve, "pilot-2", by=TWO)["approved"] == 50
     changed = lab.do(descriptions.describe, "pilot-2", file=write("read as sad", rows=lines[:3]), by=TWO)
     assert (changed["described"], changed["approved"], changed["changed_items"]) == (50, 47, 3)
-    with pytest.raises(RoundState, match="3 items have no description"):
+    with refused("RoundState", match="3 items have no description"):
         lab.do(rounds.close, "pilot-2", go_on=True, reason="scheme-stable")
     lab.do(descriptions.approve, "pilot-2", by=ONE)
-    with pytest.raises(RoundState, match="items wait for the adjudicator"):
+    with refused("RoundState", match="items wait for the adjudicator"):
         lab.do(rounds.close, "pilot-2", go_on=True, reason="scheme-stable")
     bad = write("x", rows=[{"item": "r/0"}])
-    with pytest.raises(descriptions.BadDescriptions, match="line 2 is of no item"):
+    with refused("BadDescriptions", match="line 2 is of no item"):
         lab.do(descriptions.describe, "pilot-2", file=bad, by=ONE)
 
 
@@ -271,11 +272,11 @@ def test_rounds_never_draw_the_same_item_and_take_what_there_is(lab: Lab) -> Non
     assert sizes == {"calibration": 50, "pilot-1": 50, "pilot-2": 10}
     drawn = [{(r["record_id"], r["image"]) for r in lab.rows("assignments", name=name)} for name in sizes]
     assert sum(map(len, drawn)) == len(set.union(*drawn)) == small.MEMES
-    with pytest.raises(opening.NothingToDraw, match="other rounds already contain 110"):
+    with refused("NothingToDraw", match="other rounds already contain 110"):
         lab.do(rounds.open_round, "large-scale")
-    with pytest.raises(UnknownRound, match="pilot-1"):
+    with refused("UnknownRound", match="pilot-1"):
         lab.do(rounds.open_round, "nonsense")
-    with pytest.raises(UnknownRound, match="calibration"):
+    with refused("UnknownRound", match="calibration"):
         lab.do(rounds.pull, "large-scale")
 
 
@@ -324,12 +325,12 @@ class Dying(Files):
     """Dies when the first tasks come in."""
 
     def add(self, queue: Queue, *, tasks: Sequence[AnnotationTask]) -> None:
-        raise BackendUnavailable(backend="files", detail="it died")
+        raise AnnotationError("BackendUnavailable", backend="files", detail="it died")
 
 
 def test_what_dies_after_the_commit_is_made_good(lab: Lab) -> None:
     lab.kind = Dying
-    with pytest.raises(BackendUnavailable):
+    with refused("BackendUnavailable"):
         lab.do(rounds.open_round, "calibration")
     committed, manifest = lab.head(), lab.manifest()
     assert not items(lab.folder(ONE))
@@ -339,7 +340,7 @@ def test_what_dies_after_the_commit_is_made_good(lab: Lab) -> None:
     assert lab.manifest() == manifest
 
     lab.kind = Dying
-    with pytest.raises(BackendUnavailable):
+    with refused("BackendUnavailable"):
         lab.do(rounds.adjudicate, "calibration")
     assert lab.manifest()["status"] == "adjudicating"
     lab.kind = Files
@@ -371,7 +372,7 @@ def test_answers_that_come_after_the_sides_were_shown_change_nothing(lab: Lab) -
     answer(lab.folder(TWO), [(asked[0], other(right[asked[0]], key="severity"))], at=NOW + DAY)
     pulled = lab.do(rounds.pull, "calibration")
     assert (pulled["cases"], pulled["changed"]) == (1, False)
-    with pytest.raises(RoundState, match="1 items wait"):
+    with refused("RoundState", match="1 items wait"):
         lab.do(rounds.close, "calibration", go_on=True, reason="discussed")
     assert lab.do(rounds.close, "calibration", go_on=True, reason="discussed", dry_run=True)["cases"] == 1
     assert lab.manifest()["status"] == "adjudicating"
@@ -470,7 +471,7 @@ def test_another_seed_does_not_go_on_with_an_open_round(lab: Lab, monkeypatch: p
     planned = protocol.load("figsim")
     moved = tuple(p.model_copy(update={"seed": p.seed + 1}) for p in planned.rounds)
     monkeypatch.setattr(protocol, "load", lambda _: planned.model_copy(update={"rounds": moved}))
-    with pytest.raises(RoundState, match="another protocol or seed"):
+    with refused("RoundState", match="another protocol or seed"):
         lab.do(rounds.open_round, "calibration")
 
 
@@ -484,7 +485,7 @@ def test_another_guideline_reads_no_answer_and_begins_no_adjudication(
     with monkeypatch.context() as later:
         later.setattr(desk, "guideline", lambda *_, **__: "another")
         for command in (rounds.open_round, rounds.pull, rounds.adjudicate):
-            with pytest.raises(RoundState, match="guideline changed"):
+            with refused("RoundState", match="guideline changed"):
                 lab.do(command, "calibration")
         assert lab.head() == before, "nothing was committed on the way"
     assert lab.do(rounds.pull, "calibration")["answered"] == {ONE: 50, TWO: 0}
@@ -494,7 +495,7 @@ def test_without_a_split_it_says_which_stage_to_run(lab: Lab) -> None:
     with workspace(lab.settings) as clone:
         (clone.path / "dvc.lock").unlink()
         clone.commit("no stage ever ran")
-    with pytest.raises(store.NotMade, match="stage split@memes"):
+    with refused("NotMade", match="stage split@memes"):
         lab.do(rounds.open_round, "calibration")
 
 

@@ -13,8 +13,9 @@ import pytest
 
 from pipelines.cli.shared import Decider
 from pipelines.errors import BadParams
-from pipelines.registry.approved import ApprovalRecord, DecisionRefused
+from pipelines.registry.approved import ApprovalRecord
 from pipelines.registry.journal import signed
+from tests.refusals import refused
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN, SUBJECT = "promote/manual__1", "promote crisis-posts 2"
@@ -45,7 +46,7 @@ def test_an_answer_names_the_user_who_is_logged_in() -> None:
     ids=str,
 )  # fmt: skip
 def test_a_decision_that_was_changed_in_airflow_is_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(DecisionRefused):
+    with refused("DecisionRefused"):
         verified(answer() | change)
 
 
@@ -53,26 +54,26 @@ def test_a_decision_that_was_changed_in_airflow_is_refused(change: dict[str, Any
     "other", [{"run": "promote/manual__2"}, {"subject": "promote crisis-posts 3"}, {"yes": False}], ids=str
 )
 def test_a_decision_is_not_used_for_another_run_subject_or_answer(other: dict[str, Any]) -> None:
-    with pytest.raises(DecisionRefused):
+    with refused("DecisionRefused"):
         verified(answer(), **other)
 
 
 @pytest.mark.parametrize("text", ["", "null", "[]", "{}", '"x"', '{"who": "airflow:ada", "why": "x"}'])
 def test_what_is_no_decision_is_refused(text: str) -> None:
-    with pytest.raises(DecisionRefused):
+    with refused("DecisionRefused"):
         verified(text)
 
 
 def test_no_answer_in_time_is_a_rejection_and_never_an_approval() -> None:
     assert verified(answer(None, yes=False), yes=False).who == "no answer"
-    with pytest.raises(DecisionRefused):
+    with refused("DecisionRefused"):
         answer(None, yes=True)
 
 
 @pytest.mark.parametrize("user", ["Anonymous", "anonymous", "unknown", "", " "])
 def test_an_anonymous_user_decides_nothing(user: str) -> None:
     for yes in (True, False):
-        with pytest.raises(DecisionRefused, match="not logged in"):
+        with refused("DecisionRefused", match="not logged in"):
             answer(user, yes=yes)
     for who in (user, f"{user} (os:eve)"):
         with pytest.raises(BadParams, match="who"):

@@ -27,13 +27,13 @@ import pytest
 from PIL import Image
 
 from pipelines.config.collect import Decode, Ocr
-from pipelines.errors import SandboxMissing
 from pipelines.extract import confine, confined_child
 from pipelines.extract.confined_child import ChildCrashed, ConfinedChild
 from pipelines.extract.decode import REPLY, DecodedPicture, Decoder
 from pipelines.extract.ocr import OcrFailed, open_engine
 from pipelines.extract.ocr.confined_engine import ConfinedEngine
 from pipelines.extract.ocr.ocr_child import READING
+from tests.refusals import refused
 
 ROOT = Path(__file__).resolve().parents[2]
 PARAMS = Decode(formats=("JPEG", "PNG"), max_pixels=10**6, max_frames=1, memory_mb=1024, timeout_seconds=20, quality=95)
@@ -334,9 +334,9 @@ def without_a_sandbox(patch: pytest.MonkeyPatch) -> None:
 
 def test_without_a_sandbox_no_picture_is_read_unless_that_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     without_a_sandbox(monkeypatch)
-    with pytest.raises(SandboxMissing, match="only: user"), Decoder(PARAMS):
+    with refused("SandboxMissing", match="only: user"), Decoder(PARAMS):
         pass
-    with pytest.raises(SandboxMissing):
+    with refused("SandboxMissing"):
         open_engine(OCR)
     accepted = PARAMS.model_copy(update={"sandbox": "accepted_without"})
     with pytest.warns(RuntimeWarning, match="without a sandbox"), Decoder(accepted) as decoder:

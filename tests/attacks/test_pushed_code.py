@@ -21,10 +21,11 @@ from pipelines.errors import StepFailed
 from pipelines.vault.signing import Signer
 from pipelines.vault.vault import Vault
 from pipelines.workspace import publish, repository, trust
-from pipelines.workspace.clone import NotACommand, Workspace, workspace
+from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.git import git, write_signed_tag
-from pipelines.workspace.pointer import BadPointer, check_handed_over, hand_over, pointer_text, received
-from pipelines.workspace.trust import CodeAltered, CodeNotSigned, StageInPointer
+from pipelines.workspace.pointer import check_handed_over, hand_over, pointer_text, received
+from pipelines.workspace.trust import CodeNotSigned, StageInPointer
+from tests.refusals import refused
 from tests.small_corpus import SHELL, begin, code_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -159,7 +160,7 @@ def test_an_upgrade_signs_no_code_that_was_pushed(settings: Settings, tmp_path: 
     write("pipelines/newer.py", "x = 1\n")(code)
     git("add", "--all", cwd=code)
     git("commit", "--quiet", "-m", "newer", cwd=code)
-    with pytest.raises(CodeAltered, match=r"subprocess\.py"):
+    with refused("CodeAltered", match=r"subprocess\.py"):
         repository.upgrade(settings, checkout=code)
     assert publish.head(settings) == before
 
@@ -208,7 +209,7 @@ def test_a_value_of_params_starts_no_shell(settings: Settings, tmp_path: Path) -
         with pytest.raises(StepFailed):
             clone.command(f"python -m pipelines false; touch {victim}", name="stage")
         for line in (f"touch {victim}", f'python -c \'open("{victim}", "w")\'', f"sh -c 'touch {victim}'"):
-            with pytest.raises(NotACommand):
+            with refused("NotACommand"):
                 clone.command(line, name="stage")
     assert not victim.exists()
 
@@ -241,7 +242,7 @@ def test_a_link_in_the_branch_leads_no_write_out_of_the_clone(settings: Settings
 def test_a_publish_takes_pointers_of_its_own_month_only(settings: Settings, path: str) -> None:
     given = {"corpus": "memes", "month": "2022-11", "pointers": {path: POINTER}}
     before = publish.head(settings)
-    with pytest.raises(BadPointer, match="2022-11/"):
+    with refused("BadPointer", match="2022-11/"):
         publish.publish_partition(settings, **given, leave_out=lambda *_: 0)
     assert publish.head(settings) == before
 
@@ -257,7 +258,7 @@ def test_a_publish_takes_pointers_of_its_own_month_only(settings: Settings, path
     ],
 )
 def test_a_pointer_has_one_spelling(path: str, text: str) -> None:
-    with pytest.raises(BadPointer):
+    with refused("BadPointer"):
         check_handed_over({path: text.replace("posts.parquet", path.rpartition("/")[2])})
 
 
@@ -281,7 +282,7 @@ def test_a_pointer_that_no_task_wrote_is_refused(change: Callable[[Any, bytes], 
     secret = b"5" * 64
     given = hand_over(HANDED, secret=secret)
     assert received(given, secret=secret) == HANDED
-    with pytest.raises(BadPointer, match="no task of this corpus"):
+    with refused("BadPointer", match="no task of this corpus"):
         received(change(given, secret), secret=secret)
 
 

@@ -18,9 +18,10 @@ from pipelines.collect.admission import Admission
 from pipelines.collect.refresh_store import ListingRead, RefreshStore
 from pipelines.collect.sources import open_source
 from pipelines.config.params import Params, load
-from pipelines.config.settings import SecretBesideVault, SecretUnreadable, Settings
+from pipelines.config.settings import Settings
 from pipelines.errors import BadParams, NoSecret
 from pipelines.vault.vault import Vault
+from tests.refusals import refused
 from tests.small_corpus import BASIC, code_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,14 +78,14 @@ def test_a_secret_that_cannot_be_read_is_an_error_and_none_is_made(
 ) -> None:
     monkeypatch.setenv(variable, value.format(home=home))
     (home / "secret").write_text(SECRET)
-    with pytest.raises(SecretUnreadable, match=f"{variable} says: {detail}"):
+    with refused("SecretUnreadable", match=f"{variable} says: {detail}"):
         Settings.from_env().create_secret()
 
 
 def test_what_a_failed_command_prints_is_not_repeated(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = "import sys\nprint('5ecre7'); print('5ecre7', file=sys.stderr); sys.exit(3)"
     monkeypatch.setenv("CORPUS_SECRET_COMMAND", keeper(home.parent, code))
-    with pytest.raises(SecretUnreadable, match="exit status 3") as caught:
+    with refused("SecretUnreadable", match="exit status 3") as caught:
         Settings.from_env().secret()
     assert "5ecre7" not in str(caught.value) + repr(caught.value.fields) and caught.value.__cause__ is None
 
@@ -120,7 +121,7 @@ def test_real_posts_are_not_read_under_a_secret_beside_the_vault(
     with pytest.raises(NoSecret):
         settings.secret()
     secret = settings.create_secret()
-    with pytest.raises(SecretBesideVault, match="stored beside the vault"):
+    with refused("SecretBesideVault", match="stored beside the vault"):
         open_live(params=params, settings=settings)
     loopback = dict.fromkeys(("reddit_url", "reddit_oauth_url", "arctic_shift_url"), "http://127.0.0.1:9")
     open_live(params=params, settings=settings.model_copy(update=loopback))

@@ -14,13 +14,11 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines.backup import backup, restore
-from pipelines.backup.backup import BackupRunning
-from pipelines.backup.pool import BackupDamaged, Pool
+from pipelines.backup.pool import Pool
 from pipelines.cli.main import app
 from pipelines.config.operate import Takedown
 from pipelines.config.params import FILES
 from pipelines.config.settings import Settings
-from pipelines.errors import BadArgument, NoVault
 from pipelines.takedown import takedown
 from pipelines.takedown.selection import Selection
 from pipelines.vault.vault import Vault
@@ -29,6 +27,7 @@ from pipelines.workspace.git import git
 from tests.privacy import used_corpus as used
 from tests.privacy.place_search import counted
 from tests.privacy.used_corpus import NOW, SECRET, fullname, word
+from tests.refusals import refused
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -106,7 +105,7 @@ def test_a_backup_has_neither_the_secret_nor_plain_content(settings: Settings, f
     assert word("posts", 0).encode() not in held and fullname("posts", 0).encode() not in held
     modes = {path.stat().st_mode & 0o077 for path in [folder, *folder.rglob("*")] if path.name != "lock"}
     assert modes == {0}
-    with pytest.raises(BadArgument):
+    with refused("BadArgument"):
         backup.write_secret(folder / "secret", folder=folder, settings=settings)
     backup.write_secret(tmp_path / "apart" / "secret", folder=folder, settings=settings)
     assert (tmp_path / "apart" / "secret").read_text() == SECRET
@@ -171,7 +170,7 @@ def test_a_restore_writes_to_no_place_that_is_in_use(
     taken = {"home": settings.home, "cache": settings.cache, "remote": settings.remote, "repo": settings.repo}
     update = {"vault_url": settings.vault_url} if place == "vault" else {place: taken[place]}
     before = sorted(path.stat().st_mtime_ns for path in settings.home.rglob("*"))
-    with pytest.raises(restore.NotEmpty):
+    with refused("NotEmpty"):
         restore.run(folder, name=None, settings=new.model_copy(update=update), tombstones=[], now=NOW)
     assert sorted(path.stat().st_mtime_ns for path in settings.home.rglob("*")) == before
     assert not new.home.exists()
@@ -200,7 +199,7 @@ def test_a_damaged_backup_is_refused_before_anything_is_written(
         manifest.write_text(json.dumps(body))
     else:
         monkeypatch.setenv("CORPUS_SECRET", "77" * 64)
-    with pytest.raises(BackupDamaged):
+    with refused("BackupDamaged"):
         restored(folder, tmp_path / "new")
     assert not (tmp_path / "new").exists()
 
@@ -225,7 +224,7 @@ def test_an_interrupted_restore_has_no_vault(settings: Settings, folder: Path, t
 
     with pytest.raises(KeyboardInterrupt):
         restored(folder, tmp_path / "new", say=killed)
-    with pytest.raises(NoVault):
+    with refused("NoVault"):
         Vault.existing(used.settings_of(tmp_path / "new"))
 
 
@@ -246,7 +245,7 @@ def test_old_backups_are_deleted_with_the_keys_that_only_they_have(settings: Set
 def test_two_backups_do_not_write_to_one_folder_at_once(settings: Settings, folder: Path) -> None:
     def second(part: str) -> None:
         if part == "objects":
-            with pytest.raises(BackupRunning):
+            with refused("BackupRunning"):
                 made(folder, settings)
             raise SystemExit
 
@@ -305,7 +304,7 @@ def test_the_commands_back_up_and_restore(
 
 def test_no_backup_is_found_in_another_folder(settings: Settings, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(BadArgument):
+    with refused("BadArgument"):
         restored(tmp_path / "empty", tmp_path / "new")
     assert list((tmp_path / "empty").iterdir()) == []
 

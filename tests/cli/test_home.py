@@ -15,10 +15,11 @@ import pytest
 import yaml
 
 from pipelines.config.settings import Settings
-from pipelines.errors import NoSecret, NoVault
+from pipelines.errors import NoSecret
 from pipelines.vault.vault import Vault
 from pipelines.workspace import repository
 from pipelines.workspace.git import git
+from tests.refusals import refused
 from tests.small_corpus import BASIC, code_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -105,7 +106,7 @@ def test_only_init_creates_the_secret_and_the_vault(checkout: Path) -> None:
     with Vault.existing(settings) as vault:
         assert vault.counts() == {"records": 0, "tombstones": 0}
     (settings.home / "vault.sqlite").unlink()
-    with pytest.raises(NoVault, match="backup"):
+    with refused("NoVault", match="backup"):
         Vault.existing(settings)
 
 

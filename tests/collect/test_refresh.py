@@ -23,7 +23,6 @@ from pipelines.collect.listing_reader import due
 from pipelines.collect.month import Window, addition
 from pipelines.collect.month_ledger import gaps_of
 from pipelines.collect.refresh_store import ListingRead, RefreshStore, StoredPost
-from pipelines.collect.sources.service import AllClosed
 from pipelines.config.collect import Corpus, Refresh
 from pipelines.config.params import overlay, parse, read_params
 from pipelines.errors import SourceUnavailable
@@ -32,6 +31,7 @@ from pipelines.takedown.redaction import Gone
 from pipelines.takedown.retention import waiting
 from tests.collect import refreshed_reddit as reddit
 from tests.collect.refreshed_reddit import BUSY, CORPUS, END, HOUR, QUIET, START, Deployment
+from tests.refusals import refused
 
 DAY = 24 * HOUR
 At = Callable[..., dict[str, Any]]
@@ -196,7 +196,7 @@ def test_one_subreddit_that_cannot_be_read_does_not_stop_the_others(
 
 def test_a_refresh_of_closed_subreddits_fails(at: At, server: SandboxServer) -> None:
     server.private = {BUSY.lower(), QUIET.lower()}
-    with pytest.raises(AllClosed, match="none of the 2 subreddits"):
+    with refused("AllClosed", match="none of the 2 subreddits"):
         at(START + DAY)
 
 
@@ -241,7 +241,7 @@ def test_a_killed_publish_is_repeated_without_harm(
 
 def test_a_month_of_a_live_source_is_open_until_its_grace_has_passed(deployment: Deployment) -> None:
     given: dict[str, Any] = {"window": reddit.MONTH, "params": deployment.params}
-    with pytest.raises(refresh.MonthOpen) as error:
+    with refused("MonthOpen") as error:
         refresh.require_closed(CORPUS, now=datetime.fromtimestamp(END + HOUR, tz=UTC), **given)
     assert error.value.fields["retry_after"] == 47 * HOUR
     assert error.value.exit_code == 75
@@ -254,7 +254,7 @@ def test_a_month_of_a_live_source_is_open_until_its_grace_has_passed(deployment:
 def test_a_corpus_of_dumps_has_nothing_to_refresh(deployment: Deployment) -> None:
     dumps = deployment.params.corpora[CORPUS].model_copy(update={"source": "dump"})
     deployment.params = deployment.params.model_copy(update={"corpora": {CORPUS: dumps}})
-    with pytest.raises(refresh.NoListing, match=r"corpora\.posts\.source"):
+    with refused("NoListing", match=r"corpora\.posts\.source"):
         deployment.refresh_at(START + DAY)
 
 
@@ -364,6 +364,6 @@ def test_the_commands_use_the_parameters_of_their_folder(
     found = json.loads(capsys.readouterr().out)
     assert (found["read"], found["closed"]) == (2, 1)
     assert found["new"] == found["stored"] > 0
-    with pytest.raises(refresh.MonthOpen):
+    with refused("MonthOpen"):
         commands.collect(CORPUS, reddit.MONTH.key)
     assert not (tmp_path / "work").exists()

@@ -14,10 +14,10 @@ from pipelines.cli.main import app
 from pipelines.collect.partition import shared_pictures, shared_pictures_of
 from pipelines.config.params import texts_below
 from pipelines.config.settings import Settings
-from pipelines.errors import UnknownName
 from pipelines.vault.vault import Vault
 from pipelines.workspace.clone import workspace
 from tests import small_corpus
+from tests.refusals import refused
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -56,5 +56,5 @@ def test_the_command_lists_those_of_all_months(tmp_path: Path, monkeypatch: pyte
         clone.commit("data(memes): two months", paths=["data"])
     result = CliRunner().invoke(app, ["shared-pictures", "memes"])
     assert json.loads(result.stdout) == [{"sha256": "a" * 64, "authors": 5, "posts": 6}]
-    with pytest.raises(UnknownName, match="memes"):
+    with refused("UnknownName", match="memes"):
         shared_pictures_of(settings, corpus="posts")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.collect.month import Window
-from pipelines.errors import BadWindow
+from tests.refusals import refused
 
 
 @given(st.datetimes(min_value=datetime(2005, 6, 1), max_value=datetime(2100, 1, 1), timezones=st.just(UTC)))
@@ -27,5 +27,5 @@ def test_december_ends_with_the_year() -> None:
 
 @pytest.mark.parametrize("key", ["", "2022-13", "2022-00", "2022-1", "2022-12-01", "december", "2022/12", "2022-12\n"])
 def test_what_is_no_month_is_refused_with_the_form_wanted(key: str) -> None:
-    with pytest.raises(BadWindow, match="YYYY-MM"):
+    with refused("BadWindow", match="YYYY-MM"):
         Window.from_key(key)

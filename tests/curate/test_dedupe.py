@@ -13,10 +13,10 @@ import pytest
 
 from pipelines.config.params import Params, load
 from pipelines.curate.dedupe.dedupe import run
-from pipelines.errors import SchemaMismatch
 from pipelines.storage import tables
 from pipelines.storage.seal import write_rows
 from pipelines.vault.vault import Vault
+from tests.refusals import refused
 
 NOW = datetime(2023, 1, 2, tzinfo=UTC)
 LONG = "nobody told me that the plant on the window needs water"
@@ -181,12 +181,12 @@ def test_fingerprints_of_two_kinds_are_refused(tmp_path: Path, vault: Vault, par
     other = tmp_path / "data/memes/2022-12"
     other.rename(tmp_path / "data/memes/2022-11")
     months.write(CHAIN[4:5])
-    with pytest.raises(SchemaMismatch, match="2 different methods"):
+    with refused("SchemaMismatch", match="2 different methods"):
         run("memes", params=params, vault=vault, root=tmp_path)
 
 
 def test_an_image_without_its_post_is_refused(tmp_path: Path, vault: Vault, params: Params) -> None:
     Months(tmp_path, vault).write(CHAIN)
     (tmp_path / "data/memes/2022-12/posts.parquet").unlink()
-    with pytest.raises(SchemaMismatch, match="6 records have items and no post"):
+    with refused("SchemaMismatch", match="6 records have items and no post"):
         run("memes", params=params, vault=vault, root=tmp_path)

@@ -13,9 +13,10 @@ import pytest
 from pipelines.annotate.gold import asked_of
 from pipelines.config.params import Params
 from pipelines.curate import sample, split
-from pipelines.errors import BadParams, SplitConflict
+from pipelines.errors import BadParams
 from pipelines.vault.vault import Vault
 from tests.curate import small_corpus as corpus
+from tests.refusals import refused
 
 NOW = datetime(2023, 1, 1, tzinfo=UTC)
 
@@ -120,7 +121,7 @@ def test_what_bridges_two_splits_is_left_out_and_spoils_nothing_else(tmp_path: P
 def test_an_author_in_two_splits_stops_the_step(tmp_path: Path, vault: Vault) -> None:
     assign(vault, {0: "train", 1: "test"})
     corpus.write(tmp_path, [0, 0, *range(1, 19)])
-    with pytest.raises(SplitConflict, match="1 near-duplicate"):
+    with refused("SplitConflict", match="1 near-duplicate"):
         run(tmp_path, vault)
     assert len(vault.assignments("memes", version=1)) == 2
     assert not (tmp_path / "snapshot/memes/split").exists()
@@ -175,14 +176,14 @@ def test_a_published_split_wins(tmp_path: Path, vault: Vault) -> None:
 def test_a_published_split_moves_nothing(tmp_path: Path, vault: Vault) -> None:
     assign(vault, {0: "train"})
     corpus.write(tmp_path, range(20))
-    with pytest.raises(SplitConflict, match="assigns 1 items to another"):
+    with refused("SplitConflict", match="assigns 1 items to another"):
         run(tmp_path, vault, published(tmp_path, [f"{corpus.record_id(0)},0,test"]))
 
 
 def test_a_published_split_that_leaks_is_refused(tmp_path: Path, vault: Vault) -> None:
     corpus.write(tmp_path, range(20), pairs=[(0, 1)])
     lines = [f"{corpus.record_id(i)},0,{split}" for i, split in enumerate(("train", "test"))]
-    with pytest.raises(SplitConflict, match="remove one item of each"):
+    with refused("SplitConflict", match="remove one item of each"):
         run(tmp_path, vault, published(tmp_path, lines))
     assert not (tmp_path / "snapshot/memes/split").exists()
 

@@ -8,10 +8,10 @@ import pytest
 import yaml
 
 from pipelines import backfill
-from pipelines.backfill import BadPeriod, plan, woken
+from pipelines.backfill import plan, woken
 from pipelines.config.settings import Settings
-from pipelines.errors import BadWindow, UnknownName
 from tests.doctor.place import Place
+from tests.refusals import refused
 from tests.small_corpus import own_scheme
 
 
@@ -75,11 +75,11 @@ def test_a_team_s_scheme_is_read_from_the_corpus_branch_or_else_the_checkout(
 
 
 def test_wrong_input_is_refused(place: Place) -> None:
-    with pytest.raises(UnknownName, match="memes, posts"):
+    with refused("UnknownName", match="memes, posts"):
         planned(place, "nothing")
-    with pytest.raises(BadPeriod):
+    with refused("BadPeriod"):
         planned(place, "posts", first="2022-12", last="2022-11")
-    with pytest.raises(BadWindow):
+    with refused("BadWindow"):
         planned(place, "posts", first="2022")
 
 

@@ -12,11 +12,12 @@ import pytest
 from pipelines.config.params import load as load_params
 from pipelines.datasets.example import NoGold
 from pipelines.evaluate import error_items
-from pipelines.evaluate.error_items import NoAnswers, kinds_of
+from pipelines.evaluate.error_items import kinds_of
 from pipelines.taxonomy import load
 from pipelines.vault.vault import Vault
 from tests import small_corpus
 from tests.evaluate import posts_runs as posts
+from tests.refusals import refused
 
 ROOT = Path(__file__).resolve().parents[2]
 PARAMS = load_params(ROOT)
@@ -67,7 +68,7 @@ def test_an_item_is_listed_where_no_model_is_right(tmp_path: Path, corpus: dict[
         "said": {"gpt": ("no_crisis",), "claude": ("no_crisis",)},
     }
     assert found[1].said == {"gpt": ("no_crisis",), "claude": None}, "a refusal is no answer"
-    with pytest.raises(NoAnswers, match=r"Model 'gemini' has no predictions .* on claude, gpt"):
+    with refused("NoAnswers", match=r"Model 'gemini' has no predictions .* on claude, gpt"):
         error_items.listed("posts", models=["gemini"], params=PARAMS, root=tmp_path)
 
 

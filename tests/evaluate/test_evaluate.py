@@ -11,11 +11,12 @@ import pytest
 
 from pipelines.config.params import load as load_params
 from pipelines.evaluate import evaluate
-from pipelines.evaluate.model_scores import BadPredictions, Sampling
+from pipelines.evaluate.model_scores import Sampling
 from pipelines.report import parts
 from pipelines.storage import tables
 from tests.annotate.round_manifest import write_manifest
 from tests.evaluate.figsim_runs import SCHEME, Sets, paper_gold, seen, write_gold, write_run
+from tests.refusals import refused
 
 REVIEW = {
     **{"corpus": "memes", "protocol": "figsim", "phase": "review", "scheme": "figsim", "overlap": 0, "annotators": []},
@@ -148,20 +149,20 @@ def test_a_model_that_answered_nothing_is_never_the_best(tmp_path: Path, truth: 
 def test_an_answer_that_is_none_is_refused(tmp_path: Path, truth: Sets, change: frozenset[str], why: str) -> None:
     item = next(iter(truth))
     write_run(tmp_path, "severity", "bert", 1, {**truth, item: change})
-    with pytest.raises(BadPredictions, match=why):
+    with refused("BadPredictions", match=why):
         measured(tmp_path)
 
 
 def test_an_item_said_to_be_test_that_is_not_is_refused(tmp_path: Path, truth: Sets) -> None:
     write_run(tmp_path, "severity", "bert", 1, {**truth, ("train-0001", 0): WISH})
-    with pytest.raises(BadPredictions, match="another split"):
+    with refused("BadPredictions", match="another split"):
         measured(tmp_path)
 
 
 def test_an_item_twice_is_refused(tmp_path: Path, truth: Sets) -> None:
     write_run(tmp_path, "severity", "bert", 1, truth)
     write_run(tmp_path, "severity", "bert", 1, truth, source="prompted")
-    with pytest.raises(BadPredictions, match="an item has two rows"):
+    with refused("BadPredictions", match="an item has two rows"):
         measured(tmp_path)
 
 

@@ -12,10 +12,10 @@ from pipelines.config.params import Params
 from pipelines.config.params import load as load_params
 from pipelines.errors import BadParams
 from pipelines.evaluate import evaluate
-from pipelines.evaluate.inputs import BadSpent
-from pipelines.evaluate.model_scores import BadPredictions, Sampling
+from pipelines.evaluate.model_scores import Sampling
 from pipelines.storage import tables
 from tests.evaluate.posts_runs import TASK, Sets, gold_of, write_gold, write_run
+from tests.refusals import refused
 from tests.small_corpus import write_examples
 
 REPO = Path(__file__).resolve().parents[2]
@@ -156,13 +156,13 @@ def test_scores_that_are_no_probabilities_are_refused(
     tmp_path: Path, gold: dict[str, Sets], scores: list[float], why: str
 ) -> None:
     write_run(tmp_path, "untuned/odd", gold, scores={"test003": scores})
-    with pytest.raises(BadPredictions, match=why):
+    with refused("BadPredictions", match=why):
         scored(tmp_path)
 
 
 def test_a_dev_item_said_to_be_test_is_refused(tmp_path: Path, gold: dict[str, Sets]) -> None:
     write_run(tmp_path, "untuned/odd", {"dev": gold["test"]})
-    with pytest.raises(BadPredictions, match="rows name split dev"):
+    with refused("BadPredictions", match="rows name split dev"):
         scored(tmp_path)
 
 
@@ -186,7 +186,7 @@ def test_unmeasured_time_stays_unknown(tmp_path: Path, gold: dict[str, Sets]) ->
 )
 def test_amounts_that_are_none_are_refused(tmp_path: Path, gold: dict[str, Sets], spent: Any) -> None:
     write_run(tmp_path, "untuned/votes", gold, spent=spent)
-    with pytest.raises(BadSpent, match=r"spent\.json"):
+    with refused("BadSpent", match=r"spent\.json"):
         scored(tmp_path)
 
 

@@ -18,13 +18,12 @@ from typer.testing import CliRunner
 from pipelines.cli.main import app
 from pipelines.config.params import load, texts_below
 from pipelines.config.settings import Settings
-from pipelines.errors import UnknownName
 from pipelines.report import commit_comparison, dvc_data, published, report
-from pipelines.report.published import MetricsOutdated, NotPublished
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
 from pipelines.workspace.stages import _keep
 from tests.evaluate.test_report import LABELS, Reader, made, rows_of
+from tests.refusals import refused
 from tests.small_corpus import ROOT, SHELL, begin, code_of, gold_rows, write_examples, write_table
 
 CODE = SHELL | {
@@ -187,11 +186,11 @@ def test_parameters_of_other_corpora_and_of_people_are_not_compared(settings: Se
 
 
 def test_a_commit_without_metrics_names_those_that_have_some(settings: Settings, commits: dict[str, str]) -> None:
-    with pytest.raises(NotPublished, match=f"such as {commits['strong'][:7]}"):
+    with refused("NotPublished", match=f"such as {commits['strong'][:7]}"):
         published.write("memes", settings=settings, to=Path("/nowhere"), commit=commits["empty"])
-    with pytest.raises(NotPublished, match="first run the Dag that ends with evaluate@posts"):
+    with refused("NotPublished", match="first run the Dag that ends with evaluate@posts"):
         published.write("posts", settings=settings, to=Path("/nowhere"))
-    with pytest.raises(UnknownName, match="There is no commit 'main~9'"):
+    with refused("UnknownName", match="There is no commit 'main~9'"):
         published.write("memes", settings=settings, to=Path("/nowhere"), commit="main~9")
 
 
@@ -199,7 +198,7 @@ def test_metrics_of_other_code_are_an_error_with_a_next_step(settings: Settings)
     with workspace(settings) as clone:
         (clone.path / "metrics/memes/evaluate.json").write_text("{}")
         with (
-            pytest.raises(MetricsOutdated, match=r"'tasks' is missing.*corpus upgrade"),
+            refused("MetricsOutdated", match=r"'tasks' is missing.*corpus upgrade"),
             published._readable("memes", clone),
         ):
             published._report("memes", clone)

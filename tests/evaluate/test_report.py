@@ -25,6 +25,7 @@ from pipelines.report import page as report_page
 from pipelines.report.page import Heat, Page, PageSection, Points, Prose
 from pipelines.taxonomy import load
 from pipelines.taxonomy.task import TASKS, task_of
+from tests.refusals import refused
 
 ROOT = Path(__file__).parents[2]
 SCHEME = load("figsim")
@@ -202,7 +203,7 @@ def test_a_file_that_is_linked_to_the_cache_is_replaced(
 
 
 def test_without_metrics_it_says_which_stage_is_missing(settings: Params, tmp_path: Path) -> None:
-    with pytest.raises(report.NotEvaluated, match="evaluate@memes"):
+    with refused("NotEvaluated", match="evaluate@memes"):
         report.run("memes", params=settings, root=tmp_path)
     assert not (tmp_path / "snapshot").exists()
 

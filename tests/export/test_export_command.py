@@ -12,12 +12,12 @@ import typer
 
 from pipelines.cli.main import app
 from pipelines.config.settings import Settings
-from pipelines.errors import NotConfirmed
 from pipelines.export.folder import NotExportable
 from pipelines.packaging.register import put
 from pipelines.release import approval
 from pipelines.workspace import repository
 from tests.export.hub_server import TOKEN, HubServer
+from tests.refusals import refused
 from tests.registry import packs, small_registry
 from tests.release.small_release import NOW, SECRET, World
 from tests.small_checkout import checkout
@@ -62,7 +62,7 @@ def test_a_release_to_the_hub_and_away(
     with pytest.raises(typer.BadParameter):
         corpus("push", "out", "--send")
     files = sum(path.is_file() for path in (tmp_path / "out").rglob("*"))
-    with pytest.raises(NotConfirmed, match=f"sends {files} files to {REPO}"):
+    with refused("NotConfirmed", match=f"sends {files} files to {REPO}"):
         corpus("push", "out", "--send", *PERSON)
     assert hub.requests == []
     sent = told(corpus("push", "out", "--send", "--yes", *PERSON))
@@ -74,7 +74,7 @@ def test_a_release_to_the_hub_and_away(
     # the printed command, with a person and a reason in place of the dots
     words = copy["do"].replace("--who … --why …", "").split()[2:]
     assert told(corpus(*(word for word in words if word != "--send")))["sent"] is False
-    with pytest.raises(NotConfirmed, match="deletes the repository"):
+    with refused("NotConfirmed", match="deletes the repository"):
         corpus(*words, *PERSON)
     assert ("dataset", REPO) in hub.repos
     assert told(corpus(*words, "--yes", *PERSON))["sent"] is True

@@ -18,11 +18,12 @@ from pipelines.config.settings import Settings
 from pipelines.errors import BadParams
 from pipelines.export import hub as copies
 from pipelines.export import release_folder
-from pipelines.export.folder import ExportChanged, NotExportable, RemovalsDue
-from pipelines.export.hub import HubRefused, HubUnavailable, NoToken, NotOurs, NotPushed
+from pipelines.export.folder import NotExportable, RemovalsDue
+from pipelines.export.hub import HubRefused, HubUnavailable
 from pipelines.registry.journal import Journal
 from pipelines.release import approval, removal
 from tests.export.hub_server import TOKEN, HubServer, Repository
+from tests.refusals import refused
 from tests.release.small_release import NOW, SECRET, World
 
 REPO = "my-lab/small-posts"
@@ -129,7 +130,7 @@ def test_after_removals_the_copy_is_outdated_and_a_push_leaves_nothing_of_them(
     gone = remove_some(world)
     [copy] = copies.listing(**later)
     assert copy.state == "outdated" and f"corpus export release p1 --repo {REPO} --to" in copy.do
-    with pytest.raises(ExportChanged, match="has changed since the export"):
+    with refused("ExportChanged", match="has changed since the export"):
         copies.push(folder, **WHO, **later)
     new = export(world, settings, tmp_path / "new", now=LATER)
     old = {name: data for name, data in on_hub(hub).files.items() if name.endswith(".parquet")}
@@ -182,7 +183,7 @@ def test_a_retired_release_is_to_be_removed_and_is_removed(
     assert len(hub.requests) == sent and ("dataset", REPO) in hub.repos
     assert copies.remove(REPO, **WHO, **ours)["sent"] is True
     assert hub.repos == {} and states(given) == [] and events(journal)[-1] == ("release/p1", "unpushed")
-    with pytest.raises(NotPushed):
+    with refused("NotPushed"):
         copies.remove(REPO, **WHO, **ours)
 
 
@@ -206,7 +207,7 @@ def test_a_repository_with_files_of_others_is_left_alone(
 ) -> None:
     theirs = hub.repos["dataset", REPO] = Repository(private=False)
     theirs.add({".gitattributes": b"", "data.csv": b"theirs"}, parent=None)
-    with pytest.raises(NotOurs, match="1 files"):
+    with refused("NotOurs", match="1 files"):
         copies.push(folder, **WHO, **given)
     assert theirs.files["data.csv"] == b"theirs" and theirs.gated is False and events(journal) == []
     assert {method for method, _ in hub.requests} == {"GET"}
@@ -238,7 +239,7 @@ def test_a_push_that_fails_is_listed_and_can_be_repeated(
 def test_a_wrong_token_and_a_hub_that_does_not_answer(
     folder: Path, settings: Settings, hub: HubServer, given: dict[str, Any], journal: Journal
 ) -> None:
-    with pytest.raises(NoToken):
+    with refused("NoToken"):
         copies.push(folder, **WHO, **given | {"settings": settings.model_copy(update={"hub_token": SecretStr("")})})
     assert hub.requests == []
     with pytest.raises(HubRefused, match="it answered 401") as caught:
@@ -263,7 +264,7 @@ def test_a_changed_folder_and_an_unnamed_person_are_refused(
     changed = shutil.copytree(folder, tmp_path / "changed")
     (changed / "posts.txt").write_text("words")
     for call in (copies.plan, lambda folder, **more: copies.push(folder, **WHO, **more)):
-        with pytest.raises(ExportChanged, match=r"posts\.txt"):
+        with refused("ExportChanged", match=r"posts\.txt"):
             call(changed, **given)
     assert hub.requests == []
 

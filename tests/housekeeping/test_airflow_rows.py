@@ -22,10 +22,10 @@ from pipelines.config.params import FILES
 from pipelines.config.settings import Settings
 from pipelines.deployment import postgres
 from pipelines.housekeeping import airflow_rows
-from pipelines.housekeeping.airflow_rows import AirflowNotCleaned
 from pipelines.workspace.clone import workspace
 from tests import airflow_database as empty_database
 from tests.privacy import used_corpus as used
+from tests.refusals import refused
 
 ROOT = Path(__file__).resolve().parents[2]
 NOW = datetime.now(UTC)
@@ -123,7 +123,7 @@ def test_only_the_dags_of_this_project_are_cleaned_in_a_shared_airflow(
 
 
 def test_a_database_that_is_none_is_named_without_its_address(tmp_path: Path) -> None:
-    with pytest.raises(AirflowNotCleaned, match="cannot be read") as error:
+    with refused("AirflowNotCleaned", match="cannot be read") as error:
         airflow_rows.due(f"sqlite:///{tmp_path}/secret-name.db", before=before(90))
     assert "secret-name" not in str(error.value)
 

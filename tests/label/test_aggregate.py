@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from pipelines.label.silver import aggregate, statistics
 from pipelines.label.silver.aggregate import AGGREGATORS, Decision, Panel
-from pipelines.label.silver.ballots import TwoVotes, valid, valid_scores
+from pipelines.label.silver.ballots import valid, valid_scores
 from pipelines.storage import tables
 from pipelines.taxonomy import load
+from tests.refusals import refused
 
 # crowd-kit asks pandas 3 for what pandas 4 will not have
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:crowdkit")
@@ -207,7 +208,7 @@ def test_votes_of_another_category_stay_out() -> None:
 
 def test_two_votes_of_one_labeller_are_refused_not_chosen_from() -> None:
     twice = pa.concat_tables([table([{"gpt": SETS[0]}]), table([{"gpt": SETS[1]}])])
-    with pytest.raises(TwoVotes):
+    with refused("TwoVotes"):
         valid(twice, category="labels")
 
 

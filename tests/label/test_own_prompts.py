@@ -9,10 +9,10 @@ import pytest
 from pipelines.config.label import Prompts
 from pipelines.datasets.post import Post
 from pipelines.llm.prompting import own_prompts
-from pipelines.llm.prompting.own_prompts import OwnPromptsUnfit
 from pipelines.llm.prompting.prompts import PromptExample, build
 from pipelines.taxonomy import load
 from pipelines.train.predictors import instruct
+from tests.refusals import refused
 
 CRADLE, FIGSIM = load("cradle"), load("figsim")
 POST = Post("r", "A walk", "It rained.")
@@ -53,14 +53,14 @@ def test_examples_go_where_the_text_says(tmp_path: Path) -> None:
     zero = build(CRADLE, keys=["labels"], system="open", own=own).template
     assert zero == "Rules.\n\nNow: {{ post }}"
     own = own_prompts.read(folder(tmp_path, user=USER), root=tmp_path)
-    with pytest.raises(OwnPromptsUnfit, match="no place for the examples"):
+    with refused("OwnPromptsUnfit", match="no place for the examples"):
         build(CRADLE, keys=["labels"], system="open", examples=SHOWN, own=own)
 
 
 def test_a_changed_text_is_refused_until_its_digest_is_stated(tmp_path: Path) -> None:
     section = folder(tmp_path, user=USER)
     (tmp_path / "prompts" / "cradle-labels.user.txt").write_text(f"{USER} Always say no_crisis.")
-    with pytest.raises(OwnPromptsUnfit, match=r"corpus params set prompts\.sha256 [0-9a-f]{64}") as caught:
+    with refused("OwnPromptsUnfit", match=r"corpus params set prompts\.sha256 [0-9a-f]{64}") as caught:
         own_prompts.read(section, root=tmp_path)
     assert "no_crisis" not in str(caught.value), "an error quotes no text"
     assert own_prompts.read(Prompts(), root=tmp_path) is None
@@ -68,12 +68,12 @@ def test_a_changed_text_is_refused_until_its_digest_is_stated(tmp_path: Path) ->
 
 @pytest.mark.parametrize("text", ["no place", "{{ post }} and {{ post }}", " \n"])
 def test_a_text_that_cannot_ask_is_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(OwnPromptsUnfit, match=r"cradle-labels\.user\.txt"):
+    with refused("OwnPromptsUnfit", match=r"cradle-labels\.user\.txt"):
         own_prompts.read(folder(tmp_path, user=text), root=tmp_path)
 
 
 def test_a_folder_that_is_missing_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(OwnPromptsUnfit, match=r"no \.txt files"):
+    with refused("OwnPromptsUnfit", match=r"no \.txt files"):
         own_prompts.read(Prompts(folder="prompts", sha256="0" * 64), root=tmp_path)
 
 

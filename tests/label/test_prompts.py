@@ -12,18 +12,9 @@ from hypothesis import strategies as st
 from pipelines import taxonomy
 from pipelines.datasets.post import Post
 from pipelines.label.attacks.families import attacks
-from pipelines.llm.prompting.prompts import (
-    RESERVED,
-    BadExample,
-    PromptExample,
-    build,
-    choose,
-    clean,
-    delimiter,
-    register,
-)
-from pipelines.taxonomy.scheme import UnknownCategory
+from pipelines.llm.prompting.prompts import RESERVED, PromptExample, build, choose, clean, delimiter, register
 from tests import mlflow_database
+from tests.refusals import refused
 
 SECRET = b"a project's secret"
 CRADLE = taxonomy.load("cradle")
@@ -221,7 +212,7 @@ def test_what_annotators_alone_may_say_is_not_asked_for():
     assert '"Suicide attempt/death"' in text
     for name in ("Third-person description", "Suicide death", "Suicide attempts"):
         assert f'"{name}"' not in text
-    with pytest.raises(UnknownCategory):
+    with refused("UnknownCategory"):
         build(FIGSIM, keys=["labels"], system="open")
 
 
@@ -233,7 +224,7 @@ def test_examples_show_what_a_model_may_answer_of_what_annotators_said():
     )
     answer = json.dumps({"severity": "Suicide attempt/death", "related": ["Harmful factors"]})
     assert answer in user(prompt, Post("m", "", ""))[2]
-    with pytest.raises(BadExample, match="m0"):
+    with refused("BadExample", match="m0"):
         build(
             FIGSIM,
             keys=["modality"],

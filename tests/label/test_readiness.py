@@ -14,7 +14,8 @@ import pytest
 
 from pipelines.config.params import load
 from pipelines.llm import client
-from pipelines.llm.client import ServerNotReady, ready
+from pipelines.llm.client import ready
+from tests.refusals import refused
 from tests.small_corpus import ROOT
 
 MODEL = "Qwen/Qwen3-8B"
@@ -104,7 +105,7 @@ def test_a_server_without_a_health_check_is_judged_by_its_list(served: ServedMod
 def test_the_wait_ends_and_says_what_was_seen(served: ServedModel, change: dict[str, object], told: str) -> None:
     for name, value in change.items():
         setattr(served, name, value)
-    with pytest.raises(ServerNotReady) as caught:
+    with refused("ServerNotReady") as caught:
         wait(served.url)
     for part in (told, MODEL, "0.3 s", "vllm serve Qwen/Qwen3-8B", "providers.local.ready_seconds"):
         assert part in str(caught.value)
@@ -112,7 +113,7 @@ def test_the_wait_ends_and_says_what_was_seen(served: ServedModel, change: dict[
 
 
 def test_no_server_at_all_is_an_error_with_its_address() -> None:
-    with pytest.raises(ServerNotReady, match=r"http://127\.0\.0\.1:9/v1 does not serve .*no answer \(ConnectError\)"):
+    with refused("ServerNotReady", match=r"http://127\.0\.0\.1:9/v1 does not serve .*no answer \(ConnectError\)"):
         wait("http://127.0.0.1:9/v1")
 
 

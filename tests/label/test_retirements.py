@@ -14,9 +14,11 @@ from pydantic import SecretStr
 from pipelines.config.label import RemoteLabeller
 from pipelines.config.params import Params, load
 from pipelines.config.settings import Endpoint
+from pipelines.errors import LabellingError
 from pipelines.llm.addresses import ADDRESSES
 from pipelines.llm.client import Client
-from pipelines.llm.retirements import TABLE, ModelRetired, require_served, retirement
+from pipelines.llm.retirements import TABLE, require_served, retirement
+from tests.refusals import refused
 from tests.small_corpus import ROOT
 
 SONNET_4, SONNET_4_5 = "claude-sonnet-4-20250514", "claude-sonnet-4-5"
@@ -26,7 +28,8 @@ OWN = "http://127.0.0.1:1/anthropic"
 def served(model: str, today: date, url: str | None = None) -> bool:
     try:
         require_served(model, name="it", provider="anthropic", api="anthropic", url=url, today=today)
-    except ModelRetired:
+    except LabellingError as error:
+        assert error.code == "ModelRetired"
         return False
     return True
 
@@ -71,7 +74,7 @@ def test_every_model_of_the_papers_vendors_has_a_notice() -> None:
 
 
 def test_the_error_says_when_and_what_to_do() -> None:
-    with pytest.raises(ModelRetired) as caught:
+    with refused("ModelRetired") as caught:
         require_served(SONNET_4, name="claude", provider="anthropic", api="anthropic", url=None, today=date(2026, 7, 1))
     told = str(caught.value)
     for part in (SONNET_4, "2026-06-15", "CORPUS_ANTHROPIC_URL", "claude-sonnet-4-6", "an entry of its own"):
@@ -91,7 +94,7 @@ def test_no_connection_is_opened_for_it(params: Params) -> None:
         async with client:
             raise AssertionError("it was opened")
 
-    with pytest.raises(ModelRetired):
+    with refused("ModelRetired"):
         asyncio.run(open_it())
     assert client._http is None
 

@@ -13,12 +13,13 @@ import pyarrow as pa
 import pytest
 
 from pipelines.config.params import Params, load
-from pipelines.errors import BadParams, EnsembleTooWeak
+from pipelines.errors import BadParams
 from pipelines.label import votes_report
 from pipelines.label.silver import silver
 from pipelines.storage import tables
 from pipelines.taxonomy import load as scheme
 from pipelines.vault.vault import Vault
+from tests.refusals import refused
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:crowdkit")
 
@@ -308,7 +309,7 @@ def test_one_that_is_weaker_than_its_best_member_is_refused(tmp_path: Path, para
     least = params.model_copy(update={"silver": params.silver.model_copy(update={"min_probability": 0.9})})
     weak = params.ensembles["offline"].model_copy(update={"aggregate": "label_set_majority"})
     least = least.model_copy(update={"ensembles": {**params.ensembles, "offline": weak}})
-    with pytest.raises(EnsembleTooWeak) as raised:
+    with refused("EnsembleTooWeak") as raised:
         run(tmp_path, params=least, vault=vault, ensemble="offline")
     assert raised.value.fields["member"] == "characters"
     assert not (tmp_path / "snapshot" / "posts" / "silver").exists()
@@ -317,7 +318,7 @@ def test_one_that_is_weaker_than_its_best_member_is_refused(tmp_path: Path, para
 def test_an_offline_ensemble_without_dev_gold_has_shown_nothing(tmp_path: Path, params: Params, vault: Vault) -> None:
     votes = [answer("r1", labeller, HARM, surely=0.9) for labeller in OFFLINE]
     write_corpus(tmp_path, split={"r1": "train"}, gold={}, votes=votes)
-    with pytest.raises(EnsembleTooWeak):
+    with refused("EnsembleTooWeak"):
         run(tmp_path, params=params, vault=vault, ensemble="offline")
 
 

@@ -21,13 +21,14 @@ from typing import Any
 import pytest
 
 from pipelines.config.label import ProviderNotConsented
-from pipelines.errors import BudgetSpent, LabellerRefused, TooManyFailed, UnknownName
+from pipelines.errors import BudgetSpent, LabellerRefused
 from pipelines.llm.sender import WORKERS_PER_SLOT
 from pipelines.moderation.systems import AuditedItem, System
 from pipelines.plan import cost
 from pipelines.storage.answers import AnswerStore
 from tests.label.conftest import VendorHost
 from tests.moderation.small_audit import SIZES, SYSTEMS, Audit, asked, audit, digest
+from tests.refusals import refused
 
 ITEMS = sum(SIZES.values())
 
@@ -166,9 +167,9 @@ def test_the_estimate_covers_all_steps_under_one_budget(lab: Audit, vendors: Ven
     assert told["usd_expected"] == pytest.approx(sum(parts), abs=1e-4)
     assert sum(vendors.counts(vendor)["received"] for vendor in ("openai", "azure", "guard")) == 0, "nothing is sent"
     lab.change("votes", budget_usd=told["usd_expected"] / 2)
-    with pytest.raises(cost.BudgetTooSmall, match="requests would cost"):
+    with refused("BudgetTooSmall", match="requests would cost"):
         cost.run("memes", params=lab.given(), **lab.places)
-    with pytest.raises(UnknownName, match="rationales, prompted, moderation"):
+    with refused("UnknownName", match="rationales, prompted, moderation"):
         cost.run("memes", params=lab.given(), steps=["votes"], **lab.places)
 
 
@@ -234,7 +235,7 @@ def test_an_unanswered_item_fails_and_is_asked_in_the_next_run(lab: Audit, monke
     lab.params = lab.params.model_copy(update={"providers": {**lab.params.providers, "guard": limits}})
     with broken(lambda n: (500, {}, b"{}", None) if n == 3 else (200, {}, SAFE, None)) as (url, numbers):
         monkeypatch.setenv("CORPUS_GUARD_URL", url)
-        with pytest.raises(TooManyFailed, match="llama-guard-3"):
+        with refused("TooManyFailed", match="llama-guard-3"):
             lab.run("llama-guard-3")
         first = len(numbers)
         told = lab.run("llama-guard-3")["systems"]["llama-guard-3"]

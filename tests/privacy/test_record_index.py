@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from pipelines.config.operate import Takedown
 from pipelines.config.settings import Settings
 from pipelines.takedown import takedown
-from pipelines.takedown.object_versions import Objects, ObjectUnreadable
+from pipelines.takedown.object_versions import Objects
 from pipelines.takedown.record_index import RecordIndex
 from pipelines.takedown.redaction import Gone, ids_in
 from pipelines.takedown.selection import Selection
@@ -30,6 +30,7 @@ from pipelines.workspace.clone import workspace
 from pipelines.workspace.objects import file_digest
 from tests.privacy import used_corpus as used
 from tests.privacy.used_corpus import EACH, NOW, fullname
+from tests.refusals import refused
 
 TERMS = Takedown(withdraw_share=0.01, scan_days=28)
 
@@ -85,7 +86,7 @@ def test_a_takedown_reads_only_the_objects_that_name_its_record(corpus: Used) ->
         path.write_bytes(b"PAR1")
     assert corpus.named() == corpus.truth
     corpus.index.clear(now=NOW)
-    with pytest.raises(ObjectUnreadable):
+    with refused("ObjectUnreadable"):
         corpus.named()
 
 

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.errors import BadParams
-from pipelines.pii.scrub import KINDS, RecogniserMissing, scrub
+from pipelines.pii.scrub import KINDS, scrub
+from tests.refusals import refused
 
 DETERMINISTIC = tuple(kind for kind in KINDS if kind != "names")
 
@@ -143,7 +144,7 @@ def test_an_unknown_kind_is_refused() -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("spacy") is not None, reason="the extra is installed here")
 def test_names_without_the_extra_say_what_to_install() -> None:
-    with pytest.raises(RecogniserMissing, match="pip install"):
+    with refused("RecogniserMissing", match="pip install"):
         scrub("x", kinds=["names"])
 
 

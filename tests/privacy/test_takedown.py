@@ -31,7 +31,7 @@ from pipelines.config.settings import Settings
 from pipelines.errors import BadParams, CommitLost
 from pipelines.storage import seal, tables
 from pipelines.takedown import pointers, purge, receipts, rewrite, takedown
-from pipelines.takedown.object_versions import Objects, ObjectUnreadable
+from pipelines.takedown.object_versions import Objects
 from pipelines.takedown.redaction import Gone
 from pipelines.takedown.selection import Criteria, Selection, select
 from pipelines.takedown.takedown import TakedownUnfinished
@@ -44,6 +44,7 @@ from tests import small_sandbox
 from tests.privacy import used_corpus as used
 from tests.privacy.place_search import counted
 from tests.privacy.used_corpus import EACH, MONTHS, NOW, fullname, word
+from tests.refusals import refused
 from tests.stages import rerun
 
 REPO = Path(__file__).resolve().parents[2]
@@ -360,7 +361,7 @@ def test_a_dag_that_missed_the_end_of_its_request_gets_the_receipt_again(
 
 def test_of_two_at_once_one_is_refused(house: House) -> None:
     selection = house.posts()
-    with receipts.alone(house.settings), pytest.raises(receipts.TakedownRunning, match="Another"):
+    with receipts.alone(house.settings), refused("TakedownRunning", match="Another"):
         house.take_down(selection)
     assert house.vault.tombstoned(selection.records) == set()
 
@@ -409,7 +410,7 @@ def test_what_cannot_be_read_is_named_and_stops_nothing_else_from_being_closed(h
     whole = damaged.read_bytes()
     damaged.chmod(0o600)
     damaged.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ObjectUnreadable, match=digest):
+    with refused("ObjectUnreadable", match=digest):
         house.take_down(selection)
     assert house.vault.keys(selection.records) == {} and receipts.told(house.settings, now=NOW)["open"] == 1
     damaged.unlink()

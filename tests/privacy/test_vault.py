@@ -15,19 +15,12 @@ import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.errors import (
-    BadParams,
-    NoVault,
-    SealBroken,
-    SplitConflict,
-    UnknownRecord,
-    VaultMismatch,
-    VaultUnavailable,
-)
+from pipelines.errors import BadParams, SealBroken, VaultUnavailable
 from pipelines.vault import checks, engine, removals
 from pipelines.vault.database import records
 from pipelines.vault.keyring import Keyring
 from pipelines.vault.vault import Tombstone, Vault
+from tests.refusals import refused
 
 SECRET = bytes(range(32))
 NOW = datetime(2023, 1, 5, 12, 30, tzinfo=UTC)
@@ -77,7 +70,7 @@ def test_a_post_and_an_author_of_equal_text_have_different_ids(url: str) -> None
 
 def test_a_vault_that_is_missing_is_created_only_if_that_is_wanted(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/vault.sqlite"
-    with pytest.raises(NoVault):
+    with refused("NoVault"):
         Vault.open(url, secret=SECRET, create=False)
     assert not list(tmp_path.iterdir())
     for place in (url, f"sqlite:///{tmp_path}/new/folder/vault.sqlite"):
@@ -130,7 +123,7 @@ def test_a_destroyed_record_leaves_a_tombstone_and_nothing_else(url: str, monkey
         assert set(vault.fullnames(ids)) == set(ids[4:])
         assert vault.tombstoned(ids) == set(ids[:4])
         assert vault.counts() == {"records": 6, "tombstones": 4}
-        with pytest.raises(UnknownRecord):
+        with refused("UnknownRecord"):
             vault.require_known(["f" * 32])
         assert vault.tombstones()[ids[0]] == Tombstone(LATER, "takedown")
     nulls = raw(url, 'SELECT COUNT(*) FROM records WHERE deleted_at IS NOT NULL AND "key" IS NULL AND fullname IS NULL')
@@ -185,17 +178,17 @@ def test_rotation_makes_old_backups_worthless_and_keeps_ids_and_keys(tmp_path: P
         vault.destroy(ids[:1], reason="takedown", now=NOW)
         with Vault.open(f"sqlite:///{file}", secret=SECRET) as other:
             assert vault.rotate(secret=rotated) == 29
-            with pytest.raises(VaultMismatch):
+            with refused("VaultMismatch"):
                 admit(other, count=1)
         assert vault.keys(ids) == {i: keys[i] for i in ids[1:]}
         assert [vault.record_id(f"t3_{n:x}") for n in range(30)] == ids
-    with pytest.raises(VaultMismatch):
+    with refused("VaultMismatch"):
         Vault.open(f"sqlite:///{file}", secret=SECRET)
-    with pytest.raises(VaultMismatch):
+    with refused("VaultMismatch"):
         Vault.open(f"sqlite:///{backup}", secret=rotated)
     with Vault.open(f"sqlite:///{file}", secret=rotated) as vault:
         assert vault.fullnames(ids[1:2]) == {ids[1]: "t3_1"}
-        with pytest.raises(VaultMismatch):
+        with refused("VaultMismatch"):
             vault.rotate(secret=b"x" * 64)
 
 
@@ -209,7 +202,7 @@ def test_rotation_works_on_each_database(url: str) -> None:
 
 def test_a_vault_is_refused_under_another_secret(url: str) -> None:
     Vault.open(url, secret=SECRET).close()
-    with pytest.raises(VaultMismatch):
+    with refused("VaultMismatch"):
         Vault.open(url, secret=SECRET[::-1])
 
 
@@ -264,7 +257,7 @@ def test_assignments_are_remembered_and_only_added_to(url: str) -> None:
         vault.assign("memes", version=1, rows=first | more, now=LATER)
         assert vault.assignments("memes", version=1) == first | more
         assert vault.assignments("memes", version=2) == vault.assignments("posts", version=1) == {}
-        with pytest.raises(SplitConflict, match="1 items have another split already"):
+        with refused("SplitConflict", match="1 items have another split already"):
             vault.assign("memes", version=1, rows={("a" * 32, 1): "train", ("c" * 32, 0): "train"}, now=LATER)
         assert vault.assignments("memes", version=1) == first | more
         vault.assign("memes", version=2, rows={("a" * 32, 1): "train"}, now=LATER)

@@ -18,7 +18,6 @@ from pipelines.config.models import SftModel
 from pipelines.config.params import Params, load, overlay, parse, read_params, validate
 from pipelines.config.params_text import leaves, rewrite
 from pipelines.config.settings import Settings
-from pipelines.errors import UnknownName
 from pipelines.llm.capabilities import price
 from pipelines.llm.costs import usd
 from pipelines.models import SOURCE_NOTES
@@ -28,6 +27,7 @@ from pipelines.plan.profile import CORPORA, Planning, RowPlan, paper_rows
 from pipelines.report.papers import printed
 from pipelines.taxonomy import load as load_scheme
 from pipelines.train import preflight
+from tests.refusals import refused
 from tests.small_corpus import ROOT
 
 DAY = date(2026, 11, 1)
@@ -257,7 +257,7 @@ def test_published_gold_in_the_repository_is_not_missing() -> None:
 
 def test_only_the_papers_profiles_have_a_plan() -> None:
     assert profile_plan.paper_of("figsim-2027") == "figsim"
-    with pytest.raises(UnknownName, match="sandbox"):
+    with refused("UnknownName", match="sandbox"):
         profile_plan.paper_of("sandbox")
 
 

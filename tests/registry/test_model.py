@@ -21,10 +21,10 @@ from mlflow.exceptions import MlflowException
 from crisis_corpus import integrity
 from crisis_corpus.integrity import digest, listing
 from pipelines.packaging import model
-from pipelines.packaging.model import NotLocked, TooMuchCode
 from pipelines.predict import predict_finetuned
 from pipelines.train.predictors import finetuned
 from pipelines.train.predictors.prediction import Prediction
+from tests.refusals import refused
 from tests.registry import packs
 from tests.registry.packs import SUBSET, Made
 from tests.train import small_posts, small_tuned
@@ -211,7 +211,7 @@ def test_its_files_are_sound(made: Made) -> None:
 def test_a_pack_that_is_not_sound_is_not_served(made: Made, tmp_path: Path, name: str, data: bytes, said: str) -> None:
     shutil.copytree(made.pack, tmp_path / "pack")
     (tmp_path / "pack" / name).write_bytes(data)
-    with pytest.raises(model.NotServable, match=said):
+    with refused("NotServable", match=said):
         model.save(tmp_path / "pack", to=tmp_path / "saved")
     assert not (tmp_path / "saved").exists()
 
@@ -268,7 +268,7 @@ def test_weights_beside_a_module_go_with_it_and_count_in_the_name(
 
 
 def test_code_that_wants_the_whole_house_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(TooMuchCode, match="sqlalchemy"):
+    with refused("TooMuchCode", match="sqlalchemy"):
         model.write(["pipelines.vault.database"], to=tmp_path)
     monkeypatch.setattr(model, "ROOT", tmp_path)
     (tmp_path / "pipelines").mkdir()
@@ -279,10 +279,10 @@ def test_code_that_wants_the_whole_house_is_refused(tmp_path: Path, monkeypatch:
     )
     (tmp_path / "pipelines/two.py").write_text("import numpy\ndef later():\n    import dvc\n")
     assert list(model.closure(["pipelines.one"])) == ["pipelines", "pipelines.one", "pipelines.two"]
-    with pytest.raises(TooMuchCode, match=r"dvc, .*: pipelines\.two"):
+    with refused("TooMuchCode", match=r"dvc, .*: pipelines\.two"):
         model.write(["pipelines.one"], to=tmp_path / "out")
     (tmp_path / "lock").write_text("torch==2\n")
-    with pytest.raises(NotLocked, match="numpy"):
+    with refused("NotLocked", match="numpy"):
         model.requirements(["pipelines.one"], lock=tmp_path / "lock")
     (tmp_path / "lock").write_text("numpy==1.0\n")
     assert model.requirements(["pipelines.one"], lock=tmp_path / "lock") == ["numpy==1.0"]

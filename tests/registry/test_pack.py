@@ -15,17 +15,11 @@ from crisis_corpus.integrity import listing
 from crisis_corpus.versions import UnknownModel
 from pipelines.config.models import Chosen
 from pipelines.packaging.model_described import Described
-from pipelines.packaging.refusals import (
-    LearntFromDeleted,
-    NothingToPack,
-    NotPackable,
-    WeightsChanged,
-    WeightsDegenerate,
-)
 from pipelines.promotion.holdout import split_digest
 from pipelines.registry.candidate import Pack
 from pipelines.taxonomy import load as load_scheme
 from pipelines.train.predictors import finetuned
+from tests.refusals import refused
 from tests.registry import packs
 from tests.registry.packs import NAME, SUBSET, Made
 from tests.small_corpus import own_scheme
@@ -99,7 +93,7 @@ def test_who_was_taken_down_keeps_a_model_out(made: Made, tmp_path: Path, split:
     with packs.copied(made, to=tmp_path / "root") as corpus:
         seen = sorted(r for r, where in finetuned.lineage(folder_of(corpus.root)).items() if where == split)
         corpus.vault.destroy(seen[:2], reason="request-1", now=small_posts.NOW)
-        with pytest.raises(LearntFromDeleted) as caught:
+        with refused("LearntFromDeleted") as caught:
             packs.packed(corpus, kind="encoder", to=tmp_path / "pack")
     assert caught.value.fields["count"] == 2
     assert not any(record_id in str(caught.value) for record_id in seen)
@@ -120,7 +114,7 @@ def test_a_file_that_the_training_did_not_write_is_not_packed(made: Made, tmp_pa
             zeros(path)
         else:
             path.write_text("{}")
-        with pytest.raises(WeightsChanged, match=name):
+        with refused("WeightsChanged", match=name):
             packs.packed(corpus, kind="encoder", to=tmp_path / "pack")
     assert not (tmp_path / "pack" / integrity.FILES).exists()
 
@@ -131,13 +125,13 @@ def test_metrics_that_record_no_weights_are_not_enough(made: Made, tmp_path: Pat
         told = json.loads(path.read_text())
         weights = told.pop("weights")
         path.write_text(json.dumps(told))
-        with pytest.raises(NothingToPack, match="names no weights"):
+        with refused("NothingToPack", match="names no weights"):
             packs.packed(corpus, kind="encoder", to=tmp_path / "pack")
         # even where the digest is that of the zeros
         zeros(folder_of(corpus.root) / "model.safetensors")
         weights["files"]["model.safetensors"] = integrity.sha256(folder_of(corpus.root) / "model.safetensors")
         path.write_text(json.dumps(told | {"weights": weights}))
-        with pytest.raises(WeightsDegenerate, match=r"model\.safetensors"):
+        with refused("WeightsDegenerate", match=r"model\.safetensors"):
             packs.packed(corpus, kind="encoder", to=tmp_path / "again")
 
 
@@ -153,28 +147,28 @@ def test_neighbours_are_people_s_posts_and_stay_here(made: Made, tmp_path: Path)
         shutil.copytree(folder_of(corpus.root), to)
         card = finetuned.read(to).model_copy(update={"kind": "knn", "spec": small_tuned.MODELS["knn"], "model": "knn"})
         (to / finetuned.CARD).write_text(card.model_dump_json())
-        with pytest.raises(NotPackable, match="neighbours"):
+        with refused("NotPackable", match="neighbours"):
             packs.packed(corpus, kind="knn", to=tmp_path / "pack")
 
 
 def test_what_is_not_there_is_named(made: Made, tmp_path: Path) -> None:
-    def attempt(error: type[Exception], said: str, **changed: Any) -> None:
-        with pytest.raises(error, match=said):
+    def attempt(code: str, said: str, **changed: Any) -> None:
+        with refused(code, match=said):
             packs.packed(corpus, kind="encoder", to=tmp_path / "pack", **changed)
         assert not (tmp_path / "pack" / integrity.FILES).exists()
 
     with packs.copied(made, to=tmp_path / "root") as corpus:
-        attempt(NotPackable, "subset", chosen=Chosen(model="encoder"))
-        attempt(finetuned.NoModel, "model.json", chosen=Chosen(model="encoder", subset="gold"))
+        attempt("NotPackable", "subset", chosen=Chosen(model="encoder"))
+        attempt("NoModel", "model.json", chosen=Chosen(model="encoder", subset="gold"))
         metrics = corpus.root / "metrics/posts/evaluate.json"
         found = json.loads(metrics.read_text())
         found["tasks"]["labels"]["models"].pop("encoder-consensus")
         metrics.write_text(json.dumps(found))
-        attempt(NothingToPack, "no metrics of 'encoder-consensus'")
+        attempt("NothingToPack", "no metrics of 'encoder-consensus'")
         metrics.unlink()
-        attempt(NothingToPack, "evaluate@posts has not run")
+        attempt("NothingToPack", "evaluate@posts has not run")
         (corpus.root / "snapshot/posts/silver/cradle/silver.parquet").unlink()
-        attempt(NothingToPack, "silver")
+        attempt("NothingToPack", "silver")
 
 
 def test_an_unknown_name_is_refused(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,12 +33,12 @@ from pipelines.extract.ocr import open_engine
 from pipelines.packaging import model
 from pipelines.packaging.model_described import Described
 from pipelines.packaging.pack import pack
-from pipelines.packaging.refusals import LearntFromDeleted, NothingToPack, NotPackable, WeightsChanged
 from pipelines.registry.candidate import Pack
 from pipelines.storage import tables
 from pipelines.train.classifiers import train as stage
 from pipelines.train.predictors import training_records
 from pipelines.vault.vault import Vault
+from tests.refusals import refused
 from tests.registry import small_registry
 from tests.train import small_memes
 
@@ -246,7 +246,7 @@ def test_weights_of_other_numbers_are_not_taken(lab: Lab, tmp_path: Path) -> Non
     numbers["history"][0]["validation_macro_f1"] += 0.01
     try:
         path.write_text(json.dumps(numbers))
-        with pytest.raises(NothingToPack, match="no finished run"):
+        with refused("NothingToPack", match="no finished run"):
             lab.pack("tiny-image", to=tmp_path / "pack")
     finally:
         path.write_text(before)
@@ -282,7 +282,7 @@ def test_weights_that_were_exchanged_in_the_run_are_not_packed(lab: Lab, tmp_pat
     (tmp_path / "zeros").mkdir()
     client.log_artifact(recorded["run"], str(zeroed(own, to=tmp_path / "zeros" / own.name)), "model")
     try:
-        with pytest.raises(WeightsChanged, match=r"model\.safetensors"):
+        with refused("WeightsChanged", match=r"model\.safetensors"):
             lab.pack("tiny-image", to=tmp_path / "pack")
     finally:
         client.log_artifact(recorded["run"], str(own), "model")
@@ -290,11 +290,11 @@ def test_weights_that_were_exchanged_in_the_run_are_not_packed(lab: Lab, tmp_pat
 
 
 def test_what_no_pack_can_hold_is_refused_with_its_reason(lab: Lab, tmp_path: Path) -> None:
-    with pytest.raises(NotPackable, match="rationales"):
+    with refused("NotPackable", match="rationales"):
         lab.pack("infused", to=tmp_path / "pack")
-    with pytest.raises(NotPackable, match="unknown"):
+    with refused("NotPackable", match="unknown"):
         lab.pack("nobody", to=tmp_path / "pack")
-    with pytest.raises(NothingToPack, match="no metrics of 'tiny-vit'"):
+    with refused("NothingToPack", match="no metrics of 'tiny-vit'"):
         params = lab.params.model_copy(update={"models": {**lab.params.models, "tiny-vit": lab.params.models["vit"]}})
         lab.pack("tiny-vit", to=tmp_path / "pack", params=params)
     with pytest.raises(NoRegistry):
@@ -322,7 +322,7 @@ def test_gold_that_has_changed_since_is_noticed(lab: Lab, tmp_path: Path) -> Non
     rows = [r for r in tables.read(path, name="gold").to_pylist() if (r["record_id"], r["image"]) != chosen]
     try:
         small_memes.write_table(path, rows, name="gold")
-        with pytest.raises(NotPackable, match="have changed since the training"):
+        with refused("NotPackable", match="have changed since the training"):
             lab.pack("tiny-text", to=tmp_path / "pack")
     finally:
         path.write_bytes(before)
@@ -333,6 +333,6 @@ def test_who_was_taken_down_keeps_a_model_out(lab: Lab, tmp_path: Path) -> None:
     lab.vault.destroy(by_split["test"][:1], reason="request-1", now=small_memes.NOW)
     assert lab.pack("tiny-text", to=tmp_path / "one").is_dir()
     lab.vault.destroy([by_split["train"][0], by_split["validation"][0]], reason="request-2", now=small_memes.NOW)
-    with pytest.raises(LearntFromDeleted) as caught:
+    with refused("LearntFromDeleted") as caught:
         lab.pack("tiny-text", to=tmp_path / "two")
     assert caught.value.fields["count"] == 2

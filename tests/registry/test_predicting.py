@@ -29,12 +29,12 @@ from pipelines.config.params import load as load_params
 from pipelines.config.settings import Settings
 from pipelines.packaging.register import put
 from pipelines.predict import predict
-from pipelines.predict.predict import BadLine, NoAnswer
 from pipelines.registry.candidate import Context
 from pipelines.registry.journal import Journal
 from pipelines.registry.versions import Registry
 from pipelines.vault.vault import Vault
 from tests.ports import free_port
+from tests.refusals import refused
 from tests.registry import packs, small_registry
 from tests.registry.packs import NAME, Made
 
@@ -182,16 +182,16 @@ def test_answers_come_in_the_order_of_the_lines_with_their_ids(made: Made) -> No
     ],
 )
 def test_a_bad_line_is_named_by_its_number_alone(made: Made, line: str, said: str) -> None:
-    with pytest.raises(BadLine, match=said) as caught:
+    with refused("BadLine", match=said) as caught:
         predict.run(str(made.saved), lines=['{"title": "a"}\n', "\n", line], out=io.StringIO())
     assert str(caught.value).startswith("Line 3:")
     assert "secret" not in str(caught.value)
 
 
 def test_a_picture_that_is_not_there_and_a_model_of_something_else(made: Made, tmp_path: Path) -> None:
-    with pytest.raises(BadLine, match="its picture cannot be read"):
+    with refused("BadLine", match="its picture cannot be read"):
         predicted(str(made.saved), [{"image": "secret.png"}], folder=tmp_path)
     (tmp_path / "a.png").write_bytes(b"secret")
-    with pytest.raises(NoAnswer, match="an error for the input lines 1 to 1") as caught:
+    with refused("NoAnswer", match="an error for the input lines 1 to 1") as caught:
         predicted(str(made.saved), [{"image": "a.png"}], folder=tmp_path)
     assert "secret" not in str(caught.value)

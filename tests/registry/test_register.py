@@ -28,10 +28,11 @@ from pipelines.config.models import Chosen
 from pipelines.errors import BadParams
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
-from pipelines.packaging.register import PACK, PLACE, NumberTaken, StoredOtherwise, Unregistrable, put, register
+from pipelines.packaging.register import PACK, PLACE, Unregistrable, put, register
 from pipelines.promotion import gate
 from pipelines.registry.candidate import Context
 from pipelines.registry.versions import Registry
+from tests.refusals import refused
 from tests.registry.small_registry import NAME, WHO, add, events, opened, saved
 from tests.train import small_posts, small_tuned
 
@@ -274,17 +275,17 @@ def test_what_the_store_altered_gets_no_row(context: Context, folder: Path, tmp_
     place = Path(version.source.removeprefix("file://"))
     described = place / "MLmodel"
     described.write_text(described.read_text() + "\n")
-    with pytest.raises(StoredOtherwise, match="version 1 has other files"):
+    with refused("StoredOtherwise", match="version 1 has other files"):
         put(NAME, folder, context=context, **WHO)
     changed(place)
-    with pytest.raises(StoredOtherwise, match=r"words\.json"):
+    with refused("StoredOtherwise", match=r"words\.json"):
         put(NAME, folder, context=context, **WHO)
     assert context.journal.rows() == []
 
 
 def test_a_number_that_the_journal_knows_of_other_files_is_not_taken(context: Context, folder: Path) -> None:
     context.journal.append(NAME, event="registered", to_version=1, files="0" * 64, **WHO)
-    with pytest.raises(NumberTaken):
+    with refused("NumberTaken"):
         put(NAME, folder, context=context, **WHO)
     assert len(context.journal.rows(NAME)) == 1
 

@@ -18,8 +18,6 @@ from crisis_corpus.versions import CHAMPION
 from pipelines import status
 from pipelines.packaging.register import put
 from pipelines.predict import batch_predict, drift_notice, pins
-from pipelines.predict.batch_predict import CannotScore
-from pipelines.predict.pins import NotPinned
 from pipelines.promotion.promote import promote, withdraw
 from pipelines.registry.candidate import Context
 from pipelines.registry.webhook import Watch
@@ -27,6 +25,7 @@ from pipelines.storage import tables
 from pipelines.storage.seal import open_column, write_rows
 from pipelines.takedown import purge
 from pipelines.takedown.redaction import Gone
+from tests.refusals import refused
 from tests.registry import small_registry
 from tests.registry.receiver import Receiver, receiver
 from tests.registry.small_registry import GRAVEST, NAME, WHO, add, opened, trained
@@ -178,7 +177,7 @@ def test_pins_follow_the_champion_and_say_the_same_twice(context: Context) -> No
     add(context, knows=4)
     with pytest.raises(NoChampion):
         pins.pin(NAME, **given)
-    with pytest.raises(NotPinned, match="no model of memes"):
+    with refused("NotPinned", match="no model of memes"):
         run(context)
     champion(context, 1)
     path = context.root / "models" / "memes" / f"{NAME}.json"
@@ -197,11 +196,11 @@ def test_a_pin_of_other_files_or_of_a_version_taken_back_is_not_asked(context: C
     path = context.root / "models" / "memes" / f"{NAME}.json"
     pinned = json.loads(path.read_text())
     path.write_text(json.dumps(pinned | {"files": "0" * 64}))
-    with pytest.raises(CannotScore, match="differ from those that models/ pins"):
+    with refused("CannotScore", match="differ from those that models/ pins"):
         run(context)
     for wrong in ({"version": 0}, {"name": "crisis-posts"}):
         path.write_text(json.dumps(pinned | wrong))
-        with pytest.raises(NotPinned):
+        with refused("NotPinned"):
             run(context)
     path.write_text(json.dumps(pinned))
     withdraw(NAME, 1, **WHO, context=context)
@@ -219,10 +218,10 @@ def test_a_model_that_fails_or_answers_otherwise_writes_nothing(
 
     add(context, knows=3, change=confused)
     champion(context, 1)
-    with pytest.raises(CannotScore, match="an answer is not valid for 'severity'"):
+    with refused("CannotScore", match="an answer is not valid for 'severity'"):
         run(context)
     monkeypatch.setenv("RULE_MODEL_FAILS", "1")
-    with pytest.raises(CannotScore) as raised:
+    with refused("CannotScore") as raised:
         run(context)
     assert "RuntimeError" in str(raised.value)
     texts = [word for word in small_memes.WORDS["severity"].values() if word in str(raised.value)]

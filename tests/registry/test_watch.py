@@ -27,18 +27,9 @@ from crisis_corpus.versions import UnknownModel
 from crisis_corpus.webhook import signature
 from pipelines.errors import BadParams
 from pipelines.registry.journal import Journal
-from pipelines.registry.webhook import (
-    DEAD,
-    DELAYS,
-    DELIVERED,
-    WAITING,
-    SubscribedAlready,
-    UnknownSubscriber,
-    Watch,
-    new_secret,
-    subscribers,
-)
+from pipelines.registry.webhook import DEAD, DELAYS, DELIVERED, WAITING, Watch, new_secret, subscribers
 from tests.postgres import BOTH, address, postgres
+from tests.refusals import refused
 from tests.registry.receiver import Receiver, receiver
 
 __all__ = ["postgres", "receiver"]
@@ -230,14 +221,14 @@ def test_a_subscriber_from_before_gets_nothing_over_plain_http(
 
 def test_a_removed_subscription_gets_no_webhook(watch: Watch, journal: Journal, receiver: Receiver) -> None:
     made = watch.subscribe(receiver.url)
-    with pytest.raises(SubscribedAlready, match=made.id):
+    with refused("SubscribedAlready", match=made.id):
         watch.subscribe(receiver.url)
     receiver.answers = [500]
     moved(journal, "promoted", 1)
     watch.deliver()
     watch.unsubscribe(made.id)
     assert watch.deliver()["failed"] == 0 and watch.deliveries() == [] and watch.status() == []
-    with pytest.raises(UnknownSubscriber):
+    with refused("UnknownSubscriber"):
         watch.unsubscribe(made.id)
     assert watch.subscribe(receiver.url).secret != made.secret
 

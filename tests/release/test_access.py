@@ -13,8 +13,8 @@ import pytest
 from pipelines.config.settings import Settings
 from pipelines.errors import BadParams
 from pipelines.release import access
-from pipelines.release.access import NoSuchRequest, NotGranted
 from pipelines.release.release_store import APPROVED, DRAFT, NoSuchRelease, ReleaseEntry
+from tests.refusals import refused
 
 NOW = datetime(2026, 3, 1, 9, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -42,10 +42,10 @@ def hand(settings: Settings, to: Path, *, number: int = 1, now: datetime = NOW) 
 def test_package_and_key_leave_with_a_grant_only(settings: Settings, tmp_path: Path) -> None:
     given: dict[str, Any] = {"settings": settings, "now": NOW}
     assert access.request("memes-1", **ASKS, **given) == {"release": "memes-1", "number": 1, "status": "asked"}
-    with pytest.raises(NotGranted, match="request 1 is asked"):
+    with refused("NotGranted", match="request 1 is asked"):
         hand(settings, tmp_path / "out")
     access.decide("memes-1", 1, grant=False, **DECIDES, **given)
-    with pytest.raises(NotGranted, match="request 1 is denied"):
+    with refused("NotGranted", match="request 1 is denied"):
         hand(settings, tmp_path / "out")
     assert not (tmp_path / "out").exists(), "nothing leaves before the check"
     until = date(2026, 6, 1)
@@ -57,7 +57,7 @@ def test_package_and_key_leave_with_a_grant_only(settings: Settings, tmp_path: P
     assert not list((tmp_path / "out" / "package").rglob("*.key")), "the key goes another way than the package"
     with pytest.raises(BadParams, match="exists already"):
         hand(settings, tmp_path / "out")
-    with pytest.raises(NotGranted, match="ended on 2026-06-01"):
+    with refused("NotGranted", match="ended on 2026-06-01"):
         hand(settings, tmp_path / "late", now=datetime(2026, 6, 1, tzinfo=UTC))
     (row,) = access.register(settings, name=None, now=NOW)
     assert (row["valid"], row["handed_over"], row["who"]) == (True, [NOW.isoformat()], "The Steward")
@@ -73,7 +73,7 @@ def test_a_draft_and_a_retired_release_are_not_handed_over(settings: Settings, t
     entry = ReleaseEntry.of(settings, "memes-1")
     for status in (DRAFT, "RETIRED"):
         entry.put(entry.state() | {"status": status})
-        with pytest.raises(NotGranted, match=f"it is {status}"):
+        with refused("NotGranted", match=f"it is {status}"):
             hand(settings, tmp_path / "out")
 
 
@@ -90,7 +90,7 @@ def test_what_is_not_there_or_not_said_is_refused(settings: Settings) -> None:
         access.request("memes-2", **ASKS, **given)
     with pytest.raises(BadParams, match="why"):
         access.request("memes-1", **ASKS | {"purpose": " "}, **given)
-    with pytest.raises(NoSuchRequest, match="no request 7"):
+    with refused("NoSuchRequest", match="no request 7"):
         access.decide("memes-1", 7, grant=False, **DECIDES, **given)
     access.request("memes-1", **ASKS, **given)
     own = {"who": "r. example", "why": "mine"}

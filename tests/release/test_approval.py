@@ -9,8 +9,8 @@ import pytest
 
 from pipelines.errors import BadParams
 from pipelines.release import approval, removal
-from pipelines.release.approval import DraftOutdated
 from pipelines.release.release_store import NoSuchRelease, PackageAltered, ReleaseEntry, summary
+from tests.refusals import refused
 from tests.release.small_release import NOW, World
 
 
@@ -48,7 +48,7 @@ def test_a_draft_with_a_tombstone_is_not_signed(world: World) -> None:
     for refreshed in (False, True):
         if refreshed:
             removal.refresh(settings=world.settings, vault=world.vault, now=None)
-        with pytest.raises(DraftOutdated, match="1 records of draft 'p2'"):
+        with refused("DraftOutdated", match="1 records of draft 'p2'"):
             world.approve("p2")
         assert manifest(world.folder("p2") / "package")["status"] == "DRAFT"
     world.release("posts", "p2")

@@ -14,8 +14,8 @@ from pydantic import ValidationError
 
 from pipelines.config.release import Release, RemovalSchedule
 from pipelines.release import anonymity, approval, removal
-from pipelines.release.approval import NotApproved, ReleaseJoinable, TooManyAlone
 from pipelines.release.release_store import ReleaseEntry, summary
+from tests.refusals import refused
 from tests.release.small_release import NOW, TERMS, World, listed, table
 
 STRICT = {"max_joined": 0.01}
@@ -64,7 +64,7 @@ def test_the_attack_finds_posts_of_two_equal_releases_and_its_rate_is_stated(wor
 def test_only_one_of_two_equal_releases_is_live(world: World) -> None:
     world.approved("memes", "m1")
     world.release("memes", "m2", terms=terms(**STRICT))
-    with pytest.raises(ReleaseJoinable, match=r"'m2'.*'m1'.*%"):
+    with refused("ReleaseJoinable", match=r"'m2'.*'m1'.*%"):
         world.approve("m2")
     assert ReleaseEntry.of(world.settings, "m2").state()["status"] == "DRAFT"
     # another corpus has other posts
@@ -81,7 +81,7 @@ def test_a_draft_from_before_the_other_was_approved_is_measured_again(world: Wor
     for name in ("m1", "m2"):
         world.release("memes", name, terms=terms(**STRICT))
     world.approve("m1")
-    with pytest.raises(ReleaseJoinable, match="how many is unknown"):
+    with refused("ReleaseJoinable", match="how many is unknown"):
         world.approve("m2")
 
 
@@ -96,7 +96,7 @@ def test_a_release_whose_package_went_elsewhere_counts_as_joinable(world: World)
     world.approved("memes", "m1").rename(world.home / "shared")
     told = world.release("memes", "m2", terms=fewer("figurative"))
     assert told["joined"] == {"m1": None}
-    with pytest.raises(ReleaseJoinable, match="unknown"):
+    with refused("ReleaseJoinable", match="unknown"):
         world.approve("m2")
     assert approval.retire("m1", settings=world.settings, **WHO)["status"] == "RETIRED"
 
@@ -106,7 +106,7 @@ def test_more_posts_alone_than_allowed_are_not_approved(world: World) -> None:
     share = told["alone"] / told["records"]
     assert share > 0
     world.release("memes", "m1", terms=terms(max_alone=share - 0.001))
-    with pytest.raises(TooManyAlone, match=f"{share:.1%}"):
+    with refused("TooManyAlone", match=f"{share:.1%}"):
         world.approve("m1")
     world.release("memes", "m1", terms=terms(max_alone=share))
     assert world.approve("m1")["status"] == "APPROVED"
@@ -127,7 +127,7 @@ def test_a_post_that_only_its_metadata_singles_out_loses_them(world: World, corp
 
 def test_a_draft_is_not_retired(world: World) -> None:
     world.release("memes", "m1")
-    with pytest.raises(NotApproved):
+    with refused("NotApproved"):
         approval.retire("m1", settings=world.settings, **WHO)
 
 

@@ -14,8 +14,9 @@ from rich.console import Console
 
 from crisis_corpus_sandbox.demo import demo
 from crisis_corpus_sandbox.demo.plan import DemoPlan
-from crisis_corpus_sandbox.demo.runs import FailedAgain, Failures, Look, NothingToClear, tail
+from crisis_corpus_sandbox.demo.runs import Failures, Look, tail
 from pipelines.deployment.airflow_api import Airflow
+from tests.refusals import refused
 from tests.sandbox.small_airflow import SmallAirflow, serving
 
 MONTHS = ("2022-11", "2022-12")
@@ -113,7 +114,7 @@ def test_a_failed_task_is_cleared_and_counted(small, tmp_path) -> None:
 
 def test_a_second_failure_shows_the_end_of_the_log_and_a_later_demo_goes_on(small, tmp_path) -> None:
     small.fails["posts_label", "publish"] = 2
-    with pytest.raises(FailedAgain) as raised:
+    with refused("FailedAgain") as raised:
         follow(small, tmp_path)
     run_id = next(run["dag_run_id"] for run in small.runs if run["state"] == "failed")
     assert "there is no log" in str(raised.value) and "make demo" in str(raised.value)
@@ -125,7 +126,7 @@ def test_a_second_failure_shows_the_end_of_the_log_and_a_later_demo_goes_on(smal
     (folder / "attempt=2.log").write_text("\n".join([*lines, "no JSON"]))
     # this failure is cleared by the next demo, and the one after it is the second
     small.fails["posts_label", "publish"] = 1
-    with pytest.raises(FailedAgain) as raised:
+    with refused("FailedAgain") as raised:
         follow(small, tmp_path)
     assert "error: line 39\n  no JSON" in str(raised.value)
     assert "line 20" not in str(raised.value) and "old" not in str(raised.value)
@@ -138,7 +139,7 @@ def test_a_second_failure_shows_the_end_of_the_log_and_a_later_demo_goes_on(smal
 def test_a_run_that_fails_without_a_failed_task_stops_the_demo(small, tmp_path) -> None:
     small.add("memes_collect", key=MONTHS[0], run_id="broken")
     small.runs[-1]["state"] = "failed"
-    with pytest.raises(NothingToClear, match="memes_collect 2022-11"):
+    with refused("NothingToClear", match="memes_collect 2022-11"):
         follow(small, tmp_path)
 
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from crisis_corpus_sandbox.demo import demo, promotions
 from crisis_corpus_sandbox.demo.runs import Failures, Look
 from pipelines.config.settings import Settings
-from pipelines.deployment.airflow_api import RunFailed
+from tests.refusals import refused
 
 TASK = {"dag_id": "d", "dag_run_id": "r", "task_id": "t", "map_index": -1, "try_number": 1, "state": "success"}
 
@@ -88,7 +88,7 @@ def test_a_version_behind_the_majority_is_the_refused_one() -> None:
 
 @pytest.mark.parametrize("majority", [3, 5])
 def test_with_one_version_above_the_majority_or_none_there_is_no_play(majority: float) -> None:
-    with pytest.raises(RunFailed, match="none is left"):
+    with refused("RunFailed", match="none is left"):
         played({3: 1, 1: 2, 2: 4}, majority=majority)
 
 

@@ -20,9 +20,10 @@ from sqlalchemy import create_engine, text
 
 from pipelines.config.settings import Settings
 from pipelines.deployment import services
-from pipelines.deployment.components import Ports, PortTaken, ServiceFailed, down, end_left, running
+from pipelines.deployment.components import Ports, ServiceFailed, down, end_left, running
 from pipelines.deployment.services import LocalDeployment
 from tests.ports import free_port
+from tests.refusals import refused
 
 ROOT = Path(__file__).resolve().parents[2]
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
@@ -177,7 +178,7 @@ def test_a_taken_port_is_named(deployment: LocalDeployment) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(PortTaken, match=f"Port {port} of thing is taken"):
+        with refused("PortTaken", match=f"Port {port} of thing is taken"):
             deployment._start("thing", SLEEP, port=port)
     assert not (deployment.run / "thing.pid").exists()
 

@@ -14,10 +14,11 @@ import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.errors import BadParams, SealBroken, UnknownRecord
+from pipelines.errors import BadParams, SealBroken
 from pipelines.storage.answers import AnswerStore, AnswersUnavailable, BatchJob, LedgerChange, cache_key, sealed
 from pipelines.vault.vault import Vault
 from tests.postgres import BOTH, address, postgres
+from tests.refusals import refused
 
 __all__ = ["postgres"]
 
@@ -113,7 +114,7 @@ def test_foreign_vault_is_refused(answers: AnswerStore, vault: Vault, tmp_path: 
     )
     with (
         Vault.open(f"sqlite:///{tmp_path}/other.sqlite", secret=bytes(range(1, 33))) as other,
-        pytest.raises(UnknownRecord),
+        refused("UnknownRecord"),
     ):
         answers.get(["k1"], vault=other)
 

@@ -17,10 +17,10 @@ from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.errors import BadParams
 from pipelines.workspace import publish, repository
-from pipelines.workspace.address import RepositoryUnreachable, branches, local_path
+from pipelines.workspace.address import branches, local_path
 from pipelines.workspace.clone import history, workspace
 from pipelines.workspace.git import git
-from pipelines.workspace.profile import UncommittedProfile, UnknownProfile
+from tests.refusals import refused
 from tests.store import git_servers
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -86,7 +86,7 @@ def test_an_address_that_cannot_be_read_is_one_sentence_and_leaves_nothing(
     settings: Settings, checkout: Path, tmp_path: Path
 ) -> None:
     for address in ((tmp_path / "none.git").as_uri(), "ssh://127.0.0.1:1/none.git"):
-        with pytest.raises(RepositoryUnreachable, match="cannot be read"):
+        with refused("RepositoryUnreachable", match="cannot be read"):
             repository.init(at(settings, address), checkout=checkout, profile="sandbox")
     assert not settings.home.exists()
 
@@ -98,21 +98,21 @@ def test_a_password_in_an_address_is_refused_and_not_repeated(settings: Settings
 
 
 @pytest.mark.parametrize(
-    ("profile", "error", "words"),
+    ("profile", "code", "words"),
     [
-        ("nosuch", UnknownProfile, "this checkout has cradle, sandbox"),
-        ("draft", UncommittedProfile, "last commit"),
-        ("missing.yaml", UnknownProfile, "missing.yaml"),
-        ("bad", BadParams, r"profiles/bad.yaml: .*sample\.memes\.size"),
+        ("nosuch", "UnknownProfile", "this checkout has cradle, sandbox"),
+        ("draft", "UncommittedProfile", "last commit"),
+        ("missing.yaml", "UnknownProfile", "missing.yaml"),
+        ("bad", "BadParams", r"profiles/bad.yaml: .*sample\.memes\.size"),
     ],
 )
 def test_a_profile_that_cannot_be_used_makes_no_repository(
-    profile: str, error: type[Exception], words: str, settings: Settings, checkout: Path
+    profile: str, code: str, words: str, settings: Settings, checkout: Path
 ) -> None:
     if profile == "bad":
         commit(checkout, "profiles/bad.yaml", "sample: {memes: {size: many}}\n")
     (checkout / "profiles" / "draft.yaml").write_text(PROFILE)
-    with pytest.raises(error, match=words):
+    with refused(code, match=words):
         repository.init(settings, checkout=checkout, profile=profile)
     assert not settings.home.exists()
     repository.init(settings, checkout=checkout, profile="sandbox")
@@ -133,12 +133,12 @@ def test_a_profile_from_a_file_is_kept_on_the_branch_and_survives_upgrades(
 
 def test_another_profile_and_another_repository_are_refused(settings: Settings, checkout: Path, tmp_path: Path) -> None:
     first = repository.init(settings, checkout=checkout, profile="sandbox")
-    with pytest.raises(repository.AnotherProfile, match="profile 'sandbox', not with 'cradle'"):
+    with refused("AnotherProfile", match="profile 'sandbox', not with 'cradle'"):
         repository.init(settings, checkout=checkout, profile="cradle")
     assert publish.head(settings) == first
     other = git_servers.bare(tmp_path / "other.git")
     git("push", "--quiet", str(other), "HEAD:main", cwd=checkout)
-    with pytest.raises(repository.NotACorpus, match=r"branches \(main\)"):
+    with refused("NotACorpus", match=r"branches \(main\)"):
         repository.init(at(settings, str(other)), checkout=checkout, profile="sandbox")
     git_servers.bare(tmp_path / "empty.git")
     repository.init(at(settings, str(tmp_path / "empty.git")), checkout=checkout, profile="sandbox")

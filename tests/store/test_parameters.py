@@ -16,12 +16,12 @@ from pipelines.cli.main import app
 from pipelines.config.params import FILES, load
 from pipelines.config.params_text import find, leaves, rewrite
 from pipelines.config.settings import Settings
-from pipelines.errors import BadParams, NoCorpus
+from pipelines.errors import BadParams, ConfigError
 from pipelines.workspace import parameters, publish, repository
 from pipelines.workspace.clone import workspace
 from pipelines.workspace.git import git
-from pipelines.workspace.merge import ParameterConflict, merge
-from pipelines.workspace.parameters import UnknownParameter
+from pipelines.workspace.merge import merge
+from tests.refusals import refused
 
 WHO = {"reason": "a larger sample", "who": "Ann Example <ann@example.org>"}
 
@@ -104,7 +104,7 @@ def test_a_dry_run_and_an_invalid_value_commit_nothing(settings: Settings) -> No
     ):
         with pytest.raises(BadParams, match=words):
             run("params", "set", key, value, "--reason", "r")
-    with pytest.raises(UnknownParameter, match=r"sample\.films"):
+    with refused("UnknownParameter", match=r"sample\.films"):
         run("params", "show", "sample.films")
     assert publish.head(settings) == head
 
@@ -149,7 +149,7 @@ def test_a_file_is_read_to_the_last_of_its_keys(tmp_path: Path) -> None:
 def test_without_a_corpus_it_is_one_sentence(settings: Settings) -> None:
     shutil.rmtree(settings.repo)
     for argv in (("show",), ("diff",), ("set", "dedupe.radius", "9", "--reason", "r")):
-        with pytest.raises(NoCorpus):
+        with refused("NoCorpus"):
             run("params", *argv)
 
 
@@ -182,9 +182,9 @@ def test_a_conflict_names_the_keys_and_is_decided_by_options(settings: Settings,
         run("params", "set", key, value, "--reason", "r")
     newer(checkout, one="radius: 12 -> radius: 10", two="k: 5   -> k: 7   ")
     head, code = publish.head(settings), git("--git-dir", settings.repo, "rev-parse", "code")
-    with pytest.raises(ParameterConflict, match=r"dedupe\.radius, release\.k.*--keep KEY"):
+    with refused("ParameterConflict", match=r"dedupe\.radius, release\.k.*--keep KEY"):
         run("upgrade")
-    with pytest.raises(ParameterConflict, match=r"changed release\.k\."):
+    with refused("ParameterConflict", match=r"changed release\.k\."):
         run("upgrade", "--keep", "dedupe.radius")
     assert (publish.head(settings), git("--git-dir", settings.repo, "rev-parse", "code")) == (head, code)
     found, _ = run("upgrade", "--keep", "dedupe", "--take", "release.k")
@@ -234,10 +234,10 @@ def test_edits_that_an_upgrade_would_ignore_are_refused(path: str, settings: Set
     (checkout / path).parent.mkdir(exist_ok=True)
     with (checkout / path).open("a") as file:
         file.write("# edited\n")
-    with pytest.raises(repository.Uncommitted, match=f"uncommitted edits of {path}, which"):
+    with refused("Uncommitted", match=f"uncommitted edits of {path}, which"):
         run("upgrade")
     git("add", path, cwd=checkout)
-    with pytest.raises(repository.Uncommitted):
+    with refused("Uncommitted"):
         run("upgrade")
     git("commit", "--quiet", "-m", "now", cwd=checkout)
     (checkout / "README.md").write_text("a note that no upgrade reads\n")
@@ -267,14 +267,14 @@ def test_older_code_and_other_code_are_not_merged(settings: Settings, checkout: 
     git("checkout", "--quiet", "HEAD~1", cwd=checkout)
     assert run("upgrade")[0]["commit"] is None, "older"
     newer(checkout, two="k: 5   -> k: 9   ")
-    with pytest.raises(repository.UnknownCode, match="git fetch"):
+    with refused("UnknownCode", match="git fetch"):
         run("upgrade")
 
 
 def test_the_profile_must_stay_in_the_code(settings: Settings, checkout: Path) -> None:
     git("rm", "--quiet", "profiles/sandbox.yaml", cwd=checkout)
     newer(checkout)
-    with pytest.raises(parameters.ProfileMissing, match="sandbox"):
+    with refused("ProfileMissing", match="sandbox"):
         run("upgrade")
 
 
@@ -291,7 +291,8 @@ def test_a_merge_loses_no_change(base: dict[str, Any], ours: dict[str, Any], the
     assert merge(base, ours, ours).values == ours
     try:
         merged = merge(base, ours, theirs).values
-    except ParameterConflict:
+    except ConfigError as error:
+        assert error.code == "ParameterConflict"
         return
     known, mine, new = dict(leaves(base)), dict(leaves(ours)), dict(leaves(theirs))
     for key, value in leaves(merged):

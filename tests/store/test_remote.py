@@ -23,7 +23,6 @@ from pipelines.takedown.redaction import Gone
 from pipelines.takedown.selection import Criteria, select
 from pipelines.workspace import dvc_remote, publish, repository
 from pipelines.workspace.clone import workspace
-from pipelines.workspace.dvc_remote import RemoteRefused, RemoteUnavailable
 from tests.ports import free_port
 from tests.privacy import used_corpus as used
 from tests.small_corpus import begin, code_of
@@ -113,7 +112,7 @@ def test_an_endpoint_that_does_not_answer_is_one_error(
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1] if listens else free_port()
         monkeypatch.setenv("CORPUS_REMOTE_ENDPOINT", f"http://127.0.0.1:{port}")
-        assert isinstance(failing(Settings.from_env(), tmp_path), RemoteUnavailable)
+        assert failing(Settings.from_env(), tmp_path).code == "RemoteUnavailable"
 
 
 def test_wrong_credentials_are_one_error(apart: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,10 +124,10 @@ def test_wrong_credentials_are_one_error(apart: str, tmp_path: Path, monkeypatch
         monkeypatch.setenv("CORPUS_REMOTE_ENDPOINT", f"http://127.0.0.1:{port}")
         for _ in range(100):
             error = failing(Settings.from_env(), tmp_path)
-            if not isinstance(error, RemoteUnavailable):
+            if error.code != "RemoteUnavailable":
                 break
             time.sleep(0.2)
-    assert isinstance(error, RemoteRefused) and "credentials" in str(error)
+    assert error.code == "RemoteRefused" and "credentials" in str(error)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +145,7 @@ def test_a_wrong_remote_says_what_is_wrong(
 ) -> None:
     monkeypatch.setenv(variable, value)
     error = failing(Settings.from_env(), tmp_path)
-    assert isinstance(error, RemoteRefused) and said in str(error)
+    assert error.code == "RemoteRefused" and said in str(error)
 
 
 @pytest.mark.parametrize("value", ["{", "[]", '{"port": [1]}', '{"port": null}'])

@@ -10,6 +10,7 @@ from pipelines.config.params import load
 from pipelines.config.settings import Settings
 from pipelines.workspace import repository
 from pipelines.workspace.git import git
+from tests.refusals import refused
 
 
 @pytest.fixture
@@ -71,6 +72,6 @@ def test_an_upgrade_brings_the_code_and_keeps_the_profile(settings: Settings, ch
 
 def test_a_folder_without_commits_is_refused(settings: Settings, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(repository.NotARepository, match="git checkout"):
+    with refused("NotARepository", match="git checkout"):
         repository.init(settings, checkout=tmp_path / "empty", profile=None)
     assert not Path(settings.repo).exists()

@@ -16,11 +16,12 @@ from pipelines.config.settings import Settings
 from pipelines.workspace import publish
 from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.git import git
-from pipelines.workspace.inventory import DependencyMissing, read_yaml
+from pipelines.workspace.inventory import read_yaml
 from pipelines.workspace.objects import ObjectIncomplete
-from pipelines.workspace.pointer import BadPointer, check_handed_over, pointer_text
+from pipelines.workspace.pointer import check_handed_over, pointer_text
 from pipelines.workspace.results import Results, ResultUnusable, StageResult, Token
 from pipelines.workspace.stages import StageRun
+from tests.refusals import refused
 from tests.small_corpus import SHELL, begin, code_of, sign, staged
 from tests.stages import reproduce, rerun
 
@@ -376,10 +377,10 @@ def test_a_stage_is_not_run_on_a_folder_whose_stages_did_not_all_hand_over(setti
     tokens = stages(settings, "part@one", base=base)
     with workspace(settings, revision=base) as clone:
         run = StageRun.of(clone, name="a run", base=base)
-        with pytest.raises(DependencyMissing, match=r"snapshot/parts is neither|snapshot/parts/"):
+        with refused("DependencyMissing", match=r"snapshot/parts is neither|snapshot/parts/"):
             run.reproduce(clone, "join")
         clone.take(run.receive(clone, tokens))
-        with pytest.raises(DependencyMissing, match=r"snapshot/parts/two"):
+        with refused("DependencyMissing", match=r"snapshot/parts/two"):
             run.reproduce(clone, "join")
     assert "join" not in ran(settings)
 
@@ -411,10 +412,10 @@ def test_a_publish_is_refused_where_a_dependency_is_not_that_of_the_tip(settings
         path.unlink()
     (settings.home / "salt").write_text("")
     tokens = stages(settings, "join", base=base)
-    with pytest.raises(publish.Overtaken):
+    with refused("Overtaken"):
         commit(settings, tokens, base=base)
     # its own deps are what the tip lacks: what made them was not handed over
-    with pytest.raises(publish.Overtaken, match="join"):
+    with refused("Overtaken", match="join"):
         commit(settings, [made for made in tokens if made["stage"] == "join"], base=base)
     assert publish.head(settings) == before
 
@@ -481,7 +482,7 @@ PATH = "data/memes/2022-11/posts.parquet"
     ],
 )
 def test_a_pointer_outside_the_schema_is_refused_without_its_text(path: str, text: str) -> None:
-    with pytest.raises(BadPointer) as caught:
+    with refused("BadPointer") as caught:
         check_handed_over({PATH: GOOD, path if path != PATH else "data/memes/2022-12/posts.parquet": text})
     assert "pointer 2, " in str(caught.value) and "example.org" not in str(caught.value)
     assert check_handed_over({PATH: GOOD}) == {PATH: GOOD}

@@ -17,9 +17,10 @@ from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines.errors import SchemaMismatch, SealBroken, UnknownRecord
+from pipelines.errors import SealBroken
 from pipelines.storage import seal, tables
 from pipelines.vault.vault import Vault
+from tests.refusals import refused
 
 NOW = datetime(2023, 1, 5, tzinfo=UTC)
 KEY, OTHER = bytes(range(64)), bytes(range(1, 65))
@@ -175,14 +176,14 @@ def test_a_table_without_content_keeps_rows_of_strangers_and_tombstones(vault: V
 
 
 def test_records_that_no_vault_admitted_are_refused(vault: Vault, tmp_path: Path) -> None:
-    with pytest.raises(UnknownRecord):
+    with refused("UnknownRecord"):
         seal.write_rows([post("f" * 32)], tmp_path / "p.parquet", name="posts", vault=vault)
     assert not (tmp_path / "p.parquet").exists()
     seal.write_rows([post(i) for i in admit(vault, count=2)], tmp_path / "p.parquet", name="posts", vault=vault)
     table = tables.read(tmp_path / "p.parquet", name="posts")
     with (
         Vault.open(f"sqlite:///{tmp_path}/other.sqlite", secret=bytes(32)) as other,
-        pytest.raises(UnknownRecord),
+        refused("UnknownRecord"),
     ):
         seal.open_column(table, name="posts", column="title", vault=other)
 
@@ -196,7 +197,7 @@ def test_rows_that_do_not_fit_are_refused_without_quoting_them(
     cells: dict[str, Any], vault: Vault, tmp_path: Path
 ) -> None:
     [record_id] = admit(vault, count=1)
-    with pytest.raises(SchemaMismatch) as caught:
+    with refused("SchemaMismatch") as caught:
         seal.write_rows([post(record_id, **cells)], tmp_path / "p.parquet", name="posts", vault=vault)
     assert "canary" not in str(caught.value)
     assert not (tmp_path / "p.parquet").exists()
@@ -214,7 +215,7 @@ def test_an_empty_table_and_a_wrong_column(vault: Vault, tmp_path: Path) -> None
     table = tables.read(tmp_path / "p.parquet", name="posts")
     assert seal.open_column(table, name="posts", column="body", vault=vault) == []
     for column, part in (("subreddit", table), ("body", table.drop_columns("body"))):
-        with pytest.raises(SchemaMismatch):
+        with refused("SchemaMismatch"):
             seal.open_column(part, name="posts", column=column, vault=vault)
 
 

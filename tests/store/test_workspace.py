@@ -20,6 +20,7 @@ from pipelines.workspace.clone import Workspace, workspace
 from pipelines.workspace.git import git
 from pipelines.workspace.objects import ObjectIncomplete
 from pipelines.workspace.results import Token
+from tests.refusals import refused
 from tests.small_corpus import sign
 from tests.stages import reproduce, rerun
 
@@ -320,7 +321,7 @@ def test_a_publish_never_puts_back_what_a_later_run_published(settings: Settings
     late = say(settings, "late")
     publish_stages(settings, "agree", base=late, tokens=agree(settings, base=late))
     before = head(settings)
-    with pytest.raises(publish.Overtaken, match="agree"):
+    with refused("Overtaken", match="agree"):
         publish_stages(settings, "agree", base=early, tokens=first, remember=never)
     assert head(settings) == before
 

@@ -8,8 +8,8 @@ import yaml
 
 from pipelines import taxonomy
 from pipelines.datasets.post import Post
-from pipelines.errors import UnknownScheme
 from pipelines.llm.prompting.prompts import PromptExample, build, choose
+from tests.refusals import refused
 
 THIRD = """
 name: weather
@@ -68,7 +68,7 @@ def test_a_third_scheme_is_checked_without_code(weather):
     assert len(wind.valid_sets()) == 1 + (3 * 3 - 1)
     assert sky.check(["fog"], mode="repair", tiers=IMPROVED).labels == {"dull"}
     assert sky.names == ("clear", "dull")
-    with pytest.raises(taxonomy.scheme.UnknownCategory):
+    with refused("UnknownCategory"):
         weather.category()
 
 
@@ -122,7 +122,7 @@ def test_a_file_that_contradicts_itself_is_refused(tmp_path, break_it, says):
     break_it(scheme)
     path = tmp_path / "broken.yaml"
     path.write_text(yaml.safe_dump(scheme))
-    with pytest.raises(taxonomy.BadScheme, match=says):
+    with refused("BadScheme", match=says):
         taxonomy.load_file(path)
 
 
@@ -130,9 +130,9 @@ def test_a_file_that_contradicts_itself_is_refused(tmp_path, break_it, says):
 def test_what_is_no_scheme_at_all_is_refused(tmp_path, content):
     path = tmp_path / "broken.yaml"
     path.write_text(content)
-    with pytest.raises(taxonomy.BadScheme, match=r"broken\.yaml"):
+    with refused("BadScheme", match=r"broken\.yaml"):
         taxonomy.load_file(path)
-    with pytest.raises(taxonomy.BadScheme, match="FileNotFoundError"):
+    with refused("BadScheme", match="FileNotFoundError"):
         taxonomy.load_file(tmp_path / "absent.yaml")
 
 
@@ -145,5 +145,5 @@ def test_a_team_s_scheme_is_read_from_the_folder_of_the_parameters(tmp_path, mon
     assert taxonomy.load("weather", root=tmp_path / "clone").version == 2
     assert taxonomy.load("weather").version == 1
     assert "weather" in taxonomy.available(root=tmp_path / "clone")
-    with pytest.raises(UnknownScheme):
+    with refused("UnknownScheme"):
         taxonomy.load("weather", root=tmp_path)

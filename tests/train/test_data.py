@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from pipelines.datasets import memes as data
-from pipelines.datasets.example import LeakRefused, NoGold, NoSplit, only, targets
-from pipelines.errors import BadParams, SchemaMismatch, SealBroken, SplitConflict
+from pipelines.datasets.example import NoGold, only, targets
+from pipelines.errors import BadParams, SealBroken
 from pipelines.storage import tables
 from pipelines.vault.vault import Vault
+from tests.refusals import refused
 from tests.train import small_memes as small
 from tests.train.small_memes import SmallMemes
 
@@ -59,7 +60,7 @@ def test_memes_of_every_split_are_opened_without_gold_and_without_labels(memes: 
         meme = memes.memes[example.item]
         assert (example.split, example.text, example.image) == (meme.split, meme.text or "", meme.image)
     splits_of(memes)[0].unlink()
-    with pytest.raises(NoSplit, match="memes"):
+    with refused("NoSplit", match="memes"):
         data.memes("memes", params=memes.params, vault=vault, root=memes.root)
 
 
@@ -69,7 +70,7 @@ def test_memes_are_not_opened_where_the_splits_or_the_pictures_are_wrong(memes: 
     with pytest.raises(BadParams, match="ratios"):
         data.memes("memes", params=other, vault=vault, root=memes.root)
     next((memes.root / "data/memes").rglob("*.parquet")).unlink()
-    with pytest.raises(SchemaMismatch, match="items of the split"):
+    with refused("SchemaMismatch", match="items of the split"):
         data.memes("memes", params=memes.params, vault=vault, root=memes.root)
 
 
@@ -92,9 +93,9 @@ def test_labels_are_what_models_see_of_gold(memes: SmallMemes) -> None:
 def test_the_labels_of_test_are_hidden_from_all_but_evaluation(memes: SmallMemes) -> None:
     material = memes.load("severity")
     assert {e.labels for e in material.test} == {None}
-    with pytest.raises(LeakRefused, match="7 examples of test were refused: only train and validation may"):
+    with refused("LeakRefused", match="7 examples of test were refused: only train and validation may"):
         targets(material.test, task=material.task)
-    with pytest.raises(LeakRefused, match="1 examples of test"):
+    with refused("LeakRefused", match="1 examples of test"):
         targets([*material.train, material.test[0]], task=material.task)
     truth = material.truth("test")
     assert set(truth) == {e.item for e in material.test}
@@ -111,7 +112,7 @@ def test_what_is_declared_for_a_split_sees_no_other(memes: SmallMemes) -> None:
     assert only(both, splits=("train", "validation")) is both
     assert only([], splits={"train"}) == []
     for leaked in (material.validation[3], material.test[2]):
-        with pytest.raises(LeakRefused, match=f"1 examples of {leaked.split} were refused: only train may"):
+        with refused("LeakRefused", match=f"1 examples of {leaked.split} were refused: only train may"):
             only([*material.train, leaked], splits={"train"})
 
 
@@ -161,7 +162,7 @@ def test_what_has_no_gold_of_the_task_is_left_out_and_counted(memes: SmallMemes)
 
 def test_a_picture_that_should_be_there_is_missed(memes: SmallMemes) -> None:
     (memes.root / "data/memes/2022-12/images/001.parquet").unlink()
-    with pytest.raises(SchemaMismatch, match="items of the split are missing"):
+    with refused("SchemaMismatch", match="items of the split are missing"):
         memes.load()
 
 
@@ -182,7 +183,7 @@ def test_a_split_that_leaks_is_refused(memes: SmallMemes, what: str) -> None:
     else:
         next(row for row in rows if row["split"] == "test")["group"] = train["group"]
     small.write_table(path, rows, name="splits")
-    with pytest.raises(SplitConflict, match="two splits"):
+    with refused("SplitConflict", match="two splits"):
         memes.load()
 
 

@@ -16,11 +16,9 @@ from typing import Any
 import pytest
 
 from pipelines.config.settings import Settings
-from pipelines.datasets.posts import NoSilver
 from pipelines.storage import tables
-from pipelines.train.finetune import NothingToLearn, NotTuned
 from pipelines.train.predictors import training_records
-from pipelines.train.predictors.finetuned import NotVoted
+from tests.refusals import refused
 from tests.train import small_posts as small
 from tests.train import small_tuned
 from tests.train.small_posts import SmallPosts
@@ -98,25 +96,25 @@ def test_the_subset_decides_the_training_records(posts: SmallPosts, settings: Se
 
 
 def test_without_labels_there_is_nothing_to_learn(posts: SmallPosts, settings: Settings) -> None:
-    with pytest.raises(NothingToLearn, match="subset gold: no record of split train"):
+    with refused("NothingToLearn", match="subset gold: no record of split train"):
         tuned(posts, settings, model="knn", subset="gold")
     small.write_gold(posts, {r: post.labels for r, post in posts.posts.items() if post.split != "dev"})
-    with pytest.raises(NothingToLearn, match="no record of split dev"):
+    with refused("NothingToLearn", match="no record of split dev"):
         tuned(posts, settings, model="knn", subset="gold")
-    with pytest.raises(NoSilver, match="offline"):
+    with refused("NoSilver", match="offline"):
         tuned(posts, settings, model="knn", ensemble="offline")
     assert not (posts.snapshot / "finetuned").exists()
 
 
 def test_a_blend_needs_its_labellers_votes(posts: SmallPosts, settings: Settings) -> None:
     shutil.rmtree(posts.snapshot / "votes" / "gpt")
-    with pytest.raises(NotVoted, match="votes@posts-gpt"):
+    with refused("NotVoted", match="votes@posts-gpt"):
         tuned(posts, settings, model="knn-gpt")
 
 
 @pytest.mark.parametrize("model", ["gpt", "bert", "tiny-causal-zero", "nobody"])
 def test_what_is_asked_or_unknown_is_not_tuned(posts: SmallPosts, settings: Settings, model: str) -> None:
-    with pytest.raises(NotTuned, match=model):
+    with refused("NotTuned", match=model):
         tuned(posts, settings, model=model)
 
 

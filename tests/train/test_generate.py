@@ -18,7 +18,6 @@ from transformers.utils import logging
 
 from crisis_corpus_sandbox.reddit import label_quotas, narratives
 from pipelines.errors import BadParams
-from pipelines.models.pretrained.backbones import BaseMissing, BaseUnfit
 from pipelines.taxonomy import Scheme, load
 from pipelines.taxonomy.task import task_of
 from pipelines.train.predictors import posterior
@@ -26,6 +25,7 @@ from pipelines.train.predictors.generate import Generator
 from pipelines.train.predictors.instruct import completion, conversation, instruction
 from pipelines.train.predictors.posterior import BranchReader, Grammar, Node, plain
 from pipelines.train.predictors.prediction import MALFORMED, VOTE, Prediction
+from tests.refusals import refused
 from tests.train.byte_tokens import byte_level
 
 
@@ -305,11 +305,11 @@ def test_progress_counts_what_is_done(bases: Any) -> None:
 
 
 def test_a_base_that_is_not_there_or_no_causal_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BaseMissing):
+    with refused("BaseMissing"):
         opened(tmp_path / "nowhere")
     (tmp_path / "config.json").write_text('{"model_type": "vit"}')
     tokens().save_pretrained(tmp_path)
-    with pytest.raises(BaseUnfit):
+    with refused("BaseUnfit"):
         opened(tmp_path)
 
 
@@ -320,7 +320,7 @@ def test_a_base_without_an_end_is_refused(bases: Any, tmp_path: Path) -> None:
     tokenizer = deepcopy(tokens())
     tokenizer.eos_token = None
     tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(BaseUnfit, match="ends an answer"):
+    with refused("BaseUnfit", match="ends an answer"):
         opened(tmp_path)
 
 
@@ -329,5 +329,5 @@ def test_a_checkpoint_that_lacks_weights_is_refused(bases: Any, tmp_path: Path) 
     state = {name: value for name, value in model.state_dict().items() if "mlp.up_proj" not in name}
     model.save_pretrained(tmp_path, state_dict=state)
     tokens().save_pretrained(tmp_path)
-    with pytest.raises(BaseUnfit, match="lacks 2 weights"):
+    with refused("BaseUnfit", match="lacks 2 weights"):
         opened(tmp_path)

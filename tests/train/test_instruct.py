@@ -13,16 +13,8 @@ from pipelines.models.pretrained import tiny
 from pipelines.taxonomy import load as load_scheme
 from pipelines.taxonomy.task import Task, task_of
 from pipelines.train.predictors import instruct
-from pipelines.train.predictors.instruct import (
-    DELIMITER,
-    GAP,
-    NoRoom,
-    NoTemplate,
-    completion,
-    conversation,
-    instruction,
-    read,
-)
+from pipelines.train.predictors.instruct import DELIMITER, GAP, completion, conversation, instruction, read
+from tests.refusals import refused
 
 SCHEMES = {name: load_scheme(name) for name in ("cradle", "figsim", "cssrs")}
 CRADLE, FIGURATIVE, RISK = (
@@ -140,7 +132,7 @@ def test_a_truncated_post_is_reported(tokenizer: Any) -> None:
 
 
 def test_an_instruction_that_does_not_fit_is_refused(tokenizer: Any) -> None:
-    with pytest.raises(NoRoom, match="max_length"):
+    with refused("NoRoom", match="max_length"):
         asked(POST, tokenizer=tokenizer, max_length=300)
 
 
@@ -186,10 +178,10 @@ def test_thinking_is_off(tokenizer: Any) -> None:
 def test_a_base_without_a_template_is_refused(tokenizer: Any) -> None:
     other = deepcopy(tokenizer)
     other.chat_template = None
-    with pytest.raises(NoTemplate):
+    with refused("NoTemplate"):
         asked(POST, tokenizer=other)
     other.chat_template = "{{ raise_exception('no') }}"
-    with pytest.raises(NoTemplate) as raised:
+    with refused("NoTemplate") as raised:
         asked(POST, tokenizer=other)
     assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
 

@@ -14,16 +14,17 @@ import numpy as np
 import pytest
 
 from pipelines.config.models import KnnModel
-from pipelines.datasets.example import TEST, TRAIN, VALIDATION, Example, LabelSet, LeakRefused
-from pipelines.errors import BadParams, SealBroken, UnknownRecord
+from pipelines.datasets.example import TEST, TRAIN, VALIDATION, Example, LabelSet
+from pipelines.errors import BadParams, SealBroken
 from pipelines.extract.embedding import MiniLM
-from pipelines.metrics.calibration import NothingToCalibrate, brier, log_loss
-from pipelines.metrics.recall_constraints import OtherLabels, encoded
+from pipelines.metrics.calibration import brier, log_loss
+from pipelines.metrics.recall_constraints import encoded
 from pipelines.storage import tables
 from pipelines.taxonomy import load, tiers_of
 from pipelines.taxonomy.task import task_of
-from pipelines.train.predictors.knn import FILE, Index, KnnPredictor, NoNeighbours, NoVotes, fit
+from pipelines.train.predictors.knn import FILE, Index, KnnPredictor, fit
 from pipelines.vault.vault import Vault
+from tests.refusals import refused
 from tests.train.silver_posts import SETTINGS, TASK, exact, majority, posts
 
 pytestmark = pytest.mark.usefixtures("embedded_once")
@@ -160,7 +161,7 @@ def test_what_was_taken_down_votes_no_more(tmp_path: Path, vault: Vault) -> None
     np.testing.assert_array_equal(fresh.vectors, after.vectors)
     np.testing.assert_array_equal(fresh.truth, after.truth)
     vault.destroy([e.item[0] for e in SEEN], reason="test", now=NOW)
-    with pytest.raises(NoNeighbours, match="120"):
+    with refused("NoNeighbours", match="120"):
         KnnPredictor(tmp_path / "model", task=TASK, vault=vault)
 
 
@@ -173,7 +174,7 @@ def test_a_post_that_is_gone_before_the_fit_is_never_written(tmp_path: Path, vau
 
 def test_a_post_unknown_to_the_vault_leaves_no_partial_files(tmp_path: Path, vault: Vault) -> None:
     stranger = replace(SEEN[0], item=("f" * 32, 0))
-    with pytest.raises(UnknownRecord):
+    with refused("UnknownRecord"):
         a_fit(tmp_path / "model", vault=vault, train=[*SEEN, stranger])
     assert not (tmp_path / "model").exists()
 
@@ -214,7 +215,7 @@ def test_a_labeller_is_never_left_out_by_mistake(tmp_path: Path, vault: Vault) -
         a_fit(tmp_path / "model", vault=vault, spec=ASKED)
     with pytest.raises(BadParams, match="without a labeller"):
         a_fit(tmp_path / "model", vault=vault, said={})
-    with pytest.raises(NoVotes, match="gpt"):
+    with refused("NoVotes", match="gpt"):
         a_fit(tmp_path / "model", vault=vault, spec=ASKED, said=votes(UNSEEN, TRUTH))
     assert not (tmp_path / "model").exists()
     a_fit(tmp_path / "model", vault=vault, spec=ASKED, said=votes(DEV, GOLD))
@@ -229,15 +230,15 @@ def test_posts_of_another_split_are_refused(tmp_path: Path, vault: Vault, part: 
     if part == split:
         return
     given[3] = replace(given[3], split=split)
-    with pytest.raises(LeakRefused):
+    with refused("LeakRefused"):
         a_fit(tmp_path / "model", vault=vault, **{part: given})
     assert not (tmp_path / "model").exists()
 
 
 def test_without_train_or_dev_there_is_no_model(tmp_path: Path, vault: Vault) -> None:
-    with pytest.raises(NoNeighbours):
+    with refused("NoNeighbours"):
         a_fit(tmp_path / "train", vault=vault, train=[])
-    with pytest.raises(NothingToCalibrate):
+    with refused("NothingToCalibrate"):
         a_fit(tmp_path / "dev", vault=vault, validation=[])
 
 
@@ -259,5 +260,5 @@ def test_a_single_label_scheme_is_learned_too(tmp_path: Path, vault: Vault) -> N
 
 def test_it_serves_no_other_labels(tmp_path: Path, vault: Vault) -> None:
     a_fit(tmp_path / "model", vault=vault)
-    with pytest.raises(OtherLabels):
+    with refused("OtherLabels"):
         KnnPredictor(tmp_path / "model", task=task_of(load("figsim"), "severity"), vault=vault)

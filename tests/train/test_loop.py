@@ -20,8 +20,7 @@ from safetensors.torch import load_file
 
 from pipelines.config.models import M3hModel
 from pipelines.config.params import load
-from pipelines.datasets.example import Example, LeakRefused
-from pipelines.metrics.decoding import BadScores
+from pipelines.datasets.example import Example
 from pipelines.models.pretrained.backbones import Batch
 from pipelines.train.classifiers.loop import fit
 from pipelines.train.classifiers.loss_and_optimizer import (
@@ -37,6 +36,7 @@ from pipelines.train.classifiers.loss_and_optimizer import (
     weigh,
 )
 from pipelines.train.predictors.inference import Diverged, ahead, predict
+from tests.refusals import refused
 from tests.train.small_run import SETTINGS, Bag, a_model, a_run, a_task, captions, plain, prepare
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -110,7 +110,7 @@ def test_examples_of_another_split_are_refused_before_anything_is_made(tmp_path:
         return
     given = captions(40, split=part, task=MULTI)
     given[7] = replace(given[7], split=split)
-    with pytest.raises(LeakRefused):
+    with refused("LeakRefused"):
         a_run(tmp_path, task=MULTI, **{part: given})
     assert not list(tmp_path.iterdir())
 
@@ -141,7 +141,7 @@ def test_a_model_that_loses_rows_is_refused() -> None:
         return {"counts": prepare(examples)["counts"][1:]}
 
     built = replace(a_model(MULTI), prepare=forgetful)
-    with pytest.raises(BadScores):
+    with refused("BadScores"):
         predict(built, examples=captions(1, split="test", task=MULTI), task=MULTI, batch=SETTINGS.batch)
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.datasets.example import LeakRefused, NoGold, only, targets
-from pipelines.datasets.posts import NoSilver
-from pipelines.errors import BadParams, SchemaMismatch, SealBroken, SplitConflict
+from pipelines.datasets.example import NoGold, only, targets
+from pipelines.errors import BadParams, SealBroken
 from pipelines.storage import tables
+from tests.refusals import refused
 from tests.train import small_posts as small
 from tests.train.small_posts import SmallPosts
 
@@ -93,7 +93,7 @@ def test_gold_of_train_is_learnt_from_only_when_it_is_asked_for(posts: SmallPost
     assert {e.labels for e in material.train} == {frozenset({"rape_past"})}
     (posts.snapshot / "silver/cradle/silver.parquet").unlink()
     assert posts.load("gold", ensemble=None).train == material.train
-    with pytest.raises(NoSilver, match="silver@posts-cradle"):
+    with refused("NoSilver", match="silver@posts-cradle"):
         posts.load("consensus")
 
 
@@ -122,9 +122,9 @@ def test_what_is_only_asked_needs_neither_silver_nor_train(posts: SmallPosts) ->
 
 def test_the_labels_of_test_are_hidden_from_all_but_evaluation(posts: SmallPosts) -> None:
     material = posts.load()
-    with pytest.raises(LeakRefused, match="12 examples of test"):
+    with refused("LeakRefused", match="12 examples of test"):
         targets(material.test, task=posts.task)
-    with pytest.raises(LeakRefused, match="validation"):
+    with refused("LeakRefused", match="validation"):
         only([*material.train, material.validation[0]], splits={"train"})
     assert material.truth("test") == {(r, 0): posts.posts[r].labels for r in posts.of("test")}
 
@@ -143,7 +143,7 @@ def test_what_was_taken_down_is_left_out_and_counted(posts: SmallPosts) -> None:
 
 def test_a_post_that_should_be_there_is_missed(posts: SmallPosts) -> None:
     (posts.root / "data/posts/2022-12/posts.parquet").unlink()
-    with pytest.raises(SchemaMismatch, match="records of the split are missing"):
+    with refused("SchemaMismatch", match="records of the split are missing"):
         posts.load()
 
 
@@ -156,7 +156,7 @@ def test_a_split_that_leaks_is_refused(posts: SmallPosts, what: str) -> None:
     else:
         next(row for row in rows if row["split"] == "dev")["group"] = train["group"]
     small.write_table(path, rows, name="splits")
-    with pytest.raises(SplitConflict, match="two splits"):
+    with refused("SplitConflict", match="two splits"):
         posts.load()
 
 

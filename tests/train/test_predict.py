@@ -12,11 +12,10 @@ from pipelines.config.settings import Settings
 from pipelines.evaluate import evaluate
 from pipelines.evaluate.model_scores import Sampling
 from pipelines.predict import baselines, predict_finetuned
-from pipelines.predict.predict_finetuned import SeenInTraining
 from pipelines.storage import tables
 from pipelines.train import finetune
 from pipelines.train.predictors import finetuned
-from pipelines.train.predictors.finetuned import ModelOutdated, NoModel, NotVoted
+from tests.refusals import refused
 from tests.train import small_posts as small
 from tests.train import small_tuned
 from tests.train.small_posts import SmallPosts
@@ -100,7 +99,7 @@ def test_a_blend_follows_its_labeller(posts: SmallPosts, settings: Settings) -> 
     predicted(posts, settings, model="knn-gpt")
     assert {r: row["labels"] for r, row in rows_of(posts, model="knn-gpt").items()} != before
     path.unlink()
-    with pytest.raises(NotVoted):
+    with refused("NotVoted"):
         predicted(posts, settings, model="knn-gpt")
 
 
@@ -133,7 +132,7 @@ def test_a_model_is_not_judged_on_what_it_was_made_of(
     if not refused:
         predicted(posts, settings, model="knn")
         return
-    with pytest.raises(SeenInTraining, match="'knn-consensus' is to be evaluated on"):
+    with refused("SeenInTraining", match="'knn-consensus' is to be evaluated on"):
         predicted(posts, settings, model="knn")
     assert not (posts.snapshot / "predictions").exists()
 
@@ -201,15 +200,15 @@ def test_another_schemes_labels_are_learnt_alike(posts: SmallPosts, settings: Se
 def test_a_folder_that_holds_no_such_model_says_so(posts: SmallPosts, settings: Settings) -> None:
     place = folder(posts, model="knn")
     card = json.loads((place / "model.json").read_text())
-    with pytest.raises(NoModel, match=r"model\.json is missing"):
+    with refused("NoModel", match=r"model\.json is missing"):
         predicted(posts, settings, model="knn", subset="unanimous")
     (place / "model.json").write_text(json.dumps(card | {"labels": card["labels"][::-1]}))
-    with pytest.raises(ModelOutdated, match="labels of task 'labels', which are not the"):
+    with refused("ModelOutdated", match="labels of task 'labels', which are not the"):
         predicted(posts, settings, model="knn")
     (place / "model.json").write_text(json.dumps(card | {"kind": "oracle"}))
-    with pytest.raises(NoModel, match=r"1 entries of model\.json are missing or unknown"):
+    with refused("NoModel", match=r"1 entries of model\.json are missing or unknown"):
         predicted(posts, settings, model="knn")
     (place / "model.json").write_text(json.dumps(card))
     (place / "records.parquet").unlink()
-    with pytest.raises(NoModel, match=r"records\.parquet is missing"):
+    with refused("NoModel", match=r"records\.parquet is missing"):
         predicted(posts, settings, model="knn")

@@ -14,12 +14,11 @@ from transformers import AutoModelForCausalLM, Qwen3Config
 
 from pipelines.config.params import Params, load, validate
 from pipelines.config.settings import Settings
-from pipelines.errors import BadParams, UnknownName
+from pipelines.errors import BadParams
 from pipelines.models.pretrained import tiny
-from pipelines.models.pretrained.base_files import BaseUnpinned
 from pipelines.train import architecture, preflight
-from pipelines.train.preflight import NotEnough
 from pipelines.train.sft import recipe, trainer
+from tests.refusals import refused
 from tests.small_corpus import ROOT
 from tests.train.small_tuning import SPEC, a_run
 
@@ -168,7 +167,7 @@ def test_a_machine_that_is_too_small_is_refused_before_anything_is_loaded(
     """All weights of 72 billion need 1.2 TB of memory."""
     monkeypatch.setenv("CORPUS_HOME", str(tmp_path))
     huge = changed(params, "qwen2-72b", tuning="full")
-    with pytest.raises(NotEnough, match=r"'qwen2-72b' needs more .* GB of the host's memory.*corpus plan finetune"):
+    with refused("NotEnough", match=r"'qwen2-72b' needs more .* GB of the host's memory.*corpus plan finetune"):
         preflight.check("qwen2-72b", params=huge, settings=Settings.from_env(), root=tmp_path)
     assert not list(tmp_path.iterdir())
 
@@ -216,9 +215,9 @@ def test_the_table_of_the_documentation_is_the_plan(params: Params) -> None:
 
 
 def test_what_has_no_plan_is_refused(params: Params) -> None:
-    with pytest.raises(UnknownName, match="llama-70b, qwen2-72b, qwen3-14b"):
+    with refused("UnknownName", match="llama-70b, qwen2-72b, qwen3-14b"):
         preflight.requirements("modernbert", params=params)
-    with pytest.raises(BaseUnpinned):
+    with refused("BaseUnpinned"):
         preflight.requirements("qwen3-14b", params=changed(params, "qwen3-14b", revision=None))
 
 

@@ -19,14 +19,11 @@ from pipelines.config.label import Price, RemoteLabeller
 from pipelines.config.models import PromptedModel
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
-from pipelines.datasets.example import LeakRefused
-from pipelines.errors import BudgetSpent, TooManyFailed
-from pipelines.label.memes.meme_examples import TooFewExamples
-from pipelines.label.memes.meme_labels import NotAsked
-from pipelines.llm.client import CannotSee
+from pipelines.errors import BudgetSpent
 from pipelines.predict import prompted
 from pipelines.storage import tables
 from pipelines.vault.vault import Vault
+from tests.refusals import refused
 from tests.train import small_memes as small
 
 SECRET = "5e" * 64
@@ -293,7 +290,7 @@ def test_what_was_paid_for_before_the_budget_ended_is_kept(lab: Lab) -> None:
 
 def test_too_many_failures_write_nothing(lab: Lab) -> None:
     lab.seer.instead = lambda task, _: (500, {"error": {"message": "down"}}) if task == "related" else None
-    with pytest.raises(TooManyFailed):
+    with refused("TooManyFailed"):
         lab.run(lab.with_model())
     assert not lab.file.exists()
 
@@ -308,19 +305,19 @@ def test_an_example_that_is_not_of_train_is_refused(lab: Lab, split: str, monkey
         return replace(material, train=(*material.train, leaked))
 
     monkeypatch.setattr(prompted, "load", leaking)
-    with pytest.raises(LeakRefused, match=split):
+    with refused("LeakRefused", match=split):
         lab.run(lab.with_model(examples=6))
     assert not lab.seer.asked
 
 
 def test_what_cannot_be_asked_is_said_before_anything_is_sent(lab: Lab) -> None:
-    with pytest.raises(prompted.NotPrompted, match="bert"):
+    with refused("NotPrompted", match="bert"):
         lab.run(lab.params, model="bert")
-    with pytest.raises(NotAsked, match="offline"):
+    with refused("NotAsked", match="offline"):
         lab.run(lab.with_model(labeller="words"))
-    with pytest.raises(CannotSee, match="Qwen3-8B"):
+    with refused("CannotSee", match="Qwen3-8B"):
         lab.run(lab.with_model(labeller="blind"))
-    with pytest.raises(TooFewExamples, match="severity"):
+    with refused("TooFewExamples", match="severity"):
         lab.run(lab.with_model(examples=4))
     assert not lab.seer.asked
 

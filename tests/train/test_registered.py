@@ -19,10 +19,10 @@ from crisis_corpus.versions import DIGEST, NoRegistry
 from pipelines.config.models import RegisteredModel
 from pipelines.config.settings import Settings
 from pipelines.predict import registered as predictor
-from pipelines.predict.registered import AnswerUnfit
 from pipelines.registry import transitions, versions
 from pipelines.registry.journal import Journal
 from tests import mlflow_database
+from tests.refusals import refused
 from tests.train import small_posts as small
 from tests.train import small_untuned
 from tests.train.small_posts import TASK, SmallPosts
@@ -176,7 +176,7 @@ def test_an_answer_that_does_not_fit_is_refused(
     posts: SmallPosts, settings: Settings, registry: Registered, monkeypatch: pytest.MonkeyPatch, spoil: str, said: str
 ) -> None:
     monkeypatch.setenv(SPOIL, spoil)
-    with pytest.raises(AnswerUnfit, match=said) as caught:
+    with refused("AnswerUnfit", match=said) as caught:
         ask(posts, settings, registry)
     assert caught.value.__context__ is None or caught.value.__suppress_context__
     assert posts.posts[asked(posts)[0]].body[:20] not in str(caught.value)
@@ -199,5 +199,5 @@ def test_a_model_of_another_task_is_not_asked(posts: SmallPosts, settings: Setti
     where = {"mlflow_tracking_uri": registry.uri, "journal_url": registry.journal_url}
     told = settings.model_copy(update=where)
     task = replace(TASK, labels=TASK.labels[1:])
-    with pytest.raises(AnswerUnfit, match="other labels"):
+    with refused("AnswerUnfit", match="other labels"):
         predictor.Registered(f"models:/{NAME}/1", task=task, posts=posts.posts, settings=told)

@@ -14,7 +14,7 @@ import pytest
 
 from pipelines.config.models import SavedModel
 from pipelines.config.settings import Settings
-from pipelines.predict.external_predictions import BadSaved
+from tests.refusals import refused
 from tests.train import small_posts as small
 from tests.train import small_untuned
 from tests.train.small_posts import SmallPosts
@@ -126,7 +126,7 @@ def test_the_rules_mend_what_they_can_and_count_the_rest(posts: SmallPosts, sett
     ],
 )
 def test_a_file_that_could_be_misread_is_refused(posts: SmallPosts, settings: Settings, change: Any, said: str) -> None:
-    with pytest.raises(BadSaved, match=said) as caught:
+    with refused("BadSaved", match=said) as caught:
         run(posts, settings, spec=save(settings, change(truth(posts)), name="a.jsonl"))
     assert posts.of("test")[0] not in str(caught.value) and "rape" not in str(caught.value)
     assert not (posts.snapshot / "predictions").exists()
@@ -139,8 +139,8 @@ def test_only_a_file_below_the_folder_is_read(posts: SmallPosts, settings: Setti
         ("nowhere.csv", "no such file"),
         ("", "no such file"),
     ):
-        with pytest.raises(BadSaved, match=said):
+        with refused("BadSaved", match=said):
             run(posts, settings, spec=SavedModel(kind="saved", path=path))
     (settings.annotation_files / "a.xlsx").write_text("record_id,labels\n")
-    with pytest.raises(BadSaved, match="not one of"):
+    with refused("BadSaved", match="not one of"):
         run(posts, settings, spec=SavedModel(kind="saved", path="a.xlsx"))

@@ -14,13 +14,12 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerControl, TrainerState
 
-from pipelines.datasets.example import LeakRefused
 from pipelines.errors import BadParams
-from pipelines.models.pretrained.backbones import BaseUnfit, opened
+from pipelines.models.pretrained.backbones import opened
 from pipelines.train.predictors import adapter, instruct
 from pipelines.train.sft import recipe, sft
-from pipelines.train.sft.sft import NothingToTune
-from pipelines.train.sft.trainer import Keeper, TuningDiverged
+from pipelines.train.sft.trainer import Keeper
+from tests.refusals import refused
 from tests.train.small_tuning import SCHEME, SPEC, TASK, a_run, answers, job, posts
 
 LEARNING = {
@@ -208,21 +207,21 @@ def test_examples_of_another_split_are_refused_before_anything_is_made(tmp_path:
         return
     given = posts(8, split=part)
     given[5] = replace(given[5], split=split)
-    with pytest.raises(LeakRefused):
+    with refused("LeakRefused"):
         a_run(tmp_path, **{part: given})
     assert not list(tmp_path.iterdir())
 
 
 def test_what_cannot_be_tuned_is_refused(tmp_path: Path) -> None:
     for part in ("train", "validation"):
-        with pytest.raises(NothingToTune, match=part):
+        with refused("NothingToTune", match=part):
             a_run(tmp_path, **{part: []})
     with pytest.raises(BadParams, match="rank"):
         a_run(tmp_path, tuning="lora", rank=None)
-    with pytest.raises(instruct.NoRoom):
+    with refused("NoRoom"):
         a_run(tmp_path, max_length=200)
     hidden = [replace(example, labels=None) for example in posts(8, split="train")]
-    with pytest.raises(LeakRefused):
+    with refused("LeakRefused"):
         a_run(tmp_path, train=hidden)
 
 
@@ -236,12 +235,12 @@ def test_a_base_whose_tokens_lose_the_answer_is_refused(tmp_path: Path) -> None:
     lossy = BertTokenizer(vocab=dict(tiny.vocabulary()), eos_token="[SEP]")
     lossy.chat_template = tiny.TEMPLATE
     lossy.save_pretrained(tmp_path / "base")
-    with pytest.raises(BaseUnfit, match="does not decode an answer"):
+    with refused("BaseUnfit", match="does not decode an answer"):
         a_run(tmp_path, base=str(tmp_path / "base"), max_length=3000)
 
 
 def test_a_loss_that_is_no_number_ends_the_run(tmp_path: Path) -> None:
-    with pytest.raises(TuningDiverged, match="learning_rate"):
+    with refused("TuningDiverged", match="learning_rate"):
         a_run(tmp_path, learning_rate=1e30, warmup=0, epochs=1)
 
 

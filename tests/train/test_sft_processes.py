@@ -14,9 +14,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from pipelines.errors import BadParams, ExtraMissing
+from pipelines.errors import BadParams
 from pipelines.train.sft import launch, recipe
-from pipelines.train.sft.launch import NotSharded, Shards
+from pipelines.train.sft.launch import Shards
+from tests.refusals import refused
 from tests.train.small_tuning import SPEC, a_run, job
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -123,7 +124,7 @@ def test_a_group_whose_processes_hold_copies_fails_before_it_trains(
     ("held", "whole"), [((100, 100), 100), ((34, 34, 34, 0), 100), ((50, 50, 0), 100), ((60, 40), 100)]
 )
 def test_an_uneven_division_is_refused(held: tuple[int, ...], whole: int) -> None:
-    with pytest.raises(NotSharded, match=f"of {whole} parameters, the {len(held)} processes hold"):
+    with refused("NotSharded", match=f"of {whole} parameters, the {len(held)} processes hold"):
         Shards(whole, held).check()
 
 
@@ -146,7 +147,7 @@ def test_what_cannot_be_divided_runs_in_one_process(changes: dict[str, Any]) -> 
     with pytest.raises(BadParams, match="runs in one process, not in 2"):
         recipe.processes(SPEC.model_copy(update=changes), asked=2)
     # the test environment has no bitsandbytes
-    with pytest.raises(ExtraMissing, match="quantized"):
+    with refused("ExtraMissing", match="quantized"):
         recipe.processes(SPEC.model_copy(update=changes), asked=None)
 
 

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import f1_score
 
-from pipelines.datasets.example import Example, LeakRefused
-from pipelines.metrics.decoding import BadScores, Floats, decide, tune
+from pipelines.datasets.example import Example
+from pipelines.metrics.decoding import Floats, decide, tune
 from pipelines.taxonomy import load
 from pipelines.taxonomy.task import task_of
+from tests.refusals import refused
 
 SEVERITY, FIGURATIVE = (task_of(load("figsim"), key) for key in ("severity", "figurative"))
 METAPHOR, PUN, IRONY = FIGURATIVE.labels
@@ -145,21 +146,21 @@ def test_a_class_is_the_most_probable_one_and_of_equals_the_least() -> None:
 def test_a_planted_leak_is_refused(split: str) -> None:
     values, truth = rare()
     truth[7] = replace(truth[7], split=split)
-    with pytest.raises(LeakRefused, match=f"1 examples of {split} were refused: only validation may"):
+    with refused("LeakRefused", match=f"1 examples of {split} were refused: only validation may"):
         tune(values, examples=truth, task=FIGURATIVE, mode="improved", min_positives=5)
 
 
 def test_hidden_labels_tune_nothing() -> None:
     values, truth = rare()
     truth[7] = replace(truth[7], labels=None)
-    with pytest.raises(LeakRefused):
+    with refused("LeakRefused"):
         tune(values, examples=truth, task=FIGURATIVE, mode="paper", min_positives=5)
 
 
 @pytest.mark.parametrize("wrong", [np.zeros((39, 3)), np.zeros((40, 2)), np.full((40, 3), np.nan), np.full((40, 3), 2)])
 def test_scores_that_do_not_fit_are_refused(wrong: Floats) -> None:
-    with pytest.raises(BadScores):
+    with refused("BadScores"):
         tune(wrong, examples=rare()[1], task=FIGURATIVE, mode="improved", min_positives=5)
     if wrong.shape != (39, 3):
-        with pytest.raises(BadScores):
+        with refused("BadScores"):
             decide(wrong, task=FIGURATIVE, thresholds=np.full(3, 0.5))

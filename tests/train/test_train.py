@@ -17,12 +17,13 @@ import yaml
 
 from pipelines.config.params import Params, load, overlay, read_params
 from pipelines.config.settings import Settings
-from pipelines.datasets.features import NoCues, packed, place
+from pipelines.datasets.features import packed, place
 from pipelines.storage import tables
 from pipelines.storage.seal import write_rows
 from pipelines.train.classifiers import train as stage
 from pipelines.vault.vault import Vault
 from tests import mlflow_database
+from tests.refusals import refused
 from tests.train import small_memes
 
 REPO = Path(__file__).resolve().parents[2]
@@ -144,7 +145,7 @@ def test_a_model_reads_what_the_stage_rationales_left(
                 root=tmp_path,
             )  # fmt: skip
 
-        with pytest.raises(NoCues, match="stage `rationales`"):
+        with refused("NoCues", match="stage `rationales`"):
             run()
         said = packed(("rain", "a zebrafinch", ""))
         rows = [
@@ -164,13 +165,13 @@ def test_a_model_reads_what_the_stage_rationales_left(
         assert judged == {item for item, meme in memes.memes.items() if meme.split != "train"} - {gone}
         assert not [file for file in tmp_path.rglob("*") if file.is_file() and b"zebrafinch" in file.read_bytes()]
         write_rows([row for row in rows if row["record_id"] != max(judged)[0]], path, name="remarks", vault=vault)
-        with pytest.raises(NoCues, match="has no rationales"):
+        with refused("NoCues", match="has no rationales"):
             run()
 
 
 @pytest.mark.parametrize("model", ["gpt-5-mini-zero", "nobody"])
 def test_what_is_asked_is_not_trained(tmp_path: Path, model: str) -> None:
-    with pytest.raises(stage.NotTrained, match=model):
+    with refused("NotTrained", match=model):
         stage.run(
             "memes", task="severity", model=model, seed=1, params=load(REPO), settings=None, vault=None, root=tmp_path
         )  # type: ignore[arg-type]

@@ -11,12 +11,10 @@ import pytest
 
 from pipelines.config.models import EnsembleModel, LocalModel, VotesModel
 from pipelines.config.settings import Settings
-from pipelines.datasets.posts import NoSilver
 from pipelines.errors import BadParams
 from pipelines.predict import baselines
-from pipelines.predict.baselines import NotUntuned
 from pipelines.storage import tables
-from pipelines.train.predictors.finetuned import NotVoted
+from tests.refusals import refused
 from tests.train import small_posts as small
 from tests.train import small_untuned
 from tests.train.small_posts import SmallPosts
@@ -74,7 +72,7 @@ def test_who_has_no_vote_is_missing_and_not_wrong(posts: SmallPosts, settings: S
     metrics = run(posts, settings, spec=VotesModel(kind="votes", labeller="gpt"))
     assert gone not in rows_of(posts) and metrics["outcomes"]["test"] == {"missing": 1, "vote": 11}
     assert spent(posts)["records"] == ASKED - 1
-    with pytest.raises(NotVoted, match="votes@posts-words"):
+    with refused("NotVoted", match="votes@posts-words"):
         run(posts, settings, spec=VotesModel(kind="votes", labeller="words"))
 
 
@@ -91,7 +89,7 @@ def test_an_ensemble_costs_what_its_members_cost(posts: SmallPosts, settings: Se
 
 
 def test_an_ensemble_that_has_not_voted_says_so(posts: SmallPosts, settings: Settings) -> None:
-    with pytest.raises(NoSilver):
+    with refused("NoSilver"):
         run(posts, settings, spec=EnsembleModel(kind="ensemble", ensemble="offline"))
     with pytest.raises(BadParams, match=r"models\.it\.ensemble"):
         run(posts, settings, spec=EnsembleModel(kind="ensemble", ensemble="nobody"))
@@ -120,5 +118,5 @@ def test_a_causal_model_is_asked_without_tuning(posts: SmallPosts, settings: Set
 
 @pytest.mark.parametrize("model", ["tiny-causal", "knn", "bert", "nobody"])
 def test_what_is_tuned_or_unknown_is_refused(posts: SmallPosts, settings: Settings, model: str) -> None:
-    with pytest.raises(NotUntuned, match=model):
+    with refused("NotUntuned", match=model):
         baselines.run("posts", model=model, params=posts.params, settings=settings, vault=posts.vault, root=posts.root)

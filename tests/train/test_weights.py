@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipelines.datasets.example import Example, LeakRefused
+from pipelines.datasets.example import Example
 from pipelines.taxonomy import load
 from pipelines.taxonomy.task import task_of
 from pipelines.train.classifiers.loss_and_optimizer import weigh
+from tests.refusals import refused
 
 SEVERITY, FIGURATIVE = (task_of(load("figsim"), key) for key in ("severity", "figurative"))
 METAPHOR, PUN, IRONY = FIGURATIVE.labels
@@ -59,5 +60,5 @@ def test_no_examples_give_no_weights() -> None:
 @pytest.mark.parametrize("split", ["validation", "test"])
 def test_a_planted_leak_is_refused(split: str) -> None:
     fair = [example(i, METAPHOR) for i in range(5)]
-    with pytest.raises(LeakRefused, match=f"1 examples of {split} were refused: only train may"):
+    with refused("LeakRefused", match=f"1 examples of {split} were refused: only train may"):
         weigh([*fair, example(5, PUN, split=split)], task=FIGURATIVE, max_pos_weight=20)

@@ -23,23 +23,15 @@ _TRUE = {"true", "1", "yes"}
 _FALSE = {"", "false", "0", "no"}
 
 
-class BadAnswers(DataError):
-    """A file in a queue's folder does not have the format that ``README.txt`` in that folder requires."""
-
-    message = "{file}, line {line}: {detail}."
-    remedy = (
-        "Nothing was imported. Correct the file with the tool that wrote it (README.txt in the same folder lists the "
-        "columns), then repeat the `corpus round` command."
-    )
-
-
 def read(folder: Path, *, keys: Collection[str], annotator: str) -> list[AnnotatorAnswer]:
     """Return the annotator's answers in a queue's folder in file order; empty if there is no answer file."""
     paths = [path for path in (folder / "answers.csv", folder / "answers.jsonl") if path.exists()]
     if not paths:
         return []
     if len(paths) > 1:
-        raise BadAnswers(file=str(paths[0]), line=0, detail="answers.jsonl exists too; leave one of the two")
+        raise DataError(
+            "BadAnswers", file=str(paths[0]), line=0, detail="answers.jsonl exists too; leave one of the two"
+        )
     path = paths[0]
     rows = _csv(path, keys=keys) if path.suffix == ".csv" else _jsonl(path)
     answers = []
@@ -47,7 +39,7 @@ def read(folder: Path, *, keys: Collection[str], annotator: str) -> list[Annotat
         try:
             answers.append(_answer(row, keys=keys, annotator=annotator, line=line))
         except _AnswerFault as fault:
-            raise BadAnswers(file=str(path), line=line, detail=fault) from None
+            raise DataError("BadAnswers", file=str(path), line=line, detail=fault) from None
     return answers
 
 
@@ -71,8 +63,11 @@ class _AnswerFault(Exception):
 def _jsonl(path: Path) -> Iterator[tuple[int, Mapping[str, object]]]:
     lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
     if lines[-1].strip():
-        raise BadAnswers(
-            file=str(path), line=len(lines), detail="the last line has no line break and may be incomplete"
+        raise DataError(
+            "BadAnswers",
+            file=str(path),
+            line=len(lines),
+            detail="the last line has no line break and may be incomplete",
         )
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -80,10 +75,13 @@ def _jsonl(path: Path) -> Iterator[tuple[int, Mapping[str, object]]]:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError):
-            raise BadAnswers(file=str(path), line=number, detail="the line is not JSON") from None
+            raise DataError("BadAnswers", file=str(path), line=number, detail="the line is not JSON") from None
         if not isinstance(row, dict) or set(row) - {"item", "values", "id", *_FIELDS}:
-            raise BadAnswers(
-                file=str(path), line=number, detail="the line is not an object with the fields of an answer only"
+            raise DataError(
+                "BadAnswers",
+                file=str(path),
+                line=number,
+                detail="the line is not an object with the fields of an answer only",
             ) from None
         yield number, row
 
@@ -93,14 +91,19 @@ def _csv(path: Path, *, keys: Collection[str]) -> Iterator[tuple[int, Mapping[st
     _, header = next(rows, (1, []))
     if header.count("item") != 1 or len(set(header)) < len(header) or set(header) - {"item", *keys, *_FIELDS}:
         known = ", ".join(["item", *keys, *_FIELDS])
-        raise BadAnswers(
-            file=str(path), line=1, detail=f"the header must have `item` and only columns of {known}, each once"
+        raise DataError(
+            "BadAnswers",
+            file=str(path),
+            line=1,
+            detail=f"the header must have `item` and only columns of {known}, each once",
         )
     for line, cells in rows:
         if not cells:
             continue
         if len(cells) != len(header):
-            raise BadAnswers(file=str(path), line=line, detail=f"{len(cells)} cells under {len(header)} columns")
+            raise DataError(
+                "BadAnswers", file=str(path), line=line, detail=f"{len(cells)} cells under {len(header)} columns"
+            )
         row = dict(zip(header, cells, strict=True))
         values = {key: row[key].split(_JOIN) for key in keys if row.get(key)}
         yield line, {"values": values} | {name: cell for name, cell in row.items() if name not in keys}
@@ -111,12 +114,14 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
         reader = csv.reader(io.StringIO(path.read_bytes().decode("utf-8-sig"), newline=""), strict=True)
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
-        raise BadAnswers(file=str(path), line=line, detail="the line is not UTF-8") from None
+        raise DataError("BadAnswers", file=str(path), line=line, detail="the line is not UTF-8") from None
     while True:
         try:
             row = next(reader, None)
         except csv.Error:
-            raise BadAnswers(file=str(path), line=reader.line_num, detail="the file is not valid CSV") from None
+            raise DataError(
+                "BadAnswers", file=str(path), line=reader.line_num, detail="the file is not valid CSV"
+            ) from None
         if row is None:
             return
         yield reader.line_num, row

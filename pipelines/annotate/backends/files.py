@@ -18,11 +18,10 @@ from datetime import datetime
 from pathlib import Path
 
 from pipelines.annotate.backends import answer_files
-from pipelines.annotate.backends.answer_files import BadAnswers
 from pipelines.annotate.backends.backend import AnnotationTask, AnnotatorAnswer, Item, Queue, item_of, name_of
 from pipelines.annotate.forms.form import Form
 from pipelines.config.settings import Settings
-from pipelines.errors import BackendUnavailable
+from pipelines.errors import AnnotationError, DataError
 from pipelines.process import now
 
 _PART = re.compile(r"[a-z0-9][a-z0-9_-]*")
@@ -59,7 +58,9 @@ class Files:
         fresh = {task.item: task for task in tasks if task.item not in held}
         with _usable():
             if not (folder / "form.json").exists():
-                raise BackendUnavailable(backend="files", detail=f"the queue {queue.title} was not prepared")
+                raise AnnotationError(
+                    "BackendUnavailable", backend="files", detail=f"the queue {queue.title} was not prepared"
+                )
             if not fresh:
                 return
             added = self._clock().isoformat()
@@ -116,7 +117,9 @@ class Files:
     def _folder(self, queue: Queue) -> Path:
         parts = [*queue.name.split("/"), queue.annotator]
         if not all(_PART.fullmatch(part) for part in parts):
-            raise BackendUnavailable(backend="files", detail=f"the queue {queue.title} is not usable as a folder name")
+            raise AnnotationError(
+                "BackendUnavailable", backend="files", detail=f"the queue {queue.title} is not usable as a folder name"
+            )
         return self._root.joinpath(*parts)
 
     def _make(self, folder: Path) -> None:
@@ -135,8 +138,8 @@ class Files:
                     added = datetime.fromisoformat(str(row["added"]))
                     item_of(str(row["item"]))
                 except (ValueError, KeyError, TypeError):
-                    raise BadAnswers(
-                        file=str(path), line=number, detail="the task was changed after it was written"
+                    raise DataError(
+                        "BadAnswers", file=str(path), line=number, detail="the task was changed after it was written"
                     ) from None
                 yield row, added
 
@@ -181,8 +184,8 @@ def _usable() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise BackendUnavailable(
-            backend="files", detail=f"a folder cannot be read or written ({type(error).__name__})"
+        raise AnnotationError(
+            "BackendUnavailable", backend="files", detail=f"a folder cannot be read or written ({type(error).__name__})"
         ) from None
 
 

@@ -25,7 +25,7 @@ from pipelines.annotate.backends.labelling_config import NOTE, config, shown
 from pipelines.annotate.forms.form import Form
 from pipelines.config.settings import Settings
 from pipelines.deployment.label_studio_server import address, ensure_accounts
-from pipelines.errors import BackendUnavailable
+from pipelines.errors import AnnotationError
 
 if TYPE_CHECKING:
     from label_studio_sdk import LabelStudio as Client
@@ -95,7 +95,7 @@ class LabelStudio:
         with _errors():
             project = self._project(queue)
             if project is None:
-                raise BackendUnavailable(backend="label_studio", detail="the queue was not prepared")
+                raise AnnotationError("BackendUnavailable", backend="label_studio", detail="the queue was not prepared")
             for chunk in in_chunks(_rows(new), size=CHUNK_BYTES):
                 # No retries by the SDK: a request that was accepted but not answered would be imported twice.
                 self._client(queue).projects.import_tasks(project, request=chunk, request_options={"max_retries": 0})
@@ -176,7 +176,9 @@ def open_label_studio(settings: Settings, *, pseudonyms: Collection[str]) -> Lab
     url = address(settings)
     if settings.label_studio_url:
         if not (key := settings.label_studio_key.get_secret_value()):
-            raise BackendUnavailable(backend="label_studio", detail="CORPUS_LABEL_STUDIO_KEY is not set")
+            raise AnnotationError(
+                "BackendUnavailable", backend="label_studio", detail="CORPUS_LABEL_STUDIO_KEY is not set"
+            )
         return LabelStudio(url, keys=lambda _: key, folder=None, accounts={})
     accounts = ensure_accounts(settings, pseudonyms=pseudonyms)
 
@@ -205,11 +207,13 @@ def _errors() -> Iterator[None]:
     try:
         yield
     except ApiError as error:
-        raise BackendUnavailable(
-            backend="label_studio", detail=f"the server answered with HTTP status {error.status_code}"
+        raise AnnotationError(
+            "BackendUnavailable",
+            backend="label_studio",
+            detail=f"the server answered with HTTP status {error.status_code}",
         ) from None
     except httpx.HTTPError as error:
-        raise BackendUnavailable(backend="label_studio", detail=type(error).__name__) from None
+        raise AnnotationError("BackendUnavailable", backend="label_studio", detail=type(error).__name__) from None
 
 
 def _rows(tasks: Sequence[AnnotationTask]) -> Iterator[tuple[dict[str, object], int]]:
@@ -280,4 +284,4 @@ def clean(folder: Path) -> None:
     except sqlite3.OperationalError:
         blocked = True
     if blocked:
-        raise BackendUnavailable(backend="label_studio", detail="its database is busy")
+        raise AnnotationError("BackendUnavailable", backend="label_studio", detail="its database is busy")

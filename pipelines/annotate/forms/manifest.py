@@ -15,23 +15,13 @@ from pydantic import AfterValidator, AwareDatetime, Field, ValidationError, mode
 
 from pipelines.annotate.forms.protocol import NAME, Draw, Name, Phase
 from pipelines.config.base import Fraction, Positive, Pseudonym, Section, faults, read_section
-from pipelines.errors import DataError, UnknownRound
+from pipelines.errors import AnnotationError, DataError
 
 FILE = "manifest.yaml"
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
 Moment = Annotated[AwareDatetime, AfterValidator(lambda moment: moment.astimezone(UTC))]
 Status = Literal["open", "adjudicating", "closed"]
-
-
-class BadManifest(DataError):
-    """The manifest of an annotation round is missing or invalid."""
-
-    message = "Manifest {file} of an annotation round is invalid: {detail}."
-    remedy = (
-        "`corpus round` writes this file. If the fault is in `decision.reason`, pass another --reason. Otherwise "
-        "restore the file in the corpus repository: `git checkout COMMIT -- annotations/{file}`."
-    )
 
 
 class RoundDecision(Section):
@@ -100,13 +90,15 @@ class RoundManifest(Section):
 def folder(root: Path, corpus: str, name: str) -> Path:
     """Return the folder of an annotation round: ``annotations/<corpus>/<round>``."""
     if not re.fullmatch(NAME, name):
-        raise UnknownRound(corpus=corpus, name=name, known=f"see `corpus round status {corpus}`")
+        raise AnnotationError("UnknownRound", corpus=corpus, name=name, known=f"see `corpus round status {corpus}`")
     return root / "annotations" / corpus / name
 
 
 def read(path: Path) -> RoundManifest:
     """Read the manifest of an annotation round from a file."""
-    return read_section(RoundManifest, path, refuse=lambda detail: BadManifest(file=_short(path), detail=detail))
+    return read_section(
+        RoundManifest, path, refuse=lambda detail: DataError("BadManifest", file=_short(path), detail=detail)
+    )
 
 
 def write(manifest: RoundManifest, path: Path) -> None:
@@ -114,7 +106,7 @@ def write(manifest: RoundManifest, path: Path) -> None:
     try:
         whole = RoundManifest.model_validate(manifest.model_dump())
     except ValidationError as error:
-        raise BadManifest(file=_short(path), detail=faults(error)) from None
+        raise DataError("BadManifest", file=_short(path), detail=faults(error)) from None
     path.parent.mkdir(parents=True, exist_ok=True)
     text = yaml.safe_dump(whole.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=120)
     path.write_text(text, encoding="utf-8")
@@ -126,8 +118,10 @@ def opened(root: Path, corpus: str) -> list[RoundManifest]:
     for path in sorted((root / "annotations" / corpus).glob(f"*/{FILE}")):
         manifest = read(path)
         if (manifest.corpus, manifest.round) != (corpus, path.parent.name):
-            raise BadManifest(
-                file=_short(path), detail=f"the file is the manifest of {manifest.corpus}/{manifest.round}"
+            raise DataError(
+                "BadManifest",
+                file=_short(path),
+                detail=f"the file is the manifest of {manifest.corpus}/{manifest.round}",
             )
         manifests.append(manifest)
     return sorted(manifests, key=lambda m: (m.opened, m.round))

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from pipelines.config.base import Fraction, Positive, Section, read_section
-from pipelines.errors import ConfigError, UnknownRound
+from pipelines.errors import AnnotationError, ConfigError
 
 FOLDER = Path(__file__).parents[1] / "protocols"
 NAME = r"^[a-z][a-z0-9-]*$"
@@ -23,20 +23,6 @@ PAIR = 2
 Name = Annotated[str, Field(pattern=NAME)]
 Phase = Literal["pilot", "calibration", "large_scale", "double", "single", "qualification", "review"]
 Draw = Literal["sample", "disagreement", "again"]
-
-
-class UnknownProtocol(ConfigError):
-    """No annotation protocol has this name."""
-
-    message = "Unknown annotation protocol '{name}'."
-    remedy = "Set round.protocol in params.yaml to one of {known}, or add {name}.yaml to pipelines/annotate/protocols."
-
-
-class BadProtocol(ConfigError):
-    """The data file of an annotation protocol is invalid."""
-
-    message = "Annotation protocol file {file} is invalid: {detail}."
-    remedy = "Correct the file; pipelines/annotate/protocols/cradle.yaml shows every key in use."
 
 
 class Planned(Section):
@@ -125,15 +111,19 @@ def available() -> list[str]:
 def load(name: str) -> Protocol:
     """Return the annotation protocol with this name."""
     if name not in available():
-        raise UnknownProtocol(name=name, known=", ".join(available()))
+        raise ConfigError("UnknownProtocol", name=name, known=", ".join(available()))
     return load_file(FOLDER / f"{name}.yaml")
 
 
 def load_file(path: Path) -> Protocol:
     """Read an annotation protocol from a file."""
-    protocol = read_section(Protocol, path, refuse=lambda detail: BadProtocol(file=path.name, detail=detail))
+    protocol = read_section(
+        Protocol, path, refuse=lambda detail: ConfigError("BadProtocol", file=path.name, detail=detail)
+    )
     if protocol.name != path.stem:
-        raise BadProtocol(file=path.name, detail=f"name must equal the file's name, but its name is {protocol.name}")
+        raise ConfigError(
+            "BadProtocol", file=path.name, detail=f"name must equal the file's name, but its name is {protocol.name}"
+        )
     return protocol
 
 
@@ -142,4 +132,6 @@ def round_of(protocol: Protocol, name: str, *, corpus: str) -> Planned:
     for planned in protocol.rounds:
         if planned.name == name:
             return planned
-    raise UnknownRound(corpus=corpus, name=name, known=", ".join(planned.name for planned in protocol.rounds))
+    raise AnnotationError(
+        "UnknownRound", corpus=corpus, name=name, known=", ".join(planned.name for planned in protocol.rounds)
+    )

@@ -20,7 +20,7 @@ from pipelines.collect.month import Window
 from pipelines.collect.submission import Submission
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
-from pipelines.errors import BadImport, CommitLost
+from pipelines.errors import CommitLost, DataError
 from pipelines.storage import tables
 from pipelines.storage.exclusions import WHOLE, write_exclusions
 from pipelines.storage.metrics_file import write_metrics
@@ -78,7 +78,9 @@ class _DatasetFiles:
         self.folder = clone.path / "annotations" / corpus / dataset
         self.data = clone.path / "data" / corpus
         if (self.folder / "manifest.yaml").exists():
-            raise BadImport(file=dataset, mapping=dataset, detail="an annotation round has this name already")
+            raise DataError(
+                "BadImport", file=dataset, mapping=dataset, detail="an annotation round has this name already"
+            )
         before = self.folder / "import.json"
         self.pointers: dict[str, str] = json.loads(before.read_text())["pointers"] if before.exists() else {}
         months = {Path(name).relative_to("data", corpus).parts[0] for name in self.pointers}
@@ -91,7 +93,7 @@ class _DatasetFiles:
     def require_own(self, month: str) -> None:
         if month not in self.months and self._there(month):
             detail = f"month {month} of corpus {self.corpus} has posts from another source"
-            raise BadImport(file=self.dataset, mapping=self.dataset, detail=detail)
+            raise DataError("BadImport", file=self.dataset, mapping=self.dataset, detail=detail)
 
     def collected(self) -> set[str]:
         pointers = [p for p in self.data.glob("*/posts.parquet.dvc") if p.parent.name not in self.months]

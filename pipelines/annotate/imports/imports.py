@@ -23,7 +23,7 @@ from pipelines.annotate.imports.published_files import File, read_file
 from pipelines.annotate.imports.rows import ONE_PART, GatheredEntries, ImportEntry, gather, missing_columns
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
-from pipelines.errors import BadImport, BadParams
+from pipelines.errors import BadParams, DataError
 from pipelines.taxonomy import Scheme, load
 from pipelines.vault.vault import Vault
 
@@ -77,7 +77,7 @@ def run(
     read = read_all(files, mapping=loaded, scheme=scheme, allow_bad=allow_bad)
     show(read, mapping=loaded, console=console)
     if read.refusal and not dry_run:
-        raise BadImport(file=_names(read.files), mapping=loaded.dataset, detail=read.refusal)
+        raise DataError("BadImport", file=_names(read.files), mapping=loaded.dataset, detail=read.refusal)
     ids = [record_id(entry, vault=vault) for entry in read.entries]
     gone = vault.tombstoned(sorted(set(ids)))
     report = describe(read, mapping=loaded, scheme=scheme) | {
@@ -101,9 +101,11 @@ def read_all(files: Sequence[Path], *, mapping: Mapping, scheme: Scheme, allow_b
     read = tuple(sorted((read_file(path, usual=mapping.format) for path in files), key=lambda f: (f.name, f.digest)))
     gathered = gather(read, mapping=mapping, scheme=scheme)
     if not gathered.rows:
-        raise BadImport(file=_names(read), mapping=mapping.dataset, detail="it has no rows")
+        raise DataError("BadImport", file=_names(read), mapping=mapping.dataset, detail="it has no rows")
     if missing := missing_columns([file for file in read if file.rows], mapping=mapping):
-        raise BadImport(file=_names(read), mapping=mapping.dataset, detail=f"no column for {', '.join(missing)}")
+        raise DataError(
+            "BadImport", file=_names(read), mapping=mapping.dataset, detail=f"no column for {', '.join(missing)}"
+        )
     parts = _by_part(gathered.entries, mapping=mapping)
     lines = (
         line

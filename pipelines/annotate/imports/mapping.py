@@ -23,16 +23,6 @@ FOLDER = Path(__file__).parent / "mappings"
 Names = tuple[Annotated[str, Field(min_length=1)], ...]
 
 
-class BadMapping(ConfigError):
-    """A column-mapping file is missing or invalid."""
-
-    message = "Column mapping {mapping} is invalid: {detail}."
-    remedy = (
-        "Pass --mapping with one of {known}, or with the path of an edited copy of one of the files in "
-        "pipelines/annotate/imports/mappings."
-    )
-
-
 class Columns(Section):
     """The names of the dataset's columns other than labels; each field lists the names to try, or none if it is absent.
 
@@ -165,8 +155,8 @@ def read(name: str) -> Mapping:
     """Read the column mapping with this name, or from the file at this path."""
     path = FOLDER / f"{name}.yaml" if name in available() else Path(name)
 
-    def refuse(detail: str) -> BadMapping:
-        return BadMapping(mapping=path.stem, detail=detail, known=", ".join(available()))
+    def refuse(detail: str) -> ConfigError:
+        return ConfigError("BadMapping", mapping=path.stem, detail=detail, known=", ".join(available()))
 
     mapping = read_section(Mapping, path, refuse=refuse)
     if faults := _faults(mapping, scheme=load(mapping.scheme)):

@@ -54,12 +54,6 @@ Cells = dict[str, object]
 class UnreadableFile(DataError):
     """A file of a published dataset does not have the expected format."""
 
-    message = "{file} cannot be read{where}: {detail}."
-    remedy = (
-        "Nothing was written. Repair the file, or if it is intact, set `format` in the mapping "
-        "(the file given with --mapping, or pipelines/annotate/imports/mappings/DATASET.yaml) to its format."
-    )
-
 
 @dataclass(frozen=True, slots=True)
 class FileRow:

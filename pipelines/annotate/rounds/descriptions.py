@@ -32,17 +32,6 @@ HEADER = ["item", "description", "note"]
 MOST_CHARACTERS = 4000
 
 
-class BadDescriptions(AnnotationError):
-    """A file of descriptions cannot be read, or a person may not write or approve descriptions."""
-
-    message = "Descriptions of round {name} of {corpus}: {detail}."
-    remedy = (
-        "Nothing was written. The file is a CSV with the columns item, description and note (at most 4,000 characters "
-        "each); `corpus round descriptions {corpus} {name} --to FILE` writes one with the round's items. Approve what "
-        "another annotator of the round wrote."
-    )
-
-
 def describe(
     corpus: str, name: str, *, file: Path, by: str, settings: Settings, vault: Vault, now: datetime
 ) -> dict[str, object]:
@@ -163,5 +152,5 @@ def _read(file: Path, *, stored: StoredRound) -> Mapping[tuple[str, int], tuple[
     return described
 
 
-def _wrong(manifest: RoundManifest, *, detail: str) -> BadDescriptions:
-    return BadDescriptions(corpus=manifest.corpus, name=manifest.round, detail=detail)
+def _wrong(manifest: RoundManifest, *, detail: str) -> AnnotationError:
+    return AnnotationError("BadDescriptions", corpus=manifest.corpus, name=manifest.round, detail=detail)

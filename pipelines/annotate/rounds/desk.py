@@ -19,7 +19,7 @@ from pipelines.annotate.rounds.adjudicate import AdjudicationCase, cases, read_d
 from pipelines.annotate.rounds.queues import Wanted
 from pipelines.annotate.rounds.store import StoredRound
 from pipelines.config.settings import Settings
-from pipelines.errors import RoundState
+from pipelines.errors import AnnotationError
 from pipelines.taxonomy import Scheme
 from pipelines.taxonomy import load as load_scheme
 from pipelines.taxonomy.guideline import digest, guideline
@@ -219,9 +219,11 @@ def round_fields(manifest: RoundManifest) -> dict[str, object]:
     }
 
 
-def wrong(manifest: RoundManifest, *, detail: str) -> RoundState:
+def wrong(manifest: RoundManifest, *, detail: str) -> AnnotationError:
     """Return the error for a command that the status of its annotation round does not permit."""
-    return RoundState(corpus=manifest.corpus, name=manifest.round, status=manifest.status, detail=detail)
+    return AnnotationError(
+        "RoundState", corpus=manifest.corpus, name=manifest.round, status=manifest.status, detail=detail
+    )
 
 
 def _counts(rows: Sequence[Row]) -> tuple[dict[str, int], int]:

@@ -88,20 +88,6 @@ def _hash(item: Item, *, key: str) -> bytes:
     return hashlib.blake2b(f"{key}/{item[0]}/{item[1]}".encode(), digest_size=16).digest()
 
 
-class NothingToDraw(AnnotationError):
-    """No unused item meets the conditions of an annotation round."""
-
-    message = (
-        "Round {name} of {corpus} has no items to draw: {candidates} items meet its conditions, and other rounds "
-        "already contain {taken} of these."
-    )
-    remedy = (
-        "Raise sample.{corpus}.size in params.yaml and run the Dag {corpus}_dataset, which draws more items, or open a "
-        "round of phase review, which may contain items of other rounds."
-    )
-    exit_code = 65
-
-
 @dataclass(frozen=True)
 class RoundPlan:
     """A planned annotation round that is not opened yet."""
@@ -151,7 +137,9 @@ def plan(clone: Workspace, *, corpus: str, name: str, vault: Vault, now: datetim
     taken = _of_rounds(clone, corpus=corpus) if planned.draw == "sample" else set()
     items = draw(candidates, taken=taken, size=planned.size, seed=planned.seed)
     if not items:
-        raise NothingToDraw(corpus=corpus, name=name, candidates=len(candidates), taken=len(candidates & taken))
+        raise AnnotationError(
+            "NothingToDraw", corpus=corpus, name=name, candidates=len(candidates), taken=len(candidates & taken)
+        )
     scheme = _scheme(planned, corpus=corpus, params=params, root=clone.path)
     manifest = RoundManifest(
         corpus=corpus,

@@ -24,17 +24,6 @@ PHASE = "qualification"
 LEAST_SHARE = 0.5
 
 
-class NotQualified(AnnotationError):
-    """A round needs more annotators than have qualified."""
-
-    message = "Round {name} of {corpus} needs {needed} annotators; {found} of round.annotators may take part."
-    remedy = (
-        "Open round {qualification}, in which others qualify, and close it (`corpus round close {corpus} "
-        "{qualification} --no-gold --reason done`). `corpus round status {corpus}` shows each round."
-    )
-    exit_code = 65
-
-
 def eligible(planned: Planned, *, people: Sequence[str], corpus: str, root: Path) -> list[str]:
     """Return those of ``people`` who may take part in a planned round, in their order."""
     earlier = {m.round: m for m in manifests.opened(root, corpus)}
@@ -51,7 +40,8 @@ def eligible(planned: Planned, *, people: Sequence[str], corpus: str, root: Path
         known = of(test.again if test else ()) | passed
         allowed = [person for person in people if person in known]
     if len(allowed) < planned.annotators and planned.qualification is not None:
-        raise NotQualified(
+        raise AnnotationError(
+            "NotQualified",
             corpus=corpus,
             name=planned.name,
             needed=planned.annotators,

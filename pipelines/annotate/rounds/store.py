@@ -14,7 +14,7 @@ from pipelines.annotate.forms.manifest import RoundManifest
 from pipelines.annotate.response_validation import Row, item_of
 from pipelines.config.params import Params, load
 from pipelines.config.settings import Settings
-from pipelines.errors import CommitLost, ConfigError, UnknownRound
+from pipelines.errors import AnnotationError, CommitLost, ConfigError
 from pipelines.storage import tables
 from pipelines.storage.seal import open_column, write_rows
 from pipelines.vault.locks import alone
@@ -25,15 +25,6 @@ T = TypeVar("T")
 
 # Ours: attempts when another publisher moves the branch first.
 ATTEMPTS = 5
-
-
-class NotMade(ConfigError):
-    """A stage of ``dvc.yaml`` whose result an annotation round needs has not been published."""
-
-    message = "The stage {stage} has no published result in the corpus repository."
-    remedy = (
-        "Run the Dag that has a task for this stage (`airflow tasks list DAG` lists them), then repeat the command."
-    )
 
 
 @dataclass(frozen=True)
@@ -78,7 +69,7 @@ def read(clone: Workspace, *, corpus: str, name: str, vault: Vault) -> StoredRou
     path = manifests.folder(clone.path, corpus, name) / manifests.FILE
     if not path.exists():
         known = ", ".join(m.round for m in manifests.opened(clone.path, corpus)) or "none opened so far"
-        raise UnknownRound(corpus=corpus, name=name, known=known)
+        raise AnnotationError("UnknownRound", corpus=corpus, name=name, known=known)
     clone.checkout(path.parent.relative_to(clone.path).as_posix())
     assigned = rows(path.parent, name="assignments", vault=vault)
     gone = frozenset(vault.tombstoned({str(row["record_id"]) for row in assigned}))
@@ -124,5 +115,5 @@ def fetch_stages(clone: Workspace, *stages: str) -> None:
     published = clone.lock()
     for stage in stages:
         if stage not in published:
-            raise NotMade(stage=stage)
+            raise ConfigError("NotMade", stage=stage)
     clone.checkout(*(out["path"] for stage in stages for out in published[stage]["outs"]))

@@ -55,33 +55,6 @@ MARK = token_hex(8).encode() * 8
 END = zstandard.compress(MARK)
 
 
-class CorruptDump(SourceError):
-    """A dump file is truncated, altered or malformed."""
-
-    message = "Dump {name} is unreadable at byte {offset}: {detail}."
-    remedy = "Nothing was committed. Download the file again and compare its SHA-256 with the publisher's."
-    exit_code = 65
-
-
-class DumpMissing(SourceError):
-    """No dump file covers a subreddit and month."""
-
-    message = "No dump of r/{subreddit} for {month} is in the dumps folder."
-    remedy = (
-        "Put {subreddit}_submissions.zst or RS_{month}.zst into the folder CORPUS_DUMPS, together with its checksum "
-        "file, whose name is the same with .sha256 appended."
-    )
-    exit_code = 66
-
-
-class DumpUnverified(SourceError):
-    """A dump file has no usable ``.sha256`` file beside it, so a damaged copy could not be detected."""
-
-    message = "Dump {name} has no usable checksum file {name}.sha256."
-    remedy = "Compare the file with its publisher's SHA-256, then run in its folder: sha256sum {name} > {name}.sha256"
-    exit_code = 66
-
-
 class DumpSource:
     """A source of dump files: ``<subreddit>_submissions*.zst``, and ``RS_YYYY-MM*.zst`` (a month of all of Reddit)."""
 
@@ -114,7 +87,7 @@ class DumpSource:
             pattern = re.compile(rf"{re.escape(subreddit)}_submissions([._-].*)?\.zst", re.IGNORECASE)
             own = [p for p in paths if pattern.fullmatch(p.name)]
             if not own and not months:
-                raise DumpMissing(subreddit=subreddit, month=window.key)
+                raise SourceError("DumpMissing", subreddit=subreddit, month=window.key)
             chosen.update(own)
         return sorted(chosen)
 
@@ -124,12 +97,12 @@ def expected_digest(path: Path) -> str:
     try:
         lines = path.with_name(path.name + ".sha256").read_text(encoding="ascii").splitlines()
     except (OSError, UnicodeDecodeError):
-        raise DumpUnverified(name=path.name) from None
+        raise SourceError("DumpUnverified", name=path.name) from None
     for line in lines:
         digest, _, name = line.strip().partition(" ")
         if re.fullmatch(r"[0-9a-fA-F]{64}", digest) and Path(name.lstrip(" *")).name in ("", path.name):
             return digest.lower()
-    raise DumpUnverified(name=path.name)
+    raise SourceError("DumpUnverified", name=path.name)
 
 
 def wanted_lines(path: Path, *, digest: str, subreddits: Iterable[str], params: Dump) -> Iterator[bytes]:
@@ -147,7 +120,7 @@ def wanted_lines(path: Path, *, digest: str, subreddits: Iterable[str], params: 
         strays += len(odd)
         if strays > max(STRAYS, scanned / BYTES_PER_STRAY):
             detail = f"{strays:,} of the lines so far are no JSON objects"
-            raise CorruptDump(name=path.name, offset=offset, detail=detail)
+            raise SourceError("CorruptDump", name=path.name, offset=offset, detail=detail)
         yield from (line for _, line in sorted([*_matching(block, end, wanted=wanted), *odd]))
 
 
@@ -230,8 +203,8 @@ class _Frames:
         if self._source.sha256.hexdigest() != digest:
             raise self._corrupt("its SHA-256 differs from the one in its .sha256 file")
 
-    def _corrupt(self, detail: str) -> CorruptDump:
-        return CorruptDump(name=self._name, offset=self.offset, detail=detail)
+    def _corrupt(self, detail: str) -> SourceError:
+        return SourceError("CorruptDump", name=self._name, offset=self.offset, detail=detail)
 
 
 def _matching(block: bytearray, end: int, *, wanted: re.Pattern[bytes]) -> Iterator[tuple[int, bytes]]:
@@ -278,7 +251,7 @@ def _check_start(block: bytearray, *, path: Path, offset: int) -> None:
     elif re.match(rb"\{\s*\n", text):
         detail = "its JSON is spread over several lines; only JSON Lines are read: one object a line"
     if detail:
-        raise CorruptDump(name=path.name, offset=offset, detail=detail)
+        raise SourceError("CorruptDump", name=path.name, offset=offset, detail=detail)
 
 
 def _held(lines: Iterator[bytes]) -> Iterator[bytes]:
@@ -289,7 +262,7 @@ def _held(lines: Iterator[bytes]) -> Iterator[bytes]:
 def _check_lines(block: bytearray, *, path: Path, offset: int, params: Dump) -> None:
     if max(map(len, block.split(b"\n"))) > params.max_line_bytes:
         detail = f"a line is longer than {params.max_line_bytes} bytes (dump.max_line_bytes)"
-        raise CorruptDump(name=path.name, offset=offset, detail=detail)
+        raise SourceError("CorruptDump", name=path.name, offset=offset, detail=detail)
 
 
 def _cause(error: zstandard.ZstdError) -> str:

@@ -21,7 +21,6 @@ from prawcore.const import ACCESS_TOKEN_PATH
 from pipelines.collect.sources.arctic_shift import post_of
 from pipelines.collect.sources.service import (
     BoundedSession,
-    SourceBlocked,
     SubredditClosed,
     check_address,
     finite,
@@ -145,7 +144,7 @@ def _of_response(response: requests.Response, *, subreddit: str | None) -> Sourc
     token = _asks_token(response)
     what = "the token" if token else "posts by name" if subreddit is None else f"r/{subreddit}"
     if status == 403 and body is None:
-        return SourceBlocked(source="reddit", detail=BLOCKED)
+        return SourceRefused("SourceBlocked", source="reddit", detail=BLOCKED)
     if subreddit is not None and not token:
         reason = _closed(status, body=body, location=response.headers.get("location", ""))
         if reason:

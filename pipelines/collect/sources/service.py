@@ -33,26 +33,6 @@ class SubredditClosed(SourceRefused):
     reason) or ``not_found``.
     """
 
-    message = "Source '{source}' does not show r/{subreddit} ({reason})."
-    remedy = "Remove it from corpora.CORPUS.subreddits in params.yaml, or collect it from another source."
-
-
-class AllClosed(SourceRefused):
-    """A source shows none of the subreddits of a corpus, so there is nothing to collect."""
-
-    message = "Source '{source}' shows none of the {count} subreddits: {names}."
-    remedy = "Correct corpora.CORPUS.subreddits in params.yaml, or collect them from another source."
-
-
-class SourceBlocked(SourceRefused):
-    """A source blocks requests from this network or from this client, regardless of what they request."""
-
-    message = "Source '{source}' blocks this network or client: {detail}."
-    remedy = (
-        "Wrong credentials are not the cause. Use another network, or register the application and its user agent "
-        "(CORPUS_CONTACT) with the service and ask it to lift the block, then repeat the command."
-    )
-
 
 def user_agent(contact: str) -> str:
     """Return the user agent of the live sources in the form that Reddit's API rules require."""

@@ -22,7 +22,7 @@ from pipelines.curate.dedupe.hamming_search import components, keepers
 from pipelines.curate.dedupe.image_pairs import Ints, Kinds, Pairs, Pictures, kinds, pairs_of_items, pairs_of_kinds
 from pipelines.curate.dedupe.text_pairs import Signatures, text_kinds_and_pairs
 from pipelines.curate.items import among, read_items, read_posts, split_members
-from pipelines.errors import SchemaMismatch
+from pipelines.errors import DataError
 from pipelines.storage import tables
 from pipelines.storage.metrics_file import write_metrics
 from pipelines.storage.seal import open_column, opener
@@ -165,8 +165,10 @@ def read_images(
     live = images.filter(pc.is_valid(images["words"]))
     identities = live["fingerprint_id"].drop_null().unique()
     if len(identities) > 1:
-        raise SchemaMismatch(
-            table="images", detail=f"fingerprints of {len(identities)} different methods cannot be compared"
+        raise DataError(
+            "SchemaMismatch",
+            table="images",
+            detail=f"fingerprints of {len(identities)} different methods cannot be compared",
         )
     return live, images.num_rows - live.num_rows
 
@@ -186,7 +188,7 @@ def read_signatures(corpus: str, *, vault: Vault, root: Path) -> tuple[pa.Table,
         if present and not made:
             signatures = np.empty((total, len(present[0]) // VALUE), np.uint32)
         if any(len(data) != VALUE * signatures.shape[1] for data in present):
-            raise SchemaMismatch(table="texts", detail="signatures of two lengths cannot be compared")
+            raise DataError("SchemaMismatch", table="texts", detail="signatures of two lengths cannot be compared")
         values = np.frombuffer(b"".join(present), "<u4").reshape(-1, signatures.shape[1])
         signatures[made : made + len(values)] = values
         made += len(values)
@@ -224,7 +226,7 @@ def _sealed_posts(corpus: str, wanted: pa.Array, *, root: Path) -> pa.Table:
     posts = pa.concat_tables(part.replace_schema_metadata(None) for part in parts)
     place = pc.index_in(wanted, value_set=posts["record_id"].combine_chunks())
     if orphans := place.null_count:
-        raise SchemaMismatch(table="posts", detail=f"{orphans} records have items and no post")
+        raise DataError("SchemaMismatch", table="posts", detail=f"{orphans} records have items and no post")
     return posts.take(place).combine_chunks()
 
 

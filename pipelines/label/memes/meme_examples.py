@@ -15,16 +15,6 @@ if TYPE_CHECKING:
     from pipelines.taxonomy.task import Task
 
 
-class TooFewExamples(ConfigError):
-    """The number of examples is too small to show every label, or larger than train."""
-
-    message = (
-        "A prompt for task '{task}' cannot show {count} examples: the train split has {items} memes with {labels} "
-        "label(s), and each label needs an example."
-    )
-    remedy = "Set models.MODEL.examples in catalogue.yaml to {labels} to {items} (FigSIM uses six), or to 0."
-
-
 def draw(train: Sequence[Example], *, task: Task, count: int, seed: int) -> list[Example]:
     """Draw ``count`` labelled items with pictures that cover every label of the task, in an order set by ``seed``.
 
@@ -40,7 +30,7 @@ def draw(train: Sequence[Example], *, task: Task, count: int, seed: int) -> list
         return []
     there = {label for _, labels in candidates.values() for label in labels or {""}}
     if not len(there) <= count <= len(candidates):
-        raise TooFewExamples(count=count, labels=len(there), items=len(candidates), task=task.key)
+        raise ConfigError("TooFewExamples", count=count, labels=len(there), items=len(candidates), task=task.key)
     gold = {key: labels for key, (_, labels) in candidates.items()}
     chosen = prompts.choose(gold, count=count, seed=seed, category=task.category)
     return [candidates[key][0] for key in chosen]

@@ -17,7 +17,6 @@ from pipelines.datasets.post import Post
 from pipelines.errors import ConfigError
 from pipelines.label.remote import Remote
 from pipelines.llm.capabilities import capabilities
-from pipelines.llm.client import CannotSee
 from pipelines.llm.pictures import shown
 
 if TYPE_CHECKING:
@@ -27,13 +26,6 @@ if TYPE_CHECKING:
 MAX_OUTPUT_TOKENS = 128
 # FigSIM T10. The stop string removes the closing brace; the parser restores it (the repair "brace").
 STOP = "}"
-
-
-class NotAsked(ConfigError):
-    """A model names a labeller that ``params.yaml`` does not define, or that is not a remote labeller."""
-
-    message = "Labeller '{labeller}' cannot label pictures: {detail}."
-    remedy = "Set models.MODEL.labeller in catalogue.yaml to an entry of section labellers whose kind is remote."
 
 
 class MemePost(Post):
@@ -64,11 +56,11 @@ def described(name: str, *, params: Params) -> RemoteLabeller:
     """Return the parameters of a remote labeller after a check that its model accepts pictures."""
     labeller = params.labellers.get(name)
     if labeller is None:
-        raise NotAsked(labeller=name, detail="section labellers of catalogue.yaml has no such entry")
+        raise ConfigError("NotAsked", labeller=name, detail="section labellers of catalogue.yaml has no such entry")
     if not isinstance(labeller, RemoteLabeller):
-        raise NotAsked(labeller=name, detail="it is offline and reads only text")
+        raise ConfigError("NotAsked", labeller=name, detail="it is offline and reads only text")
     if not capabilities(labeller.model, api=params.providers[labeller.provider].api).images:
-        raise CannotSee(model=labeller.model, detail="the model accepts no images")
+        raise ConfigError("CannotSee", model=labeller.model, detail="the model accepts no images")
     return labeller
 
 

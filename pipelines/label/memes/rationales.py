@@ -23,9 +23,10 @@ from pipelines.config.models import WithRationales
 from pipelines.config.params import Params
 from pipelines.config.settings import Settings
 from pipelines.datasets.example import Example, Item
-from pipelines.datasets.features import HEADS, NoCues, Remarks, packed, place
+from pipelines.datasets.features import HEADS, Remarks, packed, place
 from pipelines.datasets.memes import memes
 from pipelines.datasets.post import Post
+from pipelines.errors import ConfigError
 from pipelines.label.memes.meme_labels import described, meme
 from pipelines.label.remote import Remote
 from pipelines.llm.asking import PlannedRequests
@@ -285,7 +286,7 @@ def ask(
         outcomes, remarks, cost = asked.explain(posts, progress=progress)
     check_failures(outcomes, labeller=labeller, most=params.votes.max_failed)
     if not any(remarks):
-        raise NoCues(detail=f"labeller '{labeller}' gave rationales for none of {len(posts)} memes")
+        raise ConfigError("NoCues", detail=f"labeller '{labeller}' gave rationales for none of {len(posts)} memes")
     items = [example.item for example in examples]
     return RationaleQuery(
         outcomes=dict(zip(items, outcomes, strict=True)),

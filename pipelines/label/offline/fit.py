@@ -204,18 +204,6 @@ CHUNK = 64  # posts between two reports of progress
 DECIMALS = 6  # of a score: smaller differences are rounding noise
 
 
-class GoldTooSmall(LabellingError):
-    """The dev split has too few gold labels to fit an offline labeller."""
-
-    message = (
-        "Labeller '{labeller}' cannot be trained: the dev split has {records} posts with gold labels, in {groups} "
-        "groups (same author or near-duplicates). The training needs a label that at least {needed} of these posts, "
-        "from two or more groups, have and at least one of them does not have."
-    )
-    remedy = "Annotate more posts of the dev split in a round, or lower votes.min_positives in params.yaml."
-    exit_code = 65
-
-
 @dataclass(frozen=True)
 class OfflineModel:
     """An offline labeller's classifiers of all labels, and their calibration sigmoids, shape (labels, 2)."""
@@ -352,7 +340,9 @@ def fit(
     targets = targets.reshape(len(gold), len(category.names))
     learned = _learnable(targets, groups=named, least=votes.min_positives)
     if len(set(named)) < 2 or not len(learned):
-        raise GoldTooSmall(labeller=name, records=len(gold), groups=len(set(named)), needed=votes.min_positives)
+        raise LabellingError(
+            "GoldTooSmall", labeller=name, records=len(gold), groups=len(set(named)), needed=votes.min_positives
+        )
     targets = targets[:, learned]
     seen = view(labeller.features)
     rows = seen.read([post.text for post in posts], learn=True)

@@ -18,15 +18,6 @@ LabelSet = frozenset[str]
 Agreement = Literal["unanimous", "consensus", "none"]
 
 
-class TwoVotes(DataError):
-    """A labeller has two votes on one record, so that a decision would depend on the order of rows."""
-
-    message = (
-        "Labeller '{labeller}' has {votes} valid votes in one category of record {record_id}; only one is allowed."
-    )
-    remedy = "Run `dvc repro --force votes@CORPUS-{labeller}`, which writes this labeller's votes again."
-
-
 def valid(votes: pa.Table, *, category: str) -> dict[str, dict[str, LabelSet]]:
     """Return the label sets of valid votes (outcome ``vote``): record -> labeller -> label set."""
     ballots: dict[str, dict[str, LabelSet]] = {}
@@ -51,7 +42,7 @@ def _valid_rows(votes: pa.Table, *, category: str) -> list[dict[str, Any]]:
     ]
     for (record, labeller), times in sorted(Counter((row["record_id"], row["labeller"]) for row in rows).items()):
         if times > 1:
-            raise TwoVotes(labeller=labeller, votes=times, record_id=record)
+            raise DataError("TwoVotes", labeller=labeller, votes=times, record_id=record)
     return rows
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from pipelines.config.label import Ensemble, OfflineLabeller
 from pipelines.config.params import Params
-from pipelines.errors import BadParams, EnsembleTooWeak
+from pipelines.errors import BadParams, LabellingError
 from pipelines.label.silver import review_queue, statistics
 from pipelines.label.silver.aggregate import Decision, Panel
 from pipelines.label.silver.ballots import LabelSet
@@ -235,10 +235,12 @@ def check_strength(
 ) -> None:
     """Raise an error if an ensemble's exact match exceeds its best member's in too few resamples (ties count half)."""
     if not comparison:
-        raise EnsembleTooWeak(ensemble=ensemble, member="any member", probability=0.0)
+        raise LabellingError("EnsembleTooWeak", ensemble=ensemble, member="any member", probability=0.0)
     own = comparison[described.aggregate]
     if own["lead"]["probability"] < least:
-        raise EnsembleTooWeak(ensemble=ensemble, member=own["best_member"], probability=own["lead"]["probability"])
+        raise LabellingError(
+            "EnsembleTooWeak", ensemble=ensemble, member=own["best_member"], probability=own["lead"]["probability"]
+        )
 
 
 def _distributions(decisions: Mapping[str, Decision], *, found: Snapshot) -> dict[str, Distribution]:

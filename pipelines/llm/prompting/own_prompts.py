@@ -28,13 +28,6 @@ TRAINING = "training"
 MAX_BYTES = 2**20
 
 
-class OwnPromptsUnfit(ConfigError):
-    """The folder of a team's own prompts is missing, was changed, or has a text that cannot be a prompt."""
-
-    message = "prompts.folder in params.yaml cannot be used: {detail}."
-    remedy = "{todo} docs/labelling.md describes the folder's files."
-
-
 @dataclass(frozen=True)
 class OwnPrompts:
     """The texts of a folder by file name, and their digest (SHA-256); ``repr`` shows no text."""
@@ -57,19 +50,25 @@ def read(section: Prompts, *, root: Path = Path()) -> OwnPrompts | None:
         files = {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*.txt"))}
         texts = {name: content.decode("utf-8") for name, content in files.items()}
     except (OSError, UnicodeDecodeError) as error:
-        raise OwnPromptsUnfit(detail=f"a file cannot be read ({type(error).__name__})", todo="Repair it.") from None
+        raise ConfigError(
+            "OwnPromptsUnfit", detail=f"a file cannot be read ({type(error).__name__})", todo="Repair it."
+        ) from None
     if not texts:
-        raise OwnPromptsUnfit(detail="there are no .txt files in it", todo="Copy the texts to this machine.")
+        raise ConfigError(
+            "OwnPromptsUnfit", detail="there are no .txt files in it", todo="Copy the texts to this machine."
+        )
     digest = digest_of(files)
     if digest != section.sha256:
         todo = f"Read the texts, then run `corpus params set prompts.sha256 {digest}`."
-        raise OwnPromptsUnfit(detail="its digest is not prompts.sha256", todo=todo)
+        raise ConfigError("OwnPromptsUnfit", detail="its digest is not prompts.sha256", todo=todo)
     for name, text in texts.items():
         if len(text) > MAX_BYTES or not text.strip():
-            raise OwnPromptsUnfit(detail=f"{name} is empty or longer than 1 MiB", todo="Correct the text.")
+            raise ConfigError(
+                "OwnPromptsUnfit", detail=f"{name} is empty or longer than 1 MiB", todo="Correct the text."
+            )
         if name.endswith(".user.txt") and text.count(POST) != 1:
             detail = f"{name} has {text.count(POST)} places {POST} and must have one"
-            raise OwnPromptsUnfit(detail=detail, todo="Correct the text.")
+            raise ConfigError("OwnPromptsUnfit", detail=detail, todo="Correct the text.")
     return OwnPrompts(digest, texts)
 
 

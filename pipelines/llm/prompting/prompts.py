@@ -18,9 +18,9 @@ from random import Random
 from typing import Any, Literal
 
 from pipelines.datasets.post import Post
-from pipelines.errors import DataError, LabellingError
+from pipelines.errors import ConfigError, DataError, LabellingError
 from pipelines.llm.prompting import templates
-from pipelines.llm.prompting.own_prompts import EXAMPLES, OwnPrompts, OwnPromptsUnfit
+from pipelines.llm.prompting.own_prompts import EXAMPLES, OwnPrompts
 from pipelines.taxonomy import Category, Scheme, tiers_of
 
 System = Literal["open", "commercial", "training"]
@@ -42,27 +42,6 @@ TRIES = 4
 # CRADLE B: the examples of the prompt are records of dev.
 DEV = "dev"
 PLACEHOLDER = re.compile(r"(\{\{ (?:examples|delimiter|post) \}\})")
-
-
-class PromptNotRegistered(LabellingError):
-    """MLflow's registry rejected a prompt."""
-
-    message = "Prompt {name} could not be registered in MLflow: {detail}."
-    remedy = "Check MLFLOW_TRACKING_URI, or unset it to label without registering prompts."
-    exit_code = 69
-
-
-class BadExample(DataError):
-    """The gold labels of a record that prompts show as an example break the scheme's rules."""
-
-    message = (
-        "Record {record_id} is an example in prompts, but its gold labels break the scheme's rules for category "
-        "'{category}'."
-    )
-    remedy = (
-        "Correct the labels in their source (an annotation round, or the file gold.CORPUS.published in params.yaml) or "
-        "change votes.seed in params.yaml, which selects other examples. Then run `dvc repro gold@CORPUS`."
-    )
 
 
 @dataclass(frozen=True)
@@ -214,7 +193,9 @@ def build(
     if (user := theirs.get("user")) is not None:
         if shown and EXAMPLES not in user:
             todo = f"Add {EXAMPLES} where the examples go, or set the number of examples to 0."
-            raise OwnPromptsUnfit(detail=f"the user message of {name} has no place for the examples", todo=todo)
+            raise ConfigError(
+                "OwnPromptsUnfit", detail=f"the user message of {name} has no place for the examples", todo=todo
+            )
         template = user if shown else user.replace(EXAMPLES, "")
     text = theirs.get("system") or text
     used = () if user is not None else learnt_of(categories, training=system == "training")
@@ -264,7 +245,7 @@ def _of_the_task(example: PromptExample, *, categories: Sequence[Category]) -> P
     for category in categories:
         checked = category.check(example.labels.get(category.key, ()), mode="repair", tiers=tiers_of("paper"))
         if checked.violations:
-            raise BadExample(record_id=example.record_id, category=category.key)
+            raise DataError("BadExample", record_id=example.record_id, category=category.key)
         labels[category.key] = tuple(sorted(checked.labels))
     return replace(example, labels=labels)
 
@@ -307,7 +288,7 @@ def register(prompt: Prompt, *, tracking_uri: str | None) -> int | None:
             )
         except MlflowException as error:
             detail = str(error.error_code)
-    raise PromptNotRegistered(name=prompt.name, detail=detail)
+    raise LabellingError("PromptNotRegistered", name=prompt.name, detail=detail)
 
 
 def _version(client: Any, *, prompt: Prompt) -> int | None:

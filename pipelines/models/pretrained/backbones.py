@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from huggingface_hub import is_offline_mode
@@ -19,7 +19,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from pipelines.errors import ConfigError
 from pipelines.models.pretrained import tiny
-from pipelines.models.pretrained.base_files import BaseMissing, located, quiet, why
+from pipelines.models.pretrained.base_files import located, quiet, why
 
 if TYPE_CHECKING:
     from pipelines.datasets.example import Example
@@ -61,13 +61,6 @@ class Built:
     recordable: bool = False
 
 
-class BaseUnfit(ConfigError):
-    """A base model was found but does not suit the kind of model that is configured for it."""
-
-    message: ClassVar[str] = "The base model '{base}' does not fit the kind of the model in params.yaml: {detail}."
-    remedy: ClassVar[str] = "Set another base, or another kind, for the model under models in catalogue.yaml."
-
-
 @contextmanager
 def opened(base: str, *, seed: int, folder: Path, revision: str | None = None) -> Iterator[str]:
     """Yield the folder to pass to ``from_pretrained``: the base model's, or a temporary one of a ``tiny:`` test model.
@@ -76,7 +69,7 @@ def opened(base: str, *, seed: int, folder: Path, revision: str | None = None) -
     :func:`weights` checks the new weights that they report. Afterwards, the random state and the messages are restored.
     """
     if base.startswith(tiny.PREFIX) and base not in tiny.NAMES:
-        raise BaseMissing(base=base, detail=f"the tiny base models are {', '.join(tiny.NAMES)}")
+        raise ConfigError("BaseMissing", base=base, detail=f"the tiny base models are {', '.join(tiny.NAMES)}")
     with ExitStack() as stack:
         stack.enter_context(quiet())
         if base.startswith(tiny.PREFIX):
@@ -95,9 +88,11 @@ def had(factory: Any, place: str, *, base: str, **options: Any) -> Any:
     try:
         return factory.from_pretrained(place, local_files_only=is_offline_mode(), trust_remote_code=False, **options)
     except (OSError, ImportError) as error:
-        raise BaseMissing(base=base, detail=why(error)) from None
+        raise ConfigError("BaseMissing", base=base, detail=why(error)) from None
     except (ValueError, KeyError) as error:
-        raise BaseUnfit(base=base, detail=f"{factory.__name__} cannot load it ({type(error).__name__})") from None
+        raise ConfigError(
+            "BaseUnfit", base=base, detail=f"{factory.__name__} cannot load it ({type(error).__name__})"
+        ) from None
 
 
 def weights(
@@ -117,7 +112,9 @@ def weights(
     new = [*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])]
     lacking = sorted(name for name in new if not fresh(model, name))
     if lacking:
-        raise BaseUnfit(base=base, detail=f"its checkpoint lacks {len(lacking)} weights (such as {lacking[0]})")
+        raise ConfigError(
+            "BaseUnfit", base=base, detail=f"its checkpoint lacks {len(lacking)} weights (such as {lacking[0]})"
+        )
     return model
 
 
@@ -238,7 +235,9 @@ class EncoderWords:
     def __init__(self, place: str, *, base: str, limit: int | None) -> None:
         self.tokens = had(AutoTokenizer, place, base=base)
         if not self.tokens.is_fast:
-            raise BaseUnfit(base=base, detail="its tokenizer does not return token positions in the text")
+            raise ConfigError(
+                "BaseUnfit", base=base, detail="its tokenizer does not return token positions in the text"
+            )
         if self.tokens.pad_token is None:
             self.tokens.pad_token = self.tokens.eos_token
         self.limit = min(limit or self.tokens.model_max_length, self.tokens.model_max_length)

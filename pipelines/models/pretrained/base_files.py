@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from huggingface_hub import is_offline_mode, snapshot_download
 from huggingface_hub.errors import GatedRepoError, HFValidationError
@@ -19,27 +19,6 @@ from pipelines.models.pretrained import tiny
 FILES, PICKLES = ("*.json", "*.jinja", "*.model", "*.safetensors", "*.txt"), ("pytorch_model*.bin",)
 
 
-class BaseMissing(ConfigError):
-    """A base model is neither on this machine nor downloadable, or there is no model of this name."""
-
-    message: ClassVar[str] = "The base model '{base}' cannot be loaded: {detail}."
-    remedy: ClassVar[str] = (
-        "Check its name under models in catalogue.yaml. If access to it is restricted, accept its terms and set "
-        "HF_TOKEN. Without a network, run `hf download {base} --revision COMMIT` elsewhere, and copy the cache "
-        "(HF_HOME)."
-    )
-
-
-class BaseUnpinned(ConfigError):
-    """A base model on the hub has no revision, so that each run could get other weights."""
-
-    message: ClassVar[str] = "The base model '{base}' has no revision in params.yaml, so its weights could change."
-    remedy: ClassVar[str] = (
-        "Set the model's revision to a commit of the base model, 40 hexadecimal digits: `hf models info {base}` shows "
-        "the newest as `sha`, and `corpus params set models.NAME.revision COMMIT` sets it."
-    )
-
-
 def on_hub(base: str) -> bool:
     """Return whether a base model is an id on the hub, neither a folder nor a ``tiny:`` name."""
     return not (base.startswith(tiny.PREFIX) or Path(base).is_absolute() or Path(base).is_dir())
@@ -50,7 +29,7 @@ def located(base: str, *, revision: str | None) -> str:
     if not on_hub(base):
         return base
     if revision is None:
-        raise BaseUnpinned(base=base)
+        raise ConfigError("BaseUnpinned", base=base)
     options: dict[str, Any] = {"revision": revision, "ignore_patterns": ["*/*"], "local_files_only": is_offline_mode()}
     try:
         with quiet():
@@ -58,7 +37,7 @@ def located(base: str, *, revision: str | None) -> str:
             if not any(Path(place).glob("*.safetensors")):
                 snapshot_download(base, allow_patterns=list(PICKLES), **options)
     except (OSError, HFValidationError) as error:
-        raise BaseMissing(base=base, detail=why(error)) from None
+        raise ConfigError("BaseMissing", base=base, detail=why(error)) from None
     return place
 
 

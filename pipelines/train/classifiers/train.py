@@ -40,13 +40,6 @@ SEVERITY = "severity"
 ANSWERED = "vote"
 
 
-class NotTrained(ConfigError):
-    """The stage ``train`` was started for a prompted or an unknown model."""
-
-    message = "Model '{model}' is not a trainable model."
-    remedy = "Give one of the models in catalogue.yaml whose kind is {kinds}."
-
-
 def run(
     corpus: str,
     *,
@@ -73,7 +66,7 @@ def run(
     """
     spec = params.models.get(model)
     if spec is None or spec.kind not in TRAINABLE:
-        raise NotTrained(model=model, kinds=", ".join(TRAINABLE))
+        raise ConfigError("NotTrained", model=model, kinds=", ".join(TRAINABLE))
     out = root / "snapshot" / corpus / "predictions" / "train" / task / model / str(seed) / "predictions.parquet"
     metrics_file = root / "metrics" / corpus / f"train-{task}-{model}-{seed}.json"
     asked = task_of(scheme_of(params.corpora[corpus].scheme, root=root), task)

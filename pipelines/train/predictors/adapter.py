@@ -20,8 +20,8 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
 from pipelines.config.base import Section
 from pipelines.config.models import SftModel
-from pipelines.errors import DataError, ExtraMissing
-from pipelines.models.pretrained.backbones import BaseUnfit, had
+from pipelines.errors import ConfigError, DataError
+from pipelines.models.pretrained.backbones import had
 from pipelines.models.pretrained.base_files import files_of, located, on_hub
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -38,14 +38,6 @@ class BaseIdentity(Section):
     base: str
     revision: str
     files: dict[str, str]
-
-
-class BaseAltered(DataError):
-    """The files of a base model differ from those on which an adapter was trained."""
-
-    message = "The files of base model '{base}' are not those on which the adapter was trained: {detail}."
-    remedy = "Delete the base model from the cache of Hugging Face (`hf cache rm model/{base}`), then try again."
-    exit_code = 65
 
 
 def write(spec: SftModel, *, place: str, checkpoint: Path, out: Path) -> None:
@@ -97,7 +89,7 @@ def quantized(method: str | None) -> dict[str, Any]:
     if method is None:
         return {}
     if find_spec("bitsandbytes") is None:
-        raise ExtraMissing(package="bitsandbytes")
+        raise ConfigError("ExtraMissing", package="bitsandbytes")
     form = torch.bfloat16 if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else torch.float32
     config = BitsAndBytesConfig(
         load_in_4bit=True, bnb_4bit_quant_type=method, bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=form
@@ -126,7 +118,9 @@ def loaded(place: str, *, base: str, **options: Any) -> tuple[Any, dict[str, Any
     placed = sum(".lora_" in name for name, _ in adapted.named_parameters())
     # the library leaves the update of a weight without an adapter at zero
     if placed != saved:
-        raise BaseUnfit(base=base, detail=f"its adapter has {saved} weights, and the model takes {placed}")
+        raise ConfigError(
+            "BaseUnfit", base=base, detail=f"its adapter has {saved} weights, and the model takes {placed}"
+        )
     return adapted, report
 
 
@@ -137,5 +131,5 @@ def _base(folder: Path) -> str:
     identity = BaseIdentity.model_validate_json((folder / IDENTITY).read_bytes())
     place = located(identity.base, revision=identity.revision)
     if wrong := {name for name, _ in files_of(place).items() ^ identity.files.items()}:
-        raise BaseAltered(base=identity.base, detail=", ".join(sorted(wrong)))
+        raise DataError("BaseAltered", base=identity.base, detail=", ".join(sorted(wrong)))
     return place

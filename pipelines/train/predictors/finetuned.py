@@ -31,33 +31,6 @@ Row = Mapping[str, Any]
 Tuned = Annotated[SftModel | EncoderModel | KnnModel, Field(discriminator="kind")]
 
 
-class NoModel(ConfigError):
-    """The folder of a fine-tuned model lacks the model or a part of it."""
-
-    message = "The folder of the fine-tuned model '{folder}' is incomplete: {detail}."
-    remedy = (
-        "Run `dvc pull --allow-missing`. If files are still missing, run `dvc repro finetune@CORPUS-SUBSET-{folder}` "
-        "(unanimous, consensus or gold)."
-    )
-
-
-class NotVoted(ConfigError):
-    """The current clone lacks the file with the votes (label sets given to records) of a labeller."""
-
-    message = "The votes of labeller '{labeller}' for {corpus} are missing in the current folder."
-    remedy = "Run `dvc pull --allow-missing`. If they are still missing, run `dvc repro votes@{corpus}-{labeller}`."
-
-
-class ModelOutdated(DataError):
-    """A model was fine-tuned for other labels than those that the scheme has now."""
-
-    message = (
-        "The model in {folder} was fine-tuned for {found} labels of task '{task}', which are not the {expected} labels "
-        "that the scheme has now."
-    )
-    remedy = "Fine-tune the model again: `dvc repro finetune`."
-
-
 class Card(Section):
     """The content of a fine-tuned model's ``model.json``: what is needed to load the model and to trace its origin."""
 
@@ -104,10 +77,10 @@ def read(folder: Path) -> Card:
     try:
         return Card.model_validate_json((folder / CARD).read_bytes())
     except OSError:
-        raise NoModel(folder=folder.name, detail=f"{CARD} is missing") from None
+        raise ConfigError("NoModel", folder=folder.name, detail=f"{CARD} is missing") from None
     except ValidationError as error:
-        raise NoModel(
-            folder=folder.name, detail=f"{error.error_count()} entries of {CARD} are missing or unknown"
+        raise ConfigError(
+            "NoModel", folder=folder.name, detail=f"{error.error_count()} entries of {CARD} are missing or unknown"
         ) from None
 
 
@@ -115,7 +88,7 @@ def lineage(folder: Path) -> dict[str, str]:
     """Return the split of every record on which the model was trained or selected, by record id."""
     splits = training_records.read(folder)
     if splits is None:
-        raise NoModel(folder=folder.name, detail=f"{training_records.FILE} is missing")
+        raise ConfigError("NoModel", folder=folder.name, detail=f"{training_records.FILE} is missing")
     return splits
 
 
@@ -124,7 +97,7 @@ def task_asked(card: Card, *, folder: Path, root: Path = Path()) -> Task:
     task = task_of(scheme_of(card.scheme, root=root), card.task)
     if task.labels != card.labels:
         trained, expected = len(card.labels), len(task.labels)
-        raise ModelOutdated(folder=folder.name, task=card.task, found=trained, expected=expected)
+        raise DataError("ModelOutdated", folder=folder.name, task=card.task, found=trained, expected=expected)
     return task
 
 
@@ -132,7 +105,7 @@ def votes(corpus: str, *, labeller: str, task: Task, root: Path) -> dict[str, Ro
     """Return a labeller's rows of the table ``votes`` for one task by record id."""
     path = root / "snapshot" / corpus / "votes" / labeller / "votes.parquet"
     if not path.is_file():
-        raise NotVoted(corpus=corpus, labeller=labeller)
+        raise ConfigError("NotVoted", corpus=corpus, labeller=labeller)
     rows = tables.read(path, name="votes").to_pylist()
     return {row["record_id"]: row for row in rows if row["category"] == task.key}
 

@@ -18,11 +18,12 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from pipelines.datasets.example import LabelSet
+from pipelines.errors import ConfigError
 from pipelines.llm.prompting.prompts import Prompt
 from pipelines.metrics import recall_constraints
 from pipelines.metrics.calibration import Calibration
 from pipelines.metrics.recall_constraints import Alerts, encoded, raised
-from pipelines.models.pretrained.backbones import BaseUnfit, had, opened
+from pipelines.models.pretrained.backbones import had, opened
 from pipelines.taxonomy import Scheme
 from pipelines.taxonomy.task import Task
 from pipelines.train.predictors import adapter
@@ -82,7 +83,7 @@ class Generator:
             self._model = _loaded(place, base=name)
         self._ends = _ends(self._model, self._tokenizer)
         if not self._ends:
-            raise BaseUnfit(base=name, detail="it has no token that ends an answer")
+            raise ConfigError("BaseUnfit", base=name, detail="it has no token that ends an answer")
         # a checkpoint's own settings (such as a repetition penalty) would change which token is most probable
         self._model.generation_config = GenerationConfig(eos_token_id=self._ends, pad_token_id=self._ends[0])
         self._prompt = prompt or instruction(scheme, category=task.key, tuned=Path(base))
@@ -217,7 +218,9 @@ def _loaded(place: str, *, base: str) -> Any:
         model, info = had(AutoModelForCausalLM, place, base=base, output_loading_info=True, dtype=form, **where)
     lacking = sorted([*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])])
     if lacking:
-        raise BaseUnfit(base=base, detail=f"its checkpoint lacks {len(lacking)} weights (such as {lacking[0]})")
+        raise ConfigError(
+            "BaseUnfit", base=base, detail=f"its checkpoint lacks {len(lacking)} weights (such as {lacking[0]})"
+        )
     return model.eval().requires_grad_(False)
 
 

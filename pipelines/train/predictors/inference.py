@@ -19,7 +19,6 @@ from accelerate.utils import DistributedDataParallelKwargs, gather_object
 
 from pipelines.datasets.example import Example
 from pipelines.errors import DataError
-from pipelines.metrics.decoding import BadScores
 from pipelines.models.pretrained.backbones import Batch, Built
 from pipelines.taxonomy.task import Task
 
@@ -34,9 +33,6 @@ R = TypeVar("R")
 
 class Diverged(DataError):
     """The training loss became infinite or undefined; a retry would give the same result."""
-
-    message = "Training of {task} diverged: {detail}."
-    remedy = "Lower train.learning_rate or train.clip in params.yaml, then train again."
 
 
 def predict(built: Built, *, examples: Sequence[Example], task: Task, batch: int) -> npt.NDArray[np.float32]:
@@ -57,7 +53,9 @@ def predict(built: Built, *, examples: Sequence[Example], task: Task, batch: int
             with autocast(where):
                 logits = module(**on(where, tensors)).float()
             if logits.shape != (len(rows), len(task.labels)):
-                raise BadScores(task=task.key, detail=f"{len(rows)} examples gave logits of {tuple(logits.shape)}")
+                raise DataError(
+                    "BadScores", task=task.key, detail=f"{len(rows)} examples gave logits of {tuple(logits.shape)}"
+                )
             parts.append((rows, (logits.softmax(-1) if task.kind == "single" else logits.sigmoid()).cpu().numpy()))
     scores = np.full((len(examples), len(task.labels)), np.nan, np.float32)
     for rows, values in gather_object(parts):

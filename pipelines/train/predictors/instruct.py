@@ -31,20 +31,6 @@ FILE = "prompt.json"
 GAP = " […] "
 
 
-class NoTemplate(ConfigError):
-    """The base model has no chat template, so that its prompt format is unknown."""
-
-    message = "The base model '{base}' has no chat template that takes an instruction: {detail}."
-    remedy = "Name an instruction-tuned base model under models in catalogue.yaml."
-
-
-class NoRoom(ConfigError):
-    """The instruction is so long that no post fits in ``max_length`` tokens."""
-
-    message = "The prompt's instruction and the answer take {needed} tokens, but max_length is {max_length}."
-    remedy = "Raise max_length of the model's entry under models in catalogue.yaml."
-
-
 class _Written(Post):
     """A post whose text is already rendered (``Example.text``)."""
 
@@ -131,7 +117,7 @@ def shortened(
     if least and len(whole) <= (limit := max(limit, len(fitting) + least)):
         return whole, False
     if len(fitting) > limit:
-        raise NoRoom(needed=len(fitting) + room, max_length=max_length)
+        raise ConfigError("NoRoom", needed=len(fitting) + room, max_length=max_length)
     low, high = 0, len(text)
     while high - low > 1:
         kept = (low + high) // 2
@@ -159,7 +145,7 @@ def _ids(text: str, *, prompt: Prompt, tokenizer: Any) -> list[int]:
         except ValueError:
             break
         return [int(i) for i in ids]
-    raise NoTemplate(base=_name(tokenizer), detail="there is none, or it rejects a user message")
+    raise ConfigError("NoTemplate", base=_name(tokenizer), detail="there is none, or it rejects a user message")
 
 
 _ADDED: WeakKeyDictionary[Any, re.Pattern[str] | None] = WeakKeyDictionary()

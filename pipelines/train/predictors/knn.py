@@ -42,13 +42,6 @@ WIDTH = 384  # MiniLM's
 DECIMALS = 9  # of a cosine: further digits depend on which other posts are in the same batch
 
 
-class NoNeighbours(DataError):
-    """The index of a kNN model has no posts, because train is empty or all its posts were taken down."""
-
-    message = "All {records} posts that the kNN model compares with were taken down."
-    remedy = "Run `dvc repro finetune` again, which uses the records that are left in train."
-
-
 @dataclass(frozen=True)
 class Index:
     """A kNN model's posts of train: embeddings ``vectors`` (posts, 384), float64, ``truth`` (posts, labels), 0 or 1."""
@@ -63,7 +56,7 @@ class Index:
         opened = open_column(table, name=TABLE, column="vector", vault=vault)
         kept = [(vector, labels) for vector, labels in zip(opened, table["labels"].to_pylist(), strict=True) if vector]
         if not kept:
-            raise NoNeighbours(records=table.num_rows)
+            raise DataError("NoNeighbours", records=table.num_rows)
         vectors = np.stack([np.frombuffer(vector, "<f4") for vector, _ in kept]).astype(np.float64)
         return cls(
             vectors, recall_constraints.encoded([frozenset(labels) for _, labels in kept], task=task).astype(np.float64)
@@ -118,16 +111,6 @@ Votes = Mapping[str, LabelSet]
 # Ours: probability of a label that a labeller names, before its weight is chosen on dev.
 TRUSTED = 0.9
 CHUNK = 256  # posts that are compared with train at once
-
-
-class NoVotes(DataError):
-    """The labeller of a kNN model has no valid vote on any record of dev."""
-
-    message = (
-        "Labeller '{labeller}' has no valid vote on the dev split, so the weight of its votes in the kNN model cannot "
-        "be chosen."
-    )
-    remedy = "Run `dvc repro votes@CORPUS-{labeller}`, or remove `labeller` from the model's entry in catalogue.yaml."
 
 
 @dataclass(frozen=True)
@@ -216,7 +199,7 @@ def fit(
     _consistent(spec.labeller, said=said)
     answers = _answers([e.item[0] for e in only(validation, splits={VALIDATION})], said=said)
     if spec.labeller is not None and not _answered(answers):
-        raise NoVotes(labeller=spec.labeller)
+        raise DataError("NoVotes", labeller=spec.labeller)
     model = embedding.MiniLM()
     write_index(only(train, splits={TRAIN}), task=task, model=model, out=out, vault=vault)
     index = Index.open(out, task=task, vault=vault)

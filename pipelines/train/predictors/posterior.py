@@ -41,16 +41,6 @@ Answers = list[tuple[tuple[int, ...], LabelSet]]
 Posterior = dict[LabelSet, float]
 
 
-class AnswersAlike(ConfigError):
-    """A tokenizer encodes different answers as the same tokens, for example because it has no braces."""
-
-    message = "{count} answers to task '{task}' have the same tokens as another answer in the base model's vocabulary."
-    remedy = (
-        "Name another base model under models in catalogue.yaml, whose tokens can spell JSON and every letter of the "
-        "labels."
-    )
-
-
 @dataclass(frozen=True)
 class State:
     """A node of the token tree of all valid answers: several branches, or an end with the answer's ``labels``.
@@ -95,7 +85,7 @@ class Grammar:
         answers = sorted((tuple(encode(completion(labels, task=task))), sorted(labels)) for labels in sets)
         alike = sum(a[: len(b)] == b for (b, _), (a, _) in pairwise(answers))
         if alike:
-            raise AnswersAlike(count=alike + 1, task=task.key)
+            raise ConfigError("AnswersAlike", count=alike + 1, task=task.key)
         whole = _branch([(tokens, frozenset(labels)) for tokens, labels in answers])
         return cls(whole.tokens, whole.then)
 

@@ -40,10 +40,6 @@ MODULE = "pipelines.train.sft.sft"
 class GroupFailed(DataError):
     """One of the processes that fine-tune a model together failed."""
 
-    message = "One of {processes} fine-tuning processes ended with status {status}."
-    remedy = "Remove the cause of its error in the log above, then retry the task, which resumes from a checkpoint."
-    exit_code = 75
-
 
 def world() -> int:
     """Return the number of processes that fine-tune together with this one, as ``torch.distributed.run`` sets it."""
@@ -148,16 +144,6 @@ WEIGHTS, OPTIMIZER, PLAIN_OPTIMIZER = "pytorch_model_fsdp_0", "optimizer_0", "op
 UNEVEN = 1.05
 
 
-class NotSharded(DataError):
-    """A process holds more of the model than its part, so each GPU would need the memory of a larger part."""
-
-    message = "The model is not divided: of {parameters} parameters, the {processes} processes hold {held}."
-    remedy = (
-        "Check that the versions of accelerate, torch and transformers are those of requirements.lock; if they are, "
-        "report the model's architecture: its layers cannot be divided."
-    )
-
-
 @dataclass(frozen=True)
 class Shards:
     """How a model is divided: its number of ``parameters``, and how many of them each process holds, by rank."""
@@ -176,7 +162,7 @@ class Shards:
     def check(self) -> None:
         """Raise an error unless each process holds an equal part, give or take :data:`UNEVEN`."""
         if max(self.held) > UNEVEN * self.parameters / len(self.held):
-            raise NotSharded(parameters=self.parameters, processes=len(self.held), held=_listed(self.held))
+            raise DataError("NotSharded", parameters=self.parameters, processes=len(self.held), held=_listed(self.held))
 
 
 def enable_sharding(accelerator: Any) -> bool:

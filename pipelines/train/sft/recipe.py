@@ -15,7 +15,7 @@ from transformers.utils import is_flash_attn_2_available
 from trl import SFTConfig
 
 from pipelines.config.models import SftModel
-from pipelines.errors import BadParams, ExtraMissing
+from pipelines.errors import BadParams, ConfigError
 from pipelines.models.pretrained.backbones import had
 from pipelines.train.classifiers.loss_and_optimizer import BYTES_PER_PARAMETER
 from pipelines.train.predictors.adapter import quantized
@@ -67,7 +67,7 @@ def processes(spec: SftModel, *, asked: int | None) -> int:
         detail = f"{reduced} runs in one process, not in {asked}: unset CORPUS_FINETUNE_PROCESSES, or use offload: cpu"
         raise BadParams(where=where, detail=detail)
     if spec.single and find_spec("bitsandbytes") is None:
-        raise ExtraMissing(package="bitsandbytes")
+        raise ConfigError("ExtraMissing", package="bitsandbytes")
     return 1 if spec.single else launch.processes(asked)
 
 

@@ -27,11 +27,11 @@ from accelerate.utils import broadcast_object_list
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from pipelines.config.models import Finetune, SftModel
-from pipelines.datasets.example import TRAIN, VALIDATION, Example, LeakRefused, only
-from pipelines.errors import DataError
+from pipelines.datasets.example import TRAIN, VALIDATION, Example, only
+from pipelines.errors import ConfigError, DataError
 from pipelines.llm.prompting.prompts import Prompt
 from pipelines.metrics import calibration, recall_constraints
-from pipelines.models.pretrained.backbones import BaseUnfit, had, opened
+from pipelines.models.pretrained.backbones import had, opened
 from pipelines.process import hide_messages
 from pipelines.taxonomy import Scheme
 from pipelines.taxonomy.task import Task
@@ -46,13 +46,6 @@ log = logging.getLogger(__name__)
 
 # Ours: posts that are read together; the stage knows the batch of training only.
 TOGETHER = 8
-
-
-class NothingToTune(DataError):
-    """A split has no labelled examples for training or validation."""
-
-    message = "Split {split} has no labelled examples on which to fine-tune task '{task}'."
-    remedy = "First run `dvc repro silver gold`, or set another subset in finetune.subsets in params.yaml."
 
 
 @dataclass(frozen=True)
@@ -112,7 +105,7 @@ def fit(job: SftJob, *, say: Callable[[dict[str, float]], None]) -> SftResult:
     """
     for examples, split in ((job.train, TRAIN), (job.validation, VALIDATION)):
         if not only(examples, splits={split}):
-            raise NothingToTune(split=split, task=job.task.key)
+            raise DataError("NothingToTune", split=split, task=job.task.key)
     processes = recipe.processes(job.spec, asked=job.processes)
     alone = processes == 1 and job.spec.offload is None
     made = tune(job, say=say) if alone else launch.group(job, processes=processes, say=say)
@@ -203,11 +196,13 @@ class _Reader:
 
     def __call__(self, example: Example) -> TokenizedSample:
         if example.labels is None:
-            raise LeakRefused(items=1, found=example.split, allowed=f"{TRAIN} and {VALIDATION}")
+            raise DataError("LeakRefused", items=1, found=example.split, allowed=f"{TRAIN} and {VALIDATION}")
         answer = instruct.completion(example.labels, task=self._task)
         ids = [*self._tokenizer(answer, add_special_tokens=False)["input_ids"], self._tokenizer.eos_token_id]
         if ids[-1] is None or self._tokenizer.decode(ids[:-1]).strip() != answer:
-            raise BaseUnfit(base=self._spec.base, detail="its tokenizer does not decode an answer to the same text")
+            raise ConfigError(
+                "BaseUnfit", base=self._spec.base, detail="its tokenizer does not decode an answer to the same text"
+            )
         # the same room as in prediction, so that both cut a post at the same place
         asked, cut = instruct.shortened(
             example.text, prompt=self._prompt, tokenizer=self._tokenizer, max_length=self._spec.max_length,

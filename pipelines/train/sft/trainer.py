@@ -29,12 +29,6 @@ from pipelines.train.sft.packing import IGNORED, PackingPlan, TokenizedSample, p
 WHOLE, JUDGED = "whole.json", "eval_loss"
 
 
-class TuningDiverged(Diverged):
-    """The loss of fine-tuning became infinite or undefined."""
-
-    remedy = "Lower learning_rate of the model's entry under models in catalogue.yaml, then run `dvc repro finetune`."
-
-
 class RowCollator:
     """Converts samples to input rows of the model: packed with a common prefix, or padded.
 
@@ -207,7 +201,9 @@ class Keeper(TrainerCallback):  # type: ignore[misc]
         """Stop the training with an error if its loss diverged."""
         for name in ("loss", JUDGED):
             if name in logs and not math.isfinite(logs[name]):
-                raise TuningDiverged(task=self._task, detail=f"{name} of step {state.global_step} is {logs[name]}")
+                raise Diverged(
+                    "TuningDiverged", task=self._task, detail=f"{name} of step {state.global_step} is {logs[name]}"
+                )
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Pass the epoch's losses to ``say`` after its validation, in the main process."""

@@ -25,8 +25,9 @@ from pipelines.config.collect import Sandbox
 from pipelines.config.logins import APPROVER
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
-from pipelines.deployment.airflow_api import RUN_SECONDS, Airflow, RunFailed
+from pipelines.deployment.airflow_api import RUN_SECONDS, Airflow
 from pipelines.deployment.services import LocalDeployment
+from pipelines.errors import DataError
 from pipelines.progress import silent
 from pipelines.registry.journal import Journal
 from pipelines.timing import IMPORTS, WORK
@@ -185,7 +186,7 @@ def follow(
             look = Look.at(airflow)
             if (now := look.states()) != states:
                 moved, states = time.monotonic(), now
-    raise RunFailed(dag="the demo", state="unfinished", detail=f"no progress for {RUN_SECONDS:.0f} s",
+    raise DataError("RunFailed", dag="the demo", state="unfinished", detail=f"no progress for {RUN_SECONDS:.0f} s",
                     address=airflow.base)  # fmt: skip
 
 

@@ -19,8 +19,9 @@ from crisis_corpus.integrity import digest, listing
 from crisis_corpus.journal import JournalRow
 from crisis_corpus_sandbox.demo.runs import Json, Look
 from pipelines.config.settings import Settings
-from pipelines.deployment.airflow_api import ENDED, Airflow, RunFailed, named
+from pipelines.deployment.airflow_api import ENDED, Airflow, named
 from pipelines.deployment.services import LocalDeployment
+from pipelines.errors import DataError
 from pipelines.registry.candidate import Context, opened, scratch
 from pipelines.registry.journal import Journal
 
@@ -80,7 +81,9 @@ class Act:
         number = sum(conf.items() <= (run.get("conf") or {}).items() for run in look.runs_of(DAG)) + 1
         if number > 2:
             detail = f"the journal has no decision about version {version} of {name}"
-            raise RunFailed(dag=DAG, state="finished without a decision", detail=detail, address=self.airflow.base)
+            raise DataError(
+                "RunFailed", dag=DAG, state="finished without a decision", detail=detail, address=self.airflow.base
+            )
         self.airflow.trigger(DAG, dag_run_id=f"demo__{name}__{version}__{number}", conf=conf)
 
     def _rollback(self, *, leaving: int) -> bool:
@@ -91,7 +94,9 @@ class Act:
             capture_output=True, check=False,
         )  # fmt: skip
         if done.returncode:
-            raise RunFailed(dag="rollback", state="failed", detail=f"exit status {done.returncode}", address="-")
+            raise DataError(
+                "RunFailed", dag="rollback", state="failed", detail=f"exit status {done.returncode}", address="-"
+            )
         return True
 
 
@@ -114,7 +119,7 @@ def next_version(rows: Sequence[JournalRow], *, order: Sequence[int], base: str)
     left = [version for version in candidates if version not in {*promoted[-1:], *refused}]
     if not left:
         detail = f"all {len(order)} versions of {CONTESTED} have been decided on, so none is left to evaluate"
-        raise RunFailed(dag=DAG, state="not finished", detail=detail, address=base)
+        raise DataError("RunFailed", dag=DAG, state="not finished", detail=detail, address=base)
     return left[0]
 
 
@@ -143,14 +148,18 @@ def forgeries(settings: Settings, *, name: str) -> Iterator[tuple[str, str]]:
                 except register.Unregistrable as error:
                     yield what, str(error.fields["detail"])
                 else:
-                    raise RunFailed(dag=DAG, state="not safe", detail=f"{what} was registered", address="-")
+                    raise DataError(
+                        "RunFailed", dag=DAG, state="not safe", detail=f"{what} was registered", address="-"
+                    )
         with _copy(context, name=name) as folder:
             registered = digest(folder)
             card = integrity.place(folder) / integrity.CARD
             card.write_bytes(card.read_bytes().replace(b" ", b"\t", 1))
             faults = integrity.faults(folder, registered=registered)["files"]
             if not faults:
-                raise RunFailed(dag=DAG, state="not safe", detail="a changed byte was not detected", address="-")
+                raise DataError(
+                    "RunFailed", dag=DAG, state="not safe", detail="a changed byte was not detected", address="-"
+                )
             yield "a changed byte", faults[0]
 
 

@@ -140,20 +140,6 @@ def view(console: Console) -> Lines | Bars:
 LINES = 15
 
 
-class FailedAgain(DataError):
-    """An Airflow task of the demo failed, was cleared, and failed again."""
-
-    message = "Task {task} of {run} failed again after it was cleared. The end of its log:\n{log}\n"
-    remedy = "Open {address} for the whole log, remove the cause, and start `make demo` again: it clears the task."
-
-
-class NothingToClear(DataError):
-    """A Dag run failed although none of its tasks failed."""
-
-    message = "{run} failed, but none of its tasks did."
-    remedy = "Open {address} and clear the run."
-
-
 class Failures:
     """The failed tasks of the demo's runs; ``cleared`` counts how often this process has cleared each of them."""
 
@@ -172,11 +158,15 @@ class Failures:
 
     def _clear(self, run: Json, failed: list[Json]) -> int:
         if not failed:
-            raise NothingToClear(run=title_of(run), address=self.airflow.base)
+            raise DataError("NothingToClear", run=title_of(run), address=self.airflow.base)
         for task in failed:
             if self.cleared[key_of(task)]:
-                raise FailedAgain(
-                    task=task_of(task), run=title_of(run), log=tail(self.logs, task), address=self.airflow.base
+                raise DataError(
+                    "FailedAgain",
+                    task=task_of(task),
+                    run=title_of(run),
+                    log=tail(self.logs, task),
+                    address=self.airflow.base,
                 )
         body = {"dry_run": False, "dag_run_id": run["dag_run_id"], "only_failed": True, "reset_dag_runs": True}
         self.airflow.post(f"/dags/{run['dag_id']}/clearTaskInstances", body)

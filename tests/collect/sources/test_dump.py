@@ -17,9 +17,11 @@ import zstandard
 
 from pipelines.collect.month import Window
 from pipelines.collect.sources import dump
-from pipelines.collect.sources.dump import CorruptDump, DumpMissing, DumpSource, DumpUnverified
+from pipelines.collect.sources.dump import DumpSource
 from pipelines.collect.submission import Dropped, Submission
 from pipelines.config.params import Params
+from pipelines.errors import SourceError
+from tests.refusals import refused
 
 DECEMBER = Window.from_key("2022-12")
 Write = Callable[..., Path]
@@ -63,8 +65,8 @@ def mapped() -> int:
     return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
-def failure(read: Callable[..., Any]) -> CorruptDump:
-    with pytest.raises(CorruptDump) as caught:
+def failure(read: Callable[..., Any]) -> SourceError:
+    with refused("CorruptDump") as caught:
         read()
     return caught.value
 
@@ -143,7 +145,7 @@ def test_nothing_comes_out_of_a_file_that_fails_at_its_end(params: Params, whole
     data[-1] ^= 1
     whole.write_bytes(data)
     items = []
-    with pytest.raises(CorruptDump):
+    with refused("CorruptDump"):
         for item in DumpSource(whole.parent, params=params.dump).submissions(DECEMBER, subreddits=["SuicideMeme"]):
             items.append(item)
     assert items == []
@@ -166,16 +168,16 @@ def test_a_line_over_the_cap_fails(read: Any, whole: Path, write_dump: Write) ->
     noise = f"{random.Random(1).getrandbits(40_000):x}"
     write_dump(whole, [row(1), row(2, selftext=noise)])
     assert len(read(max_line_bytes=20_000)) == 2
-    with pytest.raises(CorruptDump, match="max_line_bytes"):
+    with refused("CorruptDump", match="max_line_bytes"):
         read(max_line_bytes=10_000)
     write_dump(whole, [row(1), row(2, subreddit="unwanted", selftext=noise), row(3)])
-    with pytest.raises(CorruptDump, match="max_line_bytes"):
+    with refused("CorruptDump", match="max_line_bytes"):
         read(max_line_bytes=10_000)
 
 
 def test_a_line_that_never_ends_fails_before_it_fills_the_memory(read: Any, whole: Path, write_dump: Write) -> None:
     write_dump(whole, [random.Random(2).randbytes(600_000).replace(b"\n", b"")])
-    with pytest.raises(CorruptDump, match="max_line_bytes"):
+    with refused("CorruptDump", match="max_line_bytes"):
         read(max_line_bytes=300_000)
 
 
@@ -309,7 +311,7 @@ def test_a_window_of_two_gibibytes_is_read_and_can_be_forbidden(read: Any, whole
     before = mapped()
     assert len(read()) == 1
     assert mapped() - before < 2**30, "the window was not given back"
-    with pytest.raises(CorruptDump, match="window_log"):
+    with refused("CorruptDump", match="window_log"):
         read(window_log=27)
 
 
@@ -380,7 +382,7 @@ def test_files_are_chosen_by_their_whole_name(params: Params, write_dump: Write,
 
 
 def test_a_missing_dump_says_which(read: Any, whole: Path) -> None:
-    with pytest.raises(DumpMissing, match="r/Elsewhere for 2022-12"):
+    with refused("DumpMissing", match="r/Elsewhere for 2022-12"):
         read("SuicideMeme", "Elsewhere")
 
 
@@ -388,7 +390,7 @@ def test_a_missing_dump_says_which(read: Any, whole: Path) -> None:
 def test_a_missing_checksum_says_how_to_make_one(read: Any, whole: Path, content: str | None) -> None:
     stated = whole.with_name(whole.name + ".sha256")
     stated.unlink() if content is None else stated.write_text(content)
-    with pytest.raises(DumpUnverified, match=r"sha256sum SuicideMeme_submissions\.zst > "):
+    with refused("DumpUnverified", match=r"sha256sum SuicideMeme_submissions\.zst > "):
         read()
 
 

@@ -23,12 +23,12 @@ from pipelines.collect.refresh_store import RefreshStore
 from pipelines.collect.sources import service
 from pipelines.collect.sources.arctic_shift import ArcticShiftSource, QueryTimedOut
 from pipelines.collect.sources.reddit import RedditSource
-from pipelines.collect.sources.service import SourceBlocked, SubredditClosed
+from pipelines.collect.sources.service import SubredditClosed
 from pipelines.collect.submission import Submission
 from pipelines.config.collect import ArcticShift, Fetch, Reddit
 from pipelines.config.params import load
 from pipelines.config.settings import Settings
-from pipelines.errors import CorpusError, SourceThrottled
+from pipelines.errors import CorpusError, SourceRefused, SourceThrottled
 from pipelines.takedown.liveness import LivenessContext, SweepImplausible
 from pipelines.vault.vault import Vault
 from tests.collect.sources.misbehaving_server import TABLE, TARGETS, Case, MisbehavingServer, cases
@@ -42,7 +42,7 @@ ASKED = ["t3_a1", "t3_a2", "t3_a3"]
 # Ours, in seconds: the deadline of an answer; the server's slow answers take five and more.
 DEADLINE = 0.25
 LONGEST_WAIT = 600
-CLASSES = [SourceBlocked, SubredditClosed, QueryTimedOut, SweepImplausible]
+CLASSES = [SourceRefused, SubredditClosed, QueryTimedOut, SweepImplausible]
 KNOWN = {**vars(pipelines.errors), **{one.__name__: one for one in CLASSES}}
 HOPELESS = {64, 65, 77, 78}
 FETCH = Fetch(
@@ -170,7 +170,7 @@ def test_a_body_that_is_given_up_leaves_no_thread(server: MisbehavingServer) -> 
 def check(error: CorpusError, *, name: str) -> None:
     """Assert class, family, exit code and whether a retry may help, as the table states them for the error."""
     stated = TABLE["errors"][name]
-    assert type(error).__name__ == name, error
+    assert error.code == name, error
     assert isinstance(error, KNOWN[stated["family"]])
     assert error.exit_code == stated["exit_code"]
     assert (error.exit_code not in HOPELESS) == stated["retryable"]

@@ -15,10 +15,10 @@ import requests
 
 from crisis_corpus_sandbox.server import CLIENT_ID, CLIENT_SECRET, SandboxServer
 from pipelines.collect import refresh
-from pipelines.collect.sources.service import AllClosed
 from pipelines.collect.submission import Submission
 from pipelines.errors import SourceRefused, SourceThrottled, SourceUnavailable
 from pipelines.vault.vault import Vault
+from tests.refusals import refused
 
 NOW = datetime(2022, 12, 20, tzinfo=UTC)
 Read = Callable[..., dict[str, Any]]
@@ -166,7 +166,7 @@ def test_a_closed_subreddit_costs_itself_only(root: Path, opened: Any, tmp_path:
             name: alone[name] for name in ("posts", "new", "stored")
         }
         assert alone["stored"] > 0
-        with pytest.raises(AllClosed, match=r"none of the 2 subreddits: r/Hidden \(private\), r/NeverWas \(banned\)"):
+        with refused("AllClosed", match=r"none of the 2 subreddits: r/Hidden \(private\), r/NeverWas \(banned\)"):
             refreshed("Hidden", "NeverWas")
         with pytest.raises(SourceRefused, match="HTTP 401"):
             refreshed("Hidden", "suicidememe", reddit_client_secret="wrong")

@@ -9,8 +9,9 @@ from pydantic import ValidationError
 
 from pipelines.config.models import TextModel, YadavModel
 from pipelines.models.pretrained.backbones import opened
-from pipelines.models.pretrained.base_files import BaseMissing, BaseUnpinned, files_of, identified, located
+from pipelines.models.pretrained.base_files import files_of, identified, located
 from pipelines.train.predictors import adapter
+from tests.refusals import refused
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 OTHER = COMMIT[::-1]
@@ -39,9 +40,9 @@ def test_a_branch_a_tag_or_a_part_of_a_commit_is_no_revision(revision: str) -> N
 def test_only_the_commit_is_taken(cache: Path, tmp_path: Path) -> None:
     with opened("team/base", revision=COMMIT, seed=1, folder=tmp_path / "run") as place:
         assert Path(place) == cache
-    with pytest.raises(BaseMissing):
+    with refused("BaseMissing"):
         located("team/base", revision=OTHER)
-    with pytest.raises(BaseUnpinned, match="hf models info team/base"):
+    with refused("BaseUnpinned", match="hf models info team/base"):
         located("team/base", revision=None)
 
 
@@ -72,5 +73,5 @@ def test_a_base_with_an_altered_file_is_not_read_for_an_adapter(cache: Path, tmp
     identity = adapter.BaseIdentity(base="team/base", revision=COMMIT, files=files_of(cache))
     (tuned / adapter.IDENTITY).write_text(identity.model_dump_json())
     (cache / "model.safetensors").write_text("model.safetensorz")
-    with pytest.raises(adapter.BaseAltered, match=r"trained: model\.safetensors"):
+    with refused("BaseAltered", match=r"trained: model\.safetensors"):
         adapter.loaded(str(tuned), base="team/base")

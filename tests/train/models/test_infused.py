@@ -13,11 +13,12 @@ import torch
 
 from pipelines.config.models import InfusedModel
 from pipelines.datasets.example import Example, Item, targets
-from pipelines.datasets.features import Cues, NoCues, Remarks
+from pipelines.datasets.features import Cues, Remarks
 from pipelines.errors import BadParams
 from pipelines.models import build
 from pipelines.taxonomy import load
 from pipelines.taxonomy.task import Task, task_of
+from tests.refusals import refused
 
 TINY = InfusedModel(kind="infused", base="tiny:clip", labeller="gpt")
 
@@ -48,12 +49,12 @@ def logits(built: Any, examples: Sequence[Example]) -> Any:
 
 
 def test_without_remarks_nothing_is_built(tmp_path: Path, task: Task) -> None:
-    with pytest.raises(NoCues, match="were not loaded"):
+    with refused("NoCues", match="were not loaded"):
         build(TINY, task=task, seed=1, folder=tmp_path)
-    with pytest.raises(NoCues, match="'claude'"):
+    with refused("NoCues", match="'claude'"):
         made(tmp_path, task, cued([], [], labeller="claude"))
     built = made(tmp_path, task, cued([plain(1)], [None]))
-    with pytest.raises(NoCues, match="r2"):
+    with refused("NoCues", match="r2"):
         built.prepare([plain(1), plain(2)])
 
 

@@ -16,14 +16,15 @@ from transformers import AutoModelForSequenceClassification, BartConfig
 
 from pipelines.config.models import M3hModel
 from pipelines.config.params import load as load_params
-from pipelines.datasets.example import Example, Item, LeakRefused, targets
-from pipelines.datasets.features import Cues, NoCues, Remarks
+from pipelines.datasets.example import Example, Item, targets
+from pipelines.datasets.features import Cues, Remarks
 from pipelines.errors import BadParams
 from pipelines.models import build, m3h
 from pipelines.models.m3h import Similar
-from pipelines.models.pretrained.backbones import BaseUnfit, Built
+from pipelines.models.pretrained.backbones import Built
 from pipelines.taxonomy import load
 from pipelines.taxonomy.task import Task, task_of
+from tests.refusals import refused
 from tests.train.small_memes import REPO
 
 TASK: Task = task_of(load("figsim"), "severity")
@@ -117,7 +118,7 @@ def test_validation_and_test_change_no_prompt_of_train(tmp_path: Path) -> None:
 @pytest.mark.parametrize("split", ["validation", "test"])
 def test_only_memes_of_train_can_be_shown(tmp_path: Path, split: str) -> None:
     train = [*corpus()["train"], meme(30, split)]
-    with pytest.raises(LeakRefused, match="train"):
+    with refused("LeakRefused", match="train"):
         built(tmp_path, train)
 
 
@@ -180,11 +181,11 @@ def test_rows_follow_the_examples(tmp_path: Path) -> None:
 
 def test_without_remarks_or_for_another_task_nothing_is_built(tmp_path: Path) -> None:
     train = corpus()["train"]
-    with pytest.raises(NoCues, match="were not loaded"):
+    with refused("NoCues", match="were not loaded"):
         build(TINY, task=TASK, seed=1, folder=tmp_path, train=train)
-    with pytest.raises(NoCues, match="'claude'"):
+    with refused("NoCues", match="'claude'"):
         built(tmp_path, train, cues=cued(train, labeller="claude"))
-    with pytest.raises(NoCues, match="r12"):
+    with refused("NoCues", match="r12"):
         built(tmp_path, train, corpus()["validation"], cues=cued(train))
     with pytest.raises(BadParams, match="severity"):
         build(TINY, task=task_of(load("figsim"), "related"), seed=1, folder=tmp_path, cues=cued(train), train=train)
@@ -192,9 +193,9 @@ def test_without_remarks_or_for_another_task_nothing_is_built(tmp_path: Path) ->
 
 def test_a_model_without_layers_on_both_sides_or_with_too_few_is_refused(tmp_path: Path) -> None:
     train = corpus()["train"]
-    with pytest.raises(BaseUnfit, match="no numbered layers of its encoder"):
+    with refused("BaseUnfit", match="no numbered layers of its encoder"):
         built(tmp_path, train, text="tiny:bert")
-    with pytest.raises(BaseUnfit, match="2 layers, and open_layers is 3"):
+    with refused("BaseUnfit", match="2 layers, and open_layers is 3"):
         built(tmp_path, train, open_layers=3)
 
 

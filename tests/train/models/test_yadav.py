@@ -16,11 +16,12 @@ from pipelines.config.models import YadavModel
 from pipelines.datasets.example import Example, targets
 from pipelines.errors import BadParams
 from pipelines.models.pretrained import tiny
-from pipelines.models.pretrained.backbones import BaseUnfit, Built
+from pipelines.models.pretrained.backbones import Built
 from pipelines.models.yadav import Orthogonal, build, orthogonal
 from pipelines.taxonomy import load
 from pipelines.taxonomy.task import Task, task_of
 from pipelines.vault.vault import Vault
+from tests.refusals import refused
 from tests.train.small_memes import picture, write
 
 SECRET = bytes(range(32))
@@ -130,7 +131,7 @@ def test_pooler_may_be_missing_and_nothing_else(tmp_path: Path, task: Task) -> N
 
     built = made(tmp_path, task, spec=spec("headless"))
     assert not any("pooler" in name for name in built.module.state_dict())
-    with pytest.raises(BaseUnfit, match="lacks"):
+    with refused("BaseUnfit", match="lacks"):
         made(tmp_path, task, spec=spec("holed"))
 
 
